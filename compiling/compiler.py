@@ -1,4 +1,4 @@
-"""Numba's compiler with our options, and a cache of what it has compiled.
+"""Numba's compiler with our options.
 
 It is imported when something has to be compiled (`jit`), as it takes a quarter of a second. All switch reference
 counting off (`_nrt=False`): with it on, an allocation inside a kernel would go unnoticed; with it off it is a compile
@@ -7,13 +7,11 @@ error. State is passed as records (`pdes.core.jit.reader`).
 
 import contextlib
 import functools
-import pickle
-from pathlib import Path
 
 import numba
 from llvmlite import ir
 from llvmlite.binding import Linkage
-from numba.core import caching, event, types
+from numba.core import event, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import cpu_target
@@ -22,7 +20,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
-from compiling import kernel_cache, primitives
+from compiling import primitives
 from compiling.records import ItemsType, RecordType
 
 
@@ -132,102 +130,38 @@ _OPTIONS = {
 _INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Where forceinline is not said to be off, a function has it from the function for which it is compiled.
 _DECORATORS = {
-    "kernel": numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS),
+    "kernel": numba.njit(no_cfunc_wrapper=True, **_OPTIONS),
     "inline": numba.njit(forceinline=True, **_OPTIONS, **_INNER),
     "outline": numba.njit(forceinline=False, **_OPTIONS, **_INNER),
-    "hook": numba.njit(cache=True, no_cpython_wrapper=True, **_OPTIONS),
+    "hook": numba.njit(no_cpython_wrapper=True, **_OPTIONS),
 }
-numba.config.CACHE_DIR = str(kernel_cache.cache_dir())
-
-
-class _CheckedFiles(caching.IndexDataCacheFile):
-    """Numba's files of one function, but sealed: a corrupt one is thrown away, and what cannot be kept is no failure.
-
-    Data carry their key: of two processes that compile at once, one may have written the index and the other the data.
-    """
-
-    def __init__(self, files):
-        self.__dict__.update(files.__dict__)
-        self.code = None
-
-    def load(self, key):
-        found = super().load(key)
-        if found is None or found[0] != key:
-            return None
-        self.code = _machine_code(found[1])
-        return found[1]
-
-    def save(self, key, data):
-        self.code = _machine_code(data)
-        try:
-            super().save(key, (key, data))
-        except OSError as error:
-            kernel_cache.FAILURES.append(f"{error.filename or self._cache_path}: {error.strerror}")
-
-    def _load_index(self):
-        content = self._opened(self._index_path)
-        stamp, overloads = (None, {}) if content is None else pickle.loads(content)  # noqa: S301 - ours: kernel_cache
-        return overloads if stamp == (self._version, self._source_stamp) else {}
-
-    def _save_index(self, overloads):
-        self._save(self._index_path, ((self._version, self._source_stamp), overloads))
-
-    def _load_data(self, name):
-        content = self._opened(self._data_path(name))
-        return None if content is None else pickle.loads(content)  # noqa: S301 - ours: kernel_cache
-
-    def _save_data(self, name, data):
-        self._save(self._data_path(name), data)
-
-    def _opened(self, path):
-        try:
-            data = Path(path).read_bytes()
-        except OSError:
-            return None
-        content = kernel_cache.opened(data)
-        if content is None:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
-        return content
-
-    def _save(self, path, value):
-        with self._open_for_write(path) as file:
-            file.write(kernel_cache.sealed(self._dump(value)))
-
-
-def _machine_code(reduced):
-    """The ELF object in what Numba keeps of a compiled function; None if it keeps something else."""
-    _name, kind, data = reduced[0]
-    return data[0] if kind == "object" else None
 
 
 def dispatcher(function, how):
-    """Numba's compiler of one function; how: "kernel", "inline", "outline" or "hook"; what it compiles is kept."""
-    compiled = _DECORATORS[how](function)
-    if how in {"kernel", "hook"}:
-        compiled._cache._cache_file = _CheckedFiles(compiled._cache._cache_file)  # noqa: SLF001 - no other way in
-    return compiled
+    """Numba's compiler of one function; how: "kernel", "inline", "outline" or "hook"."""
+    return _DECORATORS[how](function)
 
 
 def compiled_kernel(made, arguments):
-    """Compile a kernel, or load it, for arguments like these: symbol, type of its result, and machine code or None."""
+    """Compile a kernel for arguments like these: symbol, type of its result, and machine code or None."""
     signature_of = tuple(numba.typeof(a) for a in arguments)
     made.compile(signature_of)
     found = made.overloads[signature_of]
-    return found.fndesc.llvm_func_name, str(found.signature.return_type), _code(made)
+    return found.fndesc.llvm_func_name, str(found.signature.return_type), _code(found.library)
 
 
 def compiled_hook(made):
-    """Compile a hook, or load it: its address, symbol and machine code or None."""
+    """Compile a hook: its address, symbol and machine code or None."""
     arguments = (types.int64,) * made.py_func.__code__.co_argcount
     made.compile(arguments)
     found = made.overloads[arguments]
     symbol = found.fndesc.llvm_cfunc_wrapper_name
-    return found.library.get_pointer_to_function(symbol), symbol, _code(made)
+    return found.library.get_pointer_to_function(symbol), symbol, _code(found.library)
 
 
-def _code(made):
-    return made._cache._cache_file.code  # noqa: SLF001 - it is ours
+def _code(library):
+    """The ELF object of compiled code; None where it holds addresses of this process."""
+    return None if library.has_dynamic_globals else library._get_compiled_object()  # noqa: SLF001 - Numba's cache, too
 
 
 def type_of_primitive(name):

@@ -1,18 +1,28 @@
-"""Where compiled kernels lie: in a folder that nobody else can write to, as what is loaded from it is run.
+"""Where compiled kernels are kept: in a folder that nobody else can change, as what is loaded from it is run.
 
-Whoever can write there could have another user's process run code of theirs. So a folder counts only if it is ours,
-nobody else may write to it, and no link of somebody else leads to it; else there is a fresh one, private, for this
-process alone. Files are sealed with a digest: what a full disk or a crash has left of one is not loaded but removed.
+Whoever can put a file there, or rename a folder on the way to it, could have another user's process run code of theirs.
+So every folder on the way is opened one after another, each relative to the one before, and checked once it is open:
+it must belong to this user or to root, and nobody else may write to it, unless its sticky bit keeps others from
+renaming what is in it. The innermost folder must be this user's alone. It stays open, and files are read and written
+relative to it, so that a name that changes its meaning after the check changes nothing. Where a check fails, kernels go
+to a fresh private folder for this process alone.
+
+A file is plain data and machine code behind a digest (`compiling.machine_code`): what a full disk or a crash has left
+of one is not loaded but removed. Nothing is unpickled.
 """
 
 import atexit
+import errno
 import functools
 import hashlib
 import os
+import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +32,10 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
 _MOST_LINKS = 40
 _DIGEST_BYTES = 16
-SUFFIXES = (".nbi", ".nbc")
-"""Of indices and of code, as Numba reads it."""
 CODE_SUFFIX = ".o"
-"""Of machine code that is loaded without Numba (compiling.machine_code)."""
-_SEALED = frozenset({*SUFFIXES, CODE_SUFFIX})
+"""Of files of machine code."""
+_ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+"""O_PATH needs no permission to list a folder, only to pass through it."""
 FAILURES: list[str] = []
 """Why something that this process compiled could not be kept."""
 
@@ -37,7 +46,69 @@ class CacheError(RuntimeError):
     exit_code = 1
 
 
-def _settled_cache() -> tuple[Path, str]:
+class _UntrustedError(Exception):
+    """Somebody else could change what lies in a folder. One line: which folder, and why."""
+
+
+class KernelFolder:
+    """An open folder of compiled kernels; it is closed when nobody has it any more.
+
+    Attributes:
+        path: Path by which the folder was found, for messages.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+
+    def names(self) -> list[str]:
+        """Return the names of the files of machine code, sorted."""
+        return sorted(name for name in os.listdir(self._descriptor) if name.endswith(CODE_SUFFIX))  # noqa: PTH208
+
+    def read(self, name: str) -> bytes | None:
+        """Return the sealed content of a file; None if there is none, or others could have written it.
+
+        A file that was not written completely is removed.
+        """
+        data = self._data(name)
+        content = None if data is None else opened(data)
+        if data is not None and content is None:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=self._descriptor)
+        return content
+
+    def is_intact(self, name: str) -> bool:
+        """Return whether a file is there and is what was written."""
+        data = self._data(name)
+        return data is not None and opened(data) is not None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keep content under a name, behind its digest. What fails is noted in FAILURES and is no error."""
+        part = f".{name}.{secrets.token_hex(8)}.part"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with open(os.open(part, flags, 0o600, dir_fd=self._descriptor), "wb") as file:  # noqa: PTH123
+                file.write(sealed(content))
+            os.replace(part, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except OSError as error:
+            FAILURES.append(f"{self.path / name}: {error.strerror}")
+            with suppress(OSError):
+                os.unlink(part, dir_fd=self._descriptor)
+
+    def _data(self, name: str) -> bytes | None:
+        """Return the bytes of a regular file that only this user can have written."""
+        with suppress(OSError):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:  # noqa: PTH123
+                found = os.fstat(file.fileno())
+                is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+                if is_ours and not found.st_mode & _OTHERS_WRITE:
+                    return file.read()
+        return None
+
+
+def _settled_cache() -> tuple[KernelFolder, str]:
     usual = os.environ.get("XDG_CACHE_HOME", "")
     base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
         usual if os.path.isabs(usual) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
@@ -47,139 +118,172 @@ def _settled_cache() -> tuple[Path, str]:
 
 
 def cache_dir() -> Path:
-    """Folder of compiled kernels for these sources: of NADI_CACHE_DIR, or the user's own, or a private one."""
-    return _settled_cache()[0]
+    """Return the folder of compiled kernels for these sources: of NADI_CACHE_DIR, the user's own, or a private one."""
+    return _settled_cache()[0].path
 
 
 @functools.cache
-def settled_dir() -> Path:
-    """`cache_dir` as it was when this process first asked."""
-    return cache_dir()
+def settled_folder() -> KernelFolder:
+    """Return the folder of compiled kernels as it was when this process first asked."""
+    return _settled_cache()[0]
 
 
 def cache_complaint() -> str:
-    """Why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
+    """Return why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
     return _settled_cache()[1] or what_was_not_kept()
 
 
 def what_was_not_kept() -> str:
-    """Why something that this process has compiled could not be kept; "" if all was."""
+    """Return why something that this process has compiled could not be kept; "" if all was."""
     return next(iter(FAILURES), "")
 
 
 def is_warm(compiled: Callable[..., Any]) -> bool:
-    """Whether a kernel for these sources lies in the cache, whole."""
-    name = f"{compiled.__module__.rpartition('.')[2]}.{compiled.__qualname__}"
-    files = [file for file in cache_dir().rglob(f"{name}-*") if file.suffix in SUFFIXES]
-    return {file.suffix for file in files} == {*SUFFIXES} and all(map(is_intact, files))
+    """Return whether the machine code of a kernel for these sources is kept, complete."""
+    folder = _settled_cache()[0]
+    return any(folder.is_intact(name) for name in folder.names() if name.startswith(f"{code_name(compiled)}-"))
 
 
-def settle(base: Path, name: str) -> tuple[Path, str]:
-    """The folder `name` in `base`, made if need be, and ""; or one in a fresh private folder, and why.
+def corrupt_files() -> list[str]:
+    """Return the names of files of machine code that are not what was written."""
+    folder = _settled_cache()[0]
+    return [name for name in folder.names() if not folder.is_intact(name)]
+
+
+def code_name(function: Callable[..., Any]) -> str:
+    """Return how the name of a function's file begins; what code depends on follows after a dash."""
+    return f"{function.__module__.removeprefix('pdes.')}.{function.__qualname__}"
+
+
+def settle(base: Path, name: str) -> tuple[KernelFolder, str]:
+    """Return the folder `name` in `base`, made if need be, and ""; or a fresh private folder, and why.
 
     Raises:
-        CacheError: there is no folder for temporary files either.
+        CacheError: There is no folder for temporary files either.
     """
-    base = Path(os.path.abspath(base))  # noqa: PTH100 - links are looked at, not resolved
+    path = Path(os.path.abspath(base)) / name  # noqa: PTH100 - links are looked at, not resolved
     try:
-        complaint = _link_of_others(base) or _made(base) or _made(base / name) or _content_of_others(base / name)
-        if not complaint:
-            with tempfile.TemporaryFile(dir=base / name):
-                pass
+        return _private(path, _walked(path)), ""
+    except _UntrustedError as error:
+        complaint = str(error)
     except OSError as error:
-        complaint = f"{error.filename or base}: {error.strerror}"
-    if not complaint:
-        return base / name, ""
-    folder = _fresh(os.getpid()) / name
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder, complaint
+        complaint = f"{error.filename or path}: {error.strerror}"
+    fresh = _fresh(os.getpid()) / name
+    fresh.mkdir(mode=0o700, exist_ok=True)
+    try:
+        return _private(fresh, os.open(fresh, _ON_THE_WAY)), complaint
+    except (OSError, _UntrustedError) as error:
+        raise CacheError(f"no folder for compiled kernels: {error}; set NADI_CACHE_DIR") from None
 
 
 def sealed(content: bytes) -> bytes:
-    """Content behind its digest."""
+    """Return content behind its digest."""
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest() + content
 
 
 def opened(data: bytes) -> bytes | None:
-    """What was sealed; None if it is not that any more."""
+    """Return what was sealed; None if it is not that any more."""
     content = data[_DIGEST_BYTES:]
     return content if sealed(content) == data else None
 
 
-def is_intact(file: Path) -> bool:
-    """Whether a sealed file can be read and is what was written."""
+def _walked(path: Path) -> int:
+    """Open a folder from the root on, and make what is missing; every folder and link on the way is checked.
+
+    Args:
+        path: Absolute path. Symbolic links of this user and of root are followed.
+
+    Returns:
+        Descriptor of the folder, which is not checked itself.
+
+    Raises:
+        _UntrustedError: Somebody else could change where the path leads.
+        OSError: A folder cannot be made or opened.
+    """
+    at, here = os.open(path.anchor, _ON_THE_WAY), Path(path.anchor)
+    parts, links = [*reversed(path.parts[1:])], 0
     try:
-        return opened(file.read_bytes()) is not None
-    except OSError:
-        return False
+        while parts:
+            part = parts.pop()
+            _check_on_the_way(here, at)
+            found = _made(part, at, here)
+            if stat.S_ISLNK(found.st_mode):
+                links += 1
+                target = _target(here / part, found, at, links)
+                parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+                if not target.is_absolute():
+                    continue
+                part, here = target.anchor, Path(target.anchor)
+            at, before = _opened_folder(part, at, here), at
+            os.close(before)
+            here = here.parent if part == ".." else here / part
+    except BaseException:
+        os.close(at)
+        raise
+    return at
 
 
-def corrupt_files(folder: Path) -> list[Path]:
-    """Sealed files of a folder that are not what was written."""
-    return [file for file in sorted(folder.rglob("*")) if file.suffix in _SEALED and not is_intact(file)]
+def _opened_folder(part: str, at: int, here: Path) -> int:
+    """Open a folder in an open one."""
+    try:
+        return os.open(part, _ON_THE_WAY, dir_fd=at)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(here / part)) from None
 
 
-def _made(folder: Path) -> str:
-    """Make a folder if there is none; why it does not count, or nothing."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return _complaint(folder)
+def _made(part: str, at: int, here: Path) -> os.stat_result:
+    """Return the status of an entry of an open folder, which is made if there is none."""
+    try:
+        with suppress(FileNotFoundError):
+            return os.stat(part, dir_fd=at, follow_symlinks=False)
+        with suppress(FileExistsError):  # another process was faster
+            os.mkdir(part, 0o700, dir_fd=at)
+        return os.stat(part, dir_fd=at, follow_symlinks=False)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(here / part)) from None
 
 
-def _complaint(path: Path) -> str:
-    """Why others could put something there: a folder of root's with the sticky bit, such as /tmp, holds them off."""
-    found = path.stat()
-    is_shared = found.st_uid == _ROOT and bool(found.st_mode & stat.S_ISVTX)
-    if found.st_uid != os.geteuid() and not is_shared:
-        return f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}"
+def _target(link: Path, found: os.stat_result, at: int, links: int) -> Path:
+    """Return where a symbolic link leads."""
+    if found.st_uid not in {os.geteuid(), _ROOT}:
+        raise _UntrustedError(f"{link} is a link of user {found.st_uid}")
+    if links > _MOST_LINKS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(link))
+    return Path(os.readlink(link.name, dir_fd=at))
+
+
+def _check_on_the_way(path: Path, descriptor: int) -> None:
+    """Check that nobody else can rename what is in a folder: its sticky bit, as that of /tmp, prevents it, too."""
+    found = os.fstat(descriptor)
+    if found.st_uid not in {os.geteuid(), _ROOT}:
+        raise _UntrustedError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()} or root")
     if found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
-        return f"{path} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})"
-    return ""
+        raise _UntrustedError(f"{path} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})")
 
 
-def _content_of_others(folder: Path) -> str:
-    """Of what lies in the innermost folder, where the sticky bit does not help, and in the folders in it."""
-    found = folder.stat()
-    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE:
-        return f"{folder} belongs to user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}"
-    for path in folder.rglob("*"):
-        try:
-            entry = path.lstat()
-        except FileNotFoundError:  # another process has renamed it
-            continue
-        writable = stat.S_ISDIR(entry.st_mode) and entry.st_mode & _OTHERS_WRITE and _reachable(folder)
-        if entry.st_uid != os.geteuid() or writable or stat.S_ISLNK(entry.st_mode):
-            return f"{path} belongs to user {entry.st_uid}, mode {stat.S_IMODE(entry.st_mode):o}"
-    return ""
+def _private(path: Path, descriptor: int) -> KernelFolder:
+    """Return a folder for kernels that is this user's alone; the descriptor is closed.
 
-
-def _reachable(folder: Path) -> bool:
-    """Whether others may enter a folder."""
-    return bool(folder.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH))
-
-
-def _link_of_others(path: Path) -> str:
-    """The first symbolic link on the way to a path that is neither ours nor root's."""
-    for link in _links(path):
-        owner = link.lstat().st_uid
-        if owner not in {os.geteuid(), _ROOT}:
-            return f"{link} is a link of user {owner}"
-    return ""
-
-
-def _links(path: Path, depth: int = 0) -> Iterator[Path]:
-    """All symbolic links on the way to a path."""
-    at = Path(path.anchor)
-    for number, part in enumerate(path.parts[1:], start=2):
-        at = at.parent if part == ".." else at / part
-        if at.is_symlink() and depth < _MOST_LINKS:
-            yield at
-            yield from _links(Path(at.parent, at.readlink(), *path.parts[number:]), depth + 1)
-            return
+    Raises:
+        _UntrustedError: It belongs to another user, or others may write to it.
+        OSError: Nothing can be written there.
+    """
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid():
+            raise _UntrustedError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}")
+        if found.st_mode & _OTHERS_WRITE:
+            raise _UntrustedError(f"{path} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})")
+        if not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=descriptor, effective_ids=True):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return KernelFolder(path, os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor))
+    finally:
+        os.close(descriptor)
 
 
 @functools.cache
 def _fresh(process: int) -> Path:
-    """A folder of this process alone, removed when it ends."""
+    """Return a folder of this process alone, which is removed when the process ends."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="nadi-kernels-"))
     except OSError as error:

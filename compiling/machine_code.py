@@ -1,16 +1,16 @@
 """Kernels that were compiled before, as machine code that is loaded without Numba.
 
 Numba takes half a second to start, most of what a small run takes. It is needed to compile only: what it made for a
-kernel is an ELF object that calls nothing of Numba's, so it is kept beside Numba's own files, and LLVM alone links it
-in. It is the same code, so a run gives the same answer. Whatever does not fit (another processor, arguments of other
-types, symbols that nobody here has) is left to Numba.
+kernel is an ELF object that calls nothing of Numba's. So the object is kept behind a line of JSON, and LLVM alone links
+it in; Numba's own cache, which pickles, is not used. It is the same code, so a run gives the same answer. Whatever does
+not fit (another processor, arguments of other types, symbols that nobody here has) is left to Numba, which compiles it
+in each process.
 
 A kernel is a function `status(result*, error*, arguments...)` there, an array seven arguments (numba.core.callconv
 and numba.core.datamodel). That is Numba's own affair, so it counts for the versions KNOWN only, whose sources were
 looked at; with any other one Numba does all. The hash that names the folder has Numba's version in it.
 """
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -20,13 +20,12 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from llvmlite import binding as llvm
 
-from compiling import kernel_cache
+from compiling.kernel_cache import CODE_SUFFIX, KernelFolder, code_name
 from compiling.kernel_sources import are_hashed
 
 KNOWN = ((0, 61), (0, 68))
@@ -70,49 +69,39 @@ def _kind(argument: object) -> str | None:
 
 def is_kept(function: Callable[..., Any]) -> bool:
     """Whether code of a function may be kept: its folder's name stands for some sources only."""
-    return are_hashed(function.__module__) and not os.environ.get("NUMBA_BOUNDSCHECK") and _is_known()
+    return are_hashed(function.__module__) and not os.environ.get("NUMBA_BOUNDSCHECK") and is_known()
 
 
 @functools.cache
-def _is_known() -> bool:
+def is_known() -> bool:
     """Whether the Numba that is installed calls kernels as `_entry` does."""
     found = re.match(r"(\d+)\.(\d+)", metadata.version("numba"))
     return found is not None and KNOWN[0] <= (int(found[1]), int(found[2])) <= KNOWN[1]
 
 
-def keep(folder: Path, function: Callable[..., Any], kind: str, symbol: str, gives: str, code: bytes) -> None:
+def keep(
+    folder: KernelFolder, function: Callable[..., Any], kind: str, symbol: str, gives: str, code: bytes | None
+) -> None:
     """Keep machine code that Numba has made.
 
     Args:
-        folder: of compiled kernels.
-        function: the Python function.
-        kind: HOOK or `kinds` of its arguments.
-        symbol: name of the function in the code.
-        gives: its result's type, "int64" or "none".
-        code: bytes of an ELF object.
+        folder: Folder of compiled kernels.
+        function: The Python function.
+        kind: HOOK, or `kinds` of the function's arguments.
+        symbol: Name of the function in the code.
+        gives: Type of the function's result, "int64" or "none".
+        code: Bytes of an ELF object; None where the code cannot be used by another process.
     """
-    needs = _undefined(code)
-    if needs is None or gives not in {"int64", "none"}:
-        return
-    about = {"symbol": symbol, "gives": gives, "needs": needs}
-    path = _path(folder, function, kind)
-    part = path.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):  # Numba's own files are there, or say why they are not
-        part.write_bytes(kernel_cache.sealed(json.dumps(about).encode() + b"\n" + code))
-        part.replace(path)
+    needs = None if code is None else _undefined(code)
+    if code is not None and needs is not None and gives in {"int64", "none"}:
+        about = {"symbol": symbol, "gives": gives, "needs": needs}
+        folder.write(_file_name(function, kind), json.dumps(about).encode() + b"\n" + code)
 
 
-def load(folder: Path, function: Callable[..., Any], kind: str) -> Any:
+def load(folder: KernelFolder, function: Callable[..., Any], kind: str) -> Any:
     """What `keep` kept: of a hook its address, of a kernel what calls it; None if there is nothing."""
-    path = _path(folder, function, kind)
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    content = kernel_cache.opened(data)
+    content = folder.read(_file_name(function, kind))
     if content is None:
-        with contextlib.suppress(OSError):
-            path.unlink()
         return None
     line, _, code = content.partition(b"\n")
     try:
@@ -126,9 +115,8 @@ def load(folder: Path, function: Callable[..., Any], kind: str) -> Any:
     return _entry(address, kind, function, has_result=gives != "none")
 
 
-def _path(folder: Path, function: Callable[..., Any], kind: str) -> Path:
-    name = f"{function.__module__.removeprefix('pdes.')}.{function.__qualname__}"
-    return folder / f"{name}-{kind}-{_machine()}{kernel_cache.CODE_SUFFIX}"
+def _file_name(function: Callable[..., Any], kind: str) -> str:
+    return f"{code_name(function)}-{kind}-{_machine()}{CODE_SUFFIX}"
 
 
 @functools.cache

@@ -120,12 +120,16 @@ class Block:
         *,
         peer: int | None = None,
         tag: int = 0,
+        group: str = ALL_NPUS,
         after: After = (),
         attrs: Iterable[Message] = (),
     ) -> int:
-        """A message to another NPU; None: to that of the stamp. The stamp's tag is added to this one."""
+        """A message to another NPU; None: to that of the stamp. The stamp's tag is added to this one.
+
+        group: whose communicator it goes by, as of `coll`.
+        """
         numbers = {"comm_size": comm_size, "comm_dst": _OF_STAMP if peer is None else peer, "comm_tag": tag}
-        return self._add(name, NodeType.COMM_SEND_NODE, numbers, {}, after, attrs)
+        return self._add(name, NodeType.COMM_SEND_NODE, numbers, {"group": group}, after, attrs)
 
     def recv(
         self,
@@ -134,12 +138,13 @@ class Block:
         *,
         peer: int | None = None,
         tag: int = 0,
+        group: str = ALL_NPUS,
         after: After = (),
         attrs: Iterable[Message] = (),
     ) -> int:
         """The receipt of a message from another NPU, as send."""
         numbers = {"comm_size": comm_size, "comm_src": _OF_STAMP if peer is None else peer, "comm_tag": tag}
-        return self._add(name, NodeType.COMM_RECV_NODE, numbers, {}, after, attrs)
+        return self._add(name, NodeType.COMM_RECV_NODE, numbers, {"group": group}, after, attrs)
 
     def _add(
         self,

@@ -3,7 +3,7 @@
 import contextlib
 import gzip
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from et.errors import TraceError
 from et.framing import frame
-from inputs import type_of
+from inputs import whole_file
 
 
 def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable[Message]) -> None:
@@ -32,16 +32,10 @@ def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
         TraceError: the file cannot be written.
     """
     path = Path(path)
-    other = type_of(path) or ("" if path.name else "a folder")
-    if other:  # a device would be replaced by the file
-        raise TraceError(f"{path}: {other}, expected a place to write a trace to")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with _removed_on_error(part):
-            with part.open("wb") as file, _compressed(file, path) as out:
-                for some in frames:
-                    out.write(some)
-            part.replace(path)
+        with whole_file(path) as file, _compressed(file, path) as out:
+            for some in frames:
+                out.write(some)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}, expected a place to write a trace to") from error
 
@@ -50,13 +44,3 @@ def _compressed(file: IO[bytes], path: Path) -> contextlib.AbstractContextManage
     if path.suffix != ".gz":
         return contextlib.nullcontext(file)
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
-
-
-@contextlib.contextmanager
-def _removed_on_error(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise

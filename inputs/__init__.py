@@ -1,4 +1,4 @@
-"""Files that users give: how they are read, what kind they are, and how the names in them are shown.
+"""Files that users name: how they are read and written, what kind they are, and how the names in them are shown.
 
 It imports nothing of ours, and may be imported by all. `inputs.documents`, which validates JSON documents, is imported
 by its own name, because pydantic takes longer to import than all the rest.
@@ -8,6 +8,7 @@ from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes
 from inputs.names import shown
 from inputs.reading import LARGEST_INFLATED_BYTES, blocks, fills, pieces, read_bytes, read_part, read_text, type_of
 from inputs.toml import parse_toml
+from inputs.writing import whole_file, write_whole
 
 __all__ = [
     "LARGEST_INFLATED_BYTES",
@@ -24,4 +25,6 @@ __all__ = [
     "read_text",
     "shown",
     "type_of",
+    "whole_file",
+    "write_whole",
 ]

@@ -5,34 +5,17 @@ import gc
 import os
 import sys
 
-TYPE_CHECKING = False  # typing is not imported yet
-if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # `python -m nadi` puts the user's folder first on the import path, and a `json.py` or `workload.py` there would be
+    # taken for ours. It stays only where Nadi itself was found in it.
+    _FOUND_IN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib yet
+    if sys.path[0] != _FOUND_IN:
+        del sys.path[0]
 
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 OBJECTS = 50_000
 """Made between two searches for garbage: what is imported is none, and 700, Python's, cost a tenth of a short run."""
-
-
-class _WithoutPandas:
-    """Finds a pandas that cannot be imported: pyarrow does before its first array, a quarter of a short run.
-
-    No command needs it. Whoever only asks for its spec gets one, as PyTorch does, which does not expect an error there.
-    """
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> "ModuleSpec | None":  # noqa: ARG004 - as all
-        """Of pandas, one that this class is to load."""
-        made: type[ModuleSpec] = type(sys.__spec__)  # importlib.machinery's, which is not imported yet
-        return made(name, _WithoutPandas) if name == "pandas" else None  # type: ignore[arg-type]
-
-    @staticmethod
-    def create_module(spec: "ModuleSpec") -> None:
-        """As where it is not installed."""
-        raise ModuleNotFoundError(spec.name, name=spec.name)
-
-    exec_module = create_module
 
 
 def _end(*_: object) -> None:
@@ -42,12 +25,21 @@ def _end(*_: object) -> None:
     os._exit(130)
 
 
+def _open_closed_streams() -> None:
+    """Have standard streams that were closed (`>&-`) lead nowhere; else a file could get their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is that of the stream
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode))  # noqa: SIM115, PTH123 - open until the process ends
+
+
 def entry_point() -> None:
     """The console script `nadi`."""
+    _open_closed_streams()
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
     gc.set_threshold(OBJECTS)
-    sys.meta_path.insert(0, _WithoutPandas)
     from nadi import cli
 
     cli.entry_point(_end)

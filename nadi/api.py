@@ -64,7 +64,7 @@ def simulate(
     from nadi.launching.progress import progress as shown
     from nadi.pages.page import check_page, write_page
     from nadi.pages.report import report
-    from nadi.results.run_folder import REPORT, RUN_FILES, write_results
+    from nadi.results.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
     from nadi.results.staging import staged
     from nadi.run_file import load_config, put_over
     from nadi.simulation import simulate as finished
@@ -86,7 +86,7 @@ def simulate(
     try:
         if config.output.report:
             check_page(kept / REPORT)
-        with staged(kept, RUN_FILES, ALONE) as staging:
+        with staged(kept, RUN_FILES, ALONE, key=SUMMARY_KEY) as staging:
             with shown(quiet=not progress) as telling:
                 simulation = finished(config, telling, force=force)
             write_results(simulation, find(simulation), staging)

@@ -28,13 +28,13 @@ def kinds(incomplete: str) -> list[str]:
 def algorithms(incomplete: str) -> list[str]:
     """Algorithms of the kind that the line says, or of any; several stand apart by commas, as "ring,direct"."""
     from workload.collectives import algorithms as known
-    from workload.uneven.all_to_all_v import ALGORITHMS
+    from workload.collectives import uneven_algorithms
     from workload.uneven.all_to_all_v import NAME as UNEVEN
 
     kind = next((word for word in _words() if word in kinds("")), None)
     before, comma, last = incomplete.rpartition(",")
     if kind == UNEVEN:
-        names: Iterable[str] = ALGORITHMS
+        names: Iterable[str] = uneven_algorithms()
     else:
         names = sorted(name for name, module in known().items() if kind is None or kind in module.KINDS)
     offered = names if before else (_ALL, *names)

@@ -39,7 +39,19 @@ from nadi.bounds import (
 from nadi.errors import ConfigError
 from nadi.faults import FaultSection
 from nadi.launching.workers import Backend, Workers
-from nadi.named_files import ALGORITHMS, FILE, GPU, MODEL, OUTPUT_FOLDER, PARAMS, SPEC, TABLES, TRACES, results_or
+from nadi.named_files import (
+    ALGORITHMS,
+    CLUSTER,
+    FILE,
+    GPU,
+    MODEL,
+    OUTPUT_FOLDER,
+    PARAMS,
+    SPEC,
+    TABLES,
+    TRACES,
+    results_or,
+)
 from partition import DEFAULT_METHOD
 from pdes import Settings, SharedBuffer
 from pdes.build.schedule import Faults
@@ -326,7 +338,9 @@ class TopologySection(Section):
     graph: GivenGraph = Field(
         None, description="a fabric that Python gives (docs/python.md); results hold words for it"
     )
-    cluster: str | None = Field(None, description="a cluster by name, `nadi topology clusters` lists them")
+    cluster: Annotated[str | None, CLUSTER] = Field(
+        None, description="a cluster by name, `nadi topology clusters` lists them"
+    )
     gpus: int | None = Field(None, ge=1, le=MOST_NODES, description="how many GPUs of the cluster; all if not given")
 
     @field_validator("cluster")

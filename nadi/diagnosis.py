@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nadi.launching.python import code_command
+
 LEAST_PYTHON = (3, 11)
 LEAST_MEMORY_BYTES = 8 << 30
 PACKAGES = ("numpy", "numba", "pyarrow", "protobuf", "pydantic")
@@ -88,10 +90,10 @@ def _cache() -> Finding:
         fix = "set NADI_CACHE_DIR to a folder of yours that stays and that nobody else can write to (chmod go-w)"
         return Finding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
     status, owner = folder.stat(), os.geteuid()
-    corrupt = corrupt_files(folder)
+    corrupt = corrupt_files()
     state = "kernels are compiled" if is_warm(team.work) else "empty: the first run compiles for up to half a minute"
     if corrupt:
-        state = f"{len(corrupt)} corrupt files, such as {corrupt[0].name}"
+        state = f"{len(corrupt)} corrupt files, such as {corrupt[0]}"
     found = f"{folder} (of user {owner}, mode {stat.S_IMODE(status.st_mode):o}; {state})"
     return Finding(not corrupt, "kernel cache", found, "the next run throws them away and compiles again")
 
@@ -122,7 +124,7 @@ def _mpi() -> Finding:
     launcher = _mpiexec()
     if launcher is None:
         return Finding(False, "MPI", "not tried: no launcher", fix)
-    command = [str(launcher), "-n", str(_RANKS), sys.executable, "-c", _MPI_SAYS]
+    command = [str(launcher), "-n", str(_RANKS), *code_command(_MPI_SAYS)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MPI_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:

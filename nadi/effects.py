@@ -292,8 +292,10 @@ def keys_without_effect(config: RunConfig, times: Times = UNKNOWN) -> dict[str, 
     found = {}
     for section, keys in CONDITIONS.items():
         for key, conditions in keys.items():
+            if f"{section}.{key}" not in config.named:
+                continue
             missing = next((condition for condition in conditions if not condition.holds(run)), None)
-            if missing is not None and f"{section}.{key}" in config.named:
+            if missing is not None:
                 found[f"[{section}] {key}"] = missing.needs
     return found
 

@@ -62,7 +62,17 @@ def _spec(value: str | None, change: Change) -> str | None:
     if value is None:
         return None
     changed = topologies.with_paths(value, change)
-    return changed if changed is not None else _if_file(value.strip(), change)
+    if changed is not None:
+        return changed
+    name, colon, rest = value.strip().partition(":")
+    is_toml = Path(name).suffix == ".toml"  # a fabric, or a cluster with parameters
+    return f"{_if_file(name, change)}{colon}{rest}" if is_toml else _if_file(value.strip(), change)
+
+
+def _cluster(value: str | None, change: Change) -> str | None:
+    """The file of a cluster, perhaps with parameters, "mine.toml:gpus=8"; names of clusters stay as they are."""
+    name, colon, rest = (value or "").partition(":")
+    return change(name) + colon + rest if Path(name).suffix == ".toml" else value
 
 
 def _params(value: Mapping[str, Any], change: Change) -> dict[str, Any]:
@@ -82,6 +92,7 @@ FILE = NamesFiles(_path)
 TRACES = NamesFiles(_path, workload.files_of_traces)
 MODEL = NamesFiles(_if_file)
 SPEC = NamesFiles(_spec)
+CLUSTER = NamesFiles(_cluster)
 PARAMS = NamesFiles(_params)
 ALGORITHMS = NamesFiles(_algorithms, workload.custom_files)
 GPU = NamesFiles(_by_ending(".toml"))

@@ -8,6 +8,8 @@ from nadi.errors import ConfigError
 
 FORCE_HELP = "Try what would take more memory than is free, or more than a day."
 
+SBATCH_HELP = "Further option of sbatch for the script, without dashes, as qos=high or exclusive. Repeatable."
+
 
 def named_path(text: str) -> Path:
     """A path that has a name: nothing is not the folder in hand.

@@ -14,6 +14,7 @@ from et import TraceTable
 from nadi import fidelities
 from nadi.closed_forms import running
 from nadi.closed_forms.advancing.advance import advance
+from nadi.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.config import OF_PACKETS, NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.effects import without_effect
@@ -31,6 +32,7 @@ from nadi.wiring.estimate import work as work_of
 from nadi.wiring.fault_schedule import schedule
 from nadi.wiring.from_model import model_and_plan, serving_and_requests
 from nadi.wiring.in_network import with_reducers, without_reducers
+from nadi.wiring.job_cost import Cost, Limits, cost_at_closed_forms, cost_of_packets
 from nadi.wiring.placement import place
 from nadi.wiring.reading import Work
 from pdes.core.jit import jit_enabled
@@ -100,30 +102,10 @@ def simulate(
         pdes.RunError: the run failed (exit code 1).
     """
     with together(ranks):
-        if ranks.size > 1 and config.engine.backend == "processes":
-            raise ConfigError(f"[engine] backend: found processes on {ranks.size} MPI ranks; expected threads there")
-        if config.topology.graph is None:  # which is there already
-            check_fabric(config.topology.source(), force=force)
-        _check_model(config, force=force)
+        _refuse(config, ranks.size, force=force)
         files = files_read(config) if ranks.rank == 0 else []
-        graph = built_fabric(config)
         workers = _workers(config, ranks)
-        work, owner = place(config, graph, workers, progress, force=force)
-        settings = network_settings(
-            config.network,
-            config.system,
-            seed=config.engine.seed,
-            record_flows=keep_flows and config.output.flows == "all",
-        )
-        if config.faults and workers.alone:
-            raise ConfigError(
-                f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; expected "packet"'
-            )
-        faults = schedule(config.faults, config.network.detection_time, graph, cut_through=config.network.cut_through)
-        if faults:
-            settings = replace(settings, faults=faults)
-        _check_durations(config, work.program)
-        settings = fabric.fitted(graph, settings)
+        graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
     if settings.fidelity.is_closed_form:
         return _at_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
     with together(ranks):
@@ -137,6 +119,76 @@ def simulate(
     return FinishedRun(
         config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results, files
     )
+
+
+def check_job(
+    config: RunConfig, nodes: int, ranks_per_node: int, threads: int, progress: Progress | Silence, limits: Limits
+) -> Cost:
+    """Check a run that a batch job is to do as `simulate` would check it there, and estimate what it costs.
+
+    Args:
+        config: The run file.
+        nodes: Nodes of the job.
+        ranks_per_node: MPI ranks on each node.
+        threads: Threads of each rank.
+        progress: Shows what is going on.
+        limits: What a node has.
+
+    Raises:
+        ConfigError, TopologyError, TraceError, WorkloadError, PartitionError: `simulate` would refuse the run.
+    """
+    ranks, force = nodes * ranks_per_node, limits.force
+    _refuse(config, ranks, force=force)
+    alone = fidelities.on_one_worker(config.network)
+    workers = Workers(workers=ranks * threads, lps_per_worker=config.engine.lps_per_worker, alone=alone)
+    graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
+    expected = estimate(graph, work.program, settings)
+    if settings.fidelity.is_closed_form:
+        _, folded = _laid_out(graph, work, settings, force=force)
+        return cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
+    cost = cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
+    check_counters(graph, work.program, expected)
+    return cost
+
+
+def _set_up(
+    config: RunConfig, workers: Workers, progress: Progress | Silence, *, force: bool, keep_flows: bool
+) -> tuple[Graph, Work, NDArray[np.int32] | None, pdes.Settings]:
+    """Build what a run needs, and refuse what it cannot do: fabric, this rank's work, owners of nodes, settings."""
+    graph = built_fabric(config)
+    work, owner = place(config, graph, workers, progress, force=force)
+    settings = network_settings(
+        config.network,
+        config.system,
+        seed=config.engine.seed,
+        record_flows=keep_flows and config.output.flows == "all",
+    )
+    if config.faults and workers.alone:
+        raise ConfigError(f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; expected "packet"')
+    faults = schedule(config.faults, config.network.detection_time, graph, cut_through=config.network.cut_through)
+    if faults:
+        settings = replace(settings, faults=faults)
+    _check_durations(config, work.program)
+    return graph, work, owner, fabric.fitted(graph, settings)
+
+
+def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
+    """Refuse what is known before anything is built: worker processes on several MPI ranks, a large fabric or model."""
+    if ranks > 1 and config.engine.backend == "processes":
+        raise ConfigError(f"[engine] backend: found processes on {ranks} MPI ranks; expected threads there")
+    if config.topology.graph is None:  # which is there already
+        check_fabric(config.topology.source(), force=force)
+    _check_model(config, force=force)
+
+
+def _laid_out(
+    graph: Graph, work: Work, settings: pdes.Settings, *, force: bool
+) -> tuple[CollectiveCosts, FoldedProgram]:
+    """Lay out a run at closed forms, and refuse one that takes more memory than is free."""
+    costs = CollectiveCosts(graph, settings)
+    folded = running.laid_out(graph, work.program, costs)
+    check_rows(int(folded.row_ptr[-1]), force=force)
+    return costs, folded
 
 
 def _at_closed_forms(
@@ -154,9 +206,7 @@ def _at_closed_forms(
     formulas: set[tuple[int, int]] = set()
 
     def run() -> pdes.Results:
-        costs = CollectiveCosts(graph, settings)
-        folded = running.laid_out(graph, work.program, costs)
-        check_rows(int(folded.row_ptr[-1]), force=force)
+        costs, folded = _laid_out(graph, work, settings, force=force)
         costed = running.costed(folded, costs, work.collectives)
         formulas.update(running.formulas(folded, costed, work.program))
         _warn(config, progress)

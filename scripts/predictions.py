@@ -145,8 +145,10 @@ class Prediction(NamedTuple):
         plan: settled.
         step: its time.
         tokens_per_s: of all GPUs.
-        mfu: operations that the model needs over the peak of all GPUs, in the plan's data type, 0 to 1.
+        mfu: operations that the model needs over the peak of all GPUs, in the plan's data type, 0 to 1; of attention's
+            pairs of query and key those that a causal mask leaves.
         hfu: the same with what is worked out again.
+        mfu_all_pairs: mfu with all pairs.
         does_not_fit: why the plan does not fit in memory, "" = it does.
         took_s: to predict.
     """
@@ -157,6 +159,7 @@ class Prediction(NamedTuple):
     tokens_per_s: float
     mfu: float
     hfu: float
+    mfu_all_pairs: float
     does_not_fit: str
     took_s: float
 
@@ -188,8 +191,9 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
     step = step_time(where, model, plan, run.framework, exact=exact)
     seconds = step.step_ps / _PS
     could = gpu.peak_of(plan.dtype) * plan.gpus * seconds
+    batch, tokens = plan.global_batch, plan.sequence
     needed, done = (
-        training_flops(model, plan.global_batch, plan.sequence, recompute=again) for again in ("none", plan.recompute)
+        training_flops(model, batch, tokens, recompute=again, causal=True) for again in ("none", plan.recompute)
     )
     return Prediction(
         run=run,
@@ -198,6 +202,7 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
         tokens_per_s=plan.global_batch * plan.sequence / seconds,
         mfu=needed / could,
         hfu=done / could,
+        mfu_all_pairs=training_flops(model, batch, tokens) / could,
         does_not_fit=does_not_fit(model, plan, gpu.memory_bytes, run.framework),
         took_s=time.perf_counter() - begun,
     )
@@ -206,8 +211,8 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
 def heading() -> str:
     """The first two lines of a table in Markdown."""
     axes = " | ".join(_AXES)
-    columns = f"| run | cluster | GPUs | plan | step (s) | tokens/s | MFU | HFU | {axes} | bubble |"
-    return f"{columns}\n|{' --- |' * (9 + len(_AXES))}"
+    columns = f"| run | cluster | GPUs | plan | step (s) | tokens/s | MFU | HFU | all pairs | {axes} | bubble |"
+    return f"{columns}\n|{' --- |' * (10 + len(_AXES))}"
 
 
 def line(row: Prediction) -> str:
@@ -215,7 +220,8 @@ def line(row: Prediction) -> str:
     shares = " | ".join(_percent(row.step.of(axis)) for axis in (*_AXES, "bubble"))
     return (
         f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
-        f"{row.step.step_ps / _PS:.3f} | {row.tokens_per_s:,.0f} | {row.mfu:.1%} | {row.hfu:.1%} | {shares} |"
+        f"{row.step.step_ps / _PS:.3f} | {row.tokens_per_s:,.0f} | {row.mfu:.1%} | {row.hfu:.1%} | "
+        f"{row.mfu_all_pairs:.1%} | {shares} |"
     )
 
 
@@ -239,6 +245,7 @@ def document(row: Prediction) -> dict[str, Any]:
         "tokens_per_s": row.tokens_per_s,
         "mfu": row.mfu,
         "hfu": row.hfu,
+        "mfu_all_pairs": row.mfu_all_pairs,
         "shares": {axis: row.step.of(axis) for axis in ("compute", *_AXES, "bubble")},
         "is_whole": row.step.is_whole,
         "does_not_fit": row.does_not_fit,

@@ -1,16 +1,13 @@
 """Writes a network in the TOML form that topology `file` reads; `topologies.builders.file` describes the form."""
 
-import errno
 import json
-import os
-import secrets
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from inputs import type_of
+from inputs import whole_file
 from topologies.dimension_routing import dimensions_of, format_dimensions
 from topologies.errors import TopologyError
 from topologies.graph import NVSWITCH, DimensionRouting, Graph
@@ -26,19 +23,11 @@ def write_toml(graph: Graph, path: str | Path) -> None:
         TopologyError: it cannot be written.
     """
     target = Path(path)
-    other = type_of(target)
-    if other == "a folder":
-        raise TopologyError(f"cannot write {target}: {os.strerror(errno.EISDIR)}")
-    if other:  # which the file would take the place of
-        raise TopologyError(f"cannot write {target}: {other}; expected the name of a file")
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in _toml(graph))
-        temporary.replace(target)
+        with whole_file(target) as file:
+            file.writelines(f"{line}\n".encode() for line in _toml(graph))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise TopologyError(f"cannot write {target}: {error.strerror}") from None
+        raise TopologyError(f"cannot write {target}: {error.strerror}; expected the name of a file") from None
 
 
 def _toml(graph: Graph) -> Iterator[str]:

@@ -20,7 +20,7 @@ from nadi.analysis.node_times import (
     utilisation,
 )
 from nadi.analysis.serving import Figures, Requests, figures, requests_of
-from nadi.analysis.step_times import step_times
+from nadi.analysis.step_times import names_an_axis, step_times
 from nadi.closed_forms.collective import ClosedForm, closed_form, fullest_ps
 from nadi.closed_forms.playing.played import Played
 from nadi.simulation import FinishedRun
@@ -126,9 +126,10 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
     played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
-    steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
-    if steps is not None:  # memory does no step
-        steps[list(memory_nodes(simulation.config, simulation.graph))] = 0
+    steps = None
+    if names_an_axis(simulation.traces, exchange):
+        steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
+        steps[list(memory_nodes(simulation.config, simulation.graph))] = 0  # memory does no step
     return RankFindings(
         npus=npus,
         npu_times=NpuTimes(*(column[npus] for column in times)),

@@ -61,14 +61,25 @@ class Begun(NamedTuple):
     ready_ps: Int64
 
 
+def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
+    """Return whether the name of any communication in the traces says its axis of parallelism.
+
+    Args:
+        traces: Distinct trace files of this rank.
+        exchange: Exchange with the other ranks, which all call this function.
+    """
+    axes = _axes(traces)
+    return any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED)))))
+
+
 def step_times(
     program: Program,
     traces: Sequence[TraceTable],
     trace_of_npu: Int32,
     results: Results,
     exchange: Exchange = alone,
-) -> Int64 | None:
-    """int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0. None: no name tells an axis.
+) -> Int64:
+    """int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0.
 
     Args:
         program: what ran.
@@ -78,8 +89,6 @@ def step_times(
         exchange: with the other ranks, which all call this.
     """
     axes = _axes(traces)
-    if not any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED))))):
-        return None
     folded = results.folded or Folded(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
     parents = _Parents(traces)

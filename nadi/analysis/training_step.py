@@ -20,11 +20,16 @@ class Throughput(NamedTuple):
     Attributes:
         steps: optimizer steps.
         tokens_per_s: of all replicas.
-        model_flops: operations that a step needs: arXiv 2104.04473, without what is worked out again.
-        hardware_flops: those and what recomputation adds.
-        mfu: model_flops over what the plan's GPUs could do in that time at their peak for the plan's data type
-            (PaLM, arXiv 2204.02311, appendix B); None = no GPU is known.
-        hfu: likewise of hardware_flops.
+        model_flops: operations that a step needs, without what is worked out again. Of attention's pairs of query and
+            key those count that a causal mask leaves, about half (FlashAttention, arXiv 2205.14135).
+        hardware_flops: model_flops and what recomputation adds.
+        mfu: model_flops over what the plan's GPUs could do in that time at their peak for the plan's data type; None
+            = no GPU is known.
+        hfu: hardware_flops over the same.
+        model_flops_all_pairs: as model_flops, but all pairs of query and key count, as in Megatron-LM's papers (arXiv
+            2104.04473) and PaLM's definition of MFU (arXiv 2204.02311, appendix B).
+        mfu_all_pairs: as mfu, of model_flops_all_pairs.
+        hfu_all_pairs: as hfu, all pairs counted.
     """
 
     steps: int
@@ -33,6 +38,9 @@ class Throughput(NamedTuple):
     hardware_flops: int
     mfu: float | None
     hfu: float | None
+    model_flops_all_pairs: int
+    mfu_all_pairs: float | None
+    hfu_all_pairs: float | None
 
 
 def throughput(simulation: FinishedRun) -> Throughput | None:
@@ -44,8 +52,11 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
 
     model, plan = found
     step_s = finish_ps / plan.steps / PS_PER_S
-    needed = training_flops(model, plan.global_batch, plan.sequence)
-    done = training_flops(model, plan.global_batch, plan.sequence, recompute=plan.recompute)
+    batch, tokens = plan.global_batch, plan.sequence
+    needed, needed_all = (training_flops(model, batch, tokens, causal=causal) for causal in (True, False))
+    done, done_all = (
+        training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal) for causal in (True, False)
+    )
     gpu = simulation.config.compute.gpu
     peak = simulation.config.compute.peak_flops or (find_gpu(gpu).peak_flops.get(plan.dtype) if gpu else None)
     could = None if peak is None else peak * plan.gpus * step_s
@@ -56,6 +67,9 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
         hardware_flops=done,
         mfu=None if could is None else needed / could,
         hfu=None if could is None else done / could,
+        model_flops_all_pairs=needed_all,
+        mfu_all_pairs=None if could is None else needed_all / could,
+        hfu_all_pairs=None if could is None else done_all / could,
     )
 
 

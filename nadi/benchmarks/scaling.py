@@ -17,6 +17,7 @@ from typing import Any
 
 from nadi.errors import ConfigError
 from nadi.launching.progress import Progress, Silence
+from nadi.launching.python import nadi_command
 from pdes.core.errors import RunError
 
 TIMEOUT_S = 600
@@ -46,7 +47,7 @@ def measure_pairs(
     """
     if not MPIEXEC.exists():
         raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec beside Python, pip install 'nadi[mpi]'")
-    nadi = [sys.executable, "-m", "nadi", "bench", name, "--json", "--quiet", "--runs", str(runs)]
+    nadi = nadi_command(["bench", name, "--json", "--quiet", "--runs", str(runs)])
     nadi += ["--topology", topology] * bool(topology) + ["--size", size] * bool(size)
     ways = {
         "serial": [nadi],

@@ -8,7 +8,6 @@ checks, comes out of the other.
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from et.framing import frame, iter_messages
 from et.schema import Node
 from nadi.decoding.compiled import use_compiled_decoder
 from nadi.launching.progress import Progress, Silence
+from nadi.launching.python import code_command
 
 NAME = "trace"
 NODES = 1_000_000
@@ -82,7 +82,7 @@ def measure(path: str, runs: int) -> dict[str, Any]:
 def _in_a_process(path: Path, runs: int) -> dict[str, Any]:
     """What `measure` finds in a process that has done nothing else."""
     text = f"import json; from {__name__} import measure; print(json.dumps(measure({str(path)!r}, {runs})))"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    done = subprocess.run(code_command(text), capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if done.returncode:
         raise pdes.RunError(f"bench {NAME}: {done.stderr.strip().splitlines()[-1:] or done.returncode}")
     return json.loads(done.stdout)

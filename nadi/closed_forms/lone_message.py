@@ -89,17 +89,20 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
     return [known.setdefault(way, way) for way in ways]
 
 
-def driven(way: Way, settings: Settings, *, inside: bool) -> Way:
-    """The way of a message between two NPUs: driven at a share where the run has that (Settings.p2p_share).
+def driven(way: Way, settings: Settings, *, inside: bool, shares: float = 1) -> Way:
+    """The way of a message between two NPUs: driven at a share where the run or the message has one.
 
     Args:
         way: all links.
-        settings: of the packets.
+        settings: of the packets; their p2p_share holds for messages to other hosts, whatever `shares` says.
         inside: the first link is NVLink.
+        shares: of the message, 1 = at the line rate.
     """
-    if settings.p2p_share == 1 or inside:
+    if settings.p2p_share < 1 and not inside:
+        shares = 1 / settings.p2p_share
+    shares = round(SHARE_UNITS * shares) / SHARE_UNITS
+    if shares <= 1:
         return way
-    shares = round(SHARE_UNITS / settings.p2p_share) / SHARE_UNITS
     return (way[0]._replace(shares=shares), *way[1:])
 
 
@@ -248,12 +251,15 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
     model = settings.fidelity
     times = np.zeros((3, len(keys.src)), np.int64)
     nvlink = is_nvlink(graph)
-    for i, (src, dst, size_bytes) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
+    for i, (src, dst, size_bytes, shares) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
         links = topologies.route(graph, src, dst)
         (way,) = ways_of(graph, settings, [links])
-        way = driven(way, settings, inside=bool(nvlink[links[0]]))
+        inside = bool(nvlink[links[0]])
+        way = driven(way, settings, inside=inside, shares=shares)
         formula = train(graph, links, size_bytes, settings)
         hold_ps, left_ps = _leaving_ps(way, size_bytes, formula.serial_ps, settings)
+        if inside or settings.p2p_share == 1:  # beside a message with a share of its own, others may use the port
+            hold_ps = formula.serial_ps
         total_ps = round(formula.total_ps + left_ps - formula.serial_ps)
         if not (model.acknowledged or settings.cut_through):
             total_ps = int(alone_ps(way, np.array([size_bytes]), settings)[0]) + model.endpoint_delay_ps

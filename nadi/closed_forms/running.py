@@ -219,7 +219,7 @@ def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[st
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
     node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
-    start_ps = times.start_ps[times.row_ptr[of_class] + row]
+    start_ps = times.start_ps[times.row_ptr[of_class] + row] + program.node_duration_ps[node]
     dst = src + program.node_peer[node]
     order = np.lexsort((dst, src, start_ps))
     columns = {

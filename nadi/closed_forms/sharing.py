@@ -17,7 +17,7 @@ Int64 = NDArray[np.int64]
 _OF_SCHEDULE = ("members", "chunks", "relative", "launch_ps", "regions", "aggregators", "uneven")
 _OF_TRACE = (
     *("kind", "lane", "duration_ps", "bytes", "peer", "tag", "seq"),
-    *("group", "schedule", "collective", "uneven", "priority", "deps"),
+    *("group", "schedule", "collective", "uneven", "channel", "priority", "deps"),
 )
 
 

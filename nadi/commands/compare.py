@@ -84,7 +84,7 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: i
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
 
-    with staged(out, FILES) if out else nullcontext() as staging:
+    with staged(out, FILES, key="clocks") if out else nullcontext() as staging:
         nodes = read_beside(run, traces)
         found = document(nodes, estimate_clocks(nodes), worst)
         if staging:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from nadi.bounds import MOST_GPUS, MOST_WORKERS
-from nadi.options import named_path
+from nadi.options import SBATCH_HELP, named_path
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from nadi.planner.planning import Wish
+    from collections.abc import Callable
 
+Answers = dict[str, dict[str, Any]]
+"""Documents of `nadi plan` by question."""
 TABLE, PAGE = "plan.json", "plan.html"
 
 
@@ -45,7 +47,10 @@ def plan(
     ),
     shard: str = typer.Option("", metavar="I/N", help="Only each N-th plan, from the I-th on; I from 0."),
     merge: list[Path] = typer.Option([], metavar="DIR", help="Results of shards: rank these in place of planning."),
-    slurm: int = typer.Option(0, min=0, metavar="N", help="Print a batch script of an array of N shards, run nothing."),
+    slurm: int = typer.Option(
+        0, min=0, max=10_000, metavar="N", help="Print a batch script of an array of N shards, run nothing."
+    ),
+    sbatch: list[str] = typer.Option([], "--sbatch", metavar="OPTION", help=SBATCH_HELP),
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for plan.json and a page."
     ),
@@ -57,15 +62,15 @@ def plan(
     from dataclasses import replace
 
     from nadi.errors import ConfigError
+    from nadi.launching.progress import progress
     from nadi.launching.shards import shard_of
     from nadi.planner.plan_file import read_answers
-    from nadi.planner.planning import merged
+    from nadi.planner.planning import document, merged, planned
     from nadi.planner.reserve import Reserve
     from nadi.planner.wishes import swept, wish_of
 
     if merge:
-        answers = {"merged": merged(read_answers(merge, TABLE))}
-        _show(answers, top, as_json=as_json)
+        _answer(lambda: {"merged": merged(read_answers(merge, TABLE))}, top, out, as_json=as_json)
         return
     for option, given in (("--model", model), ("--cluster", cluster), ("--gpus", gpus)):
         if not given:
@@ -95,28 +100,32 @@ def plan(
             "--energy-table": energy_table,
             "--tokens": tokens,
         }
-        _print_script(options, slurm, out)
+        _print_script(options, slurm, out, sbatch)
         return
-    _plan_all(wishes, top, out, as_json=as_json, quiet=quiet)
+
+    def planned_answers() -> Answers:
+        with progress(quiet=quiet) as shown:
+            return {name: document(planned(one, shown)) for name, one in wishes.items()}
+
+    _answer(planned_answers, top, out, as_json=as_json)
 
 
-def _print_script(options: dict[str, object], shards: int, out: Path) -> None:
+def _print_script(options: dict[str, object], shards: int, out: Path, sbatch: list[str]) -> None:
     """A batch script of shards, which send nothing by packets: what is best is known after --merge."""
     from nadi.launching.shards import array_script
 
     given = [word for option, value in options.items() if value for word in (option, str(value))]
-    typer.echo(array_script(["plan", "--confirm", "0", *given], shards, out, own_folders=True), nl=False)
+    merging = ["plan", *(word for number in range(shards) for word in ("--merge", str(out / str(number))))]
+    words = ["plan", "--confirm", "0", *given]
+    typer.echo(array_script(words, shards, out, merging, own_folders=True, options=sbatch), nl=False)
 
 
-def _plan_all(wishes: "dict[str, Wish]", top: int, out: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Answer all questions, show the answers, and write them where a folder is named."""
-    from nadi.launching.progress import progress
-    from nadi.planner.planning import document, planned
+def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, as_json: bool) -> None:
+    """Find the answers, show them, and write them where a folder is named, which is tried before."""
     from nadi.results.staging import staged
 
-    with staged(out, (TABLE, PAGE)) if out else nullcontext() as staging:
-        with progress(quiet=quiet) as shown:
-            answers = {name: document(planned(one, shown)) for name, one in wishes.items()}
+    with staged(out, (TABLE, PAGE), key="answers") if out else nullcontext() as staging:
+        answers = answers_of()
         if staging:
             (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
             without = _write_page(staging / PAGE, answers)
@@ -125,7 +134,7 @@ def _plan_all(wishes: "dict[str, Wish]", top: int, out: Path | None, *, as_json:
         say(f"results: {out}{without}", err=as_json)
 
 
-def _write_page(path: Path, answers: dict[str, dict[str, Any]]) -> str:
+def _write_page(path: Path, answers: Answers) -> str:
     """Write the page, or say why there is none."""
     from nadi.pages import has_plotly
     from nadi.pages.page import write_page
@@ -137,7 +146,7 @@ def _write_page(path: Path, answers: dict[str, dict[str, Any]]) -> str:
     return ""
 
 
-def _show(answers: dict[str, dict[str, Any]], top: int, *, as_json: bool) -> None:
+def _show(answers: Answers, top: int, *, as_json: bool) -> None:
     from nadi.planner.report import plan_table
     from nadi.terminal.tables import console
 

@@ -125,7 +125,7 @@ def _simulated(
     from nadi.launching.progress import progress
     from nadi.launching.world import together
     from nadi.reports.run import print_report
-    from nadi.results.run_folder import RUN_FILES, summary, write_results
+    from nadi.results.run_folder import RUN_FILES, SUMMARY_KEY, summary, write_results
     from nadi.results.staging import staged
     from nadi.simulation import simulate
     from nadi.terminal.printing import say
@@ -134,7 +134,7 @@ def _simulated(
     is_first = ranks.rank == 0
     for remark in remarks(config) if is_first else ():
         say(f"nadi: {remark}", err=True)
-    with staged(folder, RUN_FILES, ranks) if folder else nullcontext() as staging:
+    with staged(folder, RUN_FILES, ranks, key=SUMMARY_KEY) if folder else nullcontext() as staging:
         with progress(quiet=quiet or not is_first) as shown:
             simulation = simulate(config, shown, ranks, force=force, keep_flows=folder is not None)
         with together(ranks):

@@ -2,11 +2,12 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
-from nadi.options import named_path
+from nadi.options import FORCE_HELP, SBATCH_HELP, named_path
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +20,10 @@ def slurm(
     nodes: int = typer.Option(..., min=1, help="Nodes of the cluster."),
     ranks_per_node: int = typer.Option(1, min=1, help="MPI processes on each node."),
     threads: int = typer.Option(1, min=1, help="Threads of each process."),
-    time: str = typer.Option("", metavar="HH:MM:SS", help="Time limit of a run. Default: the cluster's."),
+    time: str = typer.Option("", metavar="HH:MM:SS", help="Time limit of a run. Default: twice what is expected."),
+    mem: str = typer.Option(
+        "", metavar="SIZE", help="Memory of each node, as 64G; 0 for all that it has. Default: twice what is expected."
+    ),
     partition: str = typer.Option("", help="Default: the cluster's."),
     account: str = typer.Option("", help="Default: yours."),
     job_name: str = typer.Option("", help="Default: the name of the run file."),
@@ -42,14 +46,21 @@ def slurm(
     script: Path | None = typer.Option(
         None, "-o", metavar="FILE", parser=named_path, help="The script. Default: JOB-NAME.sbatch."
     ),
+    sbatch: list[str] = typer.Option([], "--sbatch", metavar="OPTION", help=SBATCH_HELP),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the script and write nothing."),
     submit: bool = typer.Option(False, "--submit", help="Have sbatch take the script."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Write a SLURM batch script for a run file, or for a sweep over values of it."""
+    """Check a run file as `nadi run` does, and write a SLURM batch script for it, or for a sweep over values of it."""
+    import inputs
     from nadi.errors import ConfigError, OutputError
     from nadi.launching import slurm as batch
+    from nadi.launching.progress import progress
     from nadi.run_file import load_config
+    from nadi.simulation import check_job
     from nadi.terminal.printing import say
+    from nadi.wiring.job_cost import Cost, Limits
 
     if dry_run and (submit or script):
         raise ConfigError(f"--dry-run writes nothing; expected it without {'--submit' if submit else '-o'}")
@@ -65,21 +76,30 @@ def slurm(
         ranks_per_node=ranks_per_node,
         threads=threads,
         time=time,
+        memory=mem,
         partition=partition,
         account=account,
         launcher=launcher,
         overrides=tuple(overrides),
         tasks=tasks,
+        sbatch=tuple(sbatch),
+        force=force,
     )
+    limits = Limits(batch.memory_bytes(mem), force)
+    with progress(quiet=quiet) as shown:
+        costs = [check_job(config, nodes, ranks_per_node, threads, shown, limits) for config in configs]
+    largest = Cost(max(cost.wall_s for cost in costs), max(cost.memory_bytes for cost in costs))
+    job = replace(job, time=time or largest.time_limit, memory=mem or largest.memory_limit)
     text = batch.render(job)
     if dry_run:
         typer.echo(text, nl=False)
         return
     path = script or Path(f"{name}.sbatch")
     try:
-        path.write_text(text, encoding="utf-8")
+        inputs.write_whole(path, text)
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the script to") from None
     runs = f"{len(tasks)} runs" if tasks else "a run"
     say(f"{path}: {runs} on {nodes} nodes with {job.ranks} ranks of {threads} threads; results in {job.out}")
+    say(f"expected: {largest}; the script asks for {job.time} and {job.memory}")
     say(batch.submit(path) if submit else f"submit with: sbatch {shlex.quote(str(path))}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nadi.options import FORCE_HELP, named_path
+from nadi.options import FORCE_HELP, SBATCH_HELP, named_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +22,11 @@ def sweep(
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for all results."),
     jobs: int = typer.Option(1, min=1, max=1024, metavar="N", help="Runs at a time on this machine."),
     shard: str = typer.Option("", metavar="I/N", help="Only each N-th point, from the I-th on; I from 0."),
-    slurm: int = typer.Option(0, min=0, metavar="N", help="Print a batch script of an array of N shards, run nothing."),
+    merge: bool = typer.Option(False, "--merge", help="Make the table of what shards have run; run nothing."),
+    slurm: int = typer.Option(
+        0, min=0, max=10_000, metavar="N", help="Print a batch script of an array of N shards, run nothing."
+    ),
+    sbatch: list[str] = typer.Option([], "--sbatch", metavar="OPTION", help=SBATCH_HELP),
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
@@ -34,7 +38,7 @@ def sweep(
     from nadi.launching.shards import shard_of
     from nadi.run_sweeps.points import read_sweep
     from nadi.run_sweeps.results import finish
-    from nadi.run_sweeps.running import run_points
+    from nadi.run_sweeps.running import earlier_outcomes, run_points
     from nadi.run_sweeps.telling import telling
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
@@ -43,15 +47,20 @@ def sweep(
         from nadi.run_sweeps.batch import sweep_script
 
         read_sweep(file)
-        typer.echo(sweep_script(file, out, slurm, force=force), nl=False)
+        typer.echo(sweep_script(file, out, slurm, sbatch, force=force), nl=False)
         return
+    if merge and shard:
+        raise ConfigError("--merge makes the table of all shards; expected it without --shard")
     number, count = shard_of(shard) if shard else (0, 1)
     found = read_sweep(file)
     if unused := without_effect_in_all([point.config for point in found.points]):
         say(f"nadi: {unused}", err=True)
     own = range(number, len(found.points), count)
-    with unwound(), telling(found, len(own), quiet=quiet) as tell:
-        outcomes = run_points(found, out, own, jobs, tell, force=force)
+    if merge:
+        outcomes = earlier_outcomes(found, out)
+    else:
+        with unwound(), telling(found, len(own), quiet=quiet) as tell:
+            outcomes = run_points(found, out, own, jobs, tell, force=force)
     failed = [outcome for outcome in outcomes if outcome.error]
     if not shard:
         table = finish(found, out, outcomes)

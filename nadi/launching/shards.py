@@ -1,13 +1,14 @@
 """Shards: equal parts of many runs, told by their number, and a batch script for SLURM that runs all of them."""
 
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from nadi.errors import ConfigError
+from nadi.launching.script_words import directive, log_path, nadi_line, sbatch_options, shell_line, shell_word
 
 _MOST_SHARDS = 10**5
+OWN_OPTIONS = ("job-name", "array", "ntasks", "output", "dependency", "wrap")
+"""Options of sbatch that scripts of arrays set themselves."""
 
 
 def shard_of(text: str) -> tuple[int, int]:
@@ -22,31 +23,50 @@ def shard_of(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def command_line(words: Sequence[str]) -> str:
-    """A command of nadi as a shell takes it, by this Python."""
-    return shlex.join([sys.executable, "-m", "nadi", *words])
-
-
 def array_script(
-    words: Sequence[str], shards: int, out: Path, *, own_folders: bool = False, remarks: Sequence[str] = ()
+    words: Sequence[str],
+    shards: int,
+    out: Path,
+    merging: Sequence[str],
+    *,
+    own_folders: bool = False,
+    options: Sequence[str] = (),
 ) -> str:
-    """A batch script of an array of shards of a command, for `sbatch`.
+    """Return a batch script of an array of shards of a command, for `sbatch`.
+
+    The first task submits one more job, which merges the results when all tasks have ended.
 
     Args:
-        words: of the command, its name first, without --shard and --out.
-        shards: tasks of the array.
-        out: folder for all results, on a file system that all nodes see.
-        own_folders: each shard has a folder below it, by its number.
-        remarks: lines for who reads the script.
+        words: Arguments of the command, its name first, without --shard and --out.
+        shards: Number of tasks of the array.
+        out: Folder for all results, on a file system that all nodes see.
+        merging: Arguments of the command that merges the results of all shards.
+        own_folders: Whether each shard writes into a folder of its own below `out`, named by its number.
+        options: Further options of sbatch, for both jobs, as --sbatch takes them.
+
+    Raises:
+        ConfigError: A name is not one line of printable characters, or an option is none of sbatch's.
     """
-    folder = shlex.quote(str(out))
-    where = f"{folder}/$SLURM_ARRAY_TASK_ID" if own_folders else folder
+    name, folder = f"nadi-{words[0]}", str(out)
+    extra = sbatch_options(options, OWN_OPTIONS)
+    task = f"{shell_word(folder)}/$SLURM_ARRAY_TASK_ID" if own_folders else shell_word(folder)
+    array = [f"job-name={name}", f"array=0-{shards - 1}", "ntasks=1", f"output={log_path(folder, '-%a.log')}", *extra]
+    merge = nadi_line([*merging, "--out", folder, "--quiet"])
+    after = [f"job-name={name}-merge", "ntasks=1", f"output={log_path(folder, '-merge.log')}", *extra, f"wrap={merge}"]
     return "\n".join(
         (
             "#!/usr/bin/env bash",
-            *(f"# {line}" for line in remarks),
-            f"#SBATCH --job-name=nadi-{words[0]} --array=0-{shards - 1} --ntasks=1 --output={folder}-%a.log",
-            f"{command_line(words)} --quiet --shard $SLURM_ARRAY_TASK_ID/{shards} --out {where}",
+            f"# {shards} shards of `nadi {words[0]}`. Submit it with sbatch, and again when something failed.",
+            *(directive(option) for option in array),
+            "set -euo pipefail",
+            "",
+            "# The first task submits the job that merges the results when all tasks have ended.",
+            'if [[ $SLURM_ARRAY_TASK_ID == 0 && -z "${SLURM_RESTART_COUNT:-}" ]]; then',
+            '    sbatch --dependency=afterany:"$SLURM_ARRAY_JOB_ID" \\',
+            f"        {shell_line(f'--{option}' for option in after)} ||",
+            '        echo "sbatch cannot be used here: when all tasks have ended, run what --wrap holds above" >&2',
+            "fi",
+            f'{nadi_line(words)} --quiet --shard "$SLURM_ARRAY_TASK_ID/{shards}" --out {task}',
             "",
         )
     )

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import re
-import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from nadi.errors import ConfigError
+from nadi.launching.script_words import directive, one_line, sbatch_options, shell_line, shell_word
 
 LAUNCHERS = {
     "mpiexec": 'mpiexec -n "$ranks"',
@@ -19,6 +19,14 @@ LAUNCHERS = {
 }
 """What stands before the command, by the name of --launcher. srun takes the CPUs of a task from its own option only."""
 _TIME = re.compile(r"(?:\d+-)?\d+:[0-5]\d:[0-5]\d")
+_MEMORY = re.compile(r"0|[1-9]\d{0,9}[KMGT]?")
+_MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
+"""Units of SLURM's --mem; a number without one counts MiB."""
+OWN_OPTIONS = (
+    *("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time", "mem", "partition", "account", "array"),
+    *("requeue", "open-mode"),
+)
+"""Options of sbatch that the script sets itself, or that options of `nadi slurm` do."""
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=:,+-]")
 _LONGEST_FOLDER = 100
@@ -54,11 +62,14 @@ class Job:
     ranks_per_node: int = 1
     threads: int = 1
     time: str = ""
+    memory: str = ""
     partition: str = ""
     account: str = ""
     launcher: str = "mpiexec"
     overrides: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ()
+    sbatch: tuple[str, ...] = ()
+    force: bool = False
 
     def __post_init__(self) -> None:
         for option in ("nodes", "ranks_per_node", "threads"):
@@ -66,6 +77,9 @@ class Job:
                 raise ConfigError(f"--{option.replace('_', '-')} {getattr(self, option)}: expected 1 or more")
         if self.time and not _TIME.fullmatch(self.time):
             raise ConfigError(f"--time {self.time!r}: expected HH:MM:SS or D-HH:MM:SS")
+        if self.memory and not _MEMORY.fullmatch(self.memory):
+            raise ConfigError(f"--mem {self.memory!r}: expected a number with K, M, G or T, as 64G, or 0 for all")
+        sbatch_options(self.sbatch, OWN_OPTIONS)
         for option, value in (("job-name", self.name), ("partition", self.partition), ("account", self.account)):
             if value and not _WORD.fullmatch(value):
                 raise ConfigError(f"--{option} {value!r}: expected letters, digits and _.,+@:- only")
@@ -73,13 +87,20 @@ class Job:
             raise ConfigError(f"--launcher {self.launcher!r}: expected one of {', '.join(LAUNCHERS)}")
         paths = (str(path) for path in (self.run_file, self.out, self.python))
         for text in itertools.chain(paths, self.overrides, *(task.overrides for task in self.tasks)):
-            if not text.isprintable():
-                raise ConfigError(f"{text!r}: expected a single line of printable characters")
+            one_line(text)
 
     @property
     def ranks(self) -> int:
         """MPI processes in all."""
         return self.nodes * self.ranks_per_node
+
+
+def memory_bytes(text: str) -> int | None:
+    """Return the bytes of a value of --mem; None where it leaves the memory open ("" or 0)."""
+    if not _MEMORY.fullmatch(text) or text == "0":
+        return None
+    number = text.rstrip("KMGT")
+    return int(number) * _MEMORY_UNITS[text[len(number) :]]
 
 
 def job_name(run_file: Path) -> str:
@@ -123,9 +144,14 @@ def render(job: Job) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["quote"] = shlex.quote
-    environment.filters["settings"] = lambda overrides: " ".join(f"--set {shlex.quote(text)}" for text in overrides)
-    return environment.get_template("job.sh.j2").render(job=job, launch=LAUNCHERS[job.launcher])
+    environment.filters["quote"] = shell_word
+    environment.filters["directive"] = directive
+    environment.filters["settings"] = lambda overrides: shell_line(
+        word for override in overrides for word in ("--set", override)
+    )
+    named = [f"--{name}={value}" for name, value in (("partition", job.partition), ("account", job.account)) if value]
+    follower = "".join(f" {shell_word(word)}" for word in (*named, *(f"--{option}" for option in job.sbatch)))
+    return environment.get_template("job.sh.j2").render(job=job, launch=LAUNCHERS[job.launcher], follower=follower)
 
 
 def submit(script: Path) -> str:

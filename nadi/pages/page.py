@@ -207,12 +207,9 @@ def write_page(path: Path, page: Page) -> None:
     """
     check_page(path)
     text = page.html()
-    hidden = path.with_name(f".{path.name}.part")
     try:
-        hidden.write_text(text, encoding="utf-8")
-        hidden.replace(path)
+        inputs.write_whole(path, text)
     except OSError as error:
-        hidden.unlink(missing_ok=True)
         raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the page to") from None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import inputs
 from nadi.errors import ConfigError, OutputError
 from nadi.pages.page import Page, Plot, Section
 from nadi.pages.places import MOST_LINES, Marks, lay_out, mark_name, with_gaps
@@ -42,9 +43,9 @@ def write_plot(path: Path, graph: Graph, found: Partition, weights: Weights) -> 
     drawn = figure(graph, found, weights)
     try:
         if path.suffix.lower() == ".html":
-            path.write_text(_page(graph, found, weights, drawn).html(), encoding="utf-8")
+            inputs.write_whole(path, _page(graph, found, weights, drawn).html())
         else:
-            drawn.write_image(path, width=1600, height=900)
+            inputs.write_whole(path, drawn.to_image(path.suffix[1:], width=1600, height=900))
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the plot to") from None
     except (ImportError, RuntimeError, ValueError) as error:  # whatever kaleido lacks

@@ -41,6 +41,7 @@ class PlanRow(TypedDict):
     step_s: _Positive
     tokens_per_s: _Positive
     mfu: _Amount
+    mfu_all_pairs: _Amount
     memory_bytes: _Bytes
     whole: bool
     shares: Annotated[dict[str, _Amount], AfterValidator(_complete)]

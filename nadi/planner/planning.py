@@ -172,6 +172,7 @@ def _row(row: Ranked, planned: Planned, place: int) -> dict[str, Any]:
         "step_s": row.step.step_ps / PS_PER_S,
         "tokens_per_s": row.tokens_per_s,
         "mfu": row.mfu,
+        "mfu_all_pairs": row.mfu_all_pairs,
         "memory_bytes": row.candidate.peak_bytes,
         "whole": row.step.is_whole,
         "shares": {name: row.step.of(name) for name in CATEGORIES},

@@ -21,13 +21,16 @@ class Ranked(NamedTuple):
         candidate: the plan and its memory.
         step: its time.
         tokens_per_s: of all GPUs.
-        mfu: model FLOP/s over the peak of all GPUs, without what is worked out again.
+        mfu: model FLOP/s over the peak of all GPUs, without what is worked out again; of attention's pairs of query and
+            key those count that a causal mask leaves.
+        mfu_all_pairs: the same, all pairs counted.
     """
 
     candidate: Candidate
     step: StepTime
     tokens_per_s: float
     mfu: float
+    mfu_all_pairs: float
 
 
 class Question(NamedTuple):
@@ -55,8 +58,11 @@ def answered(question: Question, candidate: Candidate) -> Ranked:
     plan = candidate.plan
     step = step_time(question.site, question.model, plan, question.framework)
     seconds = step.step_ps / PS_PER_S
-    flops = training_flops(question.model, plan.global_batch, plan.sequence)
-    return Ranked(candidate, step, plan.global_batch * plan.sequence / seconds, flops / seconds / question.peak_flops)
+    mfu, mfu_all_pairs = (
+        training_flops(question.model, plan.global_batch, plan.sequence, causal=causal) / seconds / question.peak_flops
+        for causal in (True, False)
+    )
+    return Ranked(candidate, step, plan.global_batch * plan.sequence / seconds, mfu, mfu_all_pairs)
 
 
 def ranked(question: Question, found: Sequence[Candidate], workers: int) -> Iterator[Ranked]:

@@ -24,6 +24,7 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
         "step",
         *([Column("by packets", 1)] if confirmed else []),
         Column("MFU", 1),
+        Column("all pairs", 4),
         Column("tokens/s", 3),
         Column("GB", 2),
         Column("energy", 2),
@@ -42,6 +43,7 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
             f"{'' if row['whole'] else '~'}{in_unit(row['step_s'] * 1e12, unit)} {unit.name}",
             *([packets] if confirmed else []),
             f"{row['mfu']:.1%}",
+            f"{row['mfu_all_pairs']:.1%}",
             f"{row['tokens_per_s']:,.0f}",
             f"{row['memory_bytes'] / 1e9:.1f}",
             joules_text(row["energy_J"]),
@@ -55,6 +57,7 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
         f"{found['valid']} valid plans, {found['too_large']} do not fit in {_memory(found)}; "
         "steps at closed forms, without contention; exposed communication by axis, mean over the GPUs"
     )
+    table.notes.append("MFU counts the pairs of query and key that a causal mask leaves; all pairs: with all of them")
     if not all(row["whole"] for row in rows):
         table.notes.append("~: on the line through two steps of fewer micro-batches")
     powers = f"{found['energy_table']} over the default table" if found["energy_table"] else "the default table"

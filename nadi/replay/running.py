@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from nadi.errors import OutputError
 from nadi.launching.gather import Ranks
+from nadi.launching.python import nadi_command
 from nadi.replay import outcome
 from nadi.replay.gloo import Gloo
 from nadi.replay.mpi import Mpi
@@ -72,7 +72,7 @@ def spawned(ranks: int, arguments: Sequence[str]) -> int:
     """
     with tempfile.TemporaryDirectory(prefix="nadi-replay-") as folder:
         store = {STORE: f"file://{folder}/store", "WORLD_SIZE": str(ranks)}
-        command = [sys.executable, "-m", "nadi", "trace", "replay", *arguments]
+        command = nadi_command(["trace", "replay", *arguments])
         started = [
             subprocess.Popen(command, env=os.environ | store | {"RANK": str(rank)})  # noqa: S603 - ourselves
             for rank in range(ranks)

@@ -44,8 +44,9 @@ def one(model: Model) -> FittedTable:
     if active_parameters(model) != parameters(model):
         rows.append(("used by a token", _exactly(active_parameters(model))))
     rows += [(f"  {part}", _exactly(count)) for part, count in by_part(model).items()]
-    flops = training_flops(model, 1) // model.sequence
-    rows.append(("training", f"{flops / 1e9:,.2f} GFLOPs a token, at sequences of {model.sequence:,} tokens"))
+    flops, all_pairs = (flops_per_token(model, causal=causal) / 1e9 for causal in (True, False))
+    at = f"at sequences of {model.sequence:,} tokens; {all_pairs:,.2f} with all pairs of query and key"
+    rows.append(("training", f"{flops:,.2f} GFLOPs per token, {at}"))
     given = model.model_dump(exclude={"name", "source", "plans", "left_out"}, exclude_unset=True, exclude_none=True)
     rows += [(key, _shown(value)) for key, value in given.items()]
     rows += [("published plan", plan) for plan in model.plans]
@@ -62,8 +63,14 @@ def document(model: Model) -> dict[str, Any]:
         "active_parameters": active_parameters(model),
         "mtp_parameters": mtp_parameters(model),
         "parameters_by_part": by_part(model),
-        "training_flops_per_token": training_flops(model, 1) // model.sequence,
+        "training_flops_per_token": flops_per_token(model, causal=True),
+        "training_flops_per_token_all_pairs": flops_per_token(model, causal=False),
     }
+
+
+def flops_per_token(model: Model, *, causal: bool) -> int:
+    """Return the operations of training on one token; causal: pairs that the mask leaves out do not count."""
+    return training_flops(model, 1, causal=causal) // model.sequence
 
 
 def count_text(count: int) -> str:

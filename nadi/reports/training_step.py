@@ -20,10 +20,14 @@ def step_line(simulation: FinishedRun) -> str:
     step_ps = simulation.results.finish_time_ps / rates.steps
     said = [f"step: {time_text(step_ps)}", f"{rates.tokens_per_s:,.0f} tokens/s"]
     said.append(f"{rates.model_flops / step_ps * PS_PER_S / 1e15:,.2f} PFLOP/s")
-    if rates.mfu is not None and rates.hfu is not None:
-        said.append(f"MFU {rates.mfu:.1%}")
-        said += [f"HFU {rates.hfu:.1%}"] if rates.hardware_flops != rates.model_flops else []
-    return ", ".join(said)
+    if rates.mfu is None or rates.hfu is None or rates.mfu_all_pairs is None or rates.hfu_all_pairs is None:
+        return ", ".join(said)
+    said.append(f"MFU {rates.mfu:.1%}")
+    all_pairs = f"{rates.mfu_all_pairs:.1%}"
+    if rates.hardware_flops != rates.model_flops:
+        said.append(f"HFU {rates.hfu:.1%}")
+        all_pairs += f" and {rates.hfu_all_pairs:.1%}"
+    return f"{', '.join(said)} ({all_pairs} with all pairs of query and key)"
 
 
 def step_table(findings: Findings) -> FittedTable | None:

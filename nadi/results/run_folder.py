@@ -19,6 +19,8 @@ TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
 REPORT = "report.html"
 RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN), REPORT)
 """What a run may write; the first stands for its being complete. A page of an earlier run does not stay."""
+SUMMARY_KEY = "digest"
+"""Top-level key by which a summary.json is known as one of Nadi's."""
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 

@@ -13,7 +13,7 @@ import pdes
 from nadi import schemas
 from nadi.analysis.findings import Findings
 from nadi.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
-from nadi.closed_forms.flows import UNKNOWN, ideal_ps, slowdown
+from nadi.closed_forms.flows import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.launching.gather import Ranks
 from nadi.simulation import FinishedRun
 from workload import KINDS
@@ -122,7 +122,8 @@ def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryA
 
 def _flows(simulation: FinishedRun) -> pa.Table:
     flows = simulation.results.flows
-    ideal = ideal_ps(simulation.graph, simulation.settings, flows)
+    shares = shares_of(simulation.program, flows)
+    ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares)
     unknown = ideal == UNKNOWN
     more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
     return schemas.FLOWS.table({**flows, **more})

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
+import inputs
 from nadi.errors import OutputError
 from nadi.launching.ending import unwound
 from nadi.launching.gather import ALONE, Ranks
@@ -28,25 +30,28 @@ _LONGEST_NAME = 100
 
 
 @contextmanager
-def staged(out: Path, files: Sequence[str], ranks: Ranks = ALONE) -> Iterator[Path | None]:
+def staged(out: Path, files: Sequence[str], ranks: Ranks = ALONE, *, key: str = "") -> Iterator[Path | None]:
     """A folder to write into; when the block ends well its files move to `out`, the first of `files` last.
 
-    When it does not, or is ended by a signal, nothing stays. Those of `files` that are there from an earlier time and
-    not written now are removed. On several ranks only rank 0 gets the folder, and all fail if it cannot be written.
+    When it does not, or is ended by a signal, nothing stays. Those of `files` that an earlier run has written and this
+    one does not are removed; files of these names that no run has written are the user's, and the folder is refused.
+    On several ranks only rank 0 gets the folder, and all fail if it cannot be written.
 
     Args:
         out: where results go.
         files: names that the block may write; the first stands for all being there.
         ranks: this rank and the others.
+        key: Top-level key by which the first of `files`, a JSON document, is known as Nadi's; "" = its name is enough.
 
     Raises:
-        OutputError: `out` cannot be made or written to, or another run is writing there; found before the block runs.
+        OutputError: `out` cannot be made or written to, holds files of the user's, or another run is writing there;
+            found before the block runs.
         AgreedError: the same, on several ranks.
         EndedBySignalError: SIGTERM or SIGHUP.
     """
     is_first = ranks.rank == 0
     with unwound() if is_first else nullcontext(), ExitStack() as stack:
-        stage = _Stage(out, stack)
+        stage = _Stage(out, files, key, stack)
         try:
             with together(ranks):
                 if is_first:
@@ -54,7 +59,7 @@ def staged(out: Path, files: Sequence[str], ranks: Ranks = ALONE) -> Iterator[Pa
             yield stage.folder if is_first else None
             with together(ranks):
                 if is_first:
-                    stage.publish(files)
+                    stage.publish()
         except BaseException as error:
             if is_first:
                 stage.drop()
@@ -72,8 +77,11 @@ class _Stage:
         folder: its path, once it is prepared.
     """
 
-    def __init__(self, out: Path, stack: ExitStack) -> None:
+    def __init__(self, out: Path, files: Sequence[str], key: str, stack: ExitStack) -> None:
         self._name = out
+        self._files = files
+        self._key = key
+        self._earlier: list[str] = []
         self._out = Path(os.path.realpath(out))
         self._stack = stack
         self._made: list[Path] = []
@@ -93,6 +101,7 @@ class _Stage:
             self._check_names(base)
             self._clear_others(base)
             self.folder = self._hidden(base)
+            self._earlier = self._earlier_files()
             self._take(self.folder)
             self._is_ours = True
             holder = f"process {os.getpid()} on {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
@@ -102,8 +111,9 @@ class _Stage:
             reason = error.strerror or str(error)
             raise OutputError(f"{self._name}: {reason}; expected a folder to write results to") from None
 
-    def publish(self, files: Sequence[str]) -> None:
+    def publish(self) -> None:
         """Give the results their names: all at once where nothing is there yet, else one by one."""
+        files = self._files
         (self.folder / _HOLDER).unlink(missing_ok=True)
         if not self._out.exists():
             self._make(self._out.parent)
@@ -112,7 +122,7 @@ class _Stage:
                 return
         written = sorted(self.folder.iterdir(), key=lambda file: file.name == files[0])
         names = {file.name for file in written} - {files[0]}
-        for name in files:
+        for name in self._earlier:
             if name not in names:
                 (self._out / name).unlink(missing_ok=True)
         for file in written:
@@ -127,8 +137,37 @@ class _Stage:
             with suppress(OSError):  # somebody else put something there
                 folder.rmdir()
 
+    def _earlier_files(self) -> list[str]:
+        """Return those of the files that an earlier run has written.
+
+        Raises:
+            OutputError: There are some that no run has written: the file that is written last is missing or none of
+                Nadi's, and no run was killed there while it wrote.
+        """
+        found = [name for name in self._files if os.path.lexists(self._out / name)]
+        if found and not self._has_marker(self._out / self._files[0]) and not os.path.lexists(self.folder):
+            raise OutputError(
+                f"{self._name}: {found[0]} in it was not written by Nadi, which would replace or remove it; "
+                "expected another folder for results"
+            )
+        return found
+
+    def _has_marker(self, path: Path) -> bool:
+        """Return whether the file that stands for all is there, and Nadi wrote it."""
+        if not self._key:
+            return path.is_file()
+        try:
+            document = json.loads(inputs.read_text(path))
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(document, dict) and self._key in document
+
     def _check_names(self, base: Path) -> None:
-        """Find a name that is too long now, not when all is to be moved there."""
+        """Find a name that is too long, or none that Parquet files can have, now and not when all is moved there."""
+        try:
+            str(self._out).encode()
+        except UnicodeEncodeError:
+            raise OSError(errno.EILSEQ, "its path is no UTF-8") from None
         if any(len(os.fsencode(part)) > os.pathconf(base, "PC_NAME_MAX") for part in self._out.parts):
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
@@ -162,6 +201,8 @@ class _Stage:
             except FileNotFoundError:
                 continue
             self._stack.callback(os.close, opened)
+            if os.fstat(opened).st_uid != os.geteuid():  # who could put links into it
+                raise PermissionError(errno.EPERM, f"{folder.name} in it belongs to another user")
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

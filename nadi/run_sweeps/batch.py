@@ -1,23 +1,24 @@
 """A batch script for SLURM: an array of shards of a sweep."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from nadi.launching.shards import array_script, command_line
+from nadi.launching.shards import array_script
 
 
-def sweep_script(file: Path, out: Path, shards: int, *, force: bool) -> str:
-    """A script that runs the points in shards: `sbatch` it, then `nadi sweep` once more for the table.
+def sweep_script(file: Path, out: Path, shards: int, options: Sequence[str], *, force: bool) -> str:
+    """Return a script that runs the points in shards, and makes the table when all have ended.
 
     Args:
-        file: the sweep file.
-        out: folder for all results, on a file system that all nodes see.
-        shards: tasks of the array.
-        force: as --force of `nadi run`.
+        file: The sweep file.
+        out: Folder for all results, on a file system that all nodes see.
+        shards: Number of tasks of the array.
+        options: Further options of sbatch, as --sbatch takes them.
+        force: As --force of `nadi run`.
+
+    Raises:
+        ConfigError: A name is not one line of printable characters, or an option is none of sbatch's.
     """
-    words = ["sweep", str(file.absolute()), *(["--force"] if force else [])]
-    table = command_line([*words, "--out", str(out.absolute()), "--quiet"])
-    remarks = (
-        "An array of shards of a sweep. Submit it again when something failed: what is finished is skipped.",
-        f"When all have ended, this makes the table and the page: {table}",
-    )
-    return array_script(words, shards, out.absolute(), remarks=remarks)
+    sweep = ["sweep", str(file.absolute())]
+    merging = [*sweep, "--merge"]
+    return array_script([*sweep, *(["--force"] if force else [])], shards, out.absolute(), merging, options=options)

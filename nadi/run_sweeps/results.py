@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import inputs
 from nadi.errors import OutputError
 from nadi.pages import has_plotly
 from nadi.run_sweeps.points import Sweep
@@ -26,11 +27,10 @@ def finish(sweep: Sweep, out: Path, outcomes: Sequence[Outcome]) -> "pa.Table":
     import pyarrow.parquet as pq
 
     made = table(sweep, out, outcomes)
-    hidden = out / f".{FILE}.part"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        pq.write_table(made, hidden)
-        hidden.replace(out / FILE)
+        with inputs.whole_file(out / FILE) as file:
+            pq.write_table(made, file)
     except OSError as error:
         raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write the table to") from None
     if has_plotly():

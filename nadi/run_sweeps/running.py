@@ -1,14 +1,15 @@
 """Runs of a sweep: processes of this machine, each point in a folder of its own; what is finished is skipped."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
 
+import inputs
+from nadi.launching.python import nadi_command
 from nadi.run_sweeps.points import Point, Sweep
 
 RUNS = "runs"
@@ -36,6 +37,19 @@ def folder_of(out: Path, point: Point) -> Path:
 def is_finished(out: Path, point: Point) -> bool:
     """Whether its results are complete: summary.json comes last."""
     return (folder_of(out, point) / "summary.json").is_file()
+
+
+def earlier_outcomes(sweep: Sweep, out: Path) -> list[Outcome]:
+    """Return how all points ended in earlier sweeps into the folder, without running any.
+
+    Args:
+        sweep: The sweep.
+        out: The sweep's folder.
+    """
+    return [
+        Outcome(at, "", was_there=True) if is_finished(out, point) else Outcome(at, _failure(out, point) or "not run")
+        for at, point in enumerate(sweep.points)
+    ]
 
 
 def run_points(
@@ -71,17 +85,37 @@ def run_points(
     return sorted(done)
 
 
+def _failure_file(out: Path, point: Point) -> Path:
+    """Return the file that holds the reason why a point failed, for the table that is made of all shards."""
+    return out / RUNS / f"{point.name}.failed"
+
+
+def _failure(out: Path, point: Point) -> str:
+    """Return why a point failed when it was last run; "" where nothing is known."""
+    try:
+        return inputs.read_text(_failure_file(out, point)).strip()
+    except (OSError, ValueError):
+        return ""
+
+
 def _one(run: Callable[[Sequence[str]], tuple[int, str]], sweep: Sweep, out: Path, at: int, *, force: bool) -> Outcome:
     point = sweep.points[at]
-    command = [sys.executable, "-m", "nadi", "run", *([str(sweep.run_file)] if sweep.run_file else [])]
+    command = nadi_command(["run", *([str(sweep.run_file)] if sweep.run_file else [])])
     for override in point.overrides():
         command += ["--set", override]
     command += ["--out", str(folder_of(out, point)), "--quiet", *(["--force"] if force else [])]
     code, said = run(command)
+    failure = _failure_file(out, point)
+    with suppress(OSError):  # the table says it, too, unless another shard makes that
+        failure.unlink(missing_ok=True)
     if code == 0:
         return Outcome(at, "")
     lines = [line for line in said.splitlines() if line.strip()]
-    return Outcome(at, lines[-1].removeprefix("nadi: error: ") if lines else f"exit code {code}")
+    error = lines[-1].removeprefix("nadi: error: ") if lines else f"exit code {code}"
+    with suppress(OSError):
+        failure.parent.mkdir(parents=True, exist_ok=True)
+        inputs.write_whole(failure, error)
+    return Outcome(at, error)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ FIGURES = (
     Figure("tpot_p50_ps", "time per output token of half the requests", "time"),
     Figure("tpot_p99_ps", "time per output token of 99 % of the requests", "time"),
     Figure("output_tokens_per_s", "output tokens that were served per second", "rate", is_cost=False),
-    Figure("mfu", "model FLOP over what the GPUs could do at their peak", "share", is_cost=False),
+    Figure("mfu", "model FLOP, causal attention counted half, over the GPUs' peak", "share", is_cost=False),
+    Figure("mfu_all_pairs", "the same with all pairs of query and key", "share", is_cost=False),
     Figure("compute_share", "of the NPUs' time, their mean", "share", is_cost=False),
     Figure("exposed_share", "communication that no compute hides, of the NPUs' time", "share"),
     *(Figure(f"{axis}_share", f"exposed communication of the axis {axis}", "share") for axis in COMMUNICATION_AXES),
@@ -65,6 +66,14 @@ FIGURES = (
     Figure("peak_rss_bytes", "most memory of the simulation", "bytes"),
 )
 
+_STEP_KEYS = {
+    "step_time_ps": "time_ps",
+    "tokens_per_s": "tokens_per_s",
+    "mfu": "mfu",
+    "mfu_all_pairs": "mfu_all_pairs",
+}
+"""Figures that summary.json has of a step, and their keys there."""
+
 
 def figures(run: Run) -> dict[str, float]:
     """Those that the run has, by name, in the order of FIGURES."""
@@ -76,7 +85,7 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
     summary = run.summary
     yield "finish_time_ps", run.finish_time_ps
     step = summary.get("step", {})
-    for name, key in (("step_time_ps", "time_ps"), ("tokens_per_s", "tokens_per_s"), ("mfu", "mfu")):
+    for name, key in _STEP_KEYS.items():
         if key in step:
             yield name, float(step[key])
     serving = summary.get("serving", {})

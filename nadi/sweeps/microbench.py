@@ -25,11 +25,10 @@ from topologies.bounds import MOST_BYTES
 from topologies.units import format_bytes, parse_bytes_within
 from workload import KINDS, CollectiveSettings, Program, WorkloadError
 from workload.collectives import choose as choose_algorithm
-from workload.collectives import defaults_on
+from workload.collectives import defaults_on, uneven_algorithms
 from workload.nccl.generations import generations
 from workload.program.aggregation import switches_of
 from workload.shape import shape_of
-from workload.uneven.all_to_all_v import ALGORITHMS
 from workload.uneven.all_to_all_v import NAME as UNEVEN
 
 ALL = "all"
@@ -97,7 +96,7 @@ class Collective(NamedTuple):
         Raises:
             workload.WorkloadError: unknown kind.
         """
-        return ALGORITHMS if self.matrix else workload.algorithms_of(self.kind)
+        return uneven_algorithms() if self.matrix else workload.algorithms_of(self.kind)
 
     def default(self, graph: Graph) -> str:
         """The algorithm for who names none on this fabric.
@@ -105,9 +104,10 @@ class Collective(NamedTuple):
         Raises:
             workload.WorkloadError: unknown kind.
         """
-        named = self.settings.algorithm.get(UNEVEN if self.matrix else self.kind)
         if self.matrix:
-            return named or ALGORITHMS[0]
+            algorithms = {**defaults_on(graph), **self.settings.algorithm}
+            return replace(self.settings, algorithm=algorithms).algorithm_of(UNEVEN)
+        named = self.settings.algorithm.get(self.kind)
         return named or defaults_on(graph).get(self.kind) or workload.default_algorithm(self.kind)
 
     def with_parameters(self, algorithm: str) -> str:

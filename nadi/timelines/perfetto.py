@@ -18,8 +18,7 @@ TracePackets, so that nothing is held but names. Timestamps are whole nanosecond
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import IO
 
 import inputs
@@ -142,20 +141,11 @@ def perfetto_trace(path: str | os.PathLike[str]) -> Iterator[PerfettoTrace]:
     Raises:
         OutputError: the file cannot be written.
     """
-    path = Path(path)
-    other = inputs.type_of(path) or ("" if path.name else "a folder")
-    if other:
-        raise OutputError(f"{path}: {other}; expected a file to write the timeline to")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as out:
+        with inputs.whole_file(path) as out:
             yield PerfettoTrace(out)
-        part.replace(path)
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the timeline to") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
 
 
 def _varint(value: int) -> bytes:

@@ -67,12 +67,20 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     sent = float((found.weight * found.messages).sum())
     pairs = float(found.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
-    memory: float = _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
-    memory += per_pair * min(pairs, float(graph.npus) ** 2) + _MESSAGE_BYTES * sent * settings.record_flows
+    memory = (
+        fabric_bytes(graph)
+        + per_pair * min(pairs, float(graph.npus) ** 2)
+        + _MESSAGE_BYTES * sent * settings.record_flows
+    )
     memory += _rows(program) * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((found.weight * found.bytes).sum())
     wire += 0 if whole else float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
     return Estimate(sent, float(packets.sum()), float(hops.sum()), wire, pairs, memory)
+
+
+def fabric_bytes(graph: Graph) -> float:
+    """Return the memory in bytes that the engine takes for a fabric, on every rank."""
+    return _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
 
 
 def _rows(program: Program) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from pdes.build.settings import Settings
 from pdes.core.inputs import Graph
 from pdes.messages import fidelity
-from pdes.messages.whole import post_whole
+from pdes.messages.whole import post_whole, post_whole_later
 from pdes.network import balancing
 from pdes.network.far_routing import cell_of_several, port_of_several
 from pdes.network.faults import make_changes
@@ -23,7 +23,7 @@ from pdes.nic.selective_receiver import receive
 from pdes.nic.transport import notify
 from pdes.npu.collective import expect
 from pdes.npu.delivery import message_by_kind
-from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends
+from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
 from pdes.npu.in_flight import may_start, running
 
 Hook = Callable[..., Any]
@@ -61,7 +61,9 @@ def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple
         ("may_start", settings.collectives_in_flight, may_start),
         ("running", settings.collectives_in_flight or settings.compute_slowdown != 1.0, running),
         ("is_in", not whole and acts_later, is_in),
-        ("do_later", ends.has_endpoints, do_later),
+        ("do_later", not whole, do_later),
+        ("post_later", not whole, post_later),
+        ("post_later", whole, post_whole_later),
         ("is_acknowledged", ends.acknowledged, is_acknowledged),
         ("first_allowed", settings.switch or control.update or settings.selective_repeat, first_allowed),
     ]

@@ -75,7 +75,7 @@ def row_states(state: Int32, slots: int, *, recorded: bool) -> s.RowStates:
 
 def _slots(ports: Int64, settings: Settings) -> Int64:
     """Entries of an NPU's heap: ports (twice where there is pacing), lanes, timer, agenda and list of messages."""
-    return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 2 + settings.fidelity.has_endpoints
+    return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 3
 
 
 def idle_npus(part: Part, npu: Rows, const: Record, settings: Settings) -> s.Npus:

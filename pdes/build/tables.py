@@ -7,15 +7,20 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from pdes.core import packet
 from pdes.core import state as s
-from pdes.core.inputs import Int64, Program, Rows, Schedules
+from pdes.core.inputs import Array, Int64, Program, Rows, Schedules
 from pdes.core.memory import rows_of
 from pdes.core.rows.npu import Lane, PlanStep, View
 
 
-def trace_tables(program: Program) -> s.Trace:
-    """The program's traces under the names and with the types of the kernel; worlds of one process share them."""
+def trace_tables(program: Program, p2p_share: float) -> s.Trace:
+    """The program's traces under the names and with the types of the kernel; worlds of one process share them.
+
+    p2p_share: of the settings.
+    """
+    made = {"connections": padded(_channel_connections(program, p2p_share), np.int64)}
     names = ((name, name if hasattr(program, name) else f"node_{name}") for name in s.Trace.__annotations__)
-    return s.Trace(**{name: _typed(s.Trace, name, getattr(program, found)) for name, found in names})
+    plain = {name: _typed(s.Trace, name, getattr(program, found)) for name, found in names if name not in made}
+    return s.Trace(**made, **plain)
 
 
 def plan_tables(program: Program) -> s.PlanTables:
@@ -68,10 +73,22 @@ def _lane_rows(schedules: Schedules) -> Rows:
     return rows
 
 
+def _channel_connections(program: Program, p2p_share: float) -> Int64:
+    """Group, number and share of each way of messages between two NPUs; a given p2p_share holds to other hosts."""
+    channels = program.channels
+    found = packet.P2P | _numbered(channels.connection, channels.shares)
+    return np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, found)
+
+
 def _connections(schedules: Schedules) -> Int64:
     """Word `connection` of each lane."""
-    shares = np.round(schedules.lane_shares * packet.SHARE_UNITS).astype(np.int64)
-    number = schedules.lane_connection.astype(np.int64)
+    return _numbered(schedules.lane_connection, schedules.lane_shares)
+
+
+def _numbered(number: Array, shares: Array) -> Int64:
+    """Of connections, their numbers and shares, without a group."""
+    shares = np.round(shares * packet.SHARE_UNITS).astype(np.int64)
+    number = number.astype(np.int64)
     return number << packet.CONNECTION_SHIFT | np.where(shares > packet.SHARE_UNITS, shares, 0) << packet.SHARES_SHIFT
 
 

@@ -175,7 +175,7 @@ def build_lps(layout: Layout, program: Program, settings: Settings, parts: Seque
     """
     begun = time.perf_counter()
     check_sizes(layout.graph, program, settings)
-    tables = trace_tables(program), plan_tables(program)
+    tables = trace_tables(program, settings.p2p_share), plan_tables(program)
     built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]
     if settings.fidelity.acknowledged:
         back = _way_back(layout, program, settings, tables)

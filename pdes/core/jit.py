@@ -128,10 +128,11 @@ class _Deferred:
         if kind is None:
             return self.dispatcher
         if kind not in self._ready:
-            run = machine_code.load(kernel_cache.settled_dir(), self.py_func, kind)
+            folder = kernel_cache.settled_folder()
+            run = machine_code.load(folder, self.py_func, kind)
             if run is None:
                 symbol, gives, code = _compiler().compiled_kernel(self.dispatcher, arguments)
-                machine_code.keep(kernel_cache.settled_dir(), self.py_func, kind, symbol, gives, code)
+                machine_code.keep(folder, self.py_func, kind, symbol, gives, code)
                 run = self.dispatcher
             self._ready[kind] = run
         return self._ready[kind]
@@ -141,11 +142,11 @@ class _Deferred:
         kind = machine_code.HOOK
         if kind not in self._ready:
             kept = machine_code.is_kept(self.py_func)
-            address = machine_code.load(kernel_cache.settled_dir(), self.py_func, kind) if kept else None
+            address = machine_code.load(kernel_cache.settled_folder(), self.py_func, kind) if kept else None
             if address is None:
                 address, symbol, code = _compiler().compiled_hook(self.dispatcher)
                 if kept:
-                    machine_code.keep(kernel_cache.settled_dir(), self.py_func, kind, symbol, "int64", code)
+                    machine_code.keep(kernel_cache.settled_folder(), self.py_func, kind, symbol, "int64", code)
             self._ready[kind] = address
         return self._ready[kind]
 

@@ -128,6 +128,7 @@ class Trace(NamedTuple):
     seq: Int32
     group: Int32
     schedule: Int32
+    channel: Int32
     priority: Int32
     child_ptr: Int64
     child: Int32
@@ -137,6 +138,7 @@ class Trace(NamedTuple):
     trace_slot_ptr: Int64
     coll_ptr: Int64
     coll_node: Int32
+    connections: Int64  # [channels] P2P with number and share of messages between two NPUs (pdes.core.packet)
 
 
 class PlanTables(NamedTuple):

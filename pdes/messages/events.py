@@ -29,6 +29,8 @@ OWN, LEFT, LAUNCH, TAKE, ARRIVE, STEP = range(6)
 of a collective, the instance's key and itself; of the others a message's sender << KEY_SHIFT | how-manieth of the
 sender, and the message. LEFT: its last byte has left; in place of the message -1 - instance, whose other sends have
 left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it goes on from where it is."""
+FIRST_POST = 1 << 32
+"""In place of the lane of an OWN event: from here on rows of the trace that post their messages."""
 
 NONE = -1
 DIGIT_BITS = 6

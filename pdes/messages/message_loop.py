@@ -12,14 +12,25 @@ from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lan
 from pdes.core.state import LANES, LONGEST_RUN_PS
 from pdes.core.status import DONE, FULL
 from pdes.core.world import give_row_back, whole_messages, world_at
-from pdes.messages.events import ARRIVE, KEY_SHIFT, KIND_SHIFT, LAUNCH, LEFT, OWN, TAKE, add_event, take_event
+from pdes.messages.events import (
+    ARRIVE,
+    FIRST_POST,
+    KEY_SHIFT,
+    KIND_SHIFT,
+    LAUNCH,
+    LEFT,
+    OWN,
+    TAKE,
+    add_event,
+    take_event,
+)
 from pdes.messages.whole import add_message_event, ends_of
 from pdes.nic.transport import finish_flow
 from pdes.npu.agenda import take_due
 from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
 from pdes.npu.delivery import in_lane_at, receive_row
 from pdes.npu.npu_window import short_of
-from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, start_row
+from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, post_send, start_row
 
 PAUSED, TOO_LATE = 4, 5
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
@@ -118,7 +129,11 @@ def happen(w, node, kind, order, item, now):
     done = inst = np.int64(NOTHING)
     if kind == OWN:
         lane = order & ((1 << KEY_SHIFT) - 1)
-        if lane < LANES:
+        if lane >= FIRST_POST:
+            row = lane - FIRST_POST
+            give_row_back(w.net, w.qps, np.int64(w.rows.state[w.npus.npu[node].row_base + row]))
+            post_send(w.net, w.npus, w.trace, node, row, now)
+        elif lane < LANES:
             done = leave_lane(w.npus.npu[node], w.rows, lane)
         elif lane > LANES:
             inst = take_due(w.net, w.npus, w.insts, node, now)

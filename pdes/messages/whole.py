@@ -6,7 +6,7 @@ from pdes.core.jit import hook, inline
 from pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
 from pdes.core.state import REF_INSTANCE, REF_LANE
 from pdes.core.world import take_row, whole_messages, world_at
-from pdes.messages.events import KEY_SHIFT, LEFT, STEP, add_event
+from pdes.messages.events import FIRST_POST, KEY_SHIFT, LEFT, OWN, STEP, add_event
 from pdes.network.routing import next_link
 from pdes.nic.transport import queue_pair
 
@@ -91,6 +91,15 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
         flow.posted_ps = now
         flow.ordinal = ordinal
     add_message_event(net, qps, w.messages, now, STEP, message)
+    return 0
+
+
+@hook
+def post_whole_later(address, node, row, due):
+    """Have a row of an NPU's trace post its message at `due`; a row of `msg` keeps room for the event."""
+    w = world_at(address)
+    w.rows.state[w.npus.npu[node].row_base + row] = take_row(w.net, w.qps)
+    add_event(w.net.ctl, w.messages, due, OWN, (node << KEY_SHIFT) | (FIRST_POST + row), node)
     return 0
 
 

@@ -6,9 +6,10 @@ that one had to wait, as for the port, so much is made up for as it then takes o
 So a message has left no sooner than all its bytes take at the share. Queue pairs at line rate (CC_PSB = 0) never wait.
 Under a congestion control the share is the line rate that it knows, and is held to.
 
-Messages between two NPUs of different hosts may be driven at a share, too (Settings.p2p_share). One mover moves those
-of an NPU, a packet of each queue pair by turns: all of them together have left no sooner than their bytes take at the
-share. (Under a congestion control each queue pair is held to it by itself.)
+Messages between two NPUs may go by connections of their own, which are driven like those of collectives (Channels in
+workload.program.program). Or all messages to other hosts are driven at one share (Settings.p2p_share). One mover moves
+those of an NPU, a packet of each queue pair by turns: all of them together have left no sooner than their bytes take at
+the share. (Under a congestion control each queue pair is held to it by itself.)
 """
 
 from dataclasses import replace
@@ -102,11 +103,12 @@ Settings = TypeVar("Settings", bound=Any)
 
 
 def has_shares(program: Program, settings: Any) -> bool:
-    """Whether some lane of a program, or its messages to other hosts, are driven at a share of the line rate.
+    """Whether some lane of a program, or some of its messages between two NPUs, are driven at a share of the line rate.
 
     settings: pdes.build.settings.Settings, which stands above.
     """
-    return bool(settings.p2p_share < 1 or program.schedules.lane_shares.max(initial=1) > 1)
+    shares = max(program.schedules.lane_shares.max(initial=1), program.channels.shares.max(initial=1))
+    return bool(settings.p2p_share < 1 or shares > 1)
 
 
 def with_driven(settings: Settings, *, driven: bool) -> Settings:

@@ -12,6 +12,7 @@ from pdes.core.hashing import mix2, mix3
 from pdes.core.hashmap import FREE, find, find_row
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.packet import (
+    CONNECTION_SHIFT,
     FLAG_ACK,
     FLAG_CLASS,
     FLAG_CNP,
@@ -69,7 +70,8 @@ def queue_pair(net, npus, qps, node, dst, connection):
     qp.tail_message = -1
     qp.current_message = -1
     qp.deadline_ps = INF
-    qp.w1 = header(dst, src, 0, FLAG_CLASS if connection == P2P and net.const.p2p_class == 1 else 0)
+    is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
+    qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
     qp.w2 = path_word(q, mix3(src + net.const.seed, dst, connection))
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node

@@ -1,5 +1,6 @@
 """What passes at the two ends of a message that goes as packets: all off unless a run has it (docs/fidelity.md).
 
+A row of a trace that sends may post its message some time after it starts: NCCL's launch and hop (docs/nccl.md).
 Its first packet may be sent send_latency_ps after it is posted. Its receiver acts on it endpoint_delay_ps after it is
 in, and where reductions take time once it is added to what is there. Where acknowledgements count, it is in, and its
 sender done with it, once the last one is back (pdes/network/way_back.py).
@@ -21,9 +22,11 @@ from pdes.nic.transport import count_posted, line_up, payload_bytes, queue_pair
 from pdes.npu.agenda import agenda_slot, put_in
 from pdes.npu.collective import send_has_left
 from pdes.npu.delivery import in_lane_at, message_done
+from pdes.npu.trace import post_send
 
-SENDS, ACTS, IS_TOLD = range(3)
-"""What is done later: a message is sent; its receiver acts on it; who waits for its acknowledgement is told."""
+SENDS, ACTS, IS_TOLD, POSTS = range(4)
+"""What is done later: a message is sent; its receiver acts on it; who waits for its acknowledgement is told; a row of
+the trace posts its message."""
 
 
 @inline
@@ -103,6 +106,16 @@ def post_at_ends(address, node, dst, connection, tag, size, ref, now):
     return 0
 
 
+@hook
+def post_later(address, node, row, due):
+    """Have a row of an NPU's trace post its message at `due`."""
+    w = world_at(address)
+    at = take_row(w.net, w.qps)
+    later_messages(w.qps.msg)[at].ref = row
+    put_off(w.npus, w.qps, node, at, POSTS, due)
+    return 0
+
+
 @inline
 def acted_on_at(w, node, now, w1, w2, w3):
     """When the receiver acts on a message whose last packet is here."""
@@ -172,6 +185,9 @@ def do_later(address, node, now):
         return 0
     m = take_first(net, npus, qps, node)
     arm(npus, qps, node)
+    if msg[m].what == POSTS:
+        post_send(net, npus, w.trace, node, msg[m].ref, now)
+        return 0
     if msg[m].what == ACTS:
         done, inst = message_done(net, w.npus, w.insts, node, msg[m].w1, msg[m].tag)
     else:

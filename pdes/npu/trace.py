@@ -84,6 +84,18 @@ def leave_lane(npu, rows, lane):
     return row
 
 
+@inline
+def post_send(net, npus, trace, node, row, now):
+    """Post the message of a row that sends."""
+    npu = npus.npu[node]
+    r = npu.trace_base + row
+    tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
+    connection = np.int64(P2P)
+    if trace.channel[r] >= 0:
+        connection = trace.connections[trace.channel[r]]
+    post_or_ask(net, node, npu.number + np.int64(trace.peer[r]), connection, tag, trace.bytes[r], row, now)
+
+
 @outline
 def start_row(address, node, row, now):
     """Start a row. Returns the row if it is done at once, and the instance to advance, each NOTHING if none."""
@@ -110,17 +122,18 @@ def start_row(address, node, row, now):
         else:
             npu.lane[lane] = row
             set_event(npus, node, now + duration, npu.ports + lane)
-    elif kind == KIND_SEND or kind == KIND_RECV:
-        peer = npu.number + np.int64(trace.peer[r])
-        tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
-        if kind == KIND_SEND:
-            post_or_ask(net, node, peer, np.int64(P2P), tag, trace.bytes[r], row, now)
+    elif kind == KIND_SEND:
+        if trace.duration_ps[r] > 0:
+            call_hook(net.hooks.post_later, address, node, row, now + trace.duration_ps[r])
         else:
-            if rows.flag[first + row] & ROW_ARRIVED != 0:
-                done = row
-            elif rows.flag[first + row] & ROW_ASKED != 0:
-                answer(net, node, peer, tag, now)
-            rows.flag[first + row] |= ROW_POSTED
+            post_send(net, npus, trace, node, row, now)
+    elif kind == KIND_RECV:
+        if rows.flag[first + row] & ROW_ARRIVED != 0:
+            done = row
+        elif rows.flag[first + row] & ROW_ASKED != 0:
+            tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
+            answer(net, node, npu.number + np.int64(trace.peer[r]), tag, now)
+        rows.flag[first + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
         slot = npu.slot_base + trace.group[r]
         if net.const.serial_collectives == 1 and rows.slot_next[slot] != trace.seq[r]:

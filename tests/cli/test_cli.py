@@ -77,24 +77,6 @@ def test_is_a_module_too():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"nadi {__version__}\n", "")
 
 
-def test_a_command_does_not_wait_for_pandas():
-    """Which pyarrow imports before its first array, where it finds it; only the package, in a notebook, lets it.
-
-    Whoever asks for its spec, as PyTorch does, gets an answer.
-    """
-    code = (
-        "import atexit, importlib.util, sys; sys.argv = ['nadi', '--version']; "
-        "from nadi.__main__ import entry_point; "
-        "atexit.register(lambda: print(importlib.util.find_spec('pandas').origin, "
-        "__import__('pyarrow').array(['a', 'b']), 'pandas' in sys.modules)); "
-        "entry_point()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    words = done.stdout.split()
-    assert (words[-6], words[-2:]) == ("None", ["]", "False"]), done.stderr
-    assert done.returncode == 0
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

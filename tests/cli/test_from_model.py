@@ -1,6 +1,7 @@
 """Runs of a model and a plan: without traces, with a run file and without."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -55,8 +56,11 @@ def test_a_run_needs_no_file(nadi, model):
     assert (config["topology"]["gpus"], config["compute"]["gpu"], found["npus"]) == (8, "h100", 8)
     seconds = found["finish_time_ps"] / 1e12
     assert step["tokens_per_s"] == pytest.approx(8 * 128 / seconds)
-    assert step["model_flops"] == step["hardware_flops"] == training_flops(find(str(model)), 8)
+    assert step["model_flops"] == step["hardware_flops"] == training_flops(find(str(model)), 8, causal=True)
     assert step["mfu"] == pytest.approx(step["model_flops"] / (seconds * 8 * 989e12), rel=0.01)
+    assert step["model_flops_all_pairs"] == training_flops(find(str(model)), 8)
+    assert step["mfu_all_pairs"] / step["mfu"] == pytest.approx(step["model_flops_all_pairs"] / step["model_flops"])
+    assert step["hfu_all_pairs"] == step["mfu_all_pairs"] > step["mfu"]
     assert sum(step[f"{name}_ps"] for name in CATEGORIES) == pytest.approx(found["finish_time_ps"])
     for name in ("compute", "tp", "dp", "pp", "world", "bubble"):
         assert step[f"{name}_ps"] > 0
@@ -108,7 +112,9 @@ def test_the_report_says_where_the_step_went(nadi, run_file):
     """With the options over what the file says."""
     out = nadi("run", run_file(), "--plan", "tp4,dp2,gb4", "--fidelity", "closed-form", "--quiet").out
     assert "tokens/s" in out
-    assert "MFU" in out
+    assert re.search(r"MFU \d+\.\d% \(\d+\.\d% with all pairs of query and key\)", out)
+    again = nadi("run", run_file(), "--plan", "tp4,dp2,gb4,recompute=full", "--fidelity", "closed-form", "-q").out
+    assert re.search(r"MFU [\d.]+%, HFU [\d.]+% \([\d.]+% and [\d.]+% with all pairs of query and key\)", again)
     assert "where the time of 8 NPUs went" in out
     assert "exposed tp" in out
     assert "exposed pp" not in out

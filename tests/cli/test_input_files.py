@@ -27,7 +27,7 @@ STAR = "5 1 0 1 4 A100\n4\n" + "".join(f"{npu} 4 100Gbps 1us 0\n" for npu in ran
 NO_FILES = {
     "workload": {"trace_set", "plan"},
     "serving": {"prompt", "generate"},
-    "topology": {"name", "graph", "cluster"},
+    "topology": {"name", "graph"},
     "network": {"congestion_control", "congestion", "load_balancing"},
     "compute": {"efficiency"},
     "engine": {"partitioner"},

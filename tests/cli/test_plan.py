@@ -47,6 +47,18 @@ def rows(nadi, model):
     return answer
 
 
+def test_a_plan_of_one_gpu_computes_only_and_takes_what_its_run_takes(nadi, model):
+    on = ("--model", model, "--cluster", "small-a100")
+    found = nadi("plan", *on, "--gpus", 1, "--plan", "gb8", "--json", "-q")
+    assert found.code == 0, found.err
+    rows = next(iter(found.document["answers"].values()))["rows"]
+    assert {row["shares"]["compute"] for row in rows} == {1.0}
+    assert rows[0]["packets_step_s"] == rows[0]["step_s"]
+    run = nadi("run", *on, "--plan", rows[0]["plan"], "--fidelity", "closed-form", "--json", "-q").document
+    assert run["npus"] == 1
+    assert rows[0]["step_s"] == pytest.approx(run["finish_time_ps"] * 1e-12, rel=1e-9)
+
+
 @pytest.mark.parametrize("experts", ["", _EXPERTS])
 def test_candidates_are_all_plans_that_keep_the_rules(model, experts):
     """Against every tuple of sizes up to the number of GPUs."""
@@ -151,7 +163,8 @@ def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
         assert nadi("run", "--model", model, "--plan", row["plan"], *options).code == 0
         summary = json.loads((out / "summary.json").read_text())
         assert row["step_s"] == pytest.approx(summary["finish_time_ps"] / 1e12, rel=1e-9)
-        assert row["mfu"] == pytest.approx(summary["step"]["mfu"], rel=1e-9)
+        for key in ("mfu", "mfu_all_pairs"):
+            assert row[key] == pytest.approx(summary["step"][key], rel=1e-9)
         assert sum(row["shares"].values()) == pytest.approx(1)
         bill = nadi("energy", out, "--json").document
         assert bill["gpu"] == "a100"
@@ -232,7 +245,7 @@ def test_a_batch_script_plans_in_shards(nadi, model):
     script = nadi("plan", "--model", model, *_ON[:4], "--reserve", "5%", "--slurm", 4, "--out", "plans").out
     assert " --reserve 5% " in script
     assert "--array=0-3" in script
-    assert "--shard $SLURM_ARRAY_TASK_ID/4 --out plans/$SLURM_ARRAY_TASK_ID" in script
+    assert '--shard "$SLURM_ARRAY_TASK_ID/4" --out plans/$SLURM_ARRAY_TASK_ID' in script
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,14 @@ def test_a_page_that_cannot_be_written(run, nadi, tmp_path, out, expected):
     assert expected in outcome.err
 
 
+def test_a_link_beside_the_page_is_not_followed(run, nadi, tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / ".pp.html.part").symlink_to("precious")
+    assert nadi("report", run.folder, "-o", tmp_path / "pp.html").code == 0
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert (tmp_path / "pp.html").read_text().startswith("<!")
+
+
 def test_a_run_writes_its_page(nadi, write_run, step, tmp_path):
     out = tmp_path / "out"
     outcome = nadi("run", write_run([step] * 4), "--out", out, "-q", "--report")

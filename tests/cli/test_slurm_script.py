@@ -9,12 +9,27 @@ from pathlib import Path
 
 import pytest
 
+import et
 from nadi.cli import main
 from nadi.errors import ConfigError
+from nadi.launching import python
 from nadi.launching import slurm as batch
+from nadi.wiring.job_cost import Cost
 
 ROOT = Path(__file__).parents[2]
-RUN = '[workload]\ntraces = "t"\n[topology]\nspec = "ring:npus=4"\n'
+RUN = '[workload]\ntraces = "traces/t"\n[topology]\nspec = "ring:npus=4"\n'
+SMALLEST = {"time": "00:15:00", "mem": "2G"}
+"""What a run of a moment asks for."""
+
+
+def write_traces(folder):
+    """The traces that RUN names: an all-reduce on four NPUs."""
+    (folder / "traces").mkdir(exist_ok=True)
+    grads = et.CollectiveCommType.ALL_REDUCE
+    for name, size in (("t", 1 << 16), ("large", 1 << 44)):
+        for npu in range(4):
+            nodes = [et.coll_node(1, "grads", grads, size)]
+            et.write_trace(folder / "traces" / f"{name}.{npu}.et", et.metadata(), nodes)
 
 
 @pytest.fixture
@@ -22,6 +37,7 @@ def slurm_command(tmp_path, monkeypatch, capsys):
     """`nadi slurm` on a run file, in an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my run.toml").write_text(RUN)
+    write_traces(tmp_path)
 
     def run(*arguments, nodes=1):
         code = main(["slurm", "my run.toml", "--nodes", str(nodes), *map(str, arguments)])
@@ -44,26 +60,51 @@ def test_a_dry_run_prints_and_writes_nothing(slurm_command, tmp_path):
     code, out, err = slurm_command("--dry-run")
     assert (code, err) == (0, "")
     assert out.startswith("#!/usr/bin/env bash\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["my run.toml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"my run.toml", "traces"}
 
 
 def test_options_become_directives(slurm_command):
     options = ("--ranks-per-node", 8, "--threads", 2, "--time", "1-02:03:04", "--partition", "long", "--account", "me")
-    _, out, _ = slurm_command(*options, "--job-name", "j", "--dry-run", nodes=4)
+    options += ("--mem", "8G", "--sbatch", "qos=high", "--sbatch", "exclusive", "--sbatch", "comment=a b")
+    whole = ("--set", "network.fidelity=analytical")  # is not divided among workers
+    _, out, _ = slurm_command(*options, *whole, "--job-name", "j", "--dry-run", nodes=4)
     sizes = {"nodes": "4", "ntasks-per-node": "8", "cpus-per-task": "2", "time": "1-02:03:04"}
-    names = {"job-name": "j", "partition": "long", "account": "me"}
+    names = {"job-name": "j", "partition": "long", "account": "me", "mem": "8G", "qos": "high", "exclusive": ""}
+    names["comment"] = '"a b"'
     assert directives(out) == sizes | names | {"requeue": "", "open-mode": "append"}
     assert command_of(out)[:3] == ["mpiexec", "-n", "$ranks"]
-    assert command_of(out)[-4:] == ["--workers", "2", "--backend", "threads"]
+    assert {"--workers", "2", "--backend", "threads"} < set(command_of(out))
     assert "\nexport OMP_NUM_THREADS=2 NUMBA_NUM_THREADS=2\n" in out
 
 
 def test_one_rank_of_one_thread_needs_neither_mpi_nor_workers(slurm_command):
     _, out, _ = slurm_command("--dry-run", "--set", "network.mtu=1 KiB")
     assert command_of(out) == [
-        *("$python", "-m", "nadi", "run", "$run_file", "--out", "$out", "--quiet", "--set", "network.mtu=1 KiB")
+        *("$python", "-P", "-m", "nadi", "run", "$run_file", "--out", "$out", "--quiet", "--set", "network.mtu=1 KiB")
     ]
     assert directives(out)["job-name"] == "my_run"
+
+
+def test_what_is_forced_asks_for_the_time_that_it_takes(slurm_command):
+    _, out, _ = slurm_command(
+        "--set", "workload.traces=traces/large", "--set", "network.mtu=256B", "--force", "--dry-run"
+    )
+    assert "--force" in command_of(out)
+    assert int(directives(out)["time"].partition(":")[0]) > 24
+
+
+def test_the_time_and_memory_that_are_asked_for_are_as_estimated(slurm_command):
+    """The run of a moment asks for the least; the user's own values come first."""
+    _, out, _ = slurm_command("--dry-run")
+    assert SMALLEST.items() <= directives(out).items()
+    _, out, _ = slurm_command("--dry-run", "--time", "00:01:00", "--mem", "0")
+    assert {"time": "00:01:00", "mem": "0"}.items() <= directives(out).items()
+    cost = Cost(wall_s=5400, memory_bytes=3e9)
+    assert (str(cost), cost.time_limit, cost.memory_limit) == (
+        "about 90 minutes and 3.0 GB on each node",
+        "03:00:00",
+        "6G",
+    )
 
 
 @pytest.mark.parametrize("launcher", batch.LAUNCHERS)
@@ -78,6 +119,7 @@ def test_a_script_says_where_it_and_the_results_are(slurm_command, tmp_path):
     assert code == 0
     assert out.splitlines() == [
         f"my job.sh: a run on 1 nodes with 1 ranks of 1 threads; results in {tmp_path / 'my out'}",
+        "expected: about 1 minutes and 0.6 GB on each node; the script asks for 00:15:00 and 2G",
         "submit with: sbatch 'my job.sh'",
     ]
     assert f"\nout='{tmp_path / 'my out'}'\n" in (tmp_path / "my job.sh").read_text()
@@ -128,6 +170,19 @@ def test_folders_of_tasks_are_distinct_and_safe():
         (["--sweep", "engine.sede=1"], "nearest known key: seed"),
         (["--sweep", "engine.seed=1,no"], "seed"),
         (["--set", "network.mtu=0"], "mtu"),
+        (["--mem", "64GB"], "--mem '64GB': expected a number with K, M, G or T, as 64G"),
+        (["--mem", "100M"], "--mem: 0.1 GB on each node; the run would take about 0.6 GB there; expected more memory"),
+        (["--sbatch", "mem=1G"], "the script sets --mem itself"),
+        (["--sbatch", "qos=a\nb"], "printable"),
+        (["--ranks-per-node", "400"], "400 parts; expected at most 4"),
+        (["--set", "workload.traces=nowhere/t"], "nowhere"),
+        (["--set", "engine.backend=processes", "--ranks-per-node", "2"], "found processes on 2 MPI ranks"),
+        (["--set", "system.collectives.all-reduce=pairwise"], "pairwise"),
+        (["--sweep", "topology.spec=ring:npus=4;fully-connected:npus=65536"], "2147450880 cables; expected at most"),
+        (
+            ["--set", "workload.traces=traces/large", "--set", "network.mtu=256B"],
+            "hours at 5e+06 a second; expected less than 24, or --force",
+        ),
         (["--dry-run", "--submit"], "without --submit"),
         (["--dry-run", "-o", "x"], "without -o"),
         (["-o", "no/such/folder/x"], "no/such/folder/x"),
@@ -138,7 +193,7 @@ def test_wrong_values_are_one_line_and_leave_no_file(slurm_command, tmp_path, op
     assert (code, out) == (2, "")
     assert told in err
     assert err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["my run.toml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"my run.toml", "traces"}
 
 
 def test_without_sbatch_the_script_is_there(slurm_command, tmp_path, monkeypatch):
@@ -167,9 +222,111 @@ def test_awkward_texts_reach_the_command(tmp_path):
         ["bash", "-c", batch.render(job)], env=environ, capture_output=True, text=True, timeout=20, check=True
     )
     assert done.stdout.splitlines() == [
-        *("-m", "nadi", "run", str(tmp_path / "r'un.toml"), "--out", str(tmp_path / "o$ut" / "t"), "--quiet"),
+        *("-P", "-m", "nadi", "run", str(tmp_path / "r'un.toml"), "--out", str(tmp_path / "o$ut" / "t"), "--quiet"),
         *("--set", awkward),
     ]
+
+
+HOSTILE = ("x $(touch PWNED)", "x`touch PWNED`", "x'; touch PWNED; '", 'x"; touch PWNED; "', "x %u #", "x&touch PWNED")
+BROKEN = ("x\ntouch PWNED\n", "x\rtouch PWNED", "x\x1b[31m", "x\u2028touch PWNED", "x\udcff")
+PLANS = ("plan", "--model", "gpt3-125m", "--cluster", "small-a100", "--gpus", "4")
+
+
+@pytest.fixture
+def scripts_of(tmp_path, monkeypatch, capsys):
+    """Print the batch scripts of all commands that make one, a name of the user's in all places: code, script, errors.
+
+    Python is a stand-in in a folder of that name, which writes its arguments to `called`.
+    """
+
+    def scripts(name):
+        folder = tmp_path / name if name.isprintable() else tmp_path
+        folder.mkdir(exist_ok=True)
+        stub = folder / "python"
+        stub.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" "" >> {shlex.quote(str(tmp_path / "called"))}\n')
+        stub.chmod(0o755)
+        (folder / "run.toml").write_text(RUN)
+        write_traces(folder)
+        (folder / "sweep.toml").write_text('run = "run.toml"\n[values]\n"engine.seed" = [1, 2]\n')
+        (tmp_path / name).mkdir(exist_ok=True)
+        write_traces(tmp_path)
+        (tmp_path / name / "own.toml").write_text(RUN.replace('"traces/t"', f'"{tmp_path}/traces/t"'))
+        (tmp_path / name / "sweep.toml").write_text((folder / "sweep.toml").read_text())
+        (tmp_path / name / "run.toml").write_text(RUN)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(python, "PYTHON", (str(stub), "-P"))
+        monkeypatch.setattr(sys, "executable", str(stub))
+        asked = (
+            ("sweep", folder / "sweep.toml", "--slurm", "2", "-o", name),
+            ("sweep", folder / "sweep.toml", "--slurm", "2", "-o", "out", "--sbatch", f"comment={name}"),
+            ("sweep", tmp_path / name / "sweep.toml", "--slurm", "2", "-o", "out"),
+            (*PLANS, "--slurm", "2", "-o", name),
+            (*PLANS, "--slurm", "2", "-o", "out", "--sbatch", f"comment={name}"),
+            (*PLANS, "--slurm", "2", "-o", "out", "--energy-table", name),
+            ("slurm", folder / "run.toml", "--nodes", "1", "--dry-run", "--out", name),
+            ("slurm", tmp_path / name / "own.toml", "--nodes", "1", "--dry-run", "--out", "out"),
+        )
+        for arguments in asked:
+            code = main([*map(str, arguments)])
+            yield arguments, (code, *capsys.readouterr())
+
+    return scripts
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_are_text_wherever_they_enter_a_script(scripts_of, tmp_path, name):
+    """Every script is run by bash, with stand-ins for SLURM's programs that run what they are given."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    wrap = 'for word; do [[ $word == --wrap=* ]] && exec bash -c "${word#--wrap=}"; done; true'
+    for program in ("srun", "sbatch"):
+        (programs / program).write_text(f"#!/bin/bash\n{wrap}\n")
+        (programs / program).chmod(0o755)
+    environ = {"PATH": f"{programs}:{os.defpath}", "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "7"}
+    for arguments, (code, script, err) in scripts_of(name):
+        assert (code, err) == (0, ""), arguments
+        assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=20).returncode == 0
+        done = subprocess.run(
+            ["bash", "-c", script],
+            env=environ | {"SLURM_JOB_NUM_NODES": "1"}, cwd=tmp_path, capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), script
+        called = (tmp_path / "called").read_text()
+        (tmp_path / "called").unlink()
+        paths = [str(word) for word in arguments if name in str(word) and not str(word).startswith("comment=")]
+        assert all(path in called for path in paths)
+        assert [*tmp_path.rglob("PWNED")] == [], script
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_names_that_are_no_printable_line_enter_no_script(scripts_of, name):
+    for arguments, (code, script, err) in scripts_of(name):
+        assert (code, script) == (2, ""), arguments
+        assert err.count("\n") == 1
+        assert "printable characters" in err, err
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--qos=high", "expected an option of sbatch without its dashes, as qos=high"),
+        ("qos=", "expected an option of sbatch"),
+        ("QOS=high", "expected an option of sbatch"),
+        ("array=0-9", "the script sets --array itself"),
+        ("output=x", "the script sets --output itself"),
+    ],
+)
+def test_options_of_sbatch_are_checked(capsys, option, said):
+    assert main([*PLANS, "--slurm", "2", "-o", "out", "--sbatch", option]) == 2
+    found = capsys.readouterr()
+    assert (found.out, found.err.count("\n")) == ("", 1)
+    assert said in found.err
+
+
+def test_folders_with_a_backslash_are_refused(capsys):
+    """SLURM would replace no pattern in the log's name behind one."""
+    assert main([*PLANS, "--slurm", "2", "-o", "a\\b"]) == 2
+    assert "found a backslash" in capsys.readouterr().err
 
 
 def test_examples_are_up_to_date():

@@ -120,6 +120,45 @@ def test_a_name_that_cannot_be_is_found_before(tmp_path, way):
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.parametrize("way", [b"out\xff", b"\xff/out"])
+def test_a_name_that_is_no_utf_8_is_found_before(tmp_path, way):
+    """Parquet files can have no such path."""
+    out = tmp_path / os.fsdecode(way)
+    with pytest.raises(OutputError, match="its path is no UTF-8; expected a folder"), staged(out, FILES):
+        pytest.fail("the block has run")
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"a.parquet": "mine"}, "a.parquet"),
+        ({"b.parquet": "mine", "notes": "mine"}, "b.parquet"),
+        ({"summary.json": "mine"}, "summary.json"),
+        ({"summary.json": '{"total": 1}', "a.parquet": "mine"}, "summary.json"),
+        ({"summary.json": '["digest"]'}, "summary.json"),
+    ],
+)
+def test_files_of_the_user_are_kept_and_found_before(tmp_path, files, named):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with (
+        pytest.raises(OutputError, match=f"{named} in it was not written by Nadi.*expected another folder"),
+        staged(tmp_path, FILES, key="digest"),
+    ):
+        pytest.fail("the block has run")
+    assert found(tmp_path) == files
+
+
+def test_files_of_an_earlier_run_are_replaced_or_removed(tmp_path):
+    for name in FILES:
+        (tmp_path / name).write_text('{"digest": "0"}')
+    with staged(tmp_path, FILES, key="digest") as folder:
+        (folder / "summary.json").write_text("new")
+        (tmp_path / "b.parquet").unlink()
+    assert found(tmp_path) == {"summary.json": "new"}
+
+
 def test_a_failure_leaves_nothing(tmp_path):
     with pytest.raises(TypeError):
         write(tmp_path / "a" / "out", text=b"1")

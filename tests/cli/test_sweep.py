@@ -145,6 +145,20 @@ def test_points_that_fail_do_not_stop_the_others(nadi, sweep, tmp_path):
     assert second["error"] is None
 
 
+def test_a_sweep_whose_points_all_fail_keeps_and_prints_the_reasons(sweep, tmp_path):
+    """In a process of its own, which imports nothing but what the command needs."""
+    file = sweep('run = "run.toml"\n[values]\n"workload.plan" = ["dp8,gb8", "dp16,gb16"]\n')
+    command = [sys.executable, "-m", "nadi", "sweep", file, "-o", tmp_path / "out", "-q"]
+    done = subprocess.run(command, env=os.environ | {"COLUMNS": "200"}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "2 of 2 points failed; point 0: [workload] plan: dp8" in done.stderr
+    kept = [row["error"] for row in pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()]
+    for gpus, error in zip((8, 16), kept, strict=True):
+        assert f"is of {gpus} GPUs" in error
+        assert f"is of {gpus} GPUs" in done.stdout
+    assert "none of them finished" in (tmp_path / "out" / "sweep.html").read_text()
+
+
 def test_names_depend_on_what_the_run_depends_on(sweep, tmp_path):
     def names():
         return [point.name for point in read_sweep(sweep(GRID)).points]
@@ -181,7 +195,7 @@ def test_shards_share_the_points(nadi, sweep, tmp_path):
     assert not (tmp_path / "out" / "sweep.parquet").exists()
     script = nadi("sweep", file, "-o", tmp_path / "out", "--slurm", "2").out
     assert "--array=0-1" in script
-    assert "--shard $SLURM_ARRAY_TASK_ID/2" in script
+    assert '--shard "$SLURM_ARRAY_TASK_ID/2"' in script
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_even_bytes_take_as_long_as_the_all_to_all(collective, nadi):
 @pytest.mark.parametrize("topology", [SWITCH, RING, "torus:sizes=3x2", "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2"])
 def test_nothing_is_faster_than_the_busiest_link(collective, topology):
     document = collective("--skew", "zipf:1.2", "--sizes", "4KiB,1MiB", "--algorithm", "all", topology=topology)
-    assert len(document["rows"]) == 6
+    assert len(document["rows"]) == 8
     for row in document["rows"]:
         assert row["bound_ps"] <= row["time_ps"]
 
@@ -103,7 +103,7 @@ def test_zipf_shares():
         (("--matrix", "none.csv"), "--matrix none.csv: No such file or directory, expected a file"),
         (
             ("--skew", "zipf:1", "--algorithm", "bruck"),
-            "algorithm 'bruck' for all-to-all-v: expected one of direct, pairwise, hierarchical",
+            "algorithm 'bruck' for all-to-all-v: expected one of direct, pairwise, hierarchical, nccl",
         ),
     ],
 )
@@ -170,3 +170,15 @@ def test_runs_have_them_too(nadi, write_run, tmp_path):
         assert row["closed_form_ps"] < row["time_ps"]
         assert row["time_ps"] == pytest.approx(alone["time_ps"], rel=2e-2)
         assert row["bytes"] == max(matrix.sum(axis=0).max(), matrix.sum(axis=1).max())
+
+
+def test_on_hosts_with_nvswitches_nccls_costs_are_the_default(nadi, collective, tmp_path):
+    """24 KiB on 8 A100 take as long with equal split sizes as an even all-to-all, not 0.15 us."""
+    (tmp_path / "m.csv").write_text("\n".join([",".join(["3072"] * 8)] * 8))
+    uneven = collective("--matrix", tmp_path / "m.csv", topology="dgx-a100:npus=8")["rows"]
+    even = nadi("collective", "all-to-all", "-t", "dgx-a100:npus=8", "--sizes", "24KiB", "--json", "-q").document[
+        "rows"
+    ]
+    assert [row["algorithm"] for row in (*even, *uneven)] == ["nccl", "nccl"]
+    assert uneven[0]["time_ps"] == even[0]["time_ps"] > 7_200_000
+    assert uneven[0]["ratio"] == 1

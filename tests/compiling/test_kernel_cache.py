@@ -1,4 +1,4 @@
-"""Where compiled kernels lie: never where others can write; corrupt files are compiled again."""
+"""Where compiled kernels lie: never where others can write or rename; corrupt files are compiled again."""
 
 import os
 import subprocess
@@ -7,40 +7,54 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from compiling import compiler, kernel_cache, kernel_sources
-from pdes.core.jit import kernel
+from compiling import compiler, kernel_cache, kernel_sources, machine_code
+from compiling.kernel_cache import KernelFolder
+from pdes.core.hashmap import rehash
 from pdes.workers import team
 
 NOBODY = 65534
+SUFFIX = kernel_cache.CODE_SUFFIX
 
 
 @pytest.fixture
 def of(monkeypatch):
-    """Have paths be of another user, or of another mode, whoever runs the test."""
+    """Have folders, links and files be of another user, or of another mode, whoever runs the test."""
     changed = {}
+    stat_of_open, stat_of_name = os.fstat, os.stat
 
-    def stat_with(real):
-        def stat(path, *arguments, **options):
-            found = real(path, *arguments, **options)
-            change = changed.get(str(path))
-            if change is None:
-                return found
-            names = ("st_uid", "st_mode", "st_ino", "st_dev", "st_size", "st_mtime", "st_mtime_ns")
-            return SimpleNamespace(**({name: getattr(found, name) for name in names} | change))
+    def name_of(descriptor):
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
-        return stat
+    def altered(path, found):
+        names = ("st_uid", "st_mode", "st_ino", "st_dev", "st_size", "st_mtime", "st_mtime_ns")
+        given = {name: getattr(found, name) for name in names}
+        return SimpleNamespace(**given | changed[path]) if path in changed else found
 
-    monkeypatch.setattr(Path, "stat", stat_with(Path.stat))
-    monkeypatch.setattr(Path, "lstat", stat_with(Path.lstat))
+    def fstat(descriptor):
+        return altered(name_of(descriptor), stat_of_open(descriptor))
+
+    def stat(path, *, dir_fd=None, **options):
+        found = stat_of_name(path, dir_fd=dir_fd, **options)
+        return found if dir_fd is None else altered(f"{name_of(dir_fd)}/{path}", found)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    monkeypatch.setattr(os, "stat", stat)
     return lambda path, **change: changed.update({str(path): change})
+
+
+def settled(base):
+    """The folder's path and why it is another one."""
+    folder, complaint = kernel_cache.settle(base, "name")
+    return folder.path, complaint
 
 
 def test_a_folder_of_ours_is_made_private_and_used(tmp_path):
     old = os.umask(0)
     try:
-        folder, complaint = kernel_cache.settle(tmp_path / "a" / "b", "name")
+        folder, complaint = settled(tmp_path / "a" / "b")
     finally:
         os.umask(old)
     assert (folder, complaint) == (tmp_path / "a" / "b" / "name", "")
@@ -48,29 +62,29 @@ def test_a_folder_of_ours_is_made_private_and_used(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o702])
-@pytest.mark.parametrize("where", ["", "name"])
+@pytest.mark.parametrize("where", ["..", "", "name"])
 def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, where, mode):
-    base = tmp_path / "cache"
+    """Neither is one below it, since whoever may write to a folder can rename what is in it."""
+    base = tmp_path / "parent" / "cache"
     (base / "name").mkdir(parents=True)
-    (base / where).chmod(mode)
-    folder, complaint = kernel_cache.settle(base, "name")
-    assert complaint == f"{base / where} can be written to by others (mode {mode:o})"
+    at = (base / where).resolve()
+    at.chmod(mode)
+    folder, complaint = settled(base)
+    assert complaint == f"{at} can be written to by others (mode {mode:o})"
     assert base not in folder.parents
     assert folder.parent.stat().st_mode & 0o777 == 0o700
-    assert kernel_cache.settle(base, "name")[0] == folder, "one for the process, not one for each question"
+    assert settled(base)[0] == folder, "one for the process, not one for each question"
 
 
-@pytest.mark.parametrize("where", ["", "name", "name/sub", "name/sub/a.nbc"])
+@pytest.mark.parametrize("where", ["../..", "..", "", "name"])
 def test_what_belongs_to_another_is_not_used(tmp_path, of, where):
-    base = tmp_path / "cache"
-    (base / "name" / "sub").mkdir(parents=True)
-    (base / "name" / "sub" / "a.nbc").touch()
-    for folder in (base, base / "name", base / "name" / "sub"):
-        folder.chmod(0o700)
-    assert kernel_cache.settle(base, "name")[1] == ""
-    of(base / where, st_uid=os.geteuid() + 1)
-    folder, complaint = kernel_cache.settle(base, "name")
-    assert complaint.startswith(f"{base / where} belongs to user {os.geteuid() + 1}")
+    base = tmp_path / "grandparent" / "parent" / "cache"
+    (base / "name").mkdir(parents=True)
+    assert settled(base)[1] == ""
+    at = (base / where).resolve()
+    of(at, st_uid=os.geteuid() + 1)
+    folder, complaint = settled(base)
+    assert complaint.startswith(f"{at} belongs to user {os.geteuid() + 1}")
     assert base not in folder.parents
 
 
@@ -78,43 +92,106 @@ def test_a_folder_for_all_with_the_sticky_bit_holds_one_of_ours(tmp_path, of):
     base = tmp_path / "tmp"
     base.mkdir()
     base.chmod(0o1777)
-    assert kernel_cache.settle(base, "name") == (base / "name", "")
+    assert settled(base) == (base / "name", "")
     (base / "name").chmod(0o1777)
-    assert "mode 1777" in kernel_cache.settle(base, "name")[1]
+    assert "mode 1777" in settled(base)[1]
     (base / "name").chmod(0o700)
     of(base, st_uid=os.geteuid() + 1, st_mode=0o41777)
-    assert "belongs to user" in kernel_cache.settle(base, "name")[1]
+    assert "belongs to user" in settled(base)[1]
 
 
 def test_links_of_ours_lead_there_and_those_of_others_do_not(tmp_path, of):
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "to").symlink_to(tmp_path / "link")
-    base = tmp_path / "to" / "cache"
-    assert kernel_cache.settle(base, "name") == (base / "name", "")
+    (tmp_path / "up").symlink_to("real/../real")
+    for name in ("link", "to", "up"):
+        folder, complaint = settled(tmp_path / name / "cache")
+        assert complaint == ""
+        assert folder.samefile(tmp_path / "real" / "cache" / "name")
     of(tmp_path / "link", st_uid=os.geteuid() + 1, st_mode=0o120777)
-    assert kernel_cache.settle(base, "name")[1] == f"{tmp_path / 'link'} is a link of user {os.geteuid() + 1}"
+    assert settled(tmp_path / "to" / "cache")[1] == f"{tmp_path / 'link'} is a link of user {os.geteuid() + 1}"
     (tmp_path / "loop").symlink_to("loop")
-    assert "loop" in kernel_cache.settle(tmp_path / "loop", "name")[1]
+    assert "loop: Too many levels of symbolic links" in settled(tmp_path / "loop")[1]
+
+
+def test_a_link_into_a_folder_of_others_is_not_followed_further(tmp_path, of):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "link").symlink_to("theirs")
+    of(tmp_path / "theirs", st_uid=os.geteuid() + 1)
+    assert settled(tmp_path / "link" / "cache")[1].startswith(f"{tmp_path / 'theirs'} belongs to user")
+    assert [*(tmp_path / "theirs").iterdir()] == []
+
+
+def test_what_takes_the_place_of_the_folder_later_is_not_read(tmp_path):
+    """The attack of the issue: a folder on the way is renamed between the check and the use."""
+    folder, _ = kernel_cache.settle(tmp_path / "cache", "name")
+    folder.write(f"kernel{SUFFIX}", b"ours")
+    (tmp_path / "cache").rename(tmp_path / "away")
+    planted = tmp_path / "cache" / "name"
+    planted.mkdir(parents=True)
+    for name in ("kernel", "another"):
+        (planted / f"{name}{SUFFIX}").write_bytes(kernel_cache.sealed(b"theirs"))
+    assert folder.read(f"kernel{SUFFIX}") == b"ours"
+    assert folder.read(f"another{SUFFIX}") is None
+    folder.write(f"more{SUFFIX}", b"ours")
+    assert sorted(path.name for path in planted.iterdir()) == [f"another{SUFFIX}", f"kernel{SUFFIX}"]
+
+
+@pytest.mark.parametrize("how", ["link", "other user", "mode", "fifo", "folder"])
+def test_a_file_that_others_could_have_made_is_not_read(tmp_path, of, how):
+    folder, _ = kernel_cache.settle(tmp_path, "name")
+    name = f"kernel{SUFFIX}"
+    path = tmp_path / "name" / name
+    folder.write(name, b"content")
+    assert folder.read(name) == b"content"
+    if how == "link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    elif how == "other user":
+        of(path, st_uid=os.geteuid() + 1)
+    elif how == "mode":
+        path.chmod(0o666)
+    else:
+        path.unlink()
+        os.mkfifo(path) if how == "fifo" else path.mkdir()
+    assert folder.read(name) is None
+    assert not folder.is_intact(name)
+
+
+def test_what_is_written_follows_no_link(tmp_path):
+    folder, _ = kernel_cache.settle(tmp_path, "name")
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "name" / f"kernel{SUFFIX}").symlink_to(tmp_path / "precious")
+    folder.write(f"kernel{SUFFIX}", b"content")
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert folder.read(f"kernel{SUFFIX}") == b"content"
+    assert [path.name for path in (tmp_path / "name").iterdir()] == [f"kernel{SUFFIX}"]
 
 
 def test_a_real_user_does_not_load_what_another_has_put_there():
-    """The attack: the folder of nobody's, made by somebody else before."""
+    """The attack: the folder of nobody's, or one around it, made by somebody else before."""
     if os.geteuid() != 0:
         pytest.skip("only root can be two users")
-    with tempfile.TemporaryDirectory() as base:  # where others can come, unlike tmp_path
-        Path(base).chmod(0o755)
-        (Path(base) / "name").mkdir(mode=0o755)
-        code = (
-            "import os, random, shutil\nfrom pathlib import Path\nfrom compiling import kernel_cache\n"
-            f"os.setuid({NOBODY})\n"
-            f"print(*kernel_cache.settle(Path({base!r}), 'name'), sep='|')"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    code = (
+        "import os, random, shutil, sys\nfrom pathlib import Path\nfrom compiling import kernel_cache\n"
+        f"os.setuid({NOBODY})\n"
+        "for base in sys.argv[1:]:\n"
+        "    folder, complaint = kernel_cache.settle(Path(base), 'name')\n"
+        "    print(folder.path, complaint, sep='|')"
+    )
+    with tempfile.TemporaryDirectory() as top:  # where others can come, unlike tmp_path
+        Path(top).chmod(0o755)
+        roots, others, theirs = (Path(top) / name for name in ("roots", "others", "others/theirs"))
+        for folder, owner in ((roots, 0), (roots / "name", 0), (others, 1), (theirs, NOBODY)):
+            folder.mkdir(mode=0o755)
+            os.chown(folder, owner, owner)
+        done = subprocess.run([sys.executable, "-c", code, roots, theirs], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    folder, _, complaint = done.stdout.strip().partition("|")
-    assert complaint == f"{base} belongs to user 0, not to {NOBODY}"
-    assert not Path(folder).exists(), "what was private is removed at the end"
+    first, second = (line.partition("|") for line in done.stdout.splitlines())
+    assert first[2] == f"{roots / 'name'} belongs to user 0, not to {NOBODY}"
+    assert second[2] == f"{others} belongs to user 1, not to {NOBODY} or root"
+    assert not Path(first[0]).exists(), "what was private is removed at the end"
 
 
 @pytest.mark.parametrize("given", [None, ""])
@@ -138,65 +215,59 @@ def spoil(file, how):
     file.write_bytes(spoilt.get(how, bytes(one)))
 
 
-@pytest.mark.parametrize("suffix", kernel_cache.SUFFIXES)
+@pytest.fixture
+def of_rehash(tmp_path):
+    """Compile `rehash` or load it, as a run does: whether it was kept."""
+    folder, _ = kernel_cache.settle(tmp_path, "name")
+    arguments = [np.zeros(4, np.int64) for _ in range(4)]
+    kind = machine_code.kinds(arguments)
+
+    def is_kept():
+        if machine_code.load(folder, rehash.py_func, kind) is not None:
+            return True
+        symbol, gives, code = compiler.compiled_kernel(compiler.dispatcher(rehash.py_func, "kernel"), arguments)
+        machine_code.keep(folder, rehash.py_func, kind, symbol, gives, code)
+        return False
+
+    return is_kept
+
+
 @pytest.mark.parametrize("how", ["empty", "truncated", "random", "one bit"])
-def test_corrupt_files_are_thrown_away_and_made_again(tmp_path, monkeypatch, suffix, how):
-    monkeypatch.setattr(compiler.numba.config, "CACHE_DIR", str(tmp_path))
-
-    def twice(x):
-        return 2 * x
-
-    def compiled():
-        made = kernel(twice)
-        assert made(21) == 42
-        return sum(made.stats.cache_hits.values())
-
-    assert compiled() == 0
-    assert compiled() == 1
-    (file,) = tmp_path.rglob(f"*{suffix}")
+def test_corrupt_files_are_thrown_away_and_made_again(tmp_path, of_rehash, how):
+    assert [of_rehash(), of_rehash()] == [False, True]
+    (file,) = (tmp_path / "name").iterdir()
     spoil(file, how)
-    assert kernel_cache.corrupt_files(tmp_path) == [file]
-    assert compiled() == 0
-    assert kernel_cache.corrupt_files(tmp_path) == []
-    assert compiled() == 1
+    assert [of_rehash(), of_rehash()] == [False, True]
 
 
-def test_code_of_another_signature_is_not_taken_for_it(tmp_path, monkeypatch):
-    """Of two processes that compile at once, one may have written the index and the other the code."""
-    monkeypatch.setattr(compiler.numba.config, "CACHE_DIR", str(tmp_path))
-
-    def half(x):
-        return x / 2
-
-    first = kernel(half)
-    assert (first(3), first(3.5)) == (1.5, 1.75)
-    one, other = sorted(tmp_path.rglob("*.nbc"))
-    one.write_bytes(other.read_bytes())
-    again = kernel(half)
-    assert (again(3), again(3.5)) == (1.5, 1.75)
-    assert sum(again.stats.cache_hits.values()) == 1
-
-
-def test_a_cache_that_is_full_is_no_failure(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiler.numba.config, "CACHE_DIR", str(tmp_path))
+def test_a_cache_that_is_full_is_no_failure(tmp_path, monkeypatch, of_rehash):
     monkeypatch.setattr(kernel_cache, "FAILURES", [])
-    made = kernel(lambda x: x + 1)
 
-    def full(*_):
-        raise OSError(28, "No space left on device", "file")
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(made._cache._cache_file, "_save", full)
-    assert made(1) == 2
-    assert kernel_cache.cache_complaint() == "file: No space left on device"
+    monkeypatch.setattr(os, "replace", full)
+    assert [of_rehash(), of_rehash()] == [False, False]
+    assert [*(tmp_path / "name").iterdir()] == []
+    assert kernel_cache.cache_complaint().endswith(f"{SUFFIX}: No space left on device")
+
+
+def test_nothing_that_is_loaded_is_unpickled():
+    """Numba's cache pickles, so nothing of ours may ask for it."""
+    for folder in ("compiling", "pdes", "nadi"):
+        for path in (kernel_sources.ROOT / folder).rglob("*.py"):
+            text = path.read_text()
+            assert "import pickle" not in text, path
+            assert "cache=True" not in text, path
 
 
 def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
     assert not kernel_cache.is_warm(team.work)
-    for suffix in kernel_cache.SUFFIXES:
-        (kernel_cache.cache_dir() / f"team.work-1{suffix}").write_bytes(kernel_cache.sealed(b"code"))
+    folder, _ = kernel_cache.settle(tmp_path, kernel_sources.source_hash())
+    folder.write(f"workers.team.work-iiii-0{SUFFIX}", b"code")
     assert kernel_cache.is_warm(team.work)
-    (kernel_cache.cache_dir() / "team.work-1.nbc").write_bytes(b"")
+    (folder.path / f"workers.team.work-iiii-0{SUFFIX}").write_bytes(b"")
     assert not kernel_cache.is_warm(team.work)
 
 
@@ -205,11 +276,18 @@ def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
 
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
     assert _cache().ok
-    (kernel_cache.cache_dir() / "x.nbi").write_bytes(b"nonsense")
+    (kernel_cache.cache_dir() / f"x{SUFFIX}").write_bytes(b"nonsense")
     found = _cache()
     assert not found.ok
-    assert "1 corrupt files, such as x.nbi" in found.found
+    assert f"1 corrupt files, such as x{SUFFIX}" in found.found
     (tmp_path / "cache").chmod(0o777)
     found = _cache()
     assert not found.ok
     assert f"{tmp_path / 'cache'} can be written to by others (mode 777)" in found.found
+
+
+def test_open_folders_are_closed_again(tmp_path):
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(100):
+        assert isinstance(kernel_cache.settle(tmp_path, "name")[0], KernelFolder)
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before + 1

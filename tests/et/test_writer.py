@@ -49,9 +49,10 @@ def test_unwritable_output_is_an_error_that_names_the_path(tmp_path, small_trace
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_an_error(tmp_path, small_trace):
+def test_a_full_disk_is_an_error(tmp_path, small_trace, monkeypatch):
     path = tmp_path / "t.et"
-    (tmp_path / f".t.et.{os.getpid()}.part").symlink_to("/dev/full")
+    open_file = os.open
+    monkeypatch.setattr(os, "open", lambda *_, **__: open_file("/dev/full", os.O_WRONLY))
     with pytest.raises(et.TraceError, match=r"t.et: No space left on device"):
         et.write_trace(path, *small_trace)
     assert names(tmp_path) == []

@@ -2,7 +2,8 @@
 
 The payload of a packet takes shares times as long to be moved as the line would need for it in full packets. That
 begins when its message is posted or the packet before may leave, and before that leaves by no more than what it takes.
-Messages between two NPUs, with p2p_share, are moved by one mover of the sender, one packet after another.
+Messages between two NPUs over their first connection, with p2p_share, are moved by one mover of the sender, one packet
+after another.
 """
 
 from collections import defaultdict
@@ -20,18 +21,21 @@ class Driven(naive.Simulator):
 
     def post(self, npu, dst, group, *args):
         self.posting = True
-        if group == P2P_GROUP:
+        self.by_mover = group == P2P_GROUP and args[0] == 0
+        if self.by_mover:
             args = (*args[:5], 1 / self.settings.p2p_share)
         super().post(npu, dst, group, *args)
         self.posting = False
 
     def activate(self, npu, pair):
+        if not hasattr(pair, "by_mover"):
+            pair.by_mover = self.by_mover
         if self.posting and pair.next == pair.messages[-1].begin:
             self.move(npu, pair, max(self.now, self.mover_free[npu.number] if self.has_mover(pair) else 0))
         super().activate(npu, pair)
 
     def has_mover(self, pair):
-        return pair.group == P2P_GROUP and pair.shares > 1
+        return pair.by_mover and pair.shares > 1
 
     def move(self, npu, pair, begins):
         pair.next_send = max(self.now, begins + self.moving_ps(pair))

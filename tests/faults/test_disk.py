@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -34,6 +35,15 @@ def test_no_room_on_the_disk(start, short, tiny_disk, way):
     assert "No space left on device" in line
     assert line.endswith("; results are not written")
     assert [*tiny_disk.iterdir()] == [earlier]
+
+
+def test_no_room_for_a_script(short, tiny_disk):
+    (tiny_disk / "full").write_bytes(bytes(8192))
+    command = [sys.executable, "-m", "nadi", "slurm", short, "--nodes", "1", "-o", tiny_disk / "job.sbatch"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"{tiny_disk}/job.sbatch: No space left on device" in done.stderr
+    assert [path.name for path in tiny_disk.iterdir()] == ["full"]
 
 
 @pytest.mark.parametrize("way", ["processes", "ranks of two nodes"])

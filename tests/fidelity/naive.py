@@ -67,6 +67,9 @@ class Simulator(naive.Simulator):
         order = (LAUNCH, npu.number, row.group, row.seq)
         self.schedule(self.now + self.endpoint, npu.number, order, self.launch, npu, row, self.now)
 
+    def post_slot(self, _npu, row):
+        return 2**32 + row.index
+
     def launch(self, npu, row, begun):
         super().start(npu, row)
         row.start = begun

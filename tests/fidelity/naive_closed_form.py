@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 LANES = 4
-LEFT, LANE, ARRIVED, TOGETHER = 0, 1, 1 + LANES, 2 + LANES
+LEFT, LANE, ARRIVED, TOGETHER, POSTED = 0, 1, 1 + LANES, 2 + LANES, 3 + LANES
 
 
 class Simulator:
@@ -29,7 +29,8 @@ class Simulator:
             SimpleNamespace(
                 number=i - first, kind=int(p.node_kind[i]), lane=int(p.node_lane[i]),
                 duration=int(p.node_duration_ps[i]), size=int(p.node_bytes[i]), peer=number + int(p.node_peer[i]),
-                tag=int(p.node_tag[i]), seq=int(p.node_seq[i]), schedule=int(p.node_schedule[i]),
+                channel=int(p.node_channel[i]), tag=int(p.node_tag[i]), seq=int(p.node_seq[i]),
+                schedule=int(p.node_schedule[i]),
                 group=groups[p.node_group[i]] if p.node_kind[i] == COLLECTIVE else -1,
                 left=int(p.node_deps[i]), children=p.child[p.child_ptr[i] : p.child_ptr[i + 1]].tolist(),
                 start=-1, finish=-1, is_in=False, waits_for_turn=False,
@@ -64,6 +65,9 @@ class Simulator:
             if row.start >= 0:
                 self.finish(npu, row)
             return
+        if what == POSTED:
+            self.send(npu, row)
+            return
         if LANE <= what < ARRIVED:
             lane = what - LANE
             npu.busy[lane] = None
@@ -97,7 +101,9 @@ class Simulator:
                 self.join(npu, row)
         else:
             row.start = self.now
-            if row.kind == SEND:
+            if row.kind == SEND and row.duration > 0:
+                self.later(self.now + row.duration, npu, POSTED, row)
+            elif row.kind == SEND:
                 self.send(npu, row)
             elif row.kind == NOOP or row.is_in:
                 self.finish(npu, row)
@@ -113,8 +119,15 @@ class Simulator:
     def send(self, npu, row):
         hold, left, total = self.message(npu.number, row.peer, row.size)
         port = npu.number, self.port(npu.number, row.peer)
-        begin = max(self.now, self.port_free.get(port, 0))
+        free = self.port_free.get(port, 0)
+        begin = max(self.now, free)
         self.port_free[port] = begin + hold
+        line = npu.number, row.peer, "line", row.channel
+        if row.channel >= 0:  # it waits for its own connection only, but its last byte leaves after all before it
+            ready = max(self.now, self.port_free.get(line, 0))
+            begin = max(ready, free + hold - left)
+            self.port_free[line] = begin + left
+            self.port_free[port] = max(ready, free) + hold
         peer = self.npus[row.peer]
         (receive,) = (
             other for other in peer.rows

@@ -156,7 +156,7 @@ def test_a_file_is_not_put_in_the_place_of_a_device(refuse, tmp_path, monkeypatc
     os.mkfifo("FIFO")
     before = Path(option).stat()
     line = refuse("topology", "build", "ring:npus=4", "-o", option)
-    assert ("Is a directory" if option == "." else "expected the name of a file") in line
+    assert "expected the name of a file" in line
     with pytest.raises(et.TraceError, match="expected a place to write a trace to"):
         et.write_trace(option, et.metadata(), [])
     assert Path(option).stat().st_ino == before.st_ino

@@ -147,7 +147,7 @@ def test_png_needs_more_than_plotly(tmp_path, monkeypatch):
     def fail(*_arguments, **_options):
         raise ValueError("no kaleido\nsecond line")
 
-    monkeypatch.setattr("plotly.graph_objects.Figure.write_image", fail)
+    monkeypatch.setattr("plotly.graph_objects.Figure.to_image", fail)
     with pytest.raises(ValueError, match="no kaleido; expected pip install kaleido and a browser, or") as error:
         write_plot(tmp_path / "x.png", graph, found, weights)
     assert error.value.exit_code == 2

@@ -155,6 +155,10 @@ class Simulator:
             row = Row(index=r - begin, kind=int(p.node_kind[r]), lane=int(p.node_lane[r]), start=-1, finish=-1)
             row.duration, row.size = int(p.node_duration_ps[r]), int(p.node_bytes[r])
             row.peer, row.tag, row.seq = npu.number + int(p.node_peer[r]), int(p.node_tag[r]), int(p.node_seq[r])
+            row.connection, row.shares = 0, 1
+            if p.node_channel[r] >= 0:
+                row.connection = int(p.channels.connection[p.node_channel[r]])
+                row.shares = float(p.channels.shares[p.node_channel[r]])
             row.parents = int(p.node_deps[r])
             row.children = p.child[p.child_ptr[r] : p.child_ptr[r + 1]].tolist()
             row.has_turn = row.waits_for_turn = row.has_arrived = row.is_posted = False
@@ -539,7 +543,10 @@ class Simulator:
         if row.kind in {COMPUTE, MEMORY}:
             self.occupy(npu, row)
         elif row.kind == SEND:
-            self.post(npu, row.peer, P2P_GROUP, 0, row.seq, row.tag, row.size, lambda: self.finished(npu, row))
+            if row.duration > 0:
+                self.own(npu, self.now + row.duration, self.post_slot(npu, row), self.send, row)
+            else:
+                self.send(npu, row)
         elif row.kind == COLLECTIVE and row.schedule >= 0:
             instance = npu.instances.setdefault((row.group, row.seq), Instance())
             instance.row, instance.plan = row, self.plan(row)
@@ -551,6 +558,13 @@ class Simulator:
             row.is_posted = True
         else:
             self.finished(npu, row)
+
+    def post_slot(self, npu, _row):
+        return 2 * len(npu.ports) + LANES + 2
+
+    def send(self, npu, row):
+        tell, own = (lambda: self.finished(npu, row)), (row.connection, row.seq, row.tag, row.size)
+        self.post(npu, row.peer, P2P_GROUP, *own, tell, row.shares)
 
     def occupy(self, npu, row):
         if row.duration > 0:

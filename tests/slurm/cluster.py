@@ -54,8 +54,8 @@ MpiDefault=none
 ReturnToService=2
 KillWait=3
 MinJobAge=300
-NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes=node1 Default=YES MaxTime=10 OverSubscribe=NO State=UP
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=100000 State=UNKNOWN
+PartitionName=all Nodes=node1 Default=YES MaxTime=60 OverSubscribe=NO State=UP
 """
 
 

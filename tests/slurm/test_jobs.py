@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import et
@@ -30,10 +31,10 @@ said = {{"size": world.Get_size() if world else 1, "arguments": sys.argv[1:]}}
 said |= {{name: os.environ.get(name) for name in names}}
 said["cpus"] = len(os.sched_getaffinity(0))
 rank = world.Get_rank() if world else 0
-Path({folder!r}, f"{{sys.argv[3]}}.{{rank}}.json").write_text(json.dumps(said))
+Path({folder!r}, f"{{sys.argv[4]}}.{{rank}}.json").write_text(json.dumps(said))
 """
 HANG = """
-if sys.argv[3] == "run" and not os.environ.get("SLURM_RESTART_COUNT"):
+if sys.argv[4] == "run" and not os.environ.get("SLURM_RESTART_COUNT"):
     Path("started").touch()
     import time
     time.sleep(600)
@@ -83,6 +84,12 @@ def ranks_of(run_file):
     return found
 
 
+def numbers_of(slurm, name):
+    """Numbers of the jobs of a name, ended ones too, the last one last."""
+    listed = slurm.run("squeue", "--noheader", "--states=all", "--format=%A", f"--name={name}")
+    return sorted(listed.stdout.split(), key=int)
+
+
 def logs(folder):
     return "".join(path.read_text() for path in sorted(folder.glob("slurm-*.out")))
 
@@ -117,6 +124,11 @@ def test_a_sweep_does_what_is_missing(slurm, tmp_path, run_file, node_tmp, capsy
     assert set(summaries) == {"network.mtu=1KiB", "network.mtu=4KiB"}
     assert summaries["network.mtu=1KiB"]["packets"] > summaries["network.mtu=4KiB"]["packets"]
     assert not [*out.glob("*/nodes.parquet")]
+    follower = numbers_of(slurm, "tiny_run-compare")[-1]
+    slurm.wait(follower)
+    assert slurm.states(follower) == {"COMPLETED"}, logs(tmp_path)
+    assert len(json.loads((out / "compare.json").read_text())["runs"]) == 2
+    assert "network.mtu" in (out / "compare.txt").read_text()
 
     shutil.rmtree(out / "network.mtu=1KiB")
     again = slurm.submit(script, cwd=tmp_path, environ=node_tmp)
@@ -156,9 +168,10 @@ def test_a_cancelled_run_of_two_ranks_leaves_nothing(slurm, tmp_path, run_file, 
     for trace in (run_file.parent / "traces").glob("*.et"):
         et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, 1 << 44)])
     script, out = tmp_path / "job.sbatch", tmp_path / "out"
-    write_script(capsys, run_file, *ONE_NODE_OF_TWO, "--out", out, "-o", script)
+    limit = ("--time", "00:10:00")  # far less than it would take, and what the partition allows
+    write_script(capsys, run_file, *ONE_NODE_OF_TWO, *limit, "--out", out, "-o", script)
     often = f"{Path(__file__).parents[1]}/faults/driver.py none run"  # says often how far it is
-    script.write_text(script.read_text().replace("-m nadi run", often).replace(" --quiet", ""))
+    script.write_text(script.read_text().replace("-P -m nadi run", often).replace(" --quiet", ""))
     job = slurm.run("sbatch", "--parsable", script, cwd=tmp_path, environ=node_tmp).stdout.strip()
     assert slurm.until(lambda: "simulated" in logs(tmp_path), 40), logs(tmp_path)
     left = segments.mapped(ranks_of(run_file))
@@ -195,7 +208,7 @@ def test_ranks_and_threads_arrive(slurm, tmp_path, recorder, launcher):
         said = json.loads((records / f"run.{rank}.json").read_text())
         assert said["size"] == 2
         assert said["arguments"] == [
-            *("-m", "nadi", "run", str(job.run_file), "--out", str(job.out), "--quiet"),
+            *("-P", "-m", "nadi", "run", str(job.run_file), "--out", str(job.out), "--quiet"),
             *("--workers", "2", "--backend", "threads", "--set", 'network.mtu="1KiB"'),
         ]
         assert said["OMP_NUM_THREADS"] == "2"
@@ -228,8 +241,9 @@ def test_submit_says_the_number(slurm, tmp_path, run_file, monkeypatch, capsys):
     assert main(["slurm", str(run_file), "--nodes", "1", "--job-name", "now", "--submit"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("now.sbatch: a run on 1 nodes")
-    assert lines[1].startswith("Submitted batch job ")
-    slurm.run("scancel", lines[1].split()[-1])
+    assert lines[1].startswith("expected: about 1 minutes and ")
+    assert lines[2].startswith("Submitted batch job ")
+    slurm.run("scancel", lines[2].split()[-1])
     assert main(["slurm", str(run_file), "--nodes", "1", "--partition", "nowhere", "--submit"]) == 1
     assert "invalid partition specified" in capsys.readouterr().err
 
@@ -245,3 +259,51 @@ def test_a_cache_folder_of_someone_else_is_not_used(slurm, tmp_path, recorder):
     assert f"warm-up of {cache} failed" in logs(tmp_path)
     assert json.loads((records / "run.0.json").read_text())["NADI_CACHE_DIR"] is None
     assert not (records / "doctor.0.json").exists()
+
+
+SWEEP = """
+[values]
+"workload.model" = ["gpt3-125m"]
+"workload.plan" = ["dp4,gb4", "dp8,gb8"]
+"topology.spec" = ["ring:npus=4", "ring:npus=4,rate=100Gbps"]
+"compute.gpu" = ["a100"]
+"network.fidelity" = ["closed-form"]
+"""
+PLANS = ("plan", "--model", "gpt3-125m", "--cluster", "small-a100", "--gpus", "2", "--plan", "gb8")
+
+
+def array(slurm, folder, capsys, *arguments):
+    """Submit the array that a command prints, and wait for it and for the job that merges."""
+    assert main([*map(str, arguments)]) == 0
+    (folder / "array.sh").write_text(capsys.readouterr().out)
+    job = slurm.submit("array.sh", cwd=folder)
+    (merge,) = numbers_of(slurm, f"nadi-{arguments[0]}-merge")
+    return job, merge
+
+
+def test_an_array_of_a_sweep_ends_with_its_table(slurm, tmp_path, capsys):
+    """Two points fail: the others are done, the reasons are in the table."""
+    (tmp_path / "a sweep.toml").write_text(SWEEP)
+    out = tmp_path / "all 100% #1"
+    job, merge = array(slurm, tmp_path, capsys, "sweep", tmp_path / "a sweep.toml", "-o", out, "--slurm", 2)
+    slurm.wait(merge)
+    log = (tmp_path / "all 100% #1-merge.log").read_text()
+    assert slurm.states(job) == {"FAILED"}
+    assert "2 of 4 points failed; point 2: [workload] plan: dp8" in log
+    rows = pq.read_table(out / "sweep.parquet").to_pylist()
+    assert [row["error"] is None for row in rows] == [True, True, False, False]
+    assert all("is of 8 GPUs" in row["error"] for row in rows[2:])
+    assert (tmp_path / "all 100% #1-1.log").is_file()
+    assert (out / "sweep.html").is_file()
+
+
+def test_an_array_of_plans_ends_with_one_ranking(slurm, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job, merge = array(slurm, tmp_path, capsys, *PLANS, "-o", "plans", "--slurm", 2, "--sbatch", "comment=a b")
+    slurm.wait(merge)
+    assert slurm.states(job) == slurm.states(merge) == {"COMPLETED"}, (tmp_path / "plans-merge.log").read_text()
+    assert "Comment=a b" in slurm.run("scontrol", "show", "job", merge).stdout
+    rows = json.loads((tmp_path / "plans" / "plan.json").read_text())["answers"]["merged"]["rows"]
+    assert main([*PLANS, "--confirm", "0", "--json", "-q"]) == 0
+    whole = json.loads(capsys.readouterr().out)["answers"]["gpt3-125m"]["rows"]
+    assert [row["plan"] for row in rows] == [row["plan"] for row in whole]

@@ -50,19 +50,19 @@ def test_writing_replaces_the_file_only_when_it_is_complete(tmp_path, monkeypatc
     monkeypatch.setattr("topologies.toml_form._toml", fail)
     with pytest.raises(topologies.TopologyError) as error:
         topologies.write_toml(graph, path)
-    assert str(error.value) == f"cannot write {path}: No space left on device"
+    assert str(error.value) == f"cannot write {path}: No space left on device; expected the name of a file"
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("missing/net.toml", "No such file or directory"), ("folder", "Is a directory")]
+    ("name", "reason"), [("missing/net.toml", "No such file or directory"), ("folder", "a folder")]
 )
 def test_an_output_that_cannot_be_written(name, reason, tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(topologies.TopologyError) as error:
         topologies.write_toml(topologies.build("ring:npus=4"), tmp_path / name)
-    assert str(error.value) == f"cannot write {tmp_path / name}: {reason}"
+    assert str(error.value) == f"cannot write {tmp_path / name}: {reason}; expected the name of a file"
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 

@@ -126,10 +126,18 @@ def test_what_is_left_of_products_in_a_row_is_what_was_measured(dtype, error):
     assert find_gpu("h100").in_a_row[dtype] == pytest.approx(geometric_mean(found), abs=error)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_products_in_a_row_lose_more_on_a_b200_than_on_an_h100(dtype):
+    """By 5 %: over 675 products of NVIDIA's tables, 0.975 over 1.028 in bf16 and 0.767 over 0.807 in fp8."""
+    measured = {"bf16": 0.904, "fp8": 0.759}  # of the H100: see the test above
+    assert find_gpu("b200").in_a_row[dtype] == pytest.approx(measured[dtype] * 0.95, abs=0.005)
+
+
 def test_large_products_of_a_step_stay_below_those_of_eight_seconds():
     """Of 8192 x 8192 x 8192 an H100 at 700 W did 660 TFLOP/s after eight seconds (docs/compute.md), with no gaps."""
     operator = Operator("gemm", (8192, 8192, 8192), "bf16")
     in_a_step = ComputeTimes(find_gpu("h100"), pace=IN_STEPS).time_ps(operator)
     assert 0.9 * 660 < operator.flops / in_a_step < 660
     measured = [Measurement("h100", operator, 1_600_000_000)]
-    assert ComputeTimes(find_gpu("h100"), measured, pace=IN_STEPS).time_ps(operator) == round(1_600_000_000 / 0.905)
+    found = ComputeTimes(find_gpu("h100"), measured, pace=IN_STEPS)
+    assert found.time_ps(operator) == round(1_600_000_000 / IN_STEPS.products)

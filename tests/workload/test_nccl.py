@@ -429,7 +429,7 @@ def test_closed_form_of_a_large_tree():
 
 @pytest.mark.parametrize(("shape", "tolerance"), [(hosts(4, 4), 0.1), (hosts(8), 0.001)])
 def test_closed_form_of_all_to_all(shape, tolerance):
-    simulated, form = took("all-to-all", shape, 256 * MIB, proto="simple")
+    simulated, form = took("all-to-all", shape, 256 * MIB, proto="simple", pacing="none")
     assert form == pytest.approx(simulated, rel=tolerance)
 
 
@@ -458,7 +458,7 @@ def test_shares_hold_for_rings_and_chains_in_one_host():
         (hosts(8), "broadcast", {}, 24),
         (hosts(8), "all-gather", {"channels": 1}, 24),
         (hosts(8), "all-reduce", {"algo": "tree"}, 1),
-        (hosts(8), "all-to-all", {}, 1),
+        (hosts(8), "all-to-all", {"pacing": "none"}, 1),
         (hosts(8), "all-reduce", {"algo": "ring", "pacing": "none"}, 1),
         (hosts(8, 8), "all-reduce", {"algo": "ring"}, 1),
         (hosts(1, 1, 1, 1), "all-reduce", {"algo": "ring"}, 1),
@@ -490,3 +490,29 @@ def test_waits_leave_out_the_path():
     schedules = pack([collectives.plan("broadcast", "nccl:proto=simple", 8, hosts(4, 4), MIB)])
     assert set(schedules.lane_latency_ps.tolist()) == {0, 6_000_000 - INSIDE_PS, 14_000_000 - OUTSIDE_PS}
     assert schedules.launch_ps.tolist() == [8_400_000]
+
+
+@pytest.mark.parametrize(
+    ("gbps", "blocks", "step_gib", "full_gbps", "smaller_gbps"),
+    [(3600, 16, 1.0, 272.0, 256.5), (7200, 24, 1.5, 473.6, 443.3)],
+)
+def test_nvls_is_slower_with_smaller_chunks(gbps, blocks, step_gib, full_gbps, smaller_gbps):
+    """By hand: a loop of 8 heads' chunks on each block takes its bytes and a handshake of 3.7 us, at any size."""
+    machine = {3600: "dgx-h100:npus=8", 7200: "dgx-b200:npus=8"}[gbps]
+    shape = shape_of(topologies.build(machine), range(8), trees="hosts")
+
+    def reached_gbps(size):
+        made = way("all-reduce", shape, size, algo="nvls")
+        assert made.channels == blocks
+        return 8 * gbps / 8 * 0.8 / made.shares  # eight heads' pace
+
+    full_us = 8 * 128 * KIB / (full_gbps / blocks) / 1e3
+    for chunk, size in ((128 * KIB, 2 * GIB), (64 * KIB, 64 * MIB * blocks // 16), (32 * KIB, 16 * MIB)):
+        loop_us = (full_us - 3.7) * chunk / (128 * KIB) + 3.7
+        assert reached_gbps(size) == pytest.approx(8 * chunk / loop_us / 1e3 * blocks, rel=1e-3)
+    step_bytes = int(step_gib * GIB)
+    assert reached_gbps(step_bytes - 1) == pytest.approx(smaller_gbps, rel=2e-3)
+    assert reached_gbps(step_bytes) == pytest.approx(full_gbps, rel=1e-3)
+    chosen = collectives.choose("all-reduce", "nccl:algo=nvls,registered=true")
+    below, above = (chosen.size_class("all-reduce", shape, step_bytes + more) for more in (-1, 0))
+    assert below != above

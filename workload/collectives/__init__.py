@@ -28,6 +28,8 @@ An algorithm that depends on where its members are on the fabric, or on the size
 - if switches take part in it, `TREES`, which trees of them (trees.aggregators): "all", "hosts" or "hosts and rails", or
   what says that of the parameters; the shape has them, and if a plan uses them its last members are their aggregators,
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do,
+- if it does all-to-alls of split sizes too, `plan_uneven(cut, shape, **parameters) -> Plans` (cut: workload.uneven's
+  Units),
 - if it chooses among several ways, `describe(kind, shape, size_bytes, **parameters) -> str`, for tables.
 
 One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists; nor is one of the
@@ -57,6 +59,9 @@ from workload.plans.dataset_splits import in_parts
 from workload.plans.extent import Extent, of_any
 from workload.plans.plan import Plans
 from workload.shape import Shape
+from workload.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
+from workload.uneven.all_to_all_v import NAME as UNEVEN
+from workload.uneven.all_to_all_v import Units
 
 PREFERRED = ("ring", "direct", "dissemination")
 ON_NVSWITCHES = "nccl"
@@ -167,6 +172,15 @@ class Choice(NamedTuple):
             plans = self.module.plan(kind, members, **dict(self.parameters))
         return in_parts(plans, kind, self.dataset_splits, self.chains)
 
+    def plan_uneven(self, cut: Units, shape: Shape | None) -> Plans:
+        """What each member does in an all-to-all with split sizes, of an algorithm that does those; cut: the sizes.
+
+        Raises:
+            WorkloadError: no shape.
+        """
+        make: Callable[..., Plans] = self.module.plan_uneven  # type: ignore[attr-defined]  # `choose_uneven` looks
+        return make(cut, self.on(UNEVEN, shape), **dict(self.parameters))
+
     def extent(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Extent:
         """How large `plan` will be, or a bound.
 
@@ -261,6 +275,31 @@ def choose(kind: str, spec: str) -> Choice:
     splits, chains = (int(given.get(key, value)) for key, value in PARTS.items())
     parameters = tuple((key, given.get(key, value)) for key, value in own.items())
     return Choice(name, parameters, splits, min(chains, splits))
+
+
+def uneven_algorithms() -> tuple[str, ...]:
+    """Names of the algorithms of all-to-alls with split sizes, the default first."""
+    return (*PLAIN_UNEVEN, *sorted(name for name, module in algorithms().items() if hasattr(module, "plan_uneven")))
+
+
+def default_uneven(even: str) -> str:
+    """The default algorithm of all-to-alls with split sizes; even: the one named for those without, "" = none."""
+    does_both = hasattr(algorithms().get(even.partition(":")[0]), "plan_uneven")
+    return even if does_both else PLAIN_UNEVEN[0]
+
+
+def choose_uneven(spec: str) -> Choice | None:
+    """The algorithm that `spec` means for all-to-alls with split sizes; None = one of workload.uneven.all_to_all_v.
+
+    Raises:
+        WorkloadError: unknown algorithm or parameter, or a value of another type or out of range.
+    """
+    if spec in PLAIN_UNEVEN:
+        return None
+    name = spec.partition(":")[0]
+    if name in PLAIN_UNEVEN or name not in uneven_algorithms():
+        raise WorkloadError(f"algorithm {spec!r} for {UNEVEN}: expected one of {', '.join(uneven_algorithms())}")
+    return choose("all-to-all", spec)
 
 
 def plan(kind: str, spec: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:

@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from workload.nccl import collnet_plans, nvls_plans, pat_plans, pxn_plans, ring_plans, tree_plans
+from workload.nccl import collnet_plans, nvls_plans, pat_plans, point_to_point, pxn_plans, ring_plans, tree_plans
 from workload.nccl.generations import AUTO, generations
 from workload.nccl.overrides import ALGORITHMS, PROTOCOLS
 from workload.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, TREE
-from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, Asked, Way, host_of, way_of
+from workload.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, PLANNED, Asked, host_of, way_of
 from workload.plans.extent import Extent
 from workload.plans.plan import Plans
 from workload.shape import Shape
 from workload.trees.aggregators import IF_ANY
+from workload.uneven.all_to_all_v import Units
 
 NAME = "nccl"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
@@ -27,8 +28,6 @@ LIMITS = {
     "chunks": CHUNKS,
 }
 
-_SMALL_MESSAGE_BYTES = 16 * 1024  # all-to-all's messages up to this go by LL
-
 
 def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - what the registry asks for
     """Trees over NVSwitches where there may be NVLS, and over rails where the network may sum."""
@@ -43,9 +42,10 @@ def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -
     Raises:
         WorkloadError: overrides that are none, or too large a table.
     """
-    way = _way(kind, shape, size_bytes, Asked(**asked))
+    own = Asked(**asked)
     if kind == "all-to-all":
-        return pxn_plans.plan(shape, way, pxn=pxn)
+        return pxn_plans.plan(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)
+    way = way_of(kind, shape, size_bytes, own)
     if way.algorithm in {NVLS, NVLS_TREE}:
         return nvls_plans.plan(kind, shape, size_bytes, way)
     if way.algorithm == COLLNET_DIRECT:
@@ -57,9 +57,9 @@ def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -
 
 def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> Extent:  # noqa: ANN401
     """Steps and lanes of `plan`."""
-    way = _way(kind, shape, size_bytes, Asked(**asked))
     if kind == "all-to-all":
         return pxn_plans.extent(shape, pxn=pxn)
+    way = way_of(kind, shape, size_bytes, Asked(**asked))
     if way.algorithm in {NVLS, NVLS_TREE}:
         return nvls_plans.extent(kind, shape, size_bytes, way)
     if way.algorithm == COLLNET_DIRECT:
@@ -71,9 +71,10 @@ def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any)
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> float:  # noqa: ANN401
     """On links of the shape's rates and latencies, headers and acknowledgements left out; not NCCL's own estimate."""
-    way = _way(kind, shape, size_bytes, Asked(**asked))
+    own = Asked(**asked)
     if kind == "all-to-all":
-        return pxn_plans.closed_form(shape, size_bytes, way, pxn=pxn)
+        return pxn_plans.closed_form(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)
+    way = way_of(kind, shape, size_bytes, own)
     if way.algorithm in {NVLS, NVLS_TREE}:
         return nvls_plans.closed_form(kind, shape, size_bytes, way)
     if way.algorithm == COLLNET_DIRECT:
@@ -88,10 +89,14 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked:
 def describe(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> str:  # noqa: ANN401
     """What is taken for a size, and by which constants: "nvls simple, 16 channels, h100"."""
     own = Asked(**asked)
-    way = _way(kind, shape, size_bytes, own)
     made = host_of(shape, own).generation.name
     if kind == "all-to-all":
-        return f"send and receive {way.protocol}{' over PXN' if pxn and len(set(shape.host)) > 1 else ''}, {made}"
+        several = len(set(shape.host)) > 1
+        group, size = _communicator(shape, own), size_bytes / shape.members
+        sent = point_to_point.message(group, size, between_hosts=several, proto=own.proto)
+        channels = f"{sent.channels} channel{'s' * (sent.channels > 1)} a peer"
+        return f"send and receive {sent.protocol}{' over PXN' if pxn and several else ''}, {channels}, {made}"
+    way = way_of(kind, shape, size_bytes, own)
     return f"{way.algorithm} {way.protocol}, {way.channels} channels, {made}"
 
 
@@ -104,17 +109,35 @@ def size_class(
     **asked: Any,  # noqa: ANN401 - the fields of Asked, as the registry read them
 ) -> int:
     """Sizes that get the same algorithm, protocol, channels and number of chunks share a plan."""
-    way = _way(kind, shape, size_bytes, Asked(**asked))
+    own = Asked(**asked)
+    if kind == "all-to-all":
+        return _send_class(shape, size_bytes, own)
+    way = way_of(kind, shape, size_bytes, own)
     if way.algorithm in {NVLS, NVLS_TREE}:
         return way.number << 20 | nvls_plans.size_class(shape, size_bytes, way)
     return way.number << 20 | (collnet_plans.size_class(shape, size_bytes) if way.algorithm == COLLNET_DIRECT else 0)
 
 
-def _way(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
-    """How it goes; messages of an all-to-all are whole, and small ones go by LL unless told otherwise."""
-    if kind != "all-to-all":
-        return way_of(kind, shape, size_bytes, asked)
-    proto = asked.proto
-    if proto == "auto":
-        proto = "ll" if size_bytes <= _SMALL_MESSAGE_BYTES * shape.members else "simple"
-    return way_of(kind, shape, size_bytes, asked._replace(algo="ring", proto=proto, overrides=""))._replace(pieces=1)
+def plan_uneven(cut: Units, shape: Shape, *, pxn: bool, **asked: Any) -> Plans:  # noqa: ANN401 - see size_class
+    """Lanes of an all-to-all with another number of bytes for each pair; cut: them in units."""
+    own = Asked(**asked)
+    return pxn_plans.plan_uneven(shape, _communicator(shape, own), cut, pxn=pxn, proto=own.proto)
+
+
+def communicator(shape: Shape, *, pxn: bool, **asked: Any) -> point_to_point.Communicator:  # noqa: ANN401, ARG001
+    """By which sends and receives of a group go."""
+    return _communicator(shape, Asked(**asked))
+
+
+def _communicator(shape: Shape, own: Asked) -> point_to_point.Communicator:
+    return point_to_point.communicator(host_of(shape, own), own.channels, paced=own.pacing == PLANNED)
+
+
+def _send_class(shape: Shape, size_bytes: int, own: Asked) -> int:
+    """Sizes whose messages have the same protocol and channels, inside hosts, between them, and to relays."""
+    group, size = _communicator(shape, own), size_bytes / shape.members
+    found = 0
+    for far in (False, True):
+        sent = point_to_point.message(group, size, between_hosts=far, proto=own.proto)
+        found = found << 10 | sent.channels << 2 | PROTOCOLS.index(sent.protocol)
+    return found

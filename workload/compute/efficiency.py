@@ -90,5 +90,6 @@ IN_SERVING = Pace(in_a_row=True)
 fused ones that the measured tables hold (`workload/compute/tables`; scripts/validation.py compares the roofline with
 them): these take their time alone. Products of a prompt follow each other as in a step and slow down as they do there.
 """
-IN_STEPS = Pace(products=0.905, others=0.52, in_a_row=True)
-"""Of training steps: fitted on the ten rows of Megatron-LM on A100 (scripts/megatron_table.py), and on nothing else."""
+IN_STEPS = Pace(products=0.895, others=0.645, in_a_row=True)
+"""Pace of training steps, fitted to the ten rows of Megatron-LM on A100 (scripts/megatron_table.py) and to nothing
+else."""

@@ -16,6 +16,7 @@ so that whoever has the trace can say how long they take on a GPU of his choice.
 | softmax, softmax-backward | rows, columns | scale, mask and softmax in one |
 | norm, norm-backward | rows, columns | RMSNorm or LayerNorm |
 | elementwise | values, reads, writes | each value takes part in so many reads and writes |
+| dropout | values, reads, writes | elementwise with a mask of one byte per value, written forward and read backward |
 | embedding, embedding-backward | tokens, hidden | rows of a table are looked up, or gradients are added to them |
 | cross-entropy | tokens, columns | loss over logits, forward and backward in one |
 | routing | tokens, experts, top_k | scores to the experts of each token |
@@ -33,6 +34,9 @@ DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, 
 """Bytes of a value. tf32 is stored as fp32."""
 _BACKWARD_ATTENTION_FLOPS = 2.5
 """Times the forward pass: five products in place of two, as scores are worked out again (FlashAttention-2, 3.1)."""
+
+_MASK_VALUES = 0.5
+"""Size of a dropout mask's byte in values of 16 bits."""
 
 
 class _Kind(NamedTuple):
@@ -98,6 +102,11 @@ KINDS: dict[str, _Kind] = {
     "norm-backward": _Kind(("rows", "columns"), lambda r, c: 12.0 * r * c, lambda r, c: 3.0 * r * c),
     "elementwise": _Kind(
         ("values", "reads", "writes"), lambda v, r, w: float(v * (r + w)), lambda v, r, w: float(v * (r + w))
+    ),
+    "dropout": _Kind(
+        ("values", "reads", "writes"),
+        lambda v, r, w: float(v * (r + w)),
+        lambda v, r, w: v * (r + w + _MASK_VALUES),
     ),
     "embedding": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
     "embedding-backward": _Kind(("tokens", "hidden"), lambda t, h: float(t * h), lambda t, h: 3.0 * t * h),

@@ -44,7 +44,7 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
 
 def _blocks(operator: Operator) -> int:
     """Thread blocks: one for each row or token; else one for so many values."""
-    if operator.kind in {"elementwise", "optimizer"}:
+    if operator.kind in {"elementwise", "dropout", "optimizer"}:
         return -(-operator.shape[0] // _VALUES_OF_A_BLOCK)
     if operator.kind in {"permute", "embedding", "embedding-backward"}:
         return -(-operator.shape[0] * operator.shape[1] // _VALUES_OF_A_BLOCK)

@@ -164,7 +164,7 @@ def write_table(path: Path, rows: Iterable[Measurement]) -> None:
     for row in rows:
         shape = "x".join(map(str, row.operator.shape))
         writer.writerow([row.gpu, row.operator.kind, shape, row.operator.dtype, row.time_ps, row.source, row.date])
-    path.write_text(text.getvalue(), encoding="utf-8")
+    inputs.write_whole(path, text.getvalue())
 
 
 def _csv_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:

@@ -109,7 +109,7 @@ def exchanged(s: Shard, routed: Flow) -> Items:
     rows, local = sum(come), routed.busy[own]
     made: Items = []
     if routed.rows[own]:
-        scores = s.gemm(routed.rows[own], experts.count, h)
+        scores = s.operator("gemm", routed.rows[own], experts.count, h)
         routing = s.operator("routing", routed.rows[own], experts.count, experts.top_k)
         made.append(Compute("router", (scores, routing, s.operator("permute", sum(sent), h))))
     made += _to_all(s, "dispatch", routed, sent, come)

@@ -53,12 +53,13 @@ def head_items(s: Shard, batch: Batch) -> Items:
     if not rows:
         return []
     words = s.vocabulary * s.plan.tp
+    output = s.operator("gemm", rows, s.vocabulary, s.model.hidden)  # never in FP8, as in training
     gathered: Items = []
     if s.plan.tp > 1:
         size = rows * s.vocabulary * s.value_bytes
         gathered = [Collective("head/tp:all-gather", CollectiveCommType.ALL_GATHER, size, "tp")]
     return [
-        Compute("head", (s.operator("norm", rows, s.model.hidden), s.gemm(rows, s.vocabulary, s.model.hidden))),
+        Compute("head", (s.operator("norm", rows, s.model.hidden), output)),
         *gathered,
         Compute("sample", (s.operator("elementwise", rows * words, 1, 0),)),
     ]

@@ -6,6 +6,7 @@ Blocks are the thread blocks that run it side by side (NCCL calls them channels)
 from typing import NamedTuple
 
 from workload.nccl import tuning
+from workload.nccl.protocols import SIMPLE
 from workload.nccl.tuning import Host
 from workload.shape import Shape
 
@@ -13,24 +14,31 @@ _KIB = 1024
 _MANY_HOSTS = 4
 
 
+_FULL_CHUNK_BYTES = 128 * _KIB
+"""Of NVLS's largest buffers (NCCL_NVLS_CHUNKSIZE): NCCL's efficiency of NVLS is taken to be that of loops of these."""
+
+
 class Cut(NamedTuple):
     """A buffer in loops.
 
     Attributes:
         blocks: side by side.
+        chunk_bytes: of a block and a head in a loop.
         loop_bytes: what all blocks and heads move in one loop.
         loops: over the buffer, the last perhaps a smaller one.
     """
 
     blocks: int
+    chunk_bytes: int
     loop_bytes: int
     loops: int
 
 
 def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> Cut:
     """A buffer's loops."""
-    loop_bytes = blocks * heads * _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
-    return Cut(blocks, loop_bytes, max(1, -(-size_bytes // loop_bytes)))
+    chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
+    loop_bytes = blocks * heads * chunk_bytes
+    return Cut(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))
 
 
 def launch_ps(
@@ -52,6 +60,18 @@ def launch_ps(
     if kind != "all-reduce":  # what goes in or comes out is a member's own share
         copied_bytes *= (host.plan.per_host + 1) / host.plan.per_host / 2
     return waits_ps + round(copied_bytes / cut.blocks / host.generation.tree[0] * 1e3)
+
+
+def slower(kind: str, host: Host, cut: Cut) -> float:
+    """How many times as long NVLS takes for a buffer's bytes as with full chunks, as each loop ends with a handshake.
+
+    After a loop the members tell each other over NVLink that its chunks are there, which takes a block NCCL's step of
+    such a handshake (CollNet direct, Simple), whatever the chunk's size.
+    """
+    full_ps = cut.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host, tuning.NVLS) * 1e3
+    step_ps = min(full_ps, tuning.step_ps(host, tuning.COLLNET_DIRECT, SIMPLE.name, between_hosts=False))
+    parts = _FULL_CHUNK_BYTES / cut.chunk_bytes
+    return ((full_ps - step_ps) / parts + step_ps) * parts / full_ps
 
 
 def _chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> int:

@@ -52,6 +52,7 @@ class Planned(NamedTuple):
         nvls: channels of NVLS, one for each head; None = NVSwitches that sum are not there.
         used: channels of the communicator: those of the ring, each used twice.
         nvlink: GB/s that the search counts of a member's NVLinks together; 0 = there is none.
+        net: GB/s that the search counts of a member's NIC.
     """
 
     hosts: int
@@ -61,6 +62,7 @@ class Planned(NamedTuple):
     nvls: Graph | None
     used: int
     nvlink: float
+    net: float
 
 
 def planned(shape: Shape, generation: Generation) -> Planned:
@@ -80,7 +82,7 @@ def planned(shape: Shape, generation: Generation) -> Planned:
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
         nvls = _nvls(hosts, per_host, net, nvlink, generation)
-    return Planned(hosts, per_host, ring, tree, nvls, _used(hosts, ring, generation), nvlink)
+    return Planned(hosts, per_host, ring, tree, nvls, _used(hosts, ring, generation), nvlink, net)
 
 
 def sums_in_switches(shape: Shape) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from workload.nccl.hops import hop_of, lane_ps, link_ps
 from workload.nccl.rings import ring
 from workload.nccl.tuning import ring_steps
-from workload.nccl.ways import Way
+from workload.nccl.ways import UNDRIVEN_CONNECTIONS, Way
 from workload.plans.extent import Extent, of_chains
 from workload.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
 from workload.shape import Shape
@@ -162,7 +162,7 @@ def _lane(
         latency_ps=wait_ps,
         wire=way.transport.wire,
         arrangement=arrangement,
-        connection=channel + (_FIRST_DRIVEN if way.shares > 1 else 0),
+        connection=channel + _FIRST_DRIVEN if way.shares > 1 else channel % UNDRIVEN_CONNECTIONS,
         shares=way.shares,
     )
 

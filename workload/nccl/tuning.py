@@ -133,6 +133,12 @@ def step_ps(host: Host, algorithm: str, protocol: str, *, between_hosts: bool) -
     return round(found_us * _PS_PER_US)
 
 
+def message_hop_ps(host: Host, protocol: str, *, between_hosts: bool) -> int:
+    """A send and its receive with no data, launch left out: NCCL's figure of a ring's hop, the path's time included."""
+    hardware = NET if between_hosts else host.inside
+    return round(_STEP_US[hardware, RING][_column(protocol)] * _PS_PER_US)
+
+
 def ring_steps(kind: str, count: int) -> int:
     """Steps round a ring of `count`; what starts at a root counts it too, as NCCL does."""
     return {"all-reduce": 2 * (count - 1), "broadcast": count, "reduce": count}.get(kind, count - 1)

@@ -9,9 +9,12 @@ from workload.nccl.overrides import overrides_of
 from workload.nccl.protocols import LL128, PROTOCOLS, Protocol
 from workload.nccl.trees import tree
 from workload.nccl.tuning import Host
+from workload.plans.plan import MAX_SHARES, SHARE_STEP
 from workload.shape import Shape
 
 MOST_CHANNELS = 32
+UNDRIVEN_CONNECTIONS = 25
+"""Number of connections for channels that take their port's whole rate; more channels share them."""
 MOST_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
 MOST_STEPS = 1024
 """Of a lane. Where a buffer would take more, its chunks grow beyond what NCCL's buffers hold."""
@@ -25,6 +28,9 @@ NVLINK_PAYLOAD = 128 / 160
 """Of an NVLink's rate, as the fabric frames it (pdes.network.framing): shares are counted of that."""
 _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
 """The least chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)."""
+
+
+_SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()
 
 
 class Asked(NamedTuple):
@@ -91,7 +97,8 @@ class Way(NamedTuple):
         names = tuple(PROTOCOLS)
         kind = tuple(tuning.ALGORITHMS).index(self.algorithm) * len(names) + names.index(self.protocol)
         count = (self.pieces * (MOST_CHANNELS + 1) + self.channels) * MOST_SLICES + self.slices - 1
-        return (count * len(names) * len(tuning.ALGORITHMS) + kind << 48) + self.launch_ps
+        number = (count * len(names) * len(tuning.ALGORITHMS) + kind << 48) + self.launch_ps
+        return number << _SHARES_BITS | round(self.shares / SHARE_STEP)
 
 
 @functools.lru_cache(maxsize=64)
@@ -121,6 +128,8 @@ def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
         cut = nvls_loops.cut_of(size_bytes, blocks, host.plan.per_host, host.plan.hosts, algorithm)
         launch_ps = nvls_loops.launch_ps(kind, shape, size_bytes, host, algorithm, cut, registered=asked.registered)
         shares = _port(shape) / tuning.nvls_pace(kind, host, algorithm) if asked.pacing == PLANNED else 1.0
+        if algorithm == tuning.NVLS and asked.pacing == PLANNED:
+            shares *= nvls_loops.slower(kind, host, cut)
         pieces = min(cut.loops, MOST_STEPS)
         return way._replace(channels=blocks, pieces=pieces, shares=max(1.0, shares), launch_ps=launch_ps)
     if algorithm == tuning.COLLNET_DIRECT:

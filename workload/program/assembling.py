@@ -17,6 +17,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 NOT_HERE = -1
+NO_CHANNEL = -1
+"""Of a SEND: at its port's line rate."""
 
 
 class TraceRows(NamedTuple):
@@ -33,6 +35,7 @@ class TraceRows(NamedTuple):
     schedule: Int32
     collective: Int8
     uneven: NDArray[np.bool_]
+    channel: Int32
     priority: Int32
     dep_ptr: Int64
     dep: Int32
@@ -56,6 +59,7 @@ def empty_rows(n: int) -> TraceRows:
         schedule=np.full(n, DONE_AT_ONCE, np.int32),
         collective=np.full(n, -1, np.int8),
         uneven=np.zeros(n, np.bool_),
+        channel=np.full(n, NO_CHANNEL, np.int32),
         priority=int32.copy(),
         dep_ptr=np.zeros(n + 1, np.int64),
         dep=np.zeros(0, np.int32),

@@ -21,6 +21,7 @@ from workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_row
 from workload.program.durations import ComputeModel, durations_ps
 from workload.program.program import Program, Use
 from workload.program.remote import lanes
+from workload.program.sends import Sends
 from workload.program.settings import CollectiveSettings
 from workload.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
 from workload.shape import Shape, shape_of
@@ -39,6 +40,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _LARGEST_PRODUCT = 2**62  # of buffer and chunks: the engine multiplies them
+_SHAPELESS = ("direct", "pairwise")
+"""Algorithms of all-to-alls with split sizes that do not ask where members are."""
 
 
 def build_program(
@@ -91,20 +94,22 @@ def build_program(
     check_collectives(own, table, exchange)
     check_messages(own, exchange)
     chooser = _Chooser(settings, table, fabric, matrices(own, table, exchange))
+    members = np.setdiff1d(np.arange(npus), np.array(memory_nodes, np.int64))
+    sends = Sends(settings, fabric, members, groups or {}, families or {})
     distinct = _Distinct()
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
     def add_rows(view: TraceView, users: Int64) -> None:
         for alike in _alike(view, table, users, chooser):
             rows = _rows(view, table, int(alike[0]), compute, chooser)
-            own_rows[alike] = _share(distinct, view, rows, alike)
+            own_rows[alike] = _share(distinct, view, rows, alike, sends)
 
     agree(exchange, lambda: own.each(add_rows))
     if np.any(trace == IDLE):
         own_rows[trace == IDLE] = distinct.number(empty_rows(0))
     program = assemble(own_rows, distinct.rows, table, pack([]))
     uses = tuple(chooser.use(*told) for told in _told(program, chooser, exchange))
-    return program._replace(in_network=uses, schedules=chooser.schedules.pack())
+    return program._replace(in_network=uses, schedules=chooser.schedules.pack(), channels=sends.channels())
 
 
 class _Distinct:
@@ -203,7 +208,7 @@ class _Chooser:
         self._uneven_of: dict[int, list[Int64]] = {}
         for (group, _), matrix in sorted(uneven.items(), key=operator.itemgetter(0)):
             self._uneven_of.setdefault(group, []).append(matrix)
-        self._uneven_schedules: dict[tuple[int, tuple[int, ...] | None], tuple[int, int]] = {}
+        self._uneven_schedules: dict[tuple[int, Shape | None], tuple[int, int]] = {}
         self._groups, self._fabric = groups, fabric
         self._shapes: dict[int, Shape] = {}
         self._known: dict[tuple[str, int, Shape | None, int], int] = {}
@@ -245,10 +250,10 @@ class _Chooser:
         """Number of the schedule of a group's uneven all-to-all, and the bytes of the buffer that it works on."""
         matrix = self._uneven[group, seq]
         algorithm = self.settings.algorithm_of(UNEVEN)
-        shape = self._shape(group) if algorithm == "hierarchical" and len(matrix) > 1 else None
-        key = id(matrix), shape.host if shape else None  # equal matrices are one array
+        shape = self._shape(group) if algorithm not in _SHAPELESS and len(matrix) > 1 else None
+        key = id(matrix), shape  # equal matrices are one array
         if key not in self._uneven_schedules:
-            schedule, cut = self.schedules.add_uneven(matrix, algorithm, key[1]), units(matrix)
+            schedule, cut = self.schedules.add_uneven(matrix, algorithm, shape), units(matrix)
             chunks = cut.chunks if schedule == DONE_AT_ONCE else self.schedules.chunks(schedule)
             self._uneven_schedules[key] = schedule, chunks * cut.unit_bytes
         return self._uneven_schedules[key]
@@ -347,16 +352,24 @@ def _check_products(view: TraceView, coll_rows: Int32, size: Int64, factor: Int6
         raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
 
 
-def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, users: Int64) -> list[int]:
-    """Numbers of the traces that the users of one trace run: peers are relative, so some may differ."""
+def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, users: Int64, sends: Sends) -> Int64:
+    """Numbers of the traces that the users of one trace run, int64[users]: peers are relative, so some may differ."""
     if len(view.p2p_rows) == 0:
-        return [distinct.number(rows)] * len(users)
-    if view.example != AS_WRITTEN:
-        rows.peer[view.p2p_rows] = view.p2p_peer - view.example
-        return [distinct.number(rows)] * len(users)
-    numbers = []
-    for npu in users.tolist():
-        peer = np.zeros(len(view.table), np.int32)
-        peer[view.p2p_rows] = view.p2p_peer - npu
-        numbers.append(distinct.number(rows._replace(peer=peer)))
+        return np.full(len(users), distinct.number(rows))
+    numbers = np.zeros(len(users), np.int64)
+    if sends.are_plain:
+        patterns, pattern = np.zeros((1, 0), np.int64), np.zeros(len(users), np.int64)
+    else:
+        patterns, pattern = sends.places(view, users)
+    for number, places in enumerate(patterns):
+        own = np.flatnonzero(pattern == number)
+        filled = rows if sends.are_plain else sends.fill(rows, view, places)
+        if view.example != AS_WRITTEN:
+            filled.peer[view.p2p_rows] = view.p2p_peer - view.example
+            numbers[own] = distinct.number(filled)
+            continue
+        for at in own.tolist():
+            peer = np.zeros(len(view.table), np.int32)
+            peer[view.p2p_rows] = view.p2p_peer - users[at]
+            numbers[at] = distinct.number(filled._replace(peer=peer))
     return numbers

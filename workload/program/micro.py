@@ -65,7 +65,7 @@ def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric
 
     Args:
         matrix_bytes: int[npus, npus], bytes from NPU (row) to NPU (column).
-        algorithm: one of workload.uneven.all_to_all_v.ALGORITHMS, None = its default.
+        algorithm: one of workload.collectives.uneven_algorithms, with parameters if any; None = the default.
         fabric: which the NPUs are on; needed by some algorithms only.
 
     Raises:

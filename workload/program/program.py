@@ -32,6 +32,23 @@ class Use(NamedTuple):
     priority: Int32
 
 
+class Channels(NamedTuple):
+    """How messages between two NPUs go, k ways, where they are NCCL's (workload.program.sends).
+
+    Attributes:
+        connection: int8[k], number of the connection between the two NPUs; no other way has it.
+        shares: float64[k], the connection is driven at one of so many equal shares of its port's line rate.
+        between_hosts: bool[k], to NPUs of other hosts.
+    """
+
+    connection: Int8
+    shares: NDArray[np.float64]
+    between_hosts: NDArray[np.bool_]
+
+
+NO_CHANNELS = Channels(np.zeros(0, np.int8), np.zeros(0, np.float64), np.zeros(0, np.bool_))
+
+
 class Program(NamedTuple):
     """What all NPUs do. N nodes in T distinct traces; docs/interfaces.md says more.
 
@@ -44,8 +61,8 @@ class Program(NamedTuple):
         trace_ptr: int64[T+1], nodes of a trace.
         node_kind: int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5.
         node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3.
-        node_duration_ps: int64[N], of COMPUTE and MEMORY.
-        node_bytes: int64[N], the message, or a collective's whole buffer.
+        node_duration_ps: int64[N], of COMPUTE and MEMORY; of SEND from when it starts until its message is posted.
+        node_bytes: int64[N], the message as it is on the wire, or a collective's whole buffer.
         node_peer: int32[N], the other NPU minus the own.
         node_tag: int32[N], of SEND and RECV.
         node_seq: int32[N], how many with this peer and tag, or of this group, come before.
@@ -53,6 +70,7 @@ class Program(NamedTuple):
         node_schedule: int32[N], -1 = done at once.
         node_collective: int8[N], kind of a COLLECTIVE, a row of workload.KINDS; -1 = none, or an aggregator's part.
         node_uneven: bool[N], an all-to-all with split sizes.
+        node_channel: int32[N], of SEND its row of channels, -1 = at its port's line rate.
         node_priority: int32[N], comm_priority of the trace; where phases wait for a dimension, higher ones go first.
         node_deps: int32[N], number of parents.
         child_ptr: int64[N+1], children of a node.
@@ -71,6 +89,7 @@ class Program(NamedTuple):
         recv_node: int32[], their rows within the trace.
         schedules: the collectives as steps.
         in_network: groups that are reduced in switches, of all ranks; see workload.program.aggregation.
+        channels: ways of messages between two NPUs, of this rank.
     """
 
     npus: int
@@ -87,6 +106,7 @@ class Program(NamedTuple):
     node_schedule: Int32
     node_collective: Int8
     node_uneven: NDArray[np.bool_]
+    node_channel: Int32
     node_priority: Int32
     node_deps: Int32
     child_ptr: Int64
@@ -105,3 +125,4 @@ class Program(NamedTuple):
     recv_node: Int32
     schedules: Schedules
     in_network: tuple[Use, ...] = ()
+    channels: Channels = NO_CHANNELS

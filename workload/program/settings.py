@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from workload import collectives
 from workload.errors import WorkloadError
-from workload.kinds import ALL_GATHER, BARRIER, GATHER, KINDS
-from workload.uneven.all_to_all_v import ALGORITHMS, check_algorithm
+from workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
 from workload.uneven.all_to_all_v import NAME as UNEVEN
 
 Int64 = NDArray[np.int64]
@@ -28,7 +27,8 @@ class CollectiveSettings:
 
     Attributes:
         algorithm: name of the algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; kinds
-            that it lacks get their default. The kind all-to-all-v is an all-to-all with split sizes.
+            that it lacks get their default. The kind all-to-all-v is an all-to-all with split sizes; its default is
+            NCCL where all-to-alls are NCCL's.
         all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
         splits: of algorithms of several dimensions that say no number.
         dataset_splits: of all others that say no number, and of those where splits is 1.
@@ -51,7 +51,7 @@ class CollectiveSettings:
     def __post_init__(self) -> None:
         for kind in self.algorithm:
             if kind == UNEVEN:
-                check_algorithm(self.algorithm_of(kind))
+                collectives.choose_uneven(self.algorithm_of(kind))
             else:
                 collectives.choose(kind, self.algorithm_of(kind))
         if self.all_gather_size not in ALL_GATHER_SIZES:
@@ -60,7 +60,7 @@ class CollectiveSettings:
     def algorithm_of(self, kind: str) -> str:
         """The algorithm that a kind gets, with its parameters; the run's where it has them and names none."""
         if kind == UNEVEN:
-            return self.algorithm.get(kind) or ALGORITHMS[0]
+            return self.algorithm.get(kind) or collectives.default_uneven(self.algorithm.get(KINDS[ALL_TO_ALL], ""))
         spec = self.algorithm.get(kind) or collectives.default_algorithm(kind)
         name, _, given = spec.partition(":")
         module = collectives.algorithms().get(name)

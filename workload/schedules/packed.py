@@ -224,25 +224,28 @@ class ScheduleSet:
                 "free; expected another algorithm, fewer members, or --force"
             )
 
-    def add_uneven(self, matrix_bytes: Int64, algorithm: str, hosts: tuple[int, ...] | None) -> int:
+    def add_uneven(self, matrix_bytes: Int64, algorithm: str, shape: Shape | None) -> int:
         """Number of the schedule of an all-to-all with these bytes; matrices that are multiples of another share it.
 
         Args:
             matrix_bytes: int64[n, n], from member (row) to member (column).
-            algorithm: one of workload.uneven.all_to_all_v.ALGORITHMS.
-            hosts: host of each member, None = not known; only algorithms that need them look at them.
+            algorithm: one of workload.collectives.uneven_algorithms, with parameters if it has any.
+            shape: of the group, None = not known; only algorithms that need it look at it. Those that go by the size
+                share no schedule between multiples.
 
         Raises:
-            WorkloadError: as workload.uneven.all_to_all_v.all_to_all_v.
+            WorkloadError: as workload.collectives.choose_uneven and workload.uneven.all_to_all_v.all_to_all_v.
         """
         if len(matrix_bytes) == 1:
             return DONE_AT_ONCE
-        sent = units(matrix_bytes).sent
-        key = (algorithm, hosts, hashlib.blake2b(sent.tobytes(), digest_size=16).digest())
+        chosen, cut = collectives.choose_uneven(algorithm), units(matrix_bytes)
+        stands = shape if chosen else shape and shape.host
+        unit_bytes = cut.unit_bytes if chosen else 0
+        key = (algorithm, stands, unit_bytes, hashlib.blake2b(cut.sent.tobytes(), digest_size=16).digest())
         if key not in self._index:
-            made = all_to_all_v(sent, algorithm, hosts)
+            made = chosen.plan_uneven(cut, shape) if chosen else all_to_all_v(cut.sent, algorithm, shape and shape.host)
             self._index[key] = len(self._plans)
-            self._plans.append(_checked(made, f"algorithm {algorithm} for {UNEVEN} of {len(sent)}", "all-to-all"))
+            self._plans.append(_checked(made, f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}", "all-to-all"))
         return self._index[key]
 
     def pieces(self, schedule: int) -> int:

@@ -109,8 +109,9 @@ class _PlainTraces(Mapping[int, TraceTable]):
 
 
 def _used(table: TraceTable) -> list[str]:
-    """Names of the groups of its collectives."""
-    rows = np.unique(table.group[table.type == NodeType.COMM_COLL_NODE])
+    """Names of the groups of its collectives and messages."""
+    communicates = (NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
+    rows = np.unique(table.group[np.isin(table.type, communicates)])
     return [table.group_names[row] for row in rows.tolist()]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import inputs
 from et import read_trace, write_table
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
@@ -101,7 +102,7 @@ def with_node_counts(folder: Path, nodes: Mapping[str, int]) -> None:
     if path.is_file():
         said = read_manifest(path)
         counts = tuple(nodes.get(file, count) for file, count in zip(said.files, said.nodes, strict=True))
-        path.write_text(manifest.written(said._replace(nodes=counts)), encoding="utf-8")
+        inputs.write_whole(path, manifest.written(said._replace(nodes=counts)))
 
 
 def is_set(path: str | os.PathLike[str]) -> bool:

@@ -31,6 +31,7 @@ def backward(s: Shard, *, again: bool) -> Items:
     h, m, values = s.model.hidden, s.tokens, s.heads * s.model.value_dim
     recomputed = renamed(core.forward(s), "recompute/") if again else []
     return [
+        Compute("attention-residual", s.leave_backward()),
         *enter(s, NAME, h),
         Compute(NAME, (s.gemm(m, values, h),)),
         weights_product(s, NAME, (s.gemm(h, values, m),)),
@@ -50,15 +51,26 @@ def _projections(s: Shard) -> Items:
     if s.model.latent is not None:
         return _latent_projections(s)
     h = s.model.hidden
-    return [*enter(s, NAME, h), Compute(NAME, (s.gemm(s.tokens, qkv_columns(s), h), *positions(s)))]
+    columns = qkv_columns(s)
+    bias = (s.operator("elementwise", s.tokens * columns, 1, 1),) if _has_separate_bias(s) else ()
+    return [*enter(s, NAME, h), Compute(NAME, (s.gemm(s.tokens, columns, h), *bias, *positions(s)))]
+
+
+def _has_separate_bias(s: Shard) -> bool:
+    """Whether operators of their own add the bias of queries, keys and values, and sum its gradient.
+
+    Megatron-LM's own layers do so, which unfused attention stands for; Transformer Engine's products do both.
+    """
+    return (s.model.bias or s.model.qkv_bias) and s.plan.attention == "unfused"
 
 
 def _projections_backward(s: Shard) -> Items:
     h, m, columns = s.model.hidden, s.tokens, qkv_columns(s)
-    norm = (s.operator("norm-backward", s.rows, h), s.residual())
+    norm = (s.operator("norm-backward", s.rows, h), s.residual_backward())
     if s.model.latent is not None:
         return [*_latent_projections_backward(s), Compute("attention-norm", norm)]
-    data = (*positions(s, "-backward"), s.gemm(m, h, columns))
+    bias = (s.operator("elementwise", m * columns, 1, 0),) if _has_separate_bias(s) else ()
+    data = (*positions(s, "-backward"), *bias, s.gemm(m, h, columns))
     items, key = enter_backward(s, NAME, h, data, (s.gemm(columns, h, m),))
     return [*items, Compute("attention-norm", norm, waiting(key))]
 

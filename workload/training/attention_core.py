@@ -31,12 +31,18 @@ def backward(s: Shard) -> Items:
 def pieces(
     s: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
 ) -> Operators:
-    """Operators of so many queries on so many keys."""
+    """Return the operators of queries on keys.
+
+    Unfused attention writes scores and dropout's mask to memory, and changes the layout of its output, backward also
+    that of the gradients of queries, keys and values (Megatron-LM, core/transformer/dot_product_attention.py).
+    """
     b, d, dv = s.plan.micro_batch, s.model.query_dim, s.model.value_dim
     if s.plan.attention == "flash":
         kind = "attention-backward" if backward else "attention"
         return (s.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal)),)
-    dropout = (s.operator("elementwise", b * heads * queries * keys, 1, 1),) if s.model.dropout else ()
+    dropout = (s.operator("dropout", b * heads * queries * keys, 1, 1),) if s.model.dropout else ()
+    output = s.operator("elementwise", b * heads * queries * dv, 1, 1)
+    inputs = s.operator("elementwise", b * (heads * queries * d + kv_heads * keys * (d + dv)), 1, 1)
     softmax, product = (b * heads * queries, keys), "batched-gemm"
     if not backward:
         return (
@@ -44,14 +50,17 @@ def pieces(
             s.operator("softmax", *softmax),
             *dropout,
             s.operator(product, b * heads, queries, dv, keys),
+            output,
         )
     return (
+        output,
         s.operator(product, b * heads, keys, dv, queries),
         s.operator(product, b * heads, queries, keys, dv),
         *dropout,
         s.operator("softmax-backward", *softmax),
         s.operator(product, b * heads, queries, d, keys),
         s.operator(product, b * heads, keys, d, queries),
+        inputs,
     )
 
 

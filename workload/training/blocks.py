@@ -35,6 +35,8 @@ class Ring(NamedTuple):
 
 
 NO_RING = Ring(-1, -1)
+_STAGES, _RING = "pp", "cp"
+"""Families whose communicators messages go by: between stages of a pipeline, and round the ring of an attention."""
 
 
 class Finished(NamedTuple):
@@ -110,13 +112,14 @@ class BlockBuilder:
         """Receive what the next computation needs; after: ports."""
         self._flush()
         size = _bounded(name, "bytes", size, MOST_BYTES)
-        row = self._block.recv(name, size, peer=peer, tag=tag, after=self._noted(after))
+        row = self._block.recv(name, size, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
         self._chain.append(row)
 
     def send(self, name: str, size: int, peer: int, tag: int) -> None:
         """Send what has been worked out."""
         self._flush()
-        self._sent.append(self._block.send(name, size, peer=peer, tag=tag, after=self._noted(self._chain)))
+        after = self._noted(self._chain)
+        self._sent.append(self._block.send(name, size, peer=peer, tag=tag, group=_STAGES, after=after))
 
     def note(self, attribute_name: str, text: str) -> None:
         """Give the last computation, after which nothing has been added yet, an attribute: a list of one text."""
@@ -196,9 +199,9 @@ class BlockBuilder:
         after = self._noted(needed if item.is_early else [*self._chain, *needed])
         name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MOST_BYTES)
         if item.receives:
-            row = self._block.recv(name, size, peer=self._ring.before, tag=item.tag, after=after)
+            row = self._block.recv(name, size, peer=self._ring.before, tag=item.tag, group=_RING, after=after)
         else:
-            row = self._block.send(name, size, peer=self._ring.after, tag=item.tag, after=after)
+            row = self._block.send(name, size, peer=self._ring.after, tag=item.tag, group=_RING, after=after)
         if item.key:
             self._keys[item.key] = row
 

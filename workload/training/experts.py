@@ -74,7 +74,7 @@ def backward(s: Shard, layer: int) -> Items:
     key = ""
     if experts.shared_width:
         shared, key = mlp.matrices_backward(s, "shared-experts", experts.shared_width // s.plan.tp)
-    permute, router = s.operator("permute", rows, h), s.gemm(s.routed_rows, h, experts.count)
+    permute, router = s.operator("permute", rows, h), s.operator("gemm", s.routed_rows, h, experts.count)
     return [
         Compute("combine", (s.operator("elementwise", sent * h, 2, 1), s.operator("permute", sent, h))),
         *_dispatch(s, tokens),
@@ -85,9 +85,9 @@ def backward(s: Shard, layer: int) -> Items:
         *_combine(s, tokens),
         Compute("router", (s.operator("permute", sent, h), router)),
         *_rejoin(s),
-        weights_product(s, "router", (s.gemm(experts.count, h, s.routed_rows),)),
+        weights_product(s, "router", (s.operator("gemm", experts.count, h, s.routed_rows),)),
         *shared,
-        Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual()), waiting(key)),
+        Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual_backward()), waiting(key)),
     ]
 
 
@@ -100,8 +100,9 @@ def _rejoin(s: Shard) -> Items:
 
 
 def _router(s: Shard) -> Operators:
+    """Scores, which are never worked out in FP8 (Megatron-LM, core/transformer/moe/router.py), and choices."""
     experts = s.experts
-    scores = s.gemm(s.routed_rows, experts.count, s.model.hidden)
+    scores = s.operator("gemm", s.routed_rows, experts.count, s.model.hidden)
     return scores, s.operator("routing", s.routed_rows, experts.count, experts.top_k)
 
 

@@ -10,6 +10,13 @@ sequence parallelism Korthikanti et al., arXiv 2205.05198):
 
 As in Megatron-LM (core/tensor_parallel/layers.py) the second gather hides behind the product for the input's gradient,
 and the reduction of that behind the product for the weights'; before Megatron-LM 3.0 (`async_tp` false) neither does.
+
+With FP8 all three gathers of sequence parallelism carry one byte per value, because Transformer Engine quantises before
+it gathers (pytorch/module/layernorm_linear.py, linear.py, layernorm_mlp.py: the input of a matrix split by columns is
+quantised, gathered, and gathered again from its FP8 copy in the backward pass; pytorch/module/base.py,
+grad_output_preprocess: the gradient of the output of a matrix split by rows is quantised, then gathered). All sums stay
+in BF16: the reduce-scatters carry results of products, whose data type is that of activations. (Userbuffers can send
+the forward pass' reduce-scatter in FP8, too, where its configuration says `fp8_buf`; that is not modelled.)
 """
 
 from et import CollectiveCommType
@@ -18,11 +25,22 @@ from workload.training.items import Collective, Compute, Items
 from workload.training.shard import Operators, Shard
 
 
-def all_gather(s: Shard, part: str, values: int, *, key: str = "", weights: bool = False) -> Items:
-    """Gather so many values over the tensor-parallel group."""
+def all_gather(
+    s: Shard, part: str, values: int, *, key: str = "", weights: bool = False, quantised: bool = False
+) -> Items:
+    """Gather values over the tensor-parallel group.
+
+    Args:
+        s: the GPU's share.
+        part: name of the part of the layer.
+        values: number of values of the whole group.
+        key: key of the collective, "" = what comes after waits for it.
+        weights: whether it belongs to the gradients of weights.
+        quantised: whether the values are operands of a product in the plan's data type, quantised before the gather.
+    """
     if s.plan.tp == 1:
         return []
-    size = -(-values * s.value_bytes // s.plan.tp)
+    size = -(-values * (s.operand_bytes if quantised else s.value_bytes) // s.plan.tp)
     name = f"{part}/tp:all-gather"
     return [Collective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=weights)]
 
@@ -38,9 +56,16 @@ def reduction(s: Shard, part: str, values: int, *, key: str = "") -> Items:
     return [Collective(f"{part}/tp:{word}", kind, values * s.value_bytes, "tp", key)]
 
 
-def enter(s: Shard, part: str, width: int) -> Items:
-    """Before a matrix split by columns, and backward before one split by rows."""
-    return all_gather(s, part, s.tokens * width) if s.plan.sequence_parallel else []
+def enter(s: Shard, part: str, width: int, *, quantised: bool = True) -> Items:
+    """Return the gather before a matrix split by columns, and backward before one split by rows.
+
+    Args:
+        s: the GPU's share.
+        part: name of the part of the layer.
+        width: values of a token.
+        quantised: whether the matrix is multiplied in the plan's data type; false for both ends of the model.
+    """
+    return all_gather(s, part, s.tokens * width, quantised=quantised) if s.plan.sequence_parallel else []
 
 
 def leave(s: Shard, part: str, width: int) -> Items:
@@ -48,7 +73,9 @@ def leave(s: Shard, part: str, width: int) -> Items:
     return reduction(s, part, s.tokens * width)
 
 
-def enter_backward(s: Shard, part: str, width: int, data: Operators, weights: Operators) -> tuple[Items, str]:
+def enter_backward(
+    s: Shard, part: str, width: int, data: Operators, weights: Operators, *, quantised: bool = True
+) -> tuple[Items, str]:
     """Backward through matrices split by columns.
 
     Args:
@@ -57,6 +84,7 @@ def enter_backward(s: Shard, part: str, width: int, data: Operators, weights: Op
         width: of the input, over all of the matrices' different inputs.
         data: operators for the gradient of the input.
         weights: operators for that of the weights.
+        quantised: as of `enter`.
 
     Returns:
         The items, and the key that whoever needs the input's gradient waits for, "" = none.
@@ -67,7 +95,7 @@ def enter_backward(s: Shard, part: str, width: int, data: Operators, weights: Op
     needs: tuple[str, ...] = ()
     items: Items = []
     if s.plan.sequence_parallel:
-        items += all_gather(s, part, s.tokens * width, key=gathered, weights=True)
+        items += all_gather(s, part, s.tokens * width, key=gathered, weights=True, quantised=quantised)
         needs = waiting(gathered)
     items.append(Compute(part, data))
     items += reduction(s, part, s.tokens * width, key=reduced)

@@ -19,8 +19,8 @@ def backward(s: Shard) -> Items:
     """Its gradients."""
     h = s.model.hidden
     items, key = matrices_backward(s, "mlp", s.model.ffn_width // s.plan.tp)
-    norm = (s.operator("norm-backward", s.rows, h), s.residual())
-    return [*items, Compute("mlp-norm", norm, waiting(key))]
+    norm = (s.operator("norm-backward", s.rows, h), s.residual_backward())
+    return [Compute("mlp-residual", s.leave_backward()), *items, Compute("mlp-norm", norm, waiting(key))]
 
 
 def matrices(s: Shard, part: str, width: int) -> Items:
@@ -42,6 +42,6 @@ def matrices_backward(s: Shard, part: str, width: int) -> tuple[Items, str]:
         *enter(s, part, h),
         Compute(part, second),
         weights_product(s, part, second_weights),
-        Compute(part, (s.activation_backward(m, width),)),
+        Compute(part, (s.activation_backward(m, width), *s.bias_gradient(m * both))),
         *items,
     ], key

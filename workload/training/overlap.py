@@ -11,7 +11,7 @@ from workload.compute.operators import Operator
 from workload.training.items import Collective, Compute, Items
 
 PIECES = 4
-_BY_ROWS = ("gemm", "norm", "norm-backward", "elementwise")
+_BY_ROWS = ("gemm", "norm", "norm-backward", "elementwise", "dropout")
 _REDUCTIONS = (CollectiveCommType.REDUCE_SCATTER, CollectiveCommType.ALL_REDUCE)
 
 

@@ -43,15 +43,17 @@ def stage_size(plan: ParallelPlan) -> int:
 def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Groups of more than one NPU.
 
-    dp: replicas of what is not an expert, over data and context parallelism; edp: those of experts; model: all stages
-    and the tensor-parallel group of one replica; embedding: the first and the last stage; world: all. With DualPipe
-    each slice of the model is on two stages, whose replicas are one group; dp-other is the same for the other slice.
+    pp: the stages of a pipeline, at one place in each; dp: replicas of what is not an expert, over data and context
+    parallelism; edp: those of experts; model: all stages and the tensor-parallel group of one replica; embedding: the
+    first and the last stage; world: all. With DualPipe each slice of the model is on two stages, whose replicas are one
+    group; dp-other is the same for the other slice.
     """
     npus = np.arange(plan.gpus).reshape(plan.pp, plan.dp, plan.cp, plan.tp)
     experts = np.arange(plan.gpus).reshape(plan.pp, -1, plan.ep, plan.etp)
     by_axis = {
         "tp": npus,
         "cp": npus.transpose(0, 1, 3, 2),
+        "pp": npus.transpose(1, 2, 3, 0),
         "model": npus.transpose(1, 2, 0, 3).reshape(plan.dp, plan.cp, -1),
         "embedding": npus[[0, -1]].transpose(1, 2, 3, 0) if plan.pp > 1 else npus[..., :0],
         "world": npus.reshape(1, -1),

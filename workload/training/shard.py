@@ -75,8 +75,13 @@ class Shard:
 
     @cached_property
     def value_bytes(self) -> int:
-        """Of an activation in memory and on the wire."""
+        """Bytes of an activation in memory, and on the wire unless it is quantised before (`operand_bytes`)."""
         return int(DTYPE_BYTES[self.activation_dtype])
+
+    @cached_property
+    def operand_bytes(self) -> int:
+        """Bytes of a value that a product in the plan's data type takes."""
+        return int(DTYPE_BYTES[self.plan.dtype])
 
     @cached_property
     def vocabulary(self) -> int:
@@ -93,8 +98,29 @@ class Shard:
         return Operator(kind, shape, self.activation_dtype)
 
     def residual(self) -> Operator:
-        """What a layer adds is added."""
+        """Return the sum of a layer's input and output; dropout and bias are fused into it."""
+        return self.operator("dropout" if self.model.dropout else "elementwise", self.rows * self.model.hidden, 2, 1)
+
+    def residual_backward(self) -> Operator:
+        """Return the sum of the gradients of a layer's input, along the residual and through the layer."""
         return self.operator("elementwise", self.rows * self.model.hidden, 2, 1)
+
+    def leave_backward(self) -> Operators:
+        """Return what comes backward between a layer's residual and its output matrix.
+
+        The gradient passes the dropout, and is summed over tokens for the bias that is fused into the residual.
+        """
+        values = self.rows * self.model.hidden
+        dropout = (self.operator("dropout", values, 1, 1),) if self.model.dropout else ()
+        return (*dropout, *self.bias_gradient(values))
+
+    def bias_gradient(self, values: int) -> Operators:
+        """Return the sum over tokens that is the gradient of a bias which is fused into another operator.
+
+        Args:
+            values: number of gradients that the sum reads.
+        """
+        return (self.operator("elementwise", values, 1, 0),) if self.model.bias else ()
 
     def activation(self, rows: int, width: int) -> Operator:
         """Of an MLP's inner values; gated ones read two matrices."""

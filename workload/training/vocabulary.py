@@ -1,4 +1,9 @@
-"""Both ends of the model: the word embedding and the output layer with its loss, split by the vocabulary."""
+"""Both ends of the model: the word embedding and the output layer with its loss, split by the vocabulary.
+
+Neither is done in FP8: Megatron-LM's output layer is no layer of Transformer Engine (core/models/gpt/gpt_model.py:
+tensor_parallel.ColumnParallelLinear), and DeepSeek-V3 keeps both in BF16, too (arXiv 2412.19437, section 3.3.1). So
+their products and gathers are in the data type of activations.
+"""
 
 from et import CollectiveCommType
 from workload.training.items import Collective, Compute, Items
@@ -21,7 +26,8 @@ def embedding(s: Shard) -> Items:
 def embedding_backward(s: Shard) -> Items:
     """Gradients are added to the rows of the own part."""
     h = s.model.hidden
-    return [*enter(s, "embedding", h), Compute("embedding", (s.operator("embedding-backward", s.tokens, h),))]
+    gradient = enter(s, "embedding", h, quantised=False)
+    return [*gradient, Compute("embedding", (s.operator("embedding-backward", s.tokens, h),))]
 
 
 def head(s: Shard) -> Items:
@@ -34,8 +40,8 @@ def head(s: Shard) -> Items:
     sums = [] if s.plan.tp == 1 else [_sum_over_words(s)]
     return [
         Compute("head-norm", (s.operator("norm", s.rows, h),)),
-        *enter(s, "head", h),
-        Compute("head", (s.gemm(s.tokens, s.vocabulary, h),)),
+        *enter(s, "head", h, quantised=False),
+        Compute("head", (s.operator("gemm", s.tokens, s.vocabulary, h),)),
         *sums,
         Compute("loss", (s.operator("cross-entropy", s.tokens, s.vocabulary),)),
         *sums,
@@ -46,7 +52,8 @@ def head(s: Shard) -> Items:
 def head_backward(s: Shard) -> Items:
     """Gradients of the output matrix and of the last norm; those of the loss are `head`'s."""
     h, m, v = s.model.hidden, s.tokens, s.vocabulary
-    items, key = enter_backward(s, "head", h, (s.gemm(m, h, v),), (s.gemm(v, h, m),))
+    data, weights = s.operator("gemm", m, h, v), s.operator("gemm", v, h, m)
+    items, key = enter_backward(s, "head", h, (data,), (weights,), quantised=False)
     return [*items, Compute("head-norm", (s.operator("norm-backward", s.rows, h),), waiting(key))]
 
 

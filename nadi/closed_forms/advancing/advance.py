@@ -9,7 +9,14 @@ that do the same (`likeness`) may stand for their members.
 
 import numpy as np
 
-from nadi.closed_forms.advancing.state import EVENT_ARRIVED, EVENT_LANE, EVENT_LEFT, EVENT_TOGETHER, work_of
+from nadi.closed_forms.advancing.state import (
+    EVENT_ARRIVED,
+    EVENT_LANE,
+    EVENT_LEFT,
+    EVENT_POSTED,
+    EVENT_TOGETHER,
+    work_of,
+)
 from pdes.core.hashing import mix2, mix3
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import inline, kernel, outline
@@ -56,13 +63,26 @@ def finish(address, which, row):
 
 @inline
 def send(w, which, row, r):
-    """A send begins when the messages before it have left its port."""
+    """A send begins when the messages before it have left its port.
+
+    One that is driven at a share goes beside those of other connections: it waits for the one before it on its own, and
+    ends no sooner than all bytes before it and its own have left the port.
+    """
     npu_class = w.classes[which]
     i = npu_class.send_base + w.sends.ordinal[r]
     m = np.int64(w.sends.message[i])
     port = npu_class.port_base + w.sends.port[i]
-    begin = max(w.ctl.now_ps, w.sends.port_free_ps[port])
-    w.sends.port_free_ps[port] = begin + w.sends.hold_ps[m]
+    free = w.sends.port_free_ps[port]
+    hold = w.sends.hold_ps[m]
+    line = w.sends.line[i]
+    if line >= 0:
+        ready = max(w.ctl.now_ps, w.sends.line_free_ps[line])
+        begin = max(ready, free + hold - w.sends.left_ps[m])
+        w.sends.line_free_ps[line] = begin + w.sends.left_ps[m]
+        w.sends.port_free_ps[port] = max(ready, free) + hold
+    else:
+        begin = max(w.ctl.now_ps, free)
+        w.sends.port_free_ps[port] = begin + hold
     w.sends.arrived_ps[i] = begin + w.sends.total_ps[m]
     at(w, begin + w.sends.left_ps[m], EVENT_LEFT, which, row)
     at(w, begin + w.sends.total_ps[m], EVENT_ARRIVED, np.int64(w.sends.to[i]), np.int64(w.sends.to_row[i]))
@@ -108,7 +128,10 @@ def start(address, which):
             npu_class.lane[lane] = row
             at(w, w.ctl.now_ps + w.trace.duration_ps[r], EVENT_LANE + lane, which, row)
     elif kind == KIND_SEND:
-        send(w, which, row, r)
+        if w.trace.duration_ps[r] > 0:
+            at(w, w.ctl.now_ps + w.trace.duration_ps[r], EVENT_POSTED, which, row)
+        else:
+            send(w, which, row, r)
     elif kind == KIND_RECV:
         done = w.rows.flag[base + row] & ROW_ARRIVED != 0
         w.rows.flag[base + row] |= ROW_POSTED
@@ -141,6 +164,8 @@ def act(address, kind, which, row):
             finish(address, which, row)
     elif kind == EVENT_LEFT or kind == EVENT_TOGETHER:
         finish(address, which, row)
+    elif kind == EVENT_POSTED:
+        send(w, which, row, npu_class.trace_base + row)
     elif kind >= EVENT_LANE:
         leave_lane(npu_class, w.rows, kind - EVENT_LANE)
         finish(address, which, row)

@@ -7,7 +7,7 @@ import numpy as np
 from nadi.closed_forms.advancing.likeness import Classes, Pairs
 from nadi.closed_forms.advancing.rows import GroupClass
 from pdes.build.part import offsets
-from pdes.core.inputs import Array, Int32, Int64, Program, Rows
+from pdes.core.inputs import Array, Float64, Int32, Int64, Program, Rows
 from pdes.core.memory import rows_of
 from pdes.core.packet import receive_key
 from pdes.npu.trace import KIND_SEND
@@ -38,11 +38,13 @@ class MessageKeys(NamedTuple):
         src: int64[M], an NPU that sends it,
         dst: int64[M], to this one.
         bytes: int64[M].
+        shares: float64[M], it is driven at one of so many shares of its port's line rate; 1 = at all of it.
     """
 
     src: Int64
     dst: Int64
     bytes: Int64
+    shares: Float64
 
 
 class FoldedProgram(NamedTuple):
@@ -55,7 +57,8 @@ class FoldedProgram(NamedTuple):
         send_ptr: int64[C+1], sends of each class.
         send_key: int32[], row of `messages` of each send.
         send_ordinal: int32[N], how-manieth send of its trace each row of the Program is.
-        sends: port, receiving class and its row of each send, int32[] each.
+        sends: port, receiving class, its row, and line of each send, int32[] each.
+        lines: how many lines there are: connections of a class to a peer that are driven at a share.
         port_ptr: int64[C+1], ports of each class.
         slot_ptr: int64[C+1], slots of each class.
         slot_group: int32[], class of the group of each slot.
@@ -72,7 +75,8 @@ class FoldedProgram(NamedTuple):
     send_ptr: Int64
     send_key: Int32
     send_ordinal: Int32
-    sends: tuple[Int32, Int32, Int32]
+    sends: tuple[Int32, Int32, Int32, Int32]
+    lines: int
     port_ptr: Int64
     slot_ptr: Int64
     slot_group: Int32
@@ -112,6 +116,7 @@ def lay_out(
         send_key=send_key,
         send_ordinal=_ordinals(program),
         sends=sends,
+        lines=int(sends[3].max(initial=-1)) + 1,
         port_ptr=offsets(ports),
         slot_ptr=slot_ptr,
         slot_group=classes.class_of_group[program.slot_group[slot]],
@@ -224,14 +229,14 @@ def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
 
 def _sends(
     program: Program, classes: Classes, pairs: Pairs, likeness: Int64, port: Int32
-) -> tuple[Int64, tuple[Int32, Int32, Int32], Int32, MessageKeys, Int64]:
+) -> tuple[Int64, tuple[Int32, Int32, Int32, Int32], Int32, MessageKeys, Int64]:
     """Pointers, columns and keys of the sends of all classes, and how many ports each class has."""
     kind = program.node_kind
     count = np.add.reduceat(np.append(kind == KIND_SEND, False).astype(np.int64), program.trace_ptr[:-1])
     count = np.where(np.diff(program.trace_ptr) > 0, count, 0)
     send_ptr = offsets(count[program.trace_of_npu[classes.example]])
     total = int(send_ptr[-1])
-    pair, size = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    pair, size, channel = (np.zeros(total, np.int64) for _ in range(3))
     to, to_row = np.zeros(total, np.int32), np.zeros(total, np.int32)
     for c in np.flatnonzero(np.diff(send_ptr)).tolist():
         npu = int(classes.example[c])
@@ -244,13 +249,18 @@ def _sends(
         known = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
         pair[own] = known.start + np.searchsorted(pairs.peer[known], peer)
         size[own] = program.node_bytes[rows]
+        channel[own] = program.node_channel[rows]
         to[own] = classes.class_of_npu[peer]
         to_row[own] = _receives(program, rows, program.trace_of_npu[peer])
-    unlike, at, index = _unlike(np.stack([likeness[pair], size], axis=1))
-    messages = MessageKeys(pairs.npu[pair[at]], pairs.peer[pair[at]], unlike[:, 1])
+    unlike, at, index = _unlike(np.stack([likeness[pair], size, channel], axis=1))
+    shares = np.append(program.channels.shares, 1.0)  # the last row is that of -1
+    messages = MessageKeys(pairs.npu[pair[at]], pairs.peer[pair[at]], unlike[:, 1], shares[unlike[:, 2]])
+    line = np.where(channel >= 0, _numbers(pair * (len(shares) + 1) + channel), -1)
+    line[channel >= 0] = _numbers(line[channel >= 0])
     ports = np.zeros(len(classes.example), np.int64)
     np.maximum.at(ports, np.repeat(np.arange(len(ports)), np.diff(send_ptr)), port[pair] + 1)
-    return send_ptr, (port[pair].astype(np.int32), to, to_row), index.astype(np.int32), messages, ports
+    columns = port[pair].astype(np.int32), to, to_row, line.astype(np.int32)
+    return send_ptr, columns, index.astype(np.int32), messages, ports
 
 
 def _receives(program: Program, rows: Int64, to_trace: Int32) -> Int32:

@@ -153,7 +153,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
         ctl=ctl,
         classes=words,
         heap=heap,
-        trace=trace_tables(program),
+        trace=trace_tables(program, 1.0),
         rows=row_states(state, int(folded.slot_ptr[-1]), recorded=True),
         collectives=s.Collectives(
             slot_group=padded(folded.slot_group, np.int32),
@@ -169,6 +169,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
             *folded.sends,
             full(int(folded.send_ptr[-1]), -1),
             zeros(int(folded.port_ptr[-1])),
+            zeros(max(1, folded.lines)),
             *(_bounded(column) for column in messages),
         ),
     )

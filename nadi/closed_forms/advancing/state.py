@@ -11,6 +11,7 @@ from pdes.core.state import LANES, Int32, Int64, RowStates, Trace
 EVENT_BEGIN, EVENT_LEFT, EVENT_LANE = 0, 1, 2
 EVENT_ARRIVED = EVENT_LANE + LANES
 EVENT_TOGETHER = EVENT_ARRIVED + 1
+EVENT_POSTED = EVENT_TOGETHER + 1
 """At one moment in this order; EVENT_LANE + lane for each lane."""
 
 
@@ -43,8 +44,10 @@ class Sends(NamedTuple):
         port: int32[], of the class, that it leaves by.
         to: int32[], class that receives it,
         to_row: int32[], and its row there.
+        line: int32[], of all classes, the connection to its receiver that it shares with others like it; -1 = none.
         arrived_ps: int64[], -1 = not yet.
         port_free_ps: int64[], of all ports of all classes.
+        line_free_ps: int64[], of all lines of all classes.
         hold_ps: int64[M], for which a message holds its port,
         left_ps: int64[M], from when it begins until its sender is done,
         total_ps: int64[M], and until its receiver has it.
@@ -55,8 +58,10 @@ class Sends(NamedTuple):
     port: Int32
     to: Int32
     to_row: Int32
+    line: Int32
     arrived_ps: Int64
     port_free_ps: Int64
+    line_free_ps: Int64
     hold_ps: Int64
     left_ps: Int64
     total_ps: Int64

@@ -17,6 +17,7 @@ from workload import KINDS, CollectiveSettings
 from workload.collectives import defaults_on
 from workload.inference.clock import Link, Network
 from workload.kinds import ALL_GATHER
+from workload.program.sends import Sends
 from workload.training import ParallelPlan, ranks
 from workload.training.items import Collective
 
@@ -34,6 +35,7 @@ def network(name: str, gpus: int) -> Network:
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings)
     program = workload.collective_program("all-reduce", graph.npus, 1, "ring")
+    sends = Sends(how, graph, np.arange(graph.npus), {}, {})
 
     @cache
     def curve(kind: str, members: tuple[int, ...]) -> Curve:
@@ -50,8 +52,9 @@ def network(name: str, gpus: int) -> Network:
 
         @cache
         def message_ps(size: int) -> float:
-            keys = MessageKeys(*(np.array([number], np.int64) for number in (first, beside, size)))
-            return float(costs.of_messages(keys).total_ps[0])
+            wire_bytes, wait_ps, shares = sends.alone(first, beside, size)
+            src, dst, sizes = (np.array([number], np.int64) for number in (first, beside, wire_bytes))
+            return wait_ps + float(costs.of_messages(MessageKeys(src, dst, sizes, np.array([shares]))).total_ps[0])
 
         return Link(collective_ps, message_ps)
 

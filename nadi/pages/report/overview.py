@@ -58,10 +58,15 @@ def _step(step: dict[str, Any], finish_ps: int) -> list[Fact]:
             "tokens", f"{step['tokens_per_s']:,.0f} /s", "Of all replicas: global batch times sequence over step time."
         ),
         Fact(
-            "model FLOP", f"{rate:,.2f} PFLOP/s", "Operations that the model needs (arXiv 2104.04473) over step time."
+            "model FLOP",
+            f"{rate:,.2f} PFLOP/s",
+            "Operations that the model needs, causal attention counted half, over step time.",
         ),
     ]
     if "mfu" in step:
-        why = "Model FLOP utilisation: those over what the GPUs could do at their peak (arXiv 2204.02311, appendix B)."
+        why = "Model FLOP utilisation: those over what the GPUs could do at their peak."
         facts.append(Fact("MFU", f"{step['mfu']:.1%}", why))
+    if "mfu_all_pairs" in step:
+        why = "The same with all pairs of query and key, as PaLM (arXiv 2204.02311, appendix B) and Megatron-LM count."
+        facts.append(Fact("MFU, all pairs", f"{step['mfu_all_pairs']:.1%}", why))
     return facts

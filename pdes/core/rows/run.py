@@ -183,4 +183,5 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     begin_message = word(Kind.HOOK, "(q, now): is told of a message to be sent next, where queue pairs are driven")
     is_in = word(Kind.HOOK, "(node, now, w1, w2, w3): takes a message that is in and acted on later")
     do_later = word(Kind.HOOK, "(node, now): does what was put off")
+    post_later = word(Kind.HOOK, "(node, row, due): has a row that sends post its message then")
     is_acknowledged = word(Kind.HOOK, "(node, ref, now): is told of a message's last acknowledgement, if it counts")

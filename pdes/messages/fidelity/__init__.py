@@ -50,12 +50,6 @@ class Fidelity:
         """Picoseconds per byte of the memory in which what is received is added; 0 = no time."""
         return _BYTE_PS / self.reduction_bandwidth_bps if self.reduction_bandwidth_bps else 0.0
 
-    @property
-    def has_endpoints(self) -> bool:
-        """Whether something of packets passes at the ends of messages."""
-        own = self.endpoint_delay_ps or self.reduction_psb or self.send_latency_ps or self.acknowledged
-        return bool(own) and self.act is None
-
 
 PACKET = Fidelity("packet")
 

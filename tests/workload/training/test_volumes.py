@@ -57,6 +57,23 @@ def test_sequence_parallelism_gathers_once_more_backward(plan):
     assert found["tp:reduce-scatter", "backward"] == scattered * (2 * LLAMA.layers + 1)
 
 
+@pytest.mark.parametrize("more", ["", ",overlap_tp=true", ",vpp2"])
+def test_fp8_halves_the_gathers_of_layers_and_nothing_else(more):
+    """Transformer Engine gathers what it has quantised: inputs, inputs again, gradients of outputs; sums stay BF16.
+
+    Both ends of the model are not in FP8: the output layer's input, twice, and the gradient of the embedding.
+    """
+    plan, found = volume(LLAMA, f"tp4,pp2,dp2,gb8,sp,fp8{more}")
+    _, plain = volume(LLAMA, f"{plan},dtype=bf16".replace("fp8,", ""))
+    values = plan.global_batch * plan.sequence * LLAMA.hidden
+    assert found["tp:all-gather", "forward"] == values * (2 * LLAMA.layers * 1 + 2)
+    assert found["tp:all-gather", "backward"] == values * (4 * LLAMA.layers * 1 + 2 * 2)
+    gathers = [key for key in found if key[0] == "tp:all-gather"]
+    assert {key: size for key, size in found.items() if key not in gathers} == {
+        key: size for key, size in plain.items() if key not in gathers
+    }
+
+
 @pytest.mark.parametrize(("more", "share"), [("", 1), (",sp", 2), (",scatter_gather=true", 2)])
 @pytest.mark.parametrize("plan", ["pp4,gb8", "pp4,vpp2,gb8", "pp2,zero-bubble,gb8", "pp4,dualpipe,gb32", "pp2,cp2,gb8"])
 def test_pipelines_send_activations_over_each_boundary_and_back(plan, more, share):

@@ -21,6 +21,7 @@ class Generation(NamedTuple):
             guessed.
         nvlink_payload: what the search counts of an NVLink's rate, both directions loaded alike (SM70_NVLINK_BW 20.0
             of 25, SM90_NVLINK_BW 20.6 of 25, SM100_NVLINK_BW 40.1 of 50).
+        nvlink_line: GB/s of one NVLink in each direction: 25, Blackwell 50.
         pcie: between a NIC and its GPU, as the search counts it: 16 lanes of the generation's PCIe.
         inside_speeds: of a channel, which the search tries in this order where there is no NIC.
         between_speeds: the same where there are NICs.
@@ -40,6 +41,7 @@ class Generation(NamedTuple):
     compute_capability: int
     nvlink_bps: int
     nvlink_payload: float
+    nvlink_line: float
     pcie: float
     inside_speeds: tuple[float, ...]
     between_speeds: tuple[float, ...]

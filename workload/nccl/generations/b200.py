@@ -7,6 +7,7 @@ GENERATION = Generation(
     compute_capability=100,
     nvlink_bps=7_200_000_000_000,
     nvlink_payload=0.802,
+    nvlink_line=50.0,
     pcie=48.0,
     inside_speeds=(90.0, 80.0, 70.0, 60.0, 50.0, 45.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0),
     between_speeds=(

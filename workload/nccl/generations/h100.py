@@ -7,6 +7,7 @@ GENERATION = Generation(
     compute_capability=90,
     nvlink_bps=3_600_000_000_000,
     nvlink_payload=0.824,
+    nvlink_line=25.0,
     pcie=48.0,
     inside_speeds=(60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0),
     between_speeds=(

@@ -8,6 +8,7 @@ GENERATION = Generation(
     compute_capability=70,
     nvlink_bps=1_200_000_000_000,
     nvlink_payload=0.8,
+    nvlink_line=25.0,
     pcie=12.0,
     inside_speeds=INSIDE,
     between_speeds=BETWEEN,

@@ -1,0 +1,103 @@
+"""How names that a user gave enter a batch script: this module is the only way in.
+
+A name may hold a line feed, which would end a comment or a directive and begin a command, or characters that a shell
+or SLURM reads as more than text. So a name that is not one printable line is refused, and every other one is quoted.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+
+from nadi.errors import ConfigError
+from nadi.launching.python import nadi_command
+
+_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,:=+@/%-]*")
+_OPTION = re.compile(r"([a-z][a-z0-9-]*)(?:=.+)?")
+
+
+def one_line(text: str) -> str:
+    """Return the text if it is one line of printable characters.
+
+    Raises:
+        ConfigError: It holds a control character, a line feed or a byte that is no UTF-8.
+    """
+    if not text.isprintable():
+        raise ConfigError(f"{text!r}: expected a single line of printable characters, as it goes into a batch script")
+    return text
+
+
+def shell_word(text: str) -> str:
+    """Return the text quoted as one word of a shell.
+
+    Raises:
+        ConfigError: As `one_line`.
+    """
+    return shlex.quote(one_line(text))
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Return a command line of these words, each quoted.
+
+    Raises:
+        ConfigError: As `one_line`.
+    """
+    return " ".join(shell_word(word) for word in words)
+
+
+def nadi_line(words: Sequence[str]) -> str:
+    """Return the command line that runs `nadi` with these arguments by the Python that runs now.
+
+    Raises:
+        ConfigError: As `one_line`.
+    """
+    return shell_line(nadi_command(words))
+
+
+def directive(option: str) -> str:
+    """Return the #SBATCH line of an option, whose value is quoted as sbatch reads quotes and backslashes.
+
+    Args:
+        option: Option of sbatch without its dashes, "qos=high" or "exclusive".
+
+    Raises:
+        ConfigError: As `one_line`.
+    """
+    name, equals, value = one_line(option).partition("=")
+    if not _PLAIN_VALUE.fullmatch(value):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        value = f'"{escaped}"'
+    return f"#SBATCH --{name}{equals}{value}"
+
+
+def log_path(folder: str, pattern: str) -> str:
+    """Return a value of --output: a file name pattern of SLURM's behind a path that is taken literally.
+
+    Args:
+        folder: Path to which the pattern is appended.
+        pattern: File name pattern, such as "-%a.log".
+
+    Raises:
+        ConfigError: The path holds a backslash, after which SLURM replaces no pattern.
+    """
+    if "\\" in folder:
+        raise ConfigError(f"{folder!r}: found a backslash; expected a path without one, for the --output of SLURM")
+    return folder.replace("%", "%%") + pattern
+
+
+def sbatch_options(options: Sequence[str], own: Iterable[str]) -> tuple[str, ...]:
+    """Return the user's own options of sbatch, checked.
+
+    Args:
+        options: Values of --sbatch: "qos=high", or "exclusive" for an option without a value.
+        own: Names of the options that the script sets itself.
+
+    Raises:
+        ConfigError: An option is not of this form, not one printable line, or one that the script sets itself.
+    """
+    for option in options:
+        parts = _OPTION.fullmatch(one_line(option))
+        if parts is None:
+            raise ConfigError(f"--sbatch {option!r}: expected an option of sbatch without its dashes, as qos=high")
+        if parts[1] in own:
+            raise ConfigError(f"--sbatch {option!r}: the script sets --{parts[1]} itself; expected another option")
+    return tuple(options)

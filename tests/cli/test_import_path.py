@@ -1,0 +1,70 @@
+"""Files in the folder in which the user works are no modules of Nadi or of the processes that it starts."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.needs import mpich
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("calendar", "email", "et", "inputs", "json", "numpy", "pdes", "random", "rich", "typer", "workload")
+SWEEP = """
+[values]
+"workload.model" = ["gpt3-125m"]
+"workload.plan" = ["dp4,gb4"]
+"topology.spec" = ["ring:npus=4"]
+"compute.gpu" = ["a100"]
+"network.fidelity" = ["closed-form"]
+"""
+MAY_NAME_PYTHON = {
+    "nadi/benchmarks/scaling.py": "looks for mpiexec beside it",
+    "nadi/commands/slurm.py": "names it in a script, with -P",
+    "nadi/diagnosis.py": "prints it",
+    "nadi/launching/launcher.py": "looks for mpiexec beside it",
+    "nadi/launching/python.py": "starts it",
+}
+
+
+@pytest.fixture
+def trapped(tmp_path, monkeypatch):
+    """The folder in hand, in which a file of every name that is imported leaves a trace of its own."""
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / f'{name}.PWNED')!r}, 'w').close()\n")
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_python_m_nadi_imports_nothing_from_the_folder_in_hand(trapped):
+    command = [sys.executable, "-m", "nadi", "collective", "all-reduce", "-t", "ring:npus=2", "--sizes", "1KiB", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert [*trapped.glob("*.PWNED")] == []
+
+
+def test_runs_of_a_sweep_import_nothing_from_the_folder_in_hand(nadi, trapped):
+    outcome = nadi("sweep", "sweep.toml", "-o", "out", "-q")
+    assert outcome.code == 0, outcome.err
+    assert [*trapped.glob("*.PWNED")] == []
+
+
+@mpich
+def test_doctor_starts_nothing_from_the_folder_in_hand(trapped):
+    from nadi.diagnosis import _mpi
+
+    assert _mpi().ok
+    assert [*trapped.glob("*.PWNED")] == []
+
+
+def test_python_is_started_in_safe_path_mode_only():
+    """`nadi.launching.python` says how; a file that has another reason to name the interpreter stands above."""
+    naming = {
+        str(path.relative_to(ROOT))
+        for folder in ("nadi", "pdes", "et", "workload", "topologies", "partition", "inputs", "compiling")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"sys\.executable", path.read_text())
+    }
+    assert naming == set(MAY_NAME_PYTHON)

@@ -1,0 +1,128 @@
+"""The commands of the how-to pages run as a reader types them: each a process of its own, in an empty folder."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.docs.pages import DOCS
+from tests.et.pytorch.recorded import call, kernel, kineto, nccl_kernel, op, written
+
+PAGES = sorted((DOCS / "how-to").glob("*.md"))
+LIMIT_S = 300
+NPUS = 8
+LEFT_OUT = ("sbatch ", "mpiexec ", "nadi trace collect ")
+"""Commands that need a cluster, many cores or PyTorch; tests/slurm, tests/parallel and tests/cli have them."""
+_PART = re.compile(r"^```(\w*)\n(.*?)^```$|^    (\S[^\n]*)$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"`([\w-]+\.toml)`")
+CLUSTER_RUN = """
+[workload]
+traces = "traces/incast"
+[topology]
+spec = "leaf-spine:npus=64,hosts_per_leaf=1,spines=2,rate=100Gbps"
+"""
+INCAST = ("traffic", "incast", "--npus", "64", "--fan-in", "8", "--size", "64KiB", "--prefix", "incast", "-o", "traces")
+MODEL = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 8, "hidden_size": 1024,
+"num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 4096, "vocab_size": 32000,
+"max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "hidden_act": "silu"}"""
+
+
+class Step(NamedTuple):
+    """One thing that the reader does: saves a file, or runs a command.
+
+    Attributes:
+        file: Name of the file; "" for a command.
+        text: The file's content, or the command line.
+    """
+
+    file: str
+    text: str
+
+
+def steps_of(page: str) -> list[Step]:
+    """Files and commands of a page, in order. A block of TOML is a file where the text before it names one.
+
+    Args:
+        page: Text of the page in Markdown.
+    """
+    found, end = [], 0
+    for part in _PART.finditer(page):
+        language, block, command = part.groups()
+        if command is not None:
+            if command.startswith(("nadi ", "mpiexec ", "sbatch ")):
+                found.append(Step("", command))
+        else:
+            named = _FILE.findall(re.sub(r"^    .*$", "", page[end : part.start()], flags=re.MULTILINE))
+            if language == "toml" and named:
+                found.append(Step(named[-1], block))
+            end = part.end()
+    return found
+
+
+def prepare(page: str, folder: Path) -> None:
+    """Write what a page presumes that its reader has."""
+    if page == "cluster-run":
+        (folder / "run.toml").write_text(CLUSTER_RUN)
+        typed(shlex.join(["nadi", "workload", *INCAST]), folder)
+    if page == "my-model":
+        (folder / "config.json").write_text(MODEL)
+    if page == "my-trace":
+        (folder / "recorded").mkdir()
+        written(folder / "recorded", **{f"kineto.rank{rank}": recorded_rank(rank) for rank in range(NPUS)})
+
+
+def recorded_rank(rank: int) -> dict:
+    """What PyTorch's profiler records of a rank: a kernel, and an all-reduce among four of eight ranks."""
+    half = list(range(4)) if rank < 4 else list(range(4, NPUS))
+    said = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": "Half"}
+    said |= {"Group size": 4, "Process Group Name": str(1 + rank // 4), "Process Group Ranks": str(half)}
+    events = [
+        op("ProfilerStep#4", 0, 200, category="user_annotation"),
+        op("aten::mm", 10, 30),
+        call("cudaLaunchKernel", 15, 20, 1),
+        kernel("gemm", 22, 60, 1),
+        op("record_param_comms", 40, 60, **said),
+        op("nccl:all_reduce", 45, 58, category="user_annotation"),
+        call("cudaLaunchKernelExC", 50, 55, 2),
+        nccl_kernel(62, 90, 2),
+    ]
+    return kineto(events, rank, NPUS)
+
+
+def typed(command: str, folder: Path) -> None:
+    """Run a command line in a folder, as a process of its own; it must end well."""
+    done = subprocess.run(
+        shlex.split(command), cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+def environment() -> dict[str, str]:
+    """The reader's: commands of this environment, and nothing that this project's tests set."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("NADI_", "PYTEST", "PYTHONPATH"))}
+    return own | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}", "COLUMNS": "160"}
+
+
+def test_pages_have_commands():
+    commands = [step for page in PAGES for step in steps_of(page.read_text()) if not step.file]
+    assert len(commands) >= 30
+
+
+def test_files_and_commands_are_told_apart():
+    page = "Save `a.toml`:\n\n```toml\nx = 1\n```\n\n    nadi run a.toml\n\nOther keys:\n\n```toml\ny = 2\n```\n"
+    assert steps_of(page) == [Step("a.toml", "x = 1\n"), Step("", "nadi run a.toml")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_of_a_page_run(page, tmp_path):
+    prepare(page.stem, tmp_path)
+    for file, text in steps_of(page.read_text()):
+        if file:
+            (tmp_path / file).write_text(text)
+        elif not text.startswith(LEFT_OUT):
+            typed(text, tmp_path)

@@ -1,0 +1,183 @@
+"""Sends and receives of traces as NCCL's: what passes before a message, its bytes on the wire, and its rate.
+
+They are NCCL's where the run's all-to-alls are, which consist of sends and receives. A send goes by the communicator of
+the group that its node names, else by that of all NPUs, like PyTorch's default process group. For all sends the rates
+of links and the time of the fabric's path, a part of NCCL's hop, are those between neighbours (workload.shape), so that
+NPUs which do the same share a trace.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies import Graph
+from workload import collectives
+from workload.collectives import Choice
+from workload.nccl.point_to_point import Communicator, Message, message
+from workload.program.assembling import TraceRows
+from workload.program.program import NO_CHANNELS, Channels
+from workload.program.settings import CollectiveSettings
+from workload.shape import Shape, shape_of
+from workload.trace_sets.trace_set import Families, group_of_npu
+from workload.trace_sets.view import AS_WRITTEN, SEND, TraceView
+
+Int64 = NDArray[np.int64]
+
+_PLACES = 3
+INSIDE, BETWEEN, PLAIN = range(_PLACES)
+"""Where a send goes: to the sender's host, to another one, or to or from an NPU that is in no communicator."""
+
+
+class _Way(NamedTuple):
+    """A row of `Channels`."""
+
+    connection: int
+    shares: float
+    between_hosts: bool
+
+
+class Sends:
+    """Fills in the sends of traces.
+
+    Args:
+        settings: algorithms of the run.
+        fabric: which the NPUs are on; None: messages are plain.
+        npus: int64[n], those that are in a communicator: all but memories.
+        groups: members of named groups.
+        families: groups by name of which each NPU is in one.
+    """
+
+    def __init__(
+        self,
+        settings: CollectiveSettings,
+        fabric: Graph | None,
+        npus: Int64,
+        groups: Mapping[str, tuple[int, ...]],
+        families: Families,
+    ) -> None:
+        self._choice = _choice(settings)
+        self._fabric, self._npus, self._named, self._families = fabric, npus, groups, families
+        self._is_member = np.zeros(fabric.npus if fabric else 0, np.bool_)
+        self._is_member[npus if fabric else []] = True
+        self._communicators: dict[tuple[int, ...], int] = {}
+        self._known: list[tuple[Shape, Communicator]] = []
+        self._proto = str(dict(self._choice.parameters)["proto"]) if self._choice else ""
+        self._ways: dict[_Way, int] = {}
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether messages take no more than their paths do."""
+        return self._choice is None or self._fabric is None or len(self._npus) < 2
+
+    def channels(self) -> Channels:
+        """The ways that have been used so far."""
+        if not self._ways:
+            return NO_CHANNELS
+        connection, shares, far = zip(*self._ways, strict=True)
+        return Channels(np.array(connection, np.int8), np.array(shares, np.float64), np.array(far, np.bool_))
+
+    def places(self, view: TraceView, npus: Int64) -> tuple[Int64, Int64]:
+        """Where the sends of a trace go, and by which communicator, for k NPUs that run it.
+
+        Returns:
+            int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of each send; and
+            int64[k], the pattern of each NPU.
+        """
+        host = cast("Graph", self._fabric).host
+        is_send = _is_send(view)
+        columns = view.p2p_peer[is_send].astype(np.int64), view.table.group[view.p2p_rows[is_send]].astype(np.int64)
+        kinds, of_send = np.unique(np.stack(columns), axis=1, return_inverse=True)
+        shift = np.zeros(len(npus), np.int64) if view.example == AS_WRITTEN else npus - view.example
+        peers, own = kinds[0][None, :] + shift[:, None], npus[:, None]
+        found = np.where(host[peers] != host[own], BETWEEN, INSIDE)
+        found[~(self._is_member[peers] & self._is_member[own])] = PLAIN
+        for group in np.unique(kinds[1]).tolist():
+            found[:, kinds[1] == group] += _PLACES * self._communicators_of(view, group, npus)[:, None]
+        patterns, pattern = np.unique(found, axis=0, return_inverse=True)
+        return patterns[:, of_send.reshape(-1)], pattern.reshape(-1)
+
+    def _communicators_of(self, view: TraceView, group: int, npus: Int64) -> Int64:
+        """int64[k]: the number of the communicator of a trace's group, of NPUs that run it; group: its row there."""
+        name = view.table.group_names[group]
+        if name in self._families:
+            place = group_of_npu(self._families[name], len(self._is_member))[npus]
+            used, of_npu = np.unique(place, return_inverse=True)
+            members = [self._families[name][at] if at >= 0 else () for at in used.tolist()]
+            return np.array([self._number(each) for each in members], np.int64)[of_npu.reshape(-1)]
+        known = self._named.get(name) or view.table.metadata_groups.get(name, ())
+        return np.full(len(npus), self._number(known))
+
+    def _number(self, members: Sequence[int]) -> int:
+        """The communicator of some NPUs, () = all; those with as many on as many hosts are one."""
+        fabric = cast("Graph", self._fabric)
+        chosen = np.array(members, np.int64) if len(members) > 1 else self._npus
+        if np.any((chosen < 0) | (chosen >= len(self._is_member))):  # checks of groups name it if a collective uses it
+            chosen = self._npus
+        counts = tuple(sorted(np.unique(fabric.host[chosen], return_counts=True)[1].tolist()))
+        if counts not in self._communicators:
+            self._communicators[counts] = len(self._known)
+            self._known.append(self._communicator(counts))
+        return self._communicators[counts]
+
+    @cached_property
+    def _fabrics_shape(self) -> Shape:
+        return shape_of(cast("Graph", self._fabric), self._npus)
+
+    def _communicator(self, counts: tuple[int, ...]) -> tuple[Shape, Communicator]:
+        """A group's communicator, and its shape with the links of the whole fabric; counts: its members by host."""
+        chosen, whole = cast("Choice", self._choice), self._fabrics_shape
+        shape = whole._replace(
+            members=sum(counts),
+            host=tuple(host for host, count in enumerate(counts) for _ in range(count)),
+            place=tuple(place for count in counts for place in range(count)),
+        )
+        make = chosen.module.communicator  # type: ignore[attr-defined]  # `_choice` looks
+        return shape, make(shape, **dict(chosen.parameters))
+
+    def alone(self, src: int, dst: int, size_bytes: int) -> tuple[int, int, float]:
+        """Of a message between two NPUs by the communicator of all: bytes on the wire, wait in ps, and `shares`."""
+        if self.are_plain:
+            return size_bytes, 0, 1.0
+        host = cast("Graph", self._fabric).host
+        place = _PLACES * self._number(()) + (BETWEEN if host[src] != host[dst] else INSIDE)
+        wire_bytes, wait_ps, channel = self._send(size_bytes, place)
+        return wire_bytes, wait_ps, float(self.channels().shares[channel]) if channel >= 0 else 1.0
+
+    def fill(self, rows: TraceRows, view: TraceView, places: Int64) -> TraceRows:
+        """Rows of a trace with its sends as they go; places: int64[sends], a pattern of `places`."""
+        is_nccls = places % _PLACES != PLAIN
+        at = view.p2p_rows[_is_send(view)][is_nccls]
+        rows = rows._replace(bytes=rows.bytes.copy(), duration_ps=rows.duration_ps.copy(), channel=rows.channel.copy())
+        kinds, kind = np.unique(np.stack([rows.bytes[at], places[is_nccls]]), axis=1, return_inverse=True)
+        found = [self._send(*one) for one in kinds.T.tolist()]
+        of_sends = np.array(found, np.int64).reshape(-1, 3)[kind.reshape(-1)]
+        rows.bytes[at], rows.duration_ps[at], rows.channel[at] = of_sends.T
+        return rows
+
+    def _send(self, size_bytes: int, place: int) -> tuple[int, int, int]:
+        """Bytes on the wire, picoseconds before they are posted, and row of `channels`, -1 = at the line rate."""
+        (shape, group), far = self._known[place // _PLACES], place % _PLACES == BETWEEN
+        found: Message = message(group, size_bytes, between_hosts=far, proto=self._proto)
+        wire = found.transport.wire
+        shares = found.shares(shape, between_hosts=far)
+        channel = -1
+        if shares > 1:
+            way = _Way(found.connection, shares, far)
+            channel = self._ways.setdefault(way, len(self._ways))
+        wait_ps = found.base_ps + found.wait_ps(shape, between_hosts=far)
+        return -(-size_bytes * wire[0] // wire[1]), wait_ps, channel
+
+
+def _choice(settings: CollectiveSettings) -> Choice | None:
+    """The algorithm of all-to-alls, if it says how sends and receives go."""
+    chosen = collectives.choose("all-to-all", settings.algorithm_of("all-to-all"))
+    return chosen if hasattr(chosen.module, "communicator") else None
+
+
+def _is_send(view: TraceView) -> NDArray[np.bool_]:
+    """bool[p]: of the rows of messages those that send."""
+    found: NDArray[np.bool_] = view.kind[view.p2p_rows] == SEND
+    return found
