@@ -143,6 +143,7 @@ class RunSummary(TypedDict, total=False):
     ports: PortsByKind
     settled: dict[str, Any]
     config: _Config
+    named: list[_Text]
 
 
 SUMMARY = TypeAdapter(Annotated[RunSummary, AfterValidator(_plain_extras)])

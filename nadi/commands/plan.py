@@ -137,11 +137,12 @@ def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, 
 def _write_page(path: Path, answers: Answers) -> str:
     """Write the page, or say why there is none."""
     from nadi.pages import has_plotly
-    from nadi.planner.report import page
+    from nadi.pages.page import write_page
+    from nadi.planner.page import page
 
     if not has_plotly():
         return f", without {path.name}: plotly is not installed; pip install 'nadi[plot]'"
-    path.write_text(page(answers), encoding="utf-8")
+    write_page(path, page(answers))
     return ""
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,10 +84,12 @@ def run(
     from nadi.launching.launcher import connected_ranks
     from nadi.launching.world import together
 
+    begin_s = time.monotonic()
     ranks = connected_ranks(os.environ)
     from nadi.config import WEIGHT_WORDS
     from nadi.errors import ConfigError
     from nadi.run_file import load_config
+    from nadi.terminal.printing import say
 
     named = {
         "workload.model": model,
@@ -110,6 +113,8 @@ def run(
     _simulated(ranks, config, folder, force=force, as_json=as_json, quiet=quiet)
     if folder and page and ranks.rank == 0:
         _write_page(folder, page, to_stderr=as_json)
+    if ranks.rank == 0 and not as_json:
+        say(f"the whole command took {time.monotonic() - begin_s:.1f} s")
 
 
 def _simulated(

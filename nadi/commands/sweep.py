@@ -67,14 +67,15 @@ def sweep(
         if as_json:
             typer.echo(json.dumps(table.to_pylist(), indent=2))
         else:
-            console().print(_shown(table))
+            console().print(_shown(table, found.rank))
         say(f"results: {out}", err=as_json)
     if failed:
         first = failed[0]
         raise ConfigError(f"{len(failed)} of {len(own)} points failed; point {first.point}: {first.error}")
 
 
-def _shown(table: "pa.Table") -> object:
+def _shown(table: "pa.Table", rank: str) -> object:
     from nadi.run_sweeps.report import render
+    from nadi.runs.ranking import ranking_figure
 
-    return render(table)
+    return render(table, ranking_figure(table, rank))

@@ -1,6 +1,6 @@
 """Which settings of runs differ."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from nadi.runs import Run
@@ -13,13 +13,27 @@ def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Keys of the settled configurations whose values are not the same in all runs.
 
     Returns:
-        A row for each: `key`, as `--set` takes it, and `values`, one for each run; None = the run has no such key.
-        What a run settled from the fabric stands behind, as settled.KEY; then the version of Nadi.
+        A row for each: `key`, as `--set` takes it; `values`, one for each run, None = the run has no such key; and
+        `is_derived`: no run named the key, so that its value follows from those that were named (a cluster's rates, a
+        window from a delay). Keys that were named come first, then derived ones, settled ones as settled.KEY, and the
+        version of Nadi.
     """
     found = [dict(_of(run)) for run in runs]
+    named = {key for run in runs for key in run.summary.get("named", ())} | {"version"}
     keys = dict.fromkeys(key for settings in found for key in settings)
-    rows = ({"key": key, "values": [settings.get(key) for settings in found]} for key in keys if key not in _PLACES)
-    return [row for row in rows if any(value != row["values"][0] for value in row["values"])]
+    rows = []
+    for key in keys:
+        values = [settings.get(key) for settings in found]
+        if key not in _PLACES and any(value != values[0] for value in values):
+            rows.append({"key": key, "values": values, "is_derived": not _is_named(key, named)})
+    if all(row["is_derived"] for row in rows):  # then nothing else says why the runs differ
+        rows = [row | {"is_derived": False} for row in rows]
+    return sorted(rows, key=lambda row: bool(row["is_derived"]))
+
+
+def _is_named(key: str, named: Collection[str]) -> bool:
+    """Return whether a key, or a table or list that it is part of, was named."""
+    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in named)
 
 
 def _of(run: Run) -> Iterator[tuple[str, Any]]:

@@ -22,7 +22,6 @@ from nadi.terminal.readable import Unit, amount_text, size_text, time_text, time
 Int64 = NDArray[np.int64]
 
 MOST_LINKS = 200
-MOST_MARKED = 60
 MOST_PORTS = 12
 MOST_PAUSED = 30
 MOST_POINTS = 2000
@@ -66,6 +65,7 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
 
 
 def _utilisation(run: NetRun, looks: Iterator[Style]) -> Plot:
+    """Return a row of points and a box for each tier, so that tiers with the same values do not hide each other."""
     from plotly import graph_objects as go
 
     drawn, tier, unused = go.Figure(), np.array(tiers(run.links)), list[str]()
@@ -75,21 +75,28 @@ def _utilisation(run: NetRun, looks: Iterator[Style]) -> Plot:
         if not run.links["utilisation"][here].any():
             unused.append(name)
             continue
-        drawn.add_scatter(
-            x=np.arange(1, len(here) + 1),
-            y=run.links["utilisation"][here],
-            text=[in_page(run.links["name"][link]) for link in here.tolist()],
-            name=in_page(name),
-            mode="lines+markers" if len(here) <= MOST_MARKED else "lines",
-            **_drawn_as(next(looks)),
+        drawn.add_trace(
+            go.Box(
+                x=run.links["utilisation"][here],
+                name=in_page(name),
+                text=[in_page(run.links["name"][link]) for link in here.tolist()],
+                boxpoints="all",
+                jitter=0.5,
+                pointpos=0,
+                marker={"color": next(looks).colour, "size": 5},
+                orientation="h",
+            )
         )
-    _axes(drawn, "link of the tier, the busiest first", "share of the run")
-    drawn.update_yaxes(rangemode="tozero", tickformat=".1~%")
+    rows = len(drawn.data)
+    drawn.update_layout(showlegend=False, margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    drawn.update_xaxes(title_text="share of the run in which a link sent", rangemode="tozero", tickformat=".1~%")
+    drawn.update_yaxes(autorange="reversed")
     busiest = int(np.argmax(run.links["utilisation"])) if len(tier) else 0
-    says = f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run."
+    says = f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run. "
+    says += "A point is a link, a box has the middle half of a tier's links."
     if unused:
         says += f" Links {', '.join(unused)} carried nothing."
-    return Plot("utilisation by tier", drawn, says)
+    return Plot("utilisation by tier", drawn, says, 130 + 60 * rows)
 
 
 def _queues(run: NetRun, queues: Columns, unit: Unit, looks: Iterator[Style]) -> Plot:

@@ -1,8 +1,7 @@
-"""The table of ranked plans, and a page with pictures; both of the document that plan.json holds."""
+"""The table of ranked plans, from the document that plan.json holds."""
 
 from typing import Any
 
-from nadi.analysis.step_times import CATEGORIES
 from nadi.reports.energy import joules_text, usd_text
 from nadi.terminal.readable import in_unit, time_unit
 from nadi.terminal.tables import Column, FittedTable
@@ -10,7 +9,6 @@ from nadi.terminal.tables import Column, FittedTable
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 """Kinds of time that are no computation, where any plan has them."""
 _LEAST_SHARE = 0.0005
-_MOST_BARS = 10
 
 
 def plan_table(found: dict[str, Any], top: int) -> FittedTable:
@@ -85,42 +83,3 @@ def _training(whole: dict[str, float]) -> str:
         f"{whole['tokens']:,.4g} tokens with the first plan: {whole['steps']:,.0f} steps, {whole['days']:,.4g} days, "
         f"{joules_text(whole['energy_J'])}, {usd_text(whole['cost_usd'])}; without checkpoints and failures"
     )
-
-
-def page(answers: dict[str, dict[str, Any]]) -> str:
-    """Step time over memory of all plans, where time and energy of the best go, by value of a sweep; needs plotly."""
-    from plotly import graph_objects as go
-    from plotly.subplots import make_subplots
-
-    titles = ("all plans", "the best plans: time of a step", "the best plans: energy of a step")
-    drawn = make_subplots(rows=3, cols=1, vertical_spacing=0.1, subplot_titles=titles)
-    for name, found in answers.items():
-        drawn.add_scatter(
-            x=[row["memory_bytes"] / 1e9 for row in found["rows"]],
-            y=[row["step_s"] for row in found["rows"]],
-            text=[f"{row['plan']}<br>{usd_text(row['cost_usd'])} a step" for row in found["rows"]],
-            mode="markers",
-            name=name,
-            row=1,
-            col=1,
-        )
-    tight = [found for found in answers.values() if found["reserve_bytes"]]
-    for limit, said in sorted({(found["memory_bytes"] - found["reserve_bytes"], _memory(found)) for found in tight}):
-        drawn.add_vline(x=limit / 1e9, line_dash="dash", annotation_text=said, row=1, col=1)
-    most = 1 if len(answers) > 1 else _MOST_BARS
-    bars = [(name, row) for name, found in answers.items() for row in found["rows"][:most]]
-    labels = [f"{name}: {row['axes']}" if len(answers) > 1 else row["axes"] for name, row in bars]
-    costs = [f"{usd_text(row['cost_usd'])} a step" for _, row in bars]
-    for category in CATEGORIES:
-        seconds = [row["shares"][category] * row["step_s"] for _, row in bars]
-        if any(seconds):
-            drawn.add_trace(go.Bar(x=labels, y=seconds, name=category), row=2, col=1)
-    for part in dict.fromkeys(name for _, row in bars for name in row["energy_parts_J"]):
-        joules = [row["energy_parts_J"].get(part, 0.0) for _, row in bars]
-        drawn.add_trace(go.Bar(x=labels, y=joules, text=costs, textposition="none", name=part), row=3, col=1)
-    drawn.update_layout(barmode="stack", height=1300, title_text=next(iter(answers.values()))["model"])
-    drawn.update_xaxes(title_text="memory of the fullest GPU, GB", row=1, col=1)
-    drawn.update_yaxes(title_text="step, s", row=1, col=1)
-    drawn.update_yaxes(title_text="step, s", row=2, col=1)
-    drawn.update_yaxes(title_text="energy of a step, J", row=3, col=1)
-    return str(drawn.to_html(full_html=True, include_plotlyjs=True))

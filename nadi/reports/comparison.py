@@ -37,7 +37,11 @@ def settings_table(document: dict[str, Any]) -> FittedTable:
     """Settings that differ."""
     table = FittedTable("settings that differ", *_texts("key", *_names(document)))
     for row in document["settings"]:
-        table.add_row(row["key"], *map(setting_text, row["values"]))
+        if not row["is_derived"]:
+            table.add_row(row["key"], *map(setting_text, row["values"]))
+    derived = [row["key"] for row in document["settings"] if row["is_derived"]]
+    if derived:
+        table.notes.append(f"{len(derived)} more follow from these: {', '.join(derived)} (--json has their values)")
     return table
 
 

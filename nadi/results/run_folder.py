@@ -91,6 +91,7 @@ def summary(
         **({"ports": _ports(simulation)} if simulation.settings.fidelity.is_closed_form else {}),
         "settled": _settled(simulation),
         "config": simulation.config.settled(),
+        "named": sorted(simulation.config.named),
         "files": [entry.document() for entry in simulation.files],
         "working_folder": str(Path.cwd()),
     }

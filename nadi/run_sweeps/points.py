@@ -21,6 +21,7 @@ from nadi.config import RunConfig
 from nadi.errors import ConfigError
 from nadi.input_files import Known, files_read
 from nadi.run_file import explain, load_config
+from nadi.runs.figures import FIGURES
 from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 MOST_POINTS = 100_000
@@ -57,6 +58,9 @@ class SweepFile(BaseModel):
     )
     points: list[dict[str, Value]] = Field(default_factory=list, description="of lists: values by key, for each point")
     ranges: dict[str, Range] = Field(default_factory=dict, description="of Latin hypercubes: two ends by key")
+    rank: str = Field(
+        "", description="figure by which points are ranked, as p99_completion_ps; without: the step's time"
+    )
     samples: int = Field(0, ge=0, le=MOST_POINTS, description="points of a Latin hypercube")
     seed: int = Field(1, ge=0, description="of a Latin hypercube")
 
@@ -88,12 +92,14 @@ class Sweep(NamedTuple):
         run_file: the run file; None = there is none.
         keys: that differ, in order.
         points: all of them, in order.
+        rank: Name of the figure by which points are ranked; "" = a default.
     """
 
     path: Path
     run_file: Path | None
     keys: tuple[str, ...]
     points: list[Point]
+    rank: str = ""
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -111,6 +117,9 @@ def read_sweep(path: Path) -> Sweep:
         raise ConfigError(f"{path}: {explain(error, SweepFile)}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: no TOML: {error}; expected a sweep file") from None
+    names = [figure.name for figure in FIGURES]
+    if file.rank and file.rank not in names:
+        raise ConfigError(f"{path}: rank: found {file.rank!r}; expected one of {', '.join(names)}")
     run_file = path.parent / file.run if file.run else None
     chosen = _chosen(path, file)
     if len(chosen) > MOST_POINTS:
@@ -130,7 +139,7 @@ def read_sweep(path: Path) -> Sweep:
         seen[point.name] = number
         points.append(point)
     keys = tuple(dict.fromkeys(key for values in chosen for key in values))
-    return Sweep(path, run_file, keys, points)
+    return Sweep(path, run_file, keys, points, file.rank)
 
 
 def toml(value: Value) -> str:

@@ -10,6 +10,7 @@ from nadi.pages import has_plotly
 from nadi.run_sweeps.points import Sweep
 from nadi.run_sweeps.running import Outcome
 from nadi.run_sweeps.table import FILE, table
+from nadi.runs.ranking import ranking_figure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,5 +37,5 @@ def finish(sweep: Sweep, out: Path, outcomes: Sequence[Outcome]) -> "pa.Table":
         from nadi.pages.page import write_page
         from nadi.pages.run_sweep import page
 
-        write_page(out / PAGE, page(made, f"Sweep {sweep.path.stem}"))
+        write_page(out / PAGE, page(made, f"Sweep {sweep.path.stem}", out, ranking_figure(made, sweep.rank)))
     return made

@@ -180,7 +180,7 @@ def test_a_page_without_pauses_says_so(nadi, write_run, tmp_path):  # noqa: F811
     run = read_run(tmp_path / "out")
     drawn = parts(run, document(run))
     traces = [trace for part in drawn if isinstance(part, Plot) for trace in part.figure.data]
-    assert {trace.type for trace in traces} == {"scatter"}
+    assert {trace.type for trace in traces} == {"scatter", "box"}
     assert Words("Nothing was paused.") in drawn
     looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in traces]
     assert len(set(looks)) == len(looks) > 5
