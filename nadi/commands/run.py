@@ -89,7 +89,6 @@ def run(
     from nadi.config import WEIGHT_WORDS
     from nadi.errors import ConfigError
     from nadi.run_file import load_config
-    from nadi.terminal.printing import say
 
     named = {
         "workload.model": model,
@@ -110,17 +109,22 @@ def run(
         config = load_config(file, [*overrides, *given])
         folder = out or config.output.dir
         page = _page(folder, "--report" if report else "report in [output]") if report or config.output.report else None
-    _simulated(ranks, config, folder, force=force, as_json=as_json, quiet=quiet)
+    _simulated(ranks, config, folder, begin_s, force=force, as_json=as_json, quiet=quiet)
     if folder and page and ranks.rank == 0:
         _write_page(folder, page, to_stderr=as_json)
-    if ranks.rank == 0 and not as_json:
-        say(f"the whole command took {time.monotonic() - begin_s:.1f} s")
 
 
 def _simulated(
-    ranks: "Ranks", config: "RunConfig", folder: Path | None, *, force: bool, as_json: bool, quiet: bool
+    ranks: "Ranks",
+    config: "RunConfig",
+    folder: Path | None,
+    begin_s: float,
+    *,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Simulate what is settled; write and print what came out."""
+    """Simulate what is settled; write and print what came out, with the time since `begin_s` of the monotonic clock."""
     from nadi.analysis.findings import merge, part
     from nadi.launching.progress import progress
     from nadi.launching.world import together
@@ -149,7 +153,7 @@ def _simulated(
         typer.echo(json.dumps(summary(simulation, peaks, findings), indent=2))
         say(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
     else:
-        print_report(simulation, findings, folder)
+        print_report(simulation, findings, folder, time.monotonic() - begin_s)
 
 
 def _page(folder: Path | None, asked: str) -> Path:

@@ -36,17 +36,24 @@ _FABRIC_COUNTERS = {
 }
 
 
-def print_report(simulation: FinishedRun, findings: Findings, out: Path | None) -> None:
-    """Print where time went, the collectives, the busiest links, and where the tables are."""
+def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
+    """Print where time went, the collectives, the busiest links, and where the tables are.
+
+    Args:
+        simulation: The run.
+        findings: What was found about it.
+        out: Folder of the results; None = they are not kept.
+        took_s: Seconds since the command began: reading, making worlds, compiling and analysing count too.
+    """
     out_console = console()
-    out_console.print(render(simulation, findings))
+    out_console.print(render(simulation, findings, took_s))
     where = f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir"
     out_console.print(where, soft_wrap=True, highlight=False, markup=False)
 
 
-def render(simulation: FinishedRun, findings: Findings) -> RenderableType:
-    """The report as something that a rich Console prints."""
-    parts: list[RenderableType] = [_headline(simulation, findings), npu_table(simulation, findings)]
+def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
+    """Return the report as something that a rich Console prints; took_s: seconds since the command began."""
+    parts: list[RenderableType] = [_headline(simulation, findings, took_s), npu_table(simulation, findings)]
     parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
     step, by_axis = step_line(simulation), step_table(findings)
     parts += [Text(step, style="bold")] if step else []
@@ -189,14 +196,15 @@ def _most(graph: Graph, values: NDArray | None, form: str) -> str:
     return f"{form.format(values[link])} at {_link_name(graph, link)}"
 
 
-def _headline(simulation: FinishedRun, findings: Findings) -> str:
+def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str:
     results, counters = simulation.results, simulation.results.counters
     times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
     shares = [float(column.mean()) / whole_ps for column in (times.compute_ps, times.exposed_ps, times.idle_ps)]
     is_closed_form = simulation.settings.fidelity.is_closed_form
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}"
-        f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s\n"
+        f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
+        f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
         f"{_no_contention(simulation) if is_closed_form else _moved(simulation)}\n"
         f"mean NPU: compute {shares[0]:.1%}, exposed communication {shares[1]:.1%}, idle {shares[2]:.1%}"

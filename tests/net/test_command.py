@@ -182,7 +182,9 @@ def test_a_page_without_pauses_says_so(nadi, write_run, tmp_path):  # noqa: F811
     traces = [trace for part in drawn if isinstance(part, Plot) for trace in part.figure.data]
     assert {trace.type for trace in traces} == {"scatter", "box"}
     assert Words("Nothing was paused.") in drawn
-    looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in traces]
+    looks = [
+        (t.line.color or t.marker.color, t.line.dash if t.type == "scatter" else None, t.marker.symbol) for t in traces
+    ]
     assert len(set(looks)) == len(looks) > 5
 
 
