@@ -29,7 +29,10 @@ def plan(
     cluster: str = typer.Option("", metavar="NAME", help="`nadi topology clusters` lists them."),
     gpus: int = typer.Option(0, min=0, max=MOST_GPUS, metavar="N", show_default=False, help="GPUs of each plan."),
     base: str = typer.Option(
-        "", "--plan", metavar="PLAN", help="What all plans have in common, as gb1536,seq4096,attention=unfused."
+        "",
+        "--plan",
+        metavar="PLAN",
+        help="Constraints on every plan, as tp8,gb1536,recompute=full; the rest is searched.",
     ),
     framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
     gpu: str = typer.Option("", metavar="NAME", help="In place of the cluster's; `nadi workload gpus` lists them."),

@@ -20,7 +20,7 @@ from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.models import Model
 from workload.training import ParallelPlan, rules
 
-SAME = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "energy_table")
+SAME = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "constraints", "energy_table")
 """Of shards that are merged."""
 
 
@@ -32,7 +32,7 @@ class Wish:
         model: what is trained.
         cluster: on which.
         gpus: how many of it.
-        base: what all plans have in common.
+        base: What the user fixed in --plan: each field that was given is a constraint on every plan.
         framework: by which.
         gpu: in place of the cluster's; "" = that.
         fabric: parameters of the cluster's topology in place of its own.
@@ -153,6 +153,7 @@ def document(planned: Planned) -> dict[str, Any]:
         "fidelity": "closed-form",
         "memory_bytes": planned.memory_bytes,
         "reserve_bytes": planned.reserve_bytes,
+        "constraints": wish.base.constraints(),
         "valid": planned.valid,
         "too_large": planned.too_large,
         "energy_table": None if wish.energy_table is None else str(wish.energy_table),

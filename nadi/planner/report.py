@@ -58,6 +58,8 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
         "steps at closed forms, without contention; exposed communication by axis, mean over the GPUs"
     )
     table.notes.append("MFU counts the pairs of query and key that a causal mask leaves; all pairs: with all of them")
+    if found["constraints"]:
+        table.notes.append(f"every plan has {found['constraints']}, as --plan says")
     if not all(row["whole"] for row in rows):
         table.notes.append("~: on the line through two steps of fewer micro-batches")
     powers = f"{found['energy_table']} over the default table" if found["energy_table"] else "the default table"
