@@ -26,7 +26,9 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     model: str = typer.Option("", metavar="NAME", help="A model of the library, its TOML file, or a config.json."),
-    cluster: str = typer.Option("", metavar="NAME", help="`nadi topology clusters` lists them."),
+    cluster: str = typer.Option(
+        "", metavar="NAME", help="As `nadi run --cluster`: a name, a file, or either with parameters."
+    ),
     gpus: int = typer.Option(0, min=0, max=MOST_GPUS, metavar="N", show_default=False, help="GPUs of each plan."),
     base: str = typer.Option(
         "",

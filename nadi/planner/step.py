@@ -79,7 +79,7 @@ def site(
     Raises:
         TopologyError: it has no fabric of so many.
     """
-    graph = topologies.build({**cluster.topology(gpus), **(fabric_keys or {})})
+    graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(gpus))
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
