@@ -38,7 +38,7 @@ def plan(
     ),
     framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
     gpu: str = typer.Option("", metavar="NAME", help="In place of the cluster's; `nadi workload gpus` lists them."),
-    reserve: str = typer.Option("0B", metavar="SIZE", help="Memory of each GPU that plans leave free, as 4GiB or 5%."),
+    reserve: str = typer.Option("5%", metavar="SIZE", help="Memory of each GPU that plans leave free, as 4GiB or 5%."),
     top: int = typer.Option(10, min=1, help="Plans that are shown."),
     confirm: int = typer.Option(3, min=0, help="Plans, the best ones, whose communication is sent by packets."),
     sweep: str = typer.Option(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.planner.candidates import Space, candidates
-from nadi.planner.reserve import Reserve
+from nadi.planner.reserve import DEFAULT_RESERVE, Reserve
 from nadi.planner.step import site, step_time
 from tests.budgets import bounded
 from topologies import clusters
@@ -180,7 +180,7 @@ def test_a_reserve_stays_free(nadi, model, tmp_path):
         [found] = nadi("plan", *options, *more).document["answers"].values()
         return found, {_without_recompute(row): row for row in found["rows"]}
 
-    whole, free = answer()
+    whole, free = answer("--reserve", "0")
     tight, kept = answer("--reserve", "97.5%", "--out", tmp_path / "out")
     gpu_bytes = find_gpu("a100").memory_bytes
     left_bytes = 2 * 2**30
@@ -195,10 +195,21 @@ def test_a_reserve_stays_free(nadi, model, tmp_path):
         assert how is None or (kept[name]["recompute"], kept[name]["memory_bytes"]) == (how, peaks[how])
     assert 0 < len(kept) < len(free)
     assert {row["recompute"] for row in kept.values()} == {"none", "full"}
-    said = "85.9 GB less 83.8 GB in reserve"
+    said = "80.0 GiB less 78.0 GiB in reserve"
     assert said in nadi("plan", "--merge", tmp_path / "out").out
     assert said in (tmp_path / "out" / "plan.html").read_text()
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["answers"][tight["model"]] == tight
+
+
+def test_plans_leave_a_twentieth_free_by_default(nadi, model):
+    """Also of Python's Wish; `--reserve 0` takes all."""
+    options = ("--model", model, *_ON, "--plan", "tp4,mb1", "--json")
+    reserves = {}
+    for text in ("", "5%", "0"):
+        [found] = nadi("plan", *options, *(("--reserve", text) if text else ())).document["answers"].values()
+        reserves[text] = found["reserve_bytes"]
+    assert reserves == {"": 4 * 2**30, "5%": 4 * 2**30, "0": 0}
+    assert DEFAULT_RESERVE.bytes_of(80 * 2**30, "a100") == 4 * 2**30
 
 
 def test_results_of_an_earlier_version_are_refused(nadi, tmp_path):
@@ -338,7 +349,7 @@ def test_a_batch_script_plans_in_shards(nadi, model):
         ),
         (
             ("--model", "llama3-8b", *_ON, "--reserve", "79GiB"),
-            "GB of 85.9 less 84.8 in reserve; expected more GPUs, a",
+            "GiB of 80.0 less 79.0 in reserve; expected more GPUs, a",
         ),
         (("--model", "llama3-8b", *_ON, "--plan", "pp4,zero3"), "no plan is valid; of pp4,gb16,seq8192,zero3,1f1b, z"),
         (("--model", "llama3-8b", *_ON, "--plan", "tp2,dp3"), "tp * dp is 6, expected a divisor of the 4 GPUs"),
