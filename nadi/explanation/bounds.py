@@ -111,6 +111,8 @@ class Bounds:
         else:  # one of very many kinds: the link with the longest queue of the whole run
             queue_s = {link: links["max_queue_bytes"][link] / links["rate_bps"][link] for link in used}
             bottleneck = max(used, key=lambda link: (queue_s[link], link == slowest))
+        if kind >= 0 and not self._shared.kinds[kind].has_bottleneck():
+            return Bound("latency", "", "latency: launches, and steps that wait for each other", idle_ps)
         name, times = self._name(bottleneck), piece.time_ps / idle_ps
         return Bound("queue", name, f"others in the way, {times:.2f} times the idle time; queue of {name}", idle_ps)
 

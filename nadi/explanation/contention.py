@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import partition
 from nadi.closed_forms.flows import ideal_ps
 from nadi.errors import ConfigError
-from nadi.explanation.fabric import of_collectives, settings_of
+from nadi.explanation.fabric import of_collectives, settings_of, shares_of_messages
 from nadi.explanation.happened import Happened
 from nadi.runs import Run
 from nadi.schemas import FLOWS, LINKS
@@ -33,6 +33,7 @@ MOST_KINDS = 48
 """Kinds of contended pieces whose links are worked out, those that took longest together."""
 _PARTS_OF_OCTAVE = 8
 """Pieces alike in all else are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
+_HALF = 0.5
 _BITS, _PS_PER_S = 8, 1e12
 _TIMES = ("ready_ps", "finish_ps", "closed_form_ps")
 _COLUMNS = ("src", "dst", "group", "seq", "bytes", "start_ps", "finish_ps")
@@ -60,9 +61,9 @@ class Kind(NamedTuple):
         """The busiest link."""
         return int(self.links[np.argmax(self.busy_ps)])
 
-    def busy_share(self) -> float:
-        """Share of the piece's time that the busiest link was busy, at most 1."""
-        return float(min(1.0, self.busy_ps.max() / self.time_ps))
+    def has_bottleneck(self) -> bool:
+        """Whether the busiest link was busy for at least half of the time; else launches and latency took longer."""
+        return bool(self.busy_ps.max() >= _HALF * self.time_ps)
 
     def faster(self, faster: Float64, idle_ratio: float) -> float:
         """Time with faster links over the time now, at most 1.
@@ -76,7 +77,8 @@ class Kind(NamedTuple):
             idle_ratio: time on an idle network with the faster links over that with the links as they are.
         """
         busiest_ps = float(self.busy_ps.max())
-        at_bottleneck_ps = min(max(busiest_ps, self.time_ps - self.idle_ps), self.time_ps)
+        waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
+        at_bottleneck_ps = min(max(busiest_ps, waited_ps), self.time_ps)
         still = float((self.busy_ps / faster[self.links]).max()) / busiest_ps
         least_ps = min(self.idle_ps * idle_ratio, self.time_ps)
         rest_ps = (self.time_ps - at_bottleneck_ps) * min(idle_ratio, 1.0)
@@ -179,7 +181,7 @@ def _of_messages(run: Run, found: Happened, graph: Graph) -> _Pieces:
     src, dst, size = found.npu[found.sender[node]], found.npu[node], found.program.node_bytes[found.at[node]]
     none = np.full(len(node), -1)
     flows = {"src": src, "dst": dst, "group": none, "bytes": size}
-    idle_ps = ideal_ps(graph, settings_of(run), flows)
+    idle_ps = ideal_ps(graph, settings_of(run), flows, shares_of_messages(found, found.sender[node]))
     begin_ps, end_ps = found.start_ps[found.sender[node]], found.finish_ps[node]
     times = (column.astype(np.float64) for column in (begin_ps, end_ps, idle_ps))
     return _Pieces(node, none, none, src, dst, size.astype(np.int64), *times)

@@ -18,7 +18,7 @@ from nadi.analysis.node_times import COMPUTE, SEND
 from nadi.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.closed_forms.flows import ideal_ps
 from nadi.explanation.contention import Contention
-from nadi.explanation.fabric import closed_forms_on, of_collectives, settings_of
+from nadi.explanation.fabric import closed_forms_on, of_collectives, settings_of, shares_of_messages
 from nadi.explanation.happened import DONE, DURATION, MESSAGE, Happened, names
 from nadi.explanation.path import axis_of
 from nadi.runs import Run
@@ -173,7 +173,8 @@ class _Times:
             is_send = found.node_kind[ends] == SEND
             flows = {"src": np.where(is_send, npu, peer), "dst": np.where(is_send, peer, npu)}
             flows |= {"group": np.full(len(ends), -1), "bytes": program.node_bytes[found.at[ends]]}
-            alone = ideal_ps(graph, settings, flows)
+            sends = np.where(is_send, ends, found.sender[ends])
+            alone = ideal_ps(graph, settings, flows, shares_of_messages(found, sends))
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
 
     def ratio(self, then: "_Times") -> Float64:
