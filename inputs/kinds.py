@@ -37,6 +37,7 @@ _CONVERTER = "`nadi trace convert` makes Chakra traces of it"
 _UNPACK = "unpack it first"
 _RUN_FILE = Kind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it")
 _FABRIC = Kind("fabric", "a fabric (TOML with npus and links)", "`nadi topology show` and [topology] file read it")
+_CLUSTER = Kind("cluster", "a cluster (TOML with [fabric])", "`--cluster` and `nadi topology show` read it")
 _TOML = Kind("toml", "TOML")
 _RESULTS = "`nadi net` reads the folder that it lies in"
 
@@ -243,6 +244,8 @@ def _of_toml(text: str) -> Kind:
         return _RUN_FILE
     if _FABRIC_KEY.search(text):
         return _FABRIC
+    if re.search(r"^[ \t]*\[[ \t]*fabric[ \t]*\]", text, re.MULTILINE):
+        return _CLUSTER
     return _TOML
 
 

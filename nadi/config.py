@@ -60,6 +60,7 @@ from pdes.messages.fidelity import Fidelity
 from topologies import Graph, parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES, MOST_NODES
 from topologies.clusters import find
+from topologies.parameters import parse_pairs
 from topologies.units import (
     format_bytes,
     format_flops,
@@ -339,14 +340,16 @@ class TopologySection(Section):
         None, description="a fabric that Python gives (docs/python.md); results hold words for it"
     )
     cluster: Annotated[str | None, CLUSTER] = Field(
-        None, description="a cluster by name, `nadi topology clusters` lists them"
+        None, description='a cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
     )
     gpus: int | None = Field(None, ge=1, le=MOST_NODES, description="how many GPUs of the cluster; all if not given")
 
     @field_validator("cluster")
     @classmethod
     def _is_known(cls, name: str | None) -> str | None:
-        return name if name is None else find(name).name
+        if name is not None:
+            find(name)
+        return name
 
     @model_validator(mode="after")
     def _one_of_four(self) -> Self:
@@ -360,7 +363,7 @@ class TopologySection(Section):
         if self.gpus is not None and self.cluster is None:
             raise ValueError("gpus stands without cluster; expected cluster beside it")
         if self.cluster is not None:
-            find(self.cluster).topology(self.gpus)
+            find(self.cluster).with_parameters(self.params).topology(self.gpus)
         return self
 
     def source(self) -> str | dict[str, Any]:
@@ -373,7 +376,9 @@ class TopologySection(Section):
         if self.graph is not None:
             raise ConfigError(f"[topology] graph: {self.graph!s:.100}; no file holds it, so only that process has it")
         if self.cluster is not None:
-            return {"name": self.cluster, **({"gpus": self.gpus} if self.gpus else {}), **self.params}
+            name, _, rest = self.cluster.partition(":")
+            own = {"name": name, **parse_pairs(self.cluster, rest)}
+            return own | ({"gpus": self.gpus} if self.gpus else {}) | self.params
         if self.name is not None:
             return {"name": self.name, **self.params}
         if self.spec is not None and self.params:

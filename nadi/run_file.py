@@ -34,7 +34,7 @@ from pdes.core.errors import RunError
 from pdes.core.setting import UNITS
 from pdes.core.state import SELECTIVE_PACKETS
 from pdes.network.balancing import balancing
-from topologies.clusters import Cluster, clusters
+from topologies.clusters import Cluster, find, is_cluster, with_path_from
 from topologies.units import parse_bytes, short
 
 _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
@@ -63,11 +63,11 @@ def load_config(
     where = _nul(tree)
     if where:
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
+    folder = path.parent if path else Path()
     try:
-        config = RunConfig.model_validate(_with_cluster(tree))
+        config = RunConfig.model_validate(_with_cluster(_with_cluster_from(folder, tree)))
     except ValidationError as error:
         raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
-    folder = path.parent if path else Path()
     try:
         found = settled(with_paths_from(config, folder))
     except ValueError as error:
@@ -223,8 +223,17 @@ def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
     for key in ("cluster", "name", "spec"):
         name = topology.get(key)
         if isinstance(name, str):
-            return clusters().get(name.partition(":")[0].strip())
+            name = name.partition(":")[0].strip()
+            return find(name) if is_cluster(name) else None
     return None
+
+
+def _with_cluster_from(folder: Path, tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree with the file of its cluster as an absolute path, from the folder of the run file."""
+    topology = tree.get("topology")
+    if not isinstance(topology, dict) or not isinstance(topology.get("cluster"), str):
+        return tree
+    return tree | {"topology": topology | {"cluster": with_path_from(folder, topology["cluster"])}}
 
 
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:

@@ -213,6 +213,7 @@ NPUS = Schema(
         Field("memory_ps", "int64", "covered by memory nodes"),
         Field("communication_ps", "int64", "covered by sends, receives and collectives"),
         Field("exposed_ps", "int64", "communication that no compute of the accelerator covers"),
+        Field("host_ps", "int64", "covered by compute nodes of the host alone"),
         Field("idle_ps", "int64", "covered by nothing, up to the end of the run"),
         Field("finish_ps", "int64", "when its last node was done"),
         Field(

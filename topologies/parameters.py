@@ -38,6 +38,27 @@ class Form:
     is_path: bool = False
 
 
+def parse_pairs(text: str, rest: str) -> dict[str, str]:
+    """The values by key of "rate=400Gbps,delay=1us".
+
+    Args:
+        text: The whole text that the user wrote, for messages.
+        rest: The part of it that holds the pairs, "" = none.
+
+    Raises:
+        TopologyError: a part is no key=value, or a key stands twice.
+    """
+    pairs: dict[str, str] = {}
+    for part in rest.split(",") if rest.strip() else []:
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not (key and equals and value):
+            raise TopologyError(f"{text}: {part!r} is no key=value; expected a form like ring:npus=8,rate=400Gbps")
+        if key in pairs:
+            raise TopologyError(f"{text}: key {key!r} stands twice; expected it once")
+        pairs[key] = value
+    return pairs
+
+
 def parse_count(value: object) -> int:
     """A whole number of 1 or more, and no more than a network has nodes.
 

@@ -2,7 +2,7 @@
 
 A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
 "k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, else SimAI's text. The name may be that of a
-cluster ("selene:gpus=1024"), whose other keys are "gpus" and parameters of its topology.
+cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and parameters of its topology.
 """
 
 import functools
@@ -18,12 +18,12 @@ from pydantic.fields import FieldInfo
 import inputs
 from topologies import builders
 from topologies.bounds import MOST_CABLES, MOST_NODES
-from topologies.clusters import clusters
+from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.graph_builder import MAX_NPUS
-from topologies.parameters import Form, Parameters
+from topologies.parameters import Form, Parameters, parse_pairs
 from topologies.validation import checked, suggest
 
 
@@ -90,17 +90,12 @@ def parse_spec(text: str) -> dict[str, object]:
         TopologyError: an unknown topology, a file that does not exist, or a part that is no key=value.
     """
     name, _, rest = text.strip().partition(":")
-    if name not in topologies() and name not in clusters():
+    if name not in topologies() and not is_cluster(name):
         return _parse_path(text)
-    table: dict[str, object] = {"name": name}
-    for part in rest.split(",") if rest.strip() else []:
-        key, equals, value = (word.strip() for word in part.partition("="))
-        if not (key and equals and value):
-            raise TopologyError(f"{text}: {part!r} is no key=value; expected a form like ring:npus=8,rate=400Gbps")
-        if key in table:
-            raise TopologyError(f"{text}: key {key!r} stands twice; expected it once")
-        table[key] = value
-    return table
+    pairs = parse_pairs(text, rest)
+    if "name" in pairs:
+        raise TopologyError(f"{text}: key 'name' stands twice; expected it once")
+    return {"name": name, **pairs}
 
 
 def format_spec(table: Mapping[str, object]) -> str:
@@ -187,8 +182,8 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
     label = format_spec(table)
     if "name" not in table:
         raise TopologyError(f"topology {label!r}: key 'name' is missing; known: {', '.join(topologies())}")
-    if table["name"] in clusters():
-        table = clusters()[str(table["name"])].table({key: value for key, value in table.items() if key != "name"})
+    if is_cluster(table["name"]):
+        table = find(str(table["name"])).table({key: value for key, value in table.items() if key != "name"})
     name = table["name"]
     if not isinstance(name, str) or name not in topologies():
         raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), [*topologies(), *clusters()])}")

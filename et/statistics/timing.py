@@ -85,7 +85,9 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> di
 def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
     """How long each rank computes, communicates, does both and neither, between its first start and its last end.
 
-    Compute is that of the accelerator with its memory; the host is left out. None where no start is recorded.
+    Compute is that of the accelerator with its memory. The span is that of all nodes, the host's too, with the waiting
+    that a converter has taken out (et.waiting): the same as measured spans of `nadi compare --measured`, if the run has
+    all nodes. None where no start is recorded.
     """
     if not has_starts(ranks):
         return None
@@ -100,7 +102,8 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         )
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
         computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))
-        span = int(both[1].max() - both[0].min()) if len(both[0]) else 0
+        waited = waited_micros(table)
+        span = int(end[is_timed].max() - (begin - waited)[is_timed].min()) if is_timed.any() else 0
         rows.append(
             {
                 "npu": rank.npu,

@@ -2,9 +2,9 @@
 
 A trace node occupies its NPU from start to finish. Of an NPU's time, *compute* is what compute nodes of the accelerator
 cover, *cpu* what those of the host cover, *memory* what memory nodes cover, *communication* what sends, receives and
-collectives cover. *Exposed* communication is the part that no compute of the accelerator covers; *idle* is covered by
-none of compute, memory and communication. A receive covers its wait for the message: waiting for others is
-communication.
+collectives cover. *Exposed* communication is the part that no compute of the accelerator covers; *host* is what compute
+nodes of the host alone cover, while accelerator, memory and communication wait; *idle* is covered by nothing. A receive
+covers its wait for the message: waiting for others is communication.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,6 +55,7 @@ class NpuTimes(NamedTuple):
     memory_ps: Int64
     communication_ps: Int64
     exposed_ps: Int64
+    host_ps: Int64
     idle_ps: Int64
     finish_ps: Int64
 
@@ -254,7 +255,7 @@ def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: I
     owner = rows.npu - rows.npus.start
     on_cpu = (kind == COMPUTE) & (program.node_lane[rows.at] == CPU_LANE)
     is_compute, is_communication = (kind == COMPUTE) & ~on_cpu, kind >= SEND
-    compute, cpu, memory, communication, both, busy = (
+    compute, cpu, memory, communication, both, busy, anything = (
         covered_ps(owner[mask], start_ps[mask], finish_ps[mask], len(rows.npus))
         for mask in (
             is_compute,
@@ -263,11 +264,13 @@ def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: I
             is_communication,
             is_compute | is_communication,
             (kind > 0) & ~on_cpu,
+            kind > 0,
         )
     )
     last_ps = np.zeros(len(rows.npus), np.int64)
     np.maximum.at(last_ps, owner, finish_ps)
-    return NpuTimes(compute, cpu, memory, communication, both - compute, finish_time_ps - busy, last_ps)
+    host, idle = anything - busy, finish_time_ps - anything
+    return NpuTimes(compute, cpu, memory, communication, both - compute, host, idle, last_ps)
 
 
 def utilisation(

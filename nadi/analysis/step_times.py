@@ -8,20 +8,22 @@ finished last takes its place. Of a communication, the time
 
 - before the sender has begun to send (of a receive) is `bubble`: waiting for a neighbour of the pipeline,
 - before the last member has begun (of a collective) is `bubble` where the axis crosses stages, pp, embedding and world;
-  else it is the axis': its members do the same, so that one is late by what communication did,
+  else it belongs to the communication that made the last member late (nadi/analysis/lateness.py), or to the axis itself
+  where computation did,
 - else is that of its axis, exposed.
 
 Time that belongs to nodes of the host and of memory is `other`; what is left, after an NPU's last node, is `idle`. The
 columns add up to the run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from et import NodeType, TraceTable
+from nadi.analysis.lateness import Segments, divided
 from nadi.analysis.node_times import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND, NodeRows, row_blocks
 from nadi.schemas import COMMUNICATION_AXES as AXES
 from nadi.schemas import STEP_CATEGORIES as CATEGORIES
@@ -35,11 +37,12 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _UNNAMED, _BUBBLE, _OTHER = (CATEGORIES.index(name) for name in ("unnamed", "bubble", "other"))
-_IDLE = CATEGORIES.index("idle")
+_COMPUTE, _IDLE = CATEGORIES.index("compute"), CATEGORIES.index("idle")
 _CROSSES_STAGES = np.isin(CATEGORIES, ("pp", "embedding", "world"))
 _NONE = -1
 _COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
 _SEQ_BITS = 20
+_SEQ_MASK = (1 << _SEQ_BITS) - 1
 _TAG_BITS = 24
 _LEAST_PEER = 1 << 19
 
@@ -52,6 +55,7 @@ class Begun(NamedTuple):
         sent_ps: int64[s], when it began to send.
         collective: int64[c], group and place as one number.
         ready_ps: int64[c], when its last member began.
+        last: int64[c], the NPU of that member, the lowest of several.
     """
 
     sender: Int64
@@ -59,6 +63,7 @@ class Begun(NamedTuple):
     sent_ps: Int64
     collective: Int64
     ready_ps: Int64
+    last: Int64
 
 
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
@@ -93,14 +98,42 @@ def step_times(
     begun = _merged(exchange(_begun(program, results, folded)))
     parents = _Parents(traces)
     first_row = np.cumsum([0, *(len(trace.type) for trace in traces)])[:-1]
-    total = np.zeros((program.npus, len(CATEGORIES)), np.int64)
-    for rows in row_blocks(program, results.npu_node_ptr):
-        start_ps, finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
-        file_row = first_row[trace_of_npu[rows.npu]] + rows.row
-        _Block(program, rows, start_ps, finish_ps, axes[file_row], parents, file_row, folded).add_to(total, begun)
+
+    def blocks() -> Iterator[Segments]:
+        for rows in row_blocks(program, results.npu_node_ptr):
+            start_ps, finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
+            file_row = first_row[trace_of_npu[rows.npu]] + rows.row
+            yield _Block(program, rows, start_ps, finish_ps, axes[file_row], parents, file_row, folded).segments(begun)
+
+    total, has_waits = np.zeros((program.npus, len(CATEGORIES)), np.int64), False
+    for segments in blocks():
+        np.add.at(total, (segments.npu, segments.category), segments.until_ps - segments.begin_ps)
+        has_waits |= bool((segments.last >= 0).any())
     own = program.trace_of_npu >= 0
+    if any(exchange(has_waits)):
+        _divide_waits(total, own, exchange(_together(list(blocks()))))
     total[own, _IDLE] = results.finish_time_ps - total[own].sum(axis=1)
     return total if results.folded is None else total[results.folded.like]
+
+
+def _divide_waits(total: Int64, own: NDArray[np.bool_], parts: Sequence[Segments]) -> None:
+    """Move waits for late members from the axes where they were met to the communication that made them late.
+
+    Args:
+        total: int64[npus, categories], changed for this rank's NPUs.
+        own: bool[npus], which these are.
+        parts: Segments of all ranks.
+    """
+    waits = divided(_together(parts), len(CATEGORIES), stays=(_COMPUTE, _IDLE))
+    here = own[waits.npu]
+    npu, category, share_ps = waits.npu[here], waits.category[here], waits.share_ps[here]
+    np.add.at(total, npu, share_ps)
+    np.subtract.at(total, (npu, category), share_ps.sum(axis=1))
+
+
+def _together(parts: Sequence[Segments]) -> Segments:
+    none = Segments(*(np.zeros(0, np.int64) for _ in Segments._fields))
+    return Segments(*(np.concatenate(column) for column in zip(none, *parts, strict=True)))
 
 
 class _Parents:
@@ -157,23 +190,31 @@ class _Block:
         self._first = np.arange(len(rows.row)) - rows.row
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
-    def add_to(self, total: Int64, begun: Begun) -> None:
-        """Add this block's times to those of its NPUs."""
-        node, from_ps, until_ps = self._gaps(total)
+    def segments(self, begun: Begun) -> Segments:
+        """What this block's NPUs did or waited for, those that took time."""
+        own = np.flatnonzero(self._category == _COMPUTE)
+        parts = [self._segments(own, self._start_ps[own], self._finish_ps[own], self._category[own])]
+        node, from_ps, until_ps = self._gaps(own)
         while len(node):
             could_ps = self._could_begin_ps(node)
             begin_ps = np.maximum(from_ps, could_ps)
-            self._share(total, node, begin_ps, until_ps, begun)
+            parts += self._shares(node, begin_ps, until_ps, begun)
             parent = self._latest[node]
             goes_on = begin_ps > from_ps
             node, from_ps, until_ps = parent[goes_on], from_ps[goes_on], begin_ps[goes_on]
+        found = _together(parts)
+        takes_time = found.until_ps > found.begin_ps
+        return Segments(*(column[takes_time] for column in found))
 
-    def _gaps(self, total: Int64) -> tuple[Int64, Int64, Int64]:
-        """What held the accelerator up, from when and until when; adds what it computed."""
+    def _segments(self, node: Int64, begin_ps: Int64, until_ps: Int64, category: Int64 | Int8) -> Segments:
+        """Segments that are no waits for members of a collective."""
+        none = np.full(len(node), _NONE)
+        return Segments(self._rows.npu[node], begin_ps, until_ps, category.astype(np.int64), none, np.zeros_like(none))
+
+    def _gaps(self, own: Int64) -> tuple[Int64, Int64, Int64]:
+        """What held the accelerator up, from when and until when; own: what it computed."""
         npu, finish_ps = self._rows.npu, self._finish_ps
-        own = np.flatnonzero(self._category == 0)
         own = own[np.lexsort((self._start_ps[own], npu[own]))]
-        np.add.at(total[:, 0], npu[own], finish_ps[own] - self._start_ps[own])
         is_first = np.diff(npu[own], prepend=-1) != 0
         before_ps = np.where(is_first, 0, np.concatenate([[0], finish_ps[own][:-1]])) if len(own) else own
         cause = self._latest_parents(own)
@@ -207,12 +248,23 @@ class _Block:
         parent = self._latest_parents(node)
         return np.where(parent >= 0, self._finish_ps[parent], 0)
 
-    def _share(self, total: Int64, node: Int64, begin_ps: Int64, until_ps: Int64, begun: Begun) -> None:
-        """Add the time of some nodes to their axes, and of what was waiting to the bubble."""
-        category, npu = self._category[node], self._rows.npu[node]
+    def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: Begun) -> list[Segments]:
+        """The time of some nodes: the bubble, waits for members of their collectives, and what is their axes' own."""
+        category = self._category[node]
         met_ps = np.clip(self._met_ps(node, begun), begin_ps, until_ps)
-        np.add.at(total[:, _BUBBLE], npu, met_ps - begin_ps)
-        np.add.at(total.reshape(-1), npu * len(CATEGORIES) + category, until_ps - met_ps)
+        bubble = self._segments(node, begin_ps, met_ps, np.full(len(node), _BUBBLE))
+        ready_ps = met_ps.copy()
+        of = np.flatnonzero((self._program.node_kind[self._rows.at[node]] == COLLECTIVE) & ~_CROSSES_STAGES[category])
+        npu, at = self._rows.npu[node[of]], self._rows.at[node[of]]
+        keys = _collective(self._program, npu, at, self._folded)
+        place = np.searchsorted(begun.collective, keys)
+        ready_ps[of] = np.clip(begun.ready_ps[place], met_ps[of], until_ps[of])
+        wait = self._segments(node[of], met_ps[of], ready_ps[of], category[of])
+        last = np.where(begun.last[place] == npu, _NONE, begun.last[place])
+        is_next = (place > 0) & (begun.collective[np.maximum(place - 1, 0)] == keys - 1) & (keys & _SEQ_MASK > 0)
+        before_ps = np.where(is_next, begun.ready_ps[np.maximum(place - 1, 0)], 0)
+        wait = wait._replace(last=last, met_ps=before_ps)
+        return [bubble, wait, self._segments(node, ready_ps, until_ps, category)]
 
     def _met_ps(self, node: Int64, begun: Begun) -> Int64:
         """int64[k]: until when the other ends had not begun, 0 where that is nobody's bubble."""
@@ -252,18 +304,18 @@ def _begun(program: Program, results: Results, folded: Folded) -> Begun:
         message = _message(program.node_peer[at].astype(np.int64), program.node_tag[at], program.node_seq[at])
         all_of = np.flatnonzero(kind == COLLECTIVE)
         collective = _collective(program, rows.npu[all_of], rows.at[all_of], folded)
-        parts.append(Begun(rows.npu[of], message, start_ps[of], collective, start_ps[all_of]))
+        parts.append(Begun(rows.npu[of], message, start_ps[of], collective, start_ps[all_of], rows.npu[all_of]))
     return _merged(parts)
 
 
 def _merged(parts: Sequence[Begun]) -> Begun:
     together = Begun(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True)))
     order = np.lexsort((together.message, together.sender))
-    by_key = np.lexsort((together.ready_ps, together.collective))
+    by_key = np.lexsort((-together.last, together.ready_ps, together.collective))
     last = by_key[np.flatnonzero(np.diff(together.collective[by_key], append=-1))]
     return Begun(
         *(column[order] for column in (together.sender, together.message, together.sent_ps)),
-        *(column[last] for column in (together.collective, together.ready_ps)),
+        *(column[last] for column in (together.collective, together.ready_ps, together.last)),
     )
 
 

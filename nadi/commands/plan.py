@@ -26,14 +26,19 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     model: str = typer.Option("", metavar="NAME", help="A model of the library, its TOML file, or a config.json."),
-    cluster: str = typer.Option("", metavar="NAME", help="`nadi topology clusters` lists them."),
+    cluster: str = typer.Option(
+        "", metavar="NAME", help="As `nadi run --cluster`: a name, a file, or either with parameters."
+    ),
     gpus: int = typer.Option(0, min=0, max=MOST_GPUS, metavar="N", show_default=False, help="GPUs of each plan."),
     base: str = typer.Option(
-        "", "--plan", metavar="PLAN", help="What all plans have in common, as gb1536,seq4096,attention=unfused."
+        "",
+        "--plan",
+        metavar="PLAN",
+        help="Constraints on every plan, as tp8,gb1536,recompute=full; the rest is searched.",
     ),
     framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
     gpu: str = typer.Option("", metavar="NAME", help="In place of the cluster's; `nadi workload gpus` lists them."),
-    reserve: str = typer.Option("0B", metavar="SIZE", help="Memory of each GPU that plans leave free, as 4GiB or 5%."),
+    reserve: str = typer.Option("5%", metavar="SIZE", help="Memory of each GPU that plans leave free, as 4GiB or 5%."),
     top: int = typer.Option(10, min=1, help="Plans that are shown."),
     confirm: int = typer.Option(3, min=0, help="Plans, the best ones, whose communication is sent by packets."),
     sweep: str = typer.Option(

@@ -20,7 +20,7 @@ WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of 
 BACKEND_HELP = "What the workers are: threads or processes."
 _MODEL = "Train this model, by name or file: `nadi workload models`."
 _FRAMEWORK = "As megatron (without this), deepspeed or fsdp trains it, or inference serves it."
-_CLUSTER = "On this cluster: `nadi topology clusters`."
+_CLUSTER = "A name of `nadi topology clusters` or a TOML file, or either with parameters, as selene:rate=100Gbps."
 _GPUS = "Of which so many GPUs; without, those of the plan."
 _FIDELITY = "How the network is modelled: docs/fidelity.md."
 _SET = "Replace a value of the run file, as network.window=1MiB. Repeatable."
@@ -89,12 +89,13 @@ def run(
     from nadi.config import WEIGHT_WORDS
     from nadi.errors import ConfigError
     from nadi.run_file import load_config
+    from topologies.clusters import with_path_from
 
     named = {
         "workload.model": model,
         "workload.plan": plan,
         "workload.framework": framework,
-        "topology.cluster": cluster,
+        "topology.cluster": cluster and with_path_from(Path.cwd(), cluster),
         "topology.gpus": gpus,
         "network.fidelity": fidelity,
     }

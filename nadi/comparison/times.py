@@ -10,7 +10,7 @@ from nadi.comparison.changes import difference
 from nadi.runs import Run
 from nadi.schemas import STEP_CATEGORIES
 
-_OF_NPU = ("compute_ps", "exposed_ps", "idle_ps", "finish_ps")
+_OF_NPU = ("compute_ps", "exposed_ps", "host_ps", "idle_ps", "finish_ps")
 Parts = dict[str, NDArray[np.float64]]
 
 
@@ -57,7 +57,7 @@ def _of_steps(run: Run) -> Parts:
 
 
 def _of_npus(run: Run) -> Parts:
-    """What compute does not cover is exposed; what neither covers but is not idle is the host's and memory's."""
-    known = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "idle")}
-    other = run.finish_time_ps - np.sum(list(known.values()), axis=0)
-    return {"compute": known["compute"], "exposed": known["exposed"], "other": other, "idle": known["idle"]}
+    """What compute does not cover is exposed; what only memory covers is other."""
+    known = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "host", "idle")}
+    known["other"] = run.finish_time_ps - np.sum(list(known.values()), axis=0)
+    return {name: known[name] for name in ("compute", "exposed", "host", "other", "idle")}

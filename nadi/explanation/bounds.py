@@ -12,6 +12,7 @@ from nadi.analysis.network import find_pauses
 from nadi.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.closed_forms.costs import CollectiveCosts
 from nadi.errors import ConfigError
+from nadi.explanation.contention import IN_THE_WAY, Contention
 from nadi.explanation.fabric import closed_forms, of_collectives
 from nadi.explanation.happened import Happened
 from nadi.explanation.messages import MessagesOfPath, Rows
@@ -22,8 +23,6 @@ from nadi.terminal.readable import rate_text
 
 Int64 = NDArray[np.int64]
 
-_IN_THE_WAY = 1.1
-"""Times the closed form, above which others were in the way."""
 _HALF = 0.5
 _BITS = 8
 _PS_PER_S = 1e12
@@ -48,9 +47,9 @@ class Bound(NamedTuple):
 class Bounds:
     """Answers for the pieces of a path, those that are alike once."""
 
-    def __init__(self, run: Run, found: Happened, pieces: Sequence[Piece]) -> None:
+    def __init__(self, run: Run, found: Happened, pieces: Sequence[Piece], shared: Contention) -> None:
         """Read links, pauses and collectives of a run and the path's messages, as far as the run has kept them."""
-        self._run, self._found = run, found
+        self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
         self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
         self._rows = self._of_collectives()
@@ -82,7 +81,7 @@ class Bounds:
             return Bound("network", "", why, idle_ps)
         serial = {link: size * _BITS / self._links["rate_bps"][link] * _PS_PER_S for link, size in used.items()}
         slowest = max(serial, key=lambda link: serial[link])
-        if idle_ps > 0 and piece.time_ps > _IN_THE_WAY * idle_ps:
+        if idle_ps > 0 and piece.time_ps > IN_THE_WAY * idle_ps:
             return self._in_the_way(piece, used, slowest, idle_ps)
         name, rate = self._name(slowest), rate_text(self._links["rate_bps"][slowest])
         if serial[slowest] >= _HALF * min(piece.time_ps, idle_ps if idle_ps > 0 else piece.time_ps):
@@ -92,7 +91,7 @@ class Bounds:
         return Bound("latency", "", "latency: one step waits for the one before", idle_ps)
 
     def _in_the_way(self, piece: Piece, used: Mapping[int, float], slowest: int, idle_ps: float) -> Bound:
-        """Something else than the collective's or message's own bytes: a pause, else the longest queue on its ways."""
+        """Something else than the piece's own bytes: a pause, else the busiest link on its ways while it lasted."""
         links = self._links or {}
         if self._pauses is not None:
             during = (self._pauses.start_ps < piece.end_ps) & (self._pauses.end_ps > piece.start_ps)
@@ -106,10 +105,15 @@ class Bounds:
                 if paused[most] >= _HALF * (piece.time_ps - idle_ps):
                     name = self._name(most)
                     return Bound("pause", name, f"pauses of {name}", idle_ps)
-        fullest = max(
-            used, key=lambda link: (links["max_queue_bytes"][link] / links["rate_bps"][link], link == slowest)
-        )
-        name, times = self._name(fullest), piece.time_ps / idle_ps
+        kind = int(self._shared.of_node[piece.node])
+        if kind >= 0:
+            bottleneck = self._shared.kinds[kind].bottleneck()
+        else:  # one of very many kinds: the link with the longest queue of the whole run
+            queue_s = {link: links["max_queue_bytes"][link] / links["rate_bps"][link] for link in used}
+            bottleneck = max(used, key=lambda link: (queue_s[link], link == slowest))
+        if kind >= 0 and not self._shared.kinds[kind].has_bottleneck():
+            return Bound("latency", "", "latency: launches, and steps that wait for each other", idle_ps)
+        name, times = self._name(bottleneck), piece.time_ps / idle_ps
         return Bound("queue", name, f"others in the way, {times:.2f} times the idle time; queue of {name}", idle_ps)
 
     def _share_of_bytes(self, piece: Piece) -> float:

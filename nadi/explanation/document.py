@@ -3,6 +3,7 @@
 from typing import Any
 
 from nadi.explanation.bounds import Bounds
+from nadi.explanation.contention import contention
 from nadi.explanation.folded import is_folded
 from nadi.explanation.happened import Happened, happened
 from nadi.explanation.path import Piece, critical_path, npus_of
@@ -21,7 +22,8 @@ def explain(run: Run, factor: float = FASTER) -> dict[str, Any]:
     """
     found = happened(run)
     pieces = critical_path(run, found)
-    bounds = Bounds(run, found, pieces)
+    shared = contention(run, found, [piece.node for piece in pieces])
+    bounds = Bounds(run, found, pieces, shared)
     npus = npus_of(found, pieces)
     return {
         "finish_time_ps": run.finish_time_ps,
@@ -32,7 +34,7 @@ def explain(run: Run, factor: float = FASTER) -> dict[str, Any]:
         "by_what": _by_what(pieces, bounds, run.finish_time_ps),
         "by_bound": _by_bound(pieces, bounds, run.finish_time_ps),
         "longest": [_one(run, found, piece, bounds) for piece in _longest(pieces)],
-        "what_if": [answer._asdict() for answer in what_if(run, found, factor)],
+        "what_if": [answer._asdict() for answer in what_if(run, found, shared, factor)],
     }
 
 

@@ -31,6 +31,12 @@ def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
     return CollectiveCosts(graph, settings, OF_CHANGES)
 
 
+def shares_of_messages(found: Happened, sends: Int64) -> NDArray[np.float64]:
+    """float64[k]: at one of how many shares of its port's line rate each message is driven; sends: int64[k], nodes."""
+    of_channel = np.append(found.program.channels.shares, 1.0)  # the last is that of -1, no channel
+    return of_channel[found.program.node_channel[found.at[sends]]]
+
+
 def of_collectives(found: Happened, nodes: Int64) -> tuple[Int64, Int64, Int64]:
     """Group, schedule and bytes of collectives."""
     program, at, npu = found.program, found.at[nodes], found.npu[nodes]

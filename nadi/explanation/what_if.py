@@ -1,9 +1,9 @@
 """What a run would take if the GPUs, the links of a tier, or a kind of communication were faster.
 
-The moments of the run are told again with other weights: a node of the accelerator takes 1/1.1 of its time; what a
-collective or a message takes changes as its closed form does from the fabric as it is to the faster one. The order
-in which nodes shared lanes stays, and so does what nobody's dependency tells; that others are in the way counts in
-proportion.
+The moments of the run are worked out again with other weights: a node of the accelerator takes 1/1.1 of its time; a
+collective or a message changes as its closed form does from the fabric as it is to the faster one or, if others were
+in the way, as its bottleneck does (nadi/explanation/contention.py). The order in which nodes shared lanes stays, and
+so does what no dependency explains.
 """
 
 import dataclasses
@@ -17,7 +17,8 @@ from nadi.analysis.network import tiers
 from nadi.analysis.node_times import COMPUTE, SEND
 from nadi.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.closed_forms.flows import ideal_ps
-from nadi.explanation.fabric import closed_forms_on, of_collectives, settings_of
+from nadi.explanation.contention import Contention
+from nadi.explanation.fabric import closed_forms_on, of_collectives, settings_of, shares_of_messages
 from nadi.explanation.happened import DONE, DURATION, MESSAGE, Happened, names
 from nadi.explanation.path import axis_of
 from nadi.runs import Run
@@ -51,25 +52,26 @@ class Answer(NamedTuple):
     gain: float
 
 
-def what_if(run: Run, found: Happened, factor: float = FASTER) -> list[Answer]:
+def what_if(run: Run, found: Happened, shared: Contention, factor: float = FASTER) -> list[Answer]:
     """Answers for GPUs, tiers of links and kinds of communication, the largest gain first.
 
     Args:
         run: the run.
         found: its moments.
+        shared: which collectives and messages others were in the way of, and where.
         factor: how many times as fast each would be.
     """
     weight = found.dag.edges.weight
     whole_ps = float(found.dag.times(weight)[found.last()])
     answers = []
-    for change, key, changed in _changes(run, found, factor):
+    for change, key, changed in _changes(run, found, shared, factor):
         n = len(found.npu)
         finish_ps = float(found.dag.times(changed)[n : 2 * n].max())
         answers.append(Answer(change, key, finish_ps, (whole_ps - finish_ps) / whole_ps if whole_ps else 0.0))
     return sorted(answers, key=lambda answer: -answer.gain)
 
 
-def _changes(run: Run, found: Happened, factor: float) -> Iterator[tuple[str, str, Float64]]:
+def _changes(run: Run, found: Happened, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
     """In words, a key, and the weights."""
     said = f"{factor - 1:.0%} faster"
     weight, kind, of_node = found.dag.edges.weight, found.kind, found.of_node
@@ -82,7 +84,7 @@ def _changes(run: Run, found: Happened, factor: float) -> Iterator[tuple[str, st
     for number in sorted(np.unique(sort[sort >= 0]).tolist(), key=words.__getitem__):
         faster = sort_of_edge == number
         yield f"{words[number]} {said}", f"collectives {words[number]}", np.where(faster, weight / factor, weight)
-    yield from _of_tiers(run, found, factor)
+    yield from _of_tiers(run, found, shared, factor)
 
 
 def _is_communication(found: Happened) -> NDArray[np.bool_]:
@@ -107,7 +109,7 @@ def _place(words: tuple[str, ...], word: str) -> int:
     return words.index(word) if word in words else -1
 
 
-def _of_tiers(run: Run, found: Happened, factor: float) -> Iterator[tuple[str, str, Float64]]:
+def _of_tiers(run: Run, found: Happened, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
     if not run.has(LINKS) or not len(run.links) or not _is_communication(found).any():
         return
     graph = run.graph
@@ -119,11 +121,23 @@ def _of_tiers(run: Run, found: Happened, factor: float) -> Iterator[tuple[str, s
         rate_bps = np.where(of_link == name, np.round(graph.link_rate_bps * factor), graph.link_rate_bps)
         faster = dataclasses.replace(graph, link_rate_bps=rate_bps.astype(np.int64))
         then = _Times(run, found, faster, settings)
-        ratio = now.ratio(then)
+        ratio = _with_contention(now.ratio(then), shared, np.where(of_link == name, factor, 1.0))
         if (ratio < 1).any():
             weight = found.dag.edges.weight
             shorter = np.where(_is_communication(found), weight * ratio[found.of_node], weight)
             yield f"links between {name} {factor - 1:.0%} faster", f"tier {name}", shorter
+
+
+def _with_contention(ratio: Float64, shared: Contention, faster: Float64) -> Float64:
+    """float64[n]: of contended pieces what their bottlenecks say, of all others the ratio of their closed forms.
+
+    Args:
+        ratio: float64[n], of each node's closed form with the faster links over that with the links as they are.
+        shared: the contended pieces.
+        faster: float64[links], the factor of each link's rate.
+    """
+    of_kind = [kind.faster(faster, float(ratio[node])) for kind, node in zip(shared.kinds, shared.node, strict=True)]
+    return np.where(shared.of_node >= 0, np.array([*of_kind, 1.0])[shared.of_node], ratio)
 
 
 def _busiest(of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
@@ -159,7 +173,8 @@ class _Times:
             is_send = found.node_kind[ends] == SEND
             flows = {"src": np.where(is_send, npu, peer), "dst": np.where(is_send, peer, npu)}
             flows |= {"group": np.full(len(ends), -1), "bytes": program.node_bytes[found.at[ends]]}
-            alone = ideal_ps(graph, settings, flows)
+            sends = np.where(is_send, ends, found.sender[ends])
+            alone = ideal_ps(graph, settings, flows, shares_of_messages(found, sends))
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
 
     def ratio(self, then: "_Times") -> Float64:

@@ -76,6 +76,7 @@ class PlanAnswer(TypedDict):
     fidelity: str
     memory_bytes: _Bytes
     reserve_bytes: _Bytes
+    constraints: str
     valid: _Count
     too_large: _Count
     energy_table: str | None

@@ -13,14 +13,15 @@ from nadi.planner.candidates import Candidate, Space, candidates
 from nadi.planner.confirm import Confirmed, confirm
 from nadi.planner.energy import assumed, step_bill, training
 from nadi.planner.ranking import PS_PER_S, Question, Ranked, ranked
-from nadi.planner.reserve import Reserve
+from nadi.planner.reserve import DEFAULT_RESERVE, Reserve
 from nadi.planner.step import site
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from workload.memory.estimate import GIB
 from workload.models import Model
 from workload.training import ParallelPlan, rules
 
-SAME = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "energy_table")
+SAME = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "constraints", "energy_table")
 """Of shards that are merged."""
 
 
@@ -32,7 +33,7 @@ class Wish:
         model: what is trained.
         cluster: on which.
         gpus: how many of it.
-        base: what all plans have in common.
+        base: What the user fixed in --plan: each field that was given is a constraint on every plan.
         framework: by which.
         gpu: in place of the cluster's; "" = that.
         fabric: parameters of the cluster's topology in place of its own.
@@ -51,7 +52,7 @@ class Wish:
     framework: rules.Framework = "megatron"
     gpu: str = ""
     fabric: dict[str, Any] = field(default_factory=dict)
-    reserve: Reserve = field(default_factory=Reserve)
+    reserve: Reserve = DEFAULT_RESERVE
     confirm: int = 3
     workers: int = 1
     shard: tuple[int, int] = (0, 1)
@@ -132,10 +133,10 @@ def axes_text(plan: ParallelPlan) -> str:
 
 def _none_fits(wish: Wish, valid: Sequence[Candidate], gpu: str, memory_bytes: int, reserve_bytes: int) -> str:
     least = min(valid, key=lambda one: one.peak_bytes)
-    less = f" less {reserve_bytes / 1e9:.1f} in reserve" if reserve_bytes else ""
+    less = f" less {reserve_bytes / GIB:.1f} in reserve" if reserve_bytes else ""
     return (
         f"{wish.model.name} on {wish.gpus} {gpu}: none of {len(valid)} valid plans fits; the smallest is "
-        f"{least.plan} with {least.peak_bytes / 1e9:.1f} GB of {memory_bytes / 1e9:.1f}{less}; "
+        f"{least.plan} with {least.peak_bytes / GIB:.1f} GiB of {memory_bytes / GIB:.1f}{less}; "
         f"expected more GPUs, {'a smaller reserve, ' if least.peak_bytes <= memory_bytes else ''}or offload"
     )
 
@@ -153,6 +154,7 @@ def document(planned: Planned) -> dict[str, Any]:
         "fidelity": "closed-form",
         "memory_bytes": planned.memory_bytes,
         "reserve_bytes": planned.reserve_bytes,
+        "constraints": wish.base.constraints(),
         "valid": planned.valid,
         "too_large": planned.too_large,
         "energy_table": None if wish.energy_table is None else str(wish.energy_table),

@@ -5,6 +5,7 @@ from typing import Any
 from nadi.reports.energy import joules_text, usd_text
 from nadi.terminal.readable import in_unit, time_unit
 from nadi.terminal.tables import Column, FittedTable
+from workload.memory.estimate import GIB
 
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 """Kinds of time that are no computation, where any plan has them."""
@@ -26,7 +27,7 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
         Column("MFU", 1),
         Column("all pairs", 4),
         Column("tokens/s", 3),
-        Column("GB", 2),
+        Column("GiB", 2),
         Column("energy", 2),
         Column("$/step", 3),
         Column("$/1M tokens", 2),
@@ -45,7 +46,7 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
             f"{row['mfu']:.1%}",
             f"{row['mfu_all_pairs']:.1%}",
             f"{row['tokens_per_s']:,.0f}",
-            f"{row['memory_bytes'] / 1e9:.1f}",
+            f"{row['memory_bytes'] / GIB:.1f}",
             joules_text(row["energy_J"]),
             usd_text(row["cost_usd"]),
             usd_text(row["usd_per_million_tokens"]),
@@ -58,6 +59,8 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
         "steps at closed forms, without contention; exposed communication by axis, mean over the GPUs"
     )
     table.notes.append("MFU counts the pairs of query and key that a causal mask leaves; all pairs: with all of them")
+    if found["constraints"]:
+        table.notes.append(f"every plan has {found['constraints']}, as --plan says")
     if not all(row["whole"] for row in rows):
         table.notes.append("~: on the line through two steps of fewer micro-batches")
     powers = f"{found['energy_table']} over the default table" if found["energy_table"] else "the default table"
@@ -73,8 +76,8 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
 
 def _memory(found: dict[str, Any]) -> str:
     """What a GPU has for plans."""
-    whole, reserve = (found[key] / 1e9 for key in ("memory_bytes", "reserve_bytes"))
-    return f"{whole:.1f} GB less {reserve:.1f} GB in reserve" if reserve else f"{whole:.0f} GB"
+    whole, reserve = (found[key] / GIB for key in ("memory_bytes", "reserve_bytes"))
+    return f"{whole:.1f} GiB less {reserve:.1f} GiB in reserve" if reserve else f"{whole:.1f} GiB"
 
 
 def _training(whole: dict[str, float]) -> str:

@@ -79,7 +79,7 @@ def site(
     Raises:
         TopologyError: it has no fabric of so many.
     """
-    graph = topologies.build({**cluster.topology(gpus), **(fabric_keys or {})})
+    graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(gpus))
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
@@ -191,7 +191,7 @@ def _npu_ps(program: Program, results: Results, classes: Classes) -> NDArray[np.
     times = npu_times(
         program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
     )
-    columns = {"compute": times.compute_ps, "communication": times.exposed_ps, "idle": times.idle_ps}
+    columns = {"compute": times.compute_ps, "communication": times.exposed_ps, "idle": times.idle_ps + times.host_ps}
     summed = {name: float((column[classes.example] * classes.size).sum()) for name, column in columns.items()}
     summed["memory"] = results.finish_time_ps * float(classes.size.sum()) - sum(summed.values())
     return np.array([summed[name] for name in NPU_TIMES])

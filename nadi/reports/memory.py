@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from nadi.errors import ConfigError
 from nadi.terminal.tables import Column, FittedTable
-from workload.memory.estimate import GB, PARTS, StageMemory
+from workload.memory.estimate import GIB, PARTS, StageMemory
 from workload.training.rules import Framework
 
 
@@ -29,9 +29,9 @@ def table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
         stage = stages[first]
         found.add_row(
             str(first) if first == last else f"{first} to {last}",
-            *(_gb(getattr(stage, part)) for part in PARTS),
-            _gb(stage.total),
-            _gb(stage.host) if stage.host else "",
+            *(_gib(getattr(stage, part)) for part in PARTS),
+            _gib(stage.total),
+            _gib(stage.host) if stage.host else "",
         )
     return found
 
@@ -53,5 +53,5 @@ def _alike(stages: Sequence[StageMemory]) -> list[tuple[int, int]]:
     return runs
 
 
-def _gb(size_bytes: int) -> str:
-    return f"{size_bytes / GB:.2f}"
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / GIB:.2f}"

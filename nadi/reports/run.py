@@ -199,7 +199,9 @@ def _most(graph: Graph, values: NDArray | None, form: str) -> str:
 def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str:
     results, counters = simulation.results, simulation.results.counters
     times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
-    shares = [float(column.mean()) / whole_ps for column in (times.compute_ps, times.exposed_ps, times.idle_ps)]
+    columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
+    compute, exposed, host, idle = (float(column.mean()) / whole_ps for column in columns)
+    of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
     is_closed_form = simulation.settings.fidelity.is_closed_form
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}"
@@ -207,7 +209,7 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
         f"{_no_contention(simulation) if is_closed_form else _moved(simulation)}\n"
-        f"mean NPU: compute {shares[0]:.1%}, exposed communication {shares[1]:.1%}, idle {shares[2]:.1%}"
+        f"mean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
     )
 
 

@@ -76,9 +76,11 @@ def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
     """What counts, and how many switches do not."""
     npus, step = run.npus, run.summary.get("step", {})
     finish_ps = float(run.finish_time_ps)
+    # While the host computes alone, the accelerator is idle.
+    columns = {"compute": ("compute_ps",), "communication": ("exposed_ps",), "idle": ("idle_ps", "host_ps")}
     times = {
-        name: float(np.sum(np.asarray(npus[column], np.float64)))
-        for name, column in (("compute", "compute_ps"), ("communication", "exposed_ps"), ("idle", "idle_ps"))
+        name: float(sum(np.sum(np.asarray(npus[column], np.float64)) for column in parts))
+        for name, parts in columns.items()
     }
     times["memory"] = finish_ps * len(npus) - sum(times.values())
     steps = int(step.get("steps", 0))

@@ -64,7 +64,8 @@ def test_times_of_npus(nodes_of_npu, most_rows):
         assert times.memory_ps[npu] == len(memory)
         assert times.communication_ps[npu] == len(communication)
         assert times.exposed_ps[npu] == len(communication - compute)
-        assert times.idle_ps[npu] == 100 - len(compute | memory | communication)
+        assert times.host_ps[npu] == len(cpu - compute - memory - communication)
+        assert times.idle_ps[npu] == 100 - len(compute | cpu | memory | communication)
         assert times.finish_ps[npu] == max((s + length for _, s, length in own), default=0)
 
 

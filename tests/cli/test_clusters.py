@@ -1,6 +1,7 @@
 """Clusters in run files and on the command line: what a name sets, and what wins over it."""
 
 import json
+import re
 import tomllib
 
 import pytest
@@ -13,6 +14,7 @@ from nadi.fidelities import fabric_settings as fabric
 from nadi.run_file import collective_config, load_config, network_section
 from nadi.simulation import network_settings
 from nadi.wiring.reading import compute_model
+from tests.docs.pages import DOCS, blocks
 from topologies.clusters import clusters, find
 from workload.compute.gpu import find_gpu
 
@@ -121,7 +123,7 @@ def test_another_congestion_control_has_parameters_of_its_own(monkeypatch, confi
     named = find("alibaba-hpn").model_copy(
         update={"network": {"congestion_control": "dcqcn", "congestion": {"g": 0.25}}}
     )
-    monkeypatch.setattr("nadi.run_file.clusters", lambda: {"alibaba-hpn": named})
+    monkeypatch.setattr("nadi.run_file.find", lambda _name: named)
     text = '[topology]\ncluster = "alibaba-hpn"\ngpus = 16\n'
     assert config(text).network.congestion == {"g": 0.25}
     assert config(text, "network.congestion_control=hpcc").network.congestion == {}
@@ -233,3 +235,109 @@ def test_names_are_offered_by_the_shell():
     from nadi.completion import topology_names
 
     assert topology_names("sel") == ["selene"]
+
+
+MINE = """
+gpu = "h100"
+gpus_per_host = 8
+gpus = 64
+[fabric]
+name = "rail-fat-tree"
+accelerator = "h100"
+nics_per_host = 4
+rate = "200Gbps"
+hosts_per_unit = 4
+oversubscription = 2
+[network]
+header = "70B"
+"""
+SMALL = ("--model", "gpt3-125m", "--plan", "tp4,dp4,gb16,seq256", "--fidelity", "closed-form", "--json")
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    return path
+
+
+def test_commands_of_the_page_about_clusters_run(nadi, tmp_path, monkeypatch):
+    """One after another, in a folder that has the page's file alone."""
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "how-to" / "my-cluster.md").read_text()
+    [text] = (block.text for block in blocks("toml") if block.page == "docs/how-to/my-cluster.md")
+    (tmp_path / "my-cluster.toml").write_text(text)
+    lines = re.findall(r"^    nadi (.*)$", page, re.MULTILINE)
+    assert len(lines) == 6
+    for line in lines:
+        found = nadi(*line.split())
+        assert found.code == 0, (line, found.err)
+        if line.startswith("topology show"):
+            [said] = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+            assert {" ".join(row.split()) for row in said.splitlines()} <= {
+                " ".join(row.split()) for row in found.out.splitlines()
+            }
+
+
+def test_a_cluster_is_a_file_or_a_name_with_parameters(nadi, mine):
+    """Plan and run say of a file what they say of a listed cluster with the same values."""
+    found = nadi("run", *SMALL, "--cluster", mine, "-q")
+    assert found.code == 0, found.err
+    assert found.document["config"]["network"]["header"] == "70B"
+    assert found.document["config"]["compute"]["gpu"] == "h100"
+    listed = nadi("run", *SMALL, "--cluster", "dgx-h100-superpod:rate=100Gbps", "-q").document
+    slower = nadi("run", *SMALL, "--cluster", "dgx-h100-superpod:rate=50Gbps", "-q").document
+    assert found.document["finish_time_ps"] == pytest.approx(listed["finish_time_ps"], rel=0.02), "but for delays"
+    assert slower["finish_time_ps"] > 1.1 * listed["finish_time_ps"]
+    plans = nadi(
+        "plan",
+        *SMALL[:2],
+        "--plan",
+        "tp4,dp4,gb16,seq256,mb1",
+        "--cluster",
+        mine,
+        "--gpus",
+        16,
+        "--confirm",
+        0,
+        "--json",
+    )
+    [answer] = plans.document["answers"].values()
+    assert answer["cluster"] == "mine"
+    assert nadi("topology", "show", f"{mine}:gpus=16", "--json").document["npus"] == 16
+
+
+@pytest.mark.usefixtures("mine")
+def test_the_file_of_a_run_files_cluster_lies_beside_the_run_file(nadi, tmp_path, monkeypatch):
+    (tmp_path / "run.toml").write_text(
+        '[workload]\nmodel = "gpt3-125m"\nplan = "tp4,dp4,gb16,seq256"\n'
+        '[topology]\ncluster = "mine.toml:rate=400Gbps"\n'
+    )
+    monkeypatch.chdir("/")
+    found = nadi("run", tmp_path / "run.toml", "--fidelity", "closed-form", "--out", tmp_path / "out", "-q", "--json")
+    assert found.code == 0, found.err
+    assert nadi("explain", tmp_path / "out", "--json").code == 0
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deeper").mkdir()
+    run = (tmp_path / "run.toml").rename(tmp_path / "deeper" / "run.toml")
+    assert nadi("run", run, "--cluster", "mine.toml", "--fidelity", "closed-form", "-q").code == 0
+
+
+def test_what_is_wrong_with_a_cluster_is_one_line(nadi, mine, tmp_path):
+    (tmp_path / "odd.toml").write_text('gpu = "h100"\ngpus = 8\n[fabric]\nname = "ring"\n')
+    (tmp_path / "text.toml").write_text("no = = toml")
+    for cluster, said in (
+        (tmp_path / "none.toml", "none.toml: No such file or directory; expected the file of a cluster"),
+        (tmp_path / "odd.toml", "odd.toml: key 'gpus_per_host' is missing"),
+        (tmp_path / "text.toml", "text.toml: is no TOML"),
+        (f"{mine}:rate", "'rate' is no key=value"),
+        (f"{mine}:gpus=3.5", "gpus: '3.5' is not a count"),
+        (f"{mine}:colour=red", "unknown key 'colour'"),
+        (f"{mine}:nics_per_host=3", "gpus_per_host = 8; expected a multiple of nics_per_host = 3"),
+        (f"{mine}:oversubscription=3", "oversubscription = 3 needs 0.666667 spines; expected a whole number"),
+        (f"{mine}:oversubscription=2,spines=2", "both spines and oversubscription are given; expected one of them"),
+        ("selene:gpus=x", "selene: gpus: 'x' is not a count"),
+    ):
+        found = nadi("run", *SMALL[:-1], "--cluster", cluster, "-q")
+        assert (found.code, found.err.count("\n")) == (2, 1), found.err
+        assert said in found.err

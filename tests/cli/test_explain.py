@@ -9,6 +9,7 @@ from et import CollectiveCommType
 from nadi.analysis.node_times import RECV, SEND
 from nadi.closed_forms import running
 from nadi.closed_forms.costs import CollectiveCosts, Costed
+from nadi.explanation.contention import contention
 from nadi.explanation.document import explain
 from nadi.explanation.happened import happened
 from nadi.explanation.messages import MessagesOfPath
@@ -40,6 +41,11 @@ def ran(write_run, tmp_path):
 def pieces_of(run):
     found = happened(run)
     return found, critical_path(run, found)
+
+
+def what_ifs(run):
+    found = happened(run)
+    return what_if(run, found, contention(run, found, []))
 
 
 def test_a_late_member_is_on_the_path(ran):
@@ -135,7 +141,7 @@ def program(seed, compute_factor=1.0):
 def test_gains_are_those_of_real_runs(ran, seed, monkeypatch):
     """Links, GPUs and collectives 10 % faster: what is told is within a fifth of what a run with them saves."""
     run = ran(program(seed))
-    answers = {answer.key: answer for answer in what_if(run, happened(run))}
+    answers = {answer.key: answer for answer in what_ifs(run)}
     for key, faster in (
         ("tier leaf and npu", ran(program(seed), rate="110Gbps", name="links")),
         ("gpu", ran(program(seed, 1 / 1.1), name="gpus")),
@@ -147,7 +153,7 @@ def test_gains_are_those_of_real_runs(ran, seed, monkeypatch):
 
     closed = '[network]\nfidelity = "closed-form"\n'
     before = ran(program(seed), more=closed, name="before")
-    told = {answer.key: answer for answer in what_if(before, happened(before))}
+    told = {answer.key: answer for answer in what_ifs(before)}
     of_collectives = CollectiveCosts.of_collectives
     slow = {key: told[key] for key in told if key.startswith("collectives ") and key != "collectives messages"}
 

@@ -235,4 +235,4 @@ def test_weights_beyond_the_memory_are_one_line(nadi, tmp_path):
     options = ("--model", "llama3-405b", "--plan", "tp8", "--gpu", "h100", "-o", tmp_path / "traces")
     made = nadi("workload", "inference", *options)
     assert (made.code, made.err.count("\n")) == (2, 1)
-    assert "GB" in made.err
+    assert "97.6 GiB" in made.err

@@ -92,6 +92,31 @@ def test_waiting_that_a_converter_has_taken_out_of_durations_counts(nadi, finish
     assert said[0] | {"traces": ""} == said[1] | {"traces": ""}
 
 
+def test_spans_are_those_of_trace_stats(nadi, write_run, tmp_path):
+    """Also where the host works before and after, and where a converter has taken waiting out."""
+    nodes = [
+        [
+            et.comp_node(1, "host", duration_micros=70, is_cpu_op=True),
+            et.comp_node(2, "work", duration_micros=20, deps=[1]),
+            et.coll_node(3, "sum", et.CollectiveCommType.ALL_REDUCE, SIZE, deps=[2]),
+            et.comp_node(4, "after", duration_micros=500 + npu, is_cpu_op=True, deps=[3]),
+        ]
+        for npu in range(4)
+    ]
+    run = tmp_path / "out"
+    assert nadi("run", write_run(nodes, ANALYTICAL, RING), "--out", run, "-q").code == 0
+    traces = measured(run, tmp_path / "real" / "trace", micros(times_of(run)))
+    for npu in range(4):
+        metadata, timed = et.read_messages(f"{traces}.{npu}.et")
+        timed[0].start_time_micros, timed[0].duration_micros = timed[0].start_time_micros - 1000, 900
+        timed[2].attr.append(et.attribute("wait_micros", "int64", 10))
+        et.write_trace(f"{traces}.{npu}.et", metadata, timed)
+    compared = nadi("compare", "--measured", run, traces, "--json").document["rank_rows"]
+    listed = nadi("trace", "stats", traces, "--json").document["overlap"]
+    assert [row["measured_span_ps"] for row in compared] == [row["span_micros"] * 10**6 for row in listed]
+    assert all(row["span_micros"] > 1500 for row in listed)
+
+
 def test_a_runs_own_times_have_no_error(nadi, finished, tmp_path):
     run = finished()
     times = times_of(run)

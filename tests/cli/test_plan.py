@@ -4,11 +4,15 @@ import itertools
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nadi.planner.candidates import Space, candidates
-from nadi.planner.reserve import Reserve
+from nadi.planner.reserve import DEFAULT_RESERVE, Reserve
 from nadi.planner.step import site, step_time
+from tests.budgets import bounded
 from topologies import clusters
+from workload import WorkloadError
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.memory import estimate
 from workload.models import find
@@ -83,6 +87,69 @@ def _sizes(plan):
     return plan.tp, plan.pp, plan.dp, plan.ep, plan.vpp, plan.micro_batch
 
 
+@st.composite
+def constraints(draw):
+    """What a user may fix, as the text of --plan; the same fields as a dictionary."""
+    possible = {
+        "tp": st.sampled_from([1, 2, 4, 8]),
+        "pp": st.sampled_from([1, 2, 3, 4]),
+        "dp": st.sampled_from([1, 2, 4]),
+        "cp": st.sampled_from([1, 2]),
+        "ep": st.sampled_from([1, 2, 4]),
+        "vpp": st.sampled_from([1, 2]),
+        "micro_batch": st.sampled_from([1, 2, 3, 4]),
+        "global_batch": st.sampled_from([8, 12, 64]),
+        "sequence": st.sampled_from([256, 512]),
+        "zero": st.integers(0, 3),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "sequence_parallel": st.sampled_from(["true", "false"]),
+        "schedule": st.sampled_from(["1f1b", "gpipe", "interleaved"]),
+        "attention": st.sampled_from(["flash", "unfused"]),
+    }
+    fields = draw(st.lists(st.sampled_from(sorted(possible)), max_size=5, unique=True))
+    return ",".join(f"{field}={draw(possible[field])}" for field in fields)
+
+
+def _values(text):
+    """Of the text of a plan; strings, without ParallelPlan's own reading."""
+    return dict(part.split("=") for part in text.split(",") if part)
+
+
+@bounded(60)
+@given(constraints(), st.sampled_from(["megatron", "deepspeed", "fsdp"]), st.sampled_from(["", _EXPERTS]))
+def test_every_plan_has_what_the_user_fixed(tmp_path_factory, text, framework, experts):
+    """And of the plans of the open search, those that have it are all found."""
+    path = tmp_path_factory.mktemp("model") / "tiny.toml"
+    path.write_text(_MODEL + experts)
+    tiny, fixed = find(str(path)), parallel_plan(text)
+    open_plans = [one.plan for one in candidates(tiny, Space(4, 8, 80 * 10**9, ParallelPlan(), framework))]
+    found, said = [], None
+    try:
+        found = [one.plan for one in candidates(tiny, Space(4, 8, 80 * 10**9, fixed, framework))]
+    except WorkloadError as error:
+        said = str(error)
+    assert said is None or ("no plan is valid; " in said and "\n" not in said)
+    for plan in found:
+        assert plan.gpus == 4
+        for field, value in _values(text).items():
+            assert str(getattr(plan, field)).lower() == value
+    if {"global_batch", "sequence", "recompute", "attention"}.isdisjoint(_values(text)):
+        # The open search has only one value of those four.
+        has = [all(str(getattr(plan, f)).lower() == v for f, v in _values(text).items()) for plan in open_plans]
+        assert {str(plan) for plan, keeps in zip(open_plans, has, strict=True) if keeps} <= set(map(str, found))
+
+
+def test_constraints_of_the_command_hold(rows):
+    """Also values that are the defaults, which say as much."""
+    for row in rows("--plan", "tp2,recompute=full,mb4,gb32,dp2"):
+        plan = parallel_plan(row["plan"])
+        assert (plan.tp, plan.dp, plan.pp, plan.micro_batch, plan.global_batch) == (2, 2, 1, 4, 32)
+        assert row["recompute"] == plan.recompute == "full"
+    for row in rows("--plan", "dp1,recompute=none"):
+        assert (parallel_plan(row["plan"]).dp, row["recompute"]) == (1, "none")
+    assert {parallel_plan(row["plan"]).dp for row in rows("--framework", "fsdp")} == {1, 2, 4}
+
+
 def test_the_least_recomputation_that_fits_is_taken(model):
     tiny = find(str(model))
     [whole] = [one for one in _candidates(tiny, 80 * 10**9) if _sizes(one.plan) == (1, 2, 4, 1, 1, 8)]
@@ -113,7 +180,7 @@ def test_a_reserve_stays_free(nadi, model, tmp_path):
         [found] = nadi("plan", *options, *more).document["answers"].values()
         return found, {_without_recompute(row): row for row in found["rows"]}
 
-    whole, free = answer()
+    whole, free = answer("--reserve", "0")
     tight, kept = answer("--reserve", "97.5%", "--out", tmp_path / "out")
     gpu_bytes = find_gpu("a100").memory_bytes
     left_bytes = 2 * 2**30
@@ -128,10 +195,21 @@ def test_a_reserve_stays_free(nadi, model, tmp_path):
         assert how is None or (kept[name]["recompute"], kept[name]["memory_bytes"]) == (how, peaks[how])
     assert 0 < len(kept) < len(free)
     assert {row["recompute"] for row in kept.values()} == {"none", "full"}
-    said = "85.9 GB less 83.8 GB in reserve"
+    said = "80.0 GiB less 78.0 GiB in reserve"
     assert said in nadi("plan", "--merge", tmp_path / "out").out
     assert said in (tmp_path / "out" / "plan.html").read_text()
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["answers"][tight["model"]] == tight
+
+
+def test_plans_leave_a_twentieth_free_by_default(nadi, model):
+    """Also of Python's Wish; `--reserve 0` takes all."""
+    options = ("--model", model, *_ON, "--plan", "tp4,mb1", "--json")
+    reserves = {}
+    for text in ("", "5%", "0"):
+        [found] = nadi("plan", *options, *(("--reserve", text) if text else ())).document["answers"].values()
+        reserves[text] = found["reserve_bytes"]
+    assert reserves == {"": 4 * 2**30, "5%": 4 * 2**30, "0": 0}
+    assert DEFAULT_RESERVE.bytes_of(80 * 2**30, "a100") == 4 * 2**30
 
 
 def test_results_of_an_earlier_version_are_refused(nadi, tmp_path):
@@ -271,8 +349,12 @@ def test_a_batch_script_plans_in_shards(nadi, model):
         ),
         (
             ("--model", "llama3-8b", *_ON, "--reserve", "79GiB"),
-            "GB of 85.9 less 84.8 in reserve; expected more GPUs, a",
+            "GiB of 80.0 less 79.0 in reserve; expected more GPUs, a",
         ),
+        (("--model", "llama3-8b", *_ON, "--plan", "pp4,zero3"), "no plan is valid; of pp4,gb16,seq8192,zero3,1f1b, z"),
+        (("--model", "llama3-8b", *_ON, "--plan", "tp2,dp3"), "tp * dp is 6, expected a divisor of the 4 GPUs"),
+        (("--model", "llama3-8b", *_ON, "--plan", "tp2,cp1,pp1,dp1"), "tp * cp * pp * dp is 2, expected 4"),
+        (("--model", "llama3-8b", *_ON, "--plan", "tp1,sp"), "sequence_parallel would be False, expected True"),
         (_ON[:4], "--model is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR"),
         (
             ("--model", "llama3-8b", *_ON, "--energy-table", "no.toml"),

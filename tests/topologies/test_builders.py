@@ -103,6 +103,13 @@ def test_the_bisection_is_the_largest_flow_between_two_halves(spec):
         assert bisection == halves
 
 
+@pytest.mark.parametrize("machine", ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200"])
+def test_machines_have_as_many_spines_as_their_oversubscription_needs(machine):
+    for ratio, spines in ((1, 4), (2, 2), ("4/3", 3)):
+        graph = topologies.build(f"{machine}:npus=64,hosts_per_rail_leaf=4,oversubscription={ratio}")
+        assert sum(graph.node_name(node).startswith("spine") for node in range(graph.npus, graph.nodes)) == spines
+
+
 @pytest.mark.parametrize(("ratio", "spines"), [(1, 8), (2, 4), ("4", 2), (8, 1), (1.6, 5)])
 def test_leaf_spine_oversubscription(ratio, spines):
     graph = topologies.build({"name": "leaf-spine", "leaves": 4, "hosts_per_leaf": 8, "oversubscription": ratio})

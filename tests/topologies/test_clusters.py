@@ -214,3 +214,51 @@ def test_every_value_of_a_file_has_a_source_or_says_that_it_has_none(name):
     for line in bare:
         at = lines.index(line)
         assert "#" in line or "#" in lines[at - 1] or name == "small-a100", line
+
+
+def test_an_oversubscription_takes_the_place_of_the_spines(tmp_path):
+    """Of a listed cluster, of the file of one, and beside gpus; spines take that of an oversubscription."""
+    halved = topologies.build("dgx-h100-superpod:gpus=512,oversubscription=2")
+    assert switches(halved)["spine"] == 16  # leaves of 32 NICs, so 16 cables up
+    assert cables_between(halved, "leaf", "spine") == 256
+    path = tmp_path / "mine.toml"
+    fabric = 'name = "rail-optimised"\nhosts_per_rail_leaf = 4\noversubscription = 2\n'
+    path.write_text(f'gpu = "h100"\ngpus_per_host = 8\ngpus = 64\n[fabric]\n{fabric}')
+    assert switches(topologies.build(str(path)))["spine"] == 2
+    assert switches(topologies.build(f"{path}:spines=3"))["spine"] == 3
+    assert switches(topologies.build(f"{path}:oversubscription=1,gpus=32"))["spine"] == 4
+    with pytest.raises(topologies.TopologyError, match="up to 64; nearest: 64"):
+        topologies.build(f"{path}:gpus=72")  # without [[sizes]], as many as there are
+
+
+def test_files_need_no_parameters_that_their_topology_lacks(tmp_path):
+    path = tmp_path / "racks.toml"
+    path.write_text('gpu = "a100"\ngpus_per_host = 1\ngpus = 64\n[fabric]\nname = "leaf-spine"\nhosts_per_leaf = 8\n')
+    assert topologies.build(f"{path}:gpus=16").npus == 16
+
+
+@pytest.mark.parametrize("fabric", ["rail-fat-tree:hosts_per_unit=4", "rail-optimised:hosts_per_rail_leaf=4"])
+def test_gpus_share_the_nics_of_their_server(fabric):
+    """Four NICs for eight GPUs: GPUs 2j and 2j + 1 are on the leaf of NIC j, each with half of its rate."""
+    graph = topologies.build(f"{fabric},npus=64,nics_per_host=4,rate=200Gbps")
+    assert switches(graph)["leaf"] == 2 * 4
+    assert switches(graph)["spine"] == 4
+    leaves = []
+    for npu in range(8):
+        [link] = [link for link in graph.out_links(npu) if graph.node_kind[graph.link_dst[link]] == topologies.SWITCH]
+        assert graph.link_rate_bps[link] == 100 * GBPS
+        leaves.append(int(graph.link_dst[link]))
+    assert leaves == [leaf for leaf in leaves[::2] for _ in range(2)]
+    assert len(set(leaves)) == 4
+    with pytest.raises(topologies.TopologyError, match="gpus_per_host = 8; expected a multiple of nics_per_host = 3"):
+        topologies.build(f"{fabric},npus=64,nics_per_host=3")
+
+
+def test_a_part_of_a_server_has_its_part_of_the_nics(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'gpu = "h100"\ngpus_per_host = 8\ngpus = 64\n'
+        '[fabric]\nname = "rail-fat-tree"\nnics_per_host = 4\nrate = "200Gbps"\n'
+    )
+    assert topologies.build(f"{path}:gpus=4").link_rate_bps.min() == 100 * GBPS
+    assert topologies.build(f"{path}:gpus=4,nics_per_host=8").link_rate_bps.min() == 200 * GBPS

@@ -1,8 +1,25 @@
-"""How many uplinks a tier of switches needs for an oversubscription."""
+"""How many uplinks a tier of switches needs for an oversubscription, and what a GPU has of the NICs of its server."""
 
 from fractions import Fraction
 
 from topologies.errors import TopologyError
+
+
+def check_nics(name: str, gpus_per_host: int, nics_per_host: int) -> None:
+    """Refuse NICs that the GPUs of a server cannot share evenly.
+
+    Raises:
+        TopologyError: the number of GPUs is no multiple of that of NICs.
+    """
+    if gpus_per_host % nics_per_host:
+        raise TopologyError(
+            f"{name}: gpus_per_host = {gpus_per_host}; expected a multiple of nics_per_host = {nics_per_host}"
+        )
+
+
+def share_of_nic(rate_bps: int, gpus_per_host: int, nics_per_host: int) -> int:
+    """Return what a GPU has of its NIC's rate in bits per second, if the GPUs of a server share its NICs evenly."""
+    return rate_bps * nics_per_host // gpus_per_host
 
 
 def uplink_count(

@@ -62,5 +62,5 @@ def _rails(arguments: MachineArguments, *, rate: int, nvlink_rate: int, nvlink_d
         rate=rate,
         nvlink_rate=nvlink_rate,
         nvlink_delay=nvlink_delay,
-        **arguments.model_dump(),
+        **dict(arguments),
     )

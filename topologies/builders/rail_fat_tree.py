@@ -1,7 +1,8 @@
 """Servers behind NVSwitches under two or three tiers: rails, planes of NICs with several ports, pods, cores.
 
-A *unit* is a group of servers that share leaves: one for each rail and port of a NIC. A GPU's rail is its place in its
-server modulo the rails; one rail is a top-of-rack switch. Port p of every NIC leads into plane p, whose leaves and
+A *unit* is a group of servers that share leaves: one for each rail and port of a NIC. A GPU's rail is the place of its
+NIC in the server modulo the rails; one rail is a top-of-rack switch. GPUs that share a NIC have equal shares of its
+rate, also while the others are silent. Port p of every NIC leads into plane p, whose leaves and
 spines meet no other plane's below the cores. A *pod* is a group of units that share spines: every leaf is linked to all
 spines of its pod and plane or, where rails have spines of their own, of its pod, plane and rail. Spine j of every pod,
 plane and rail is linked to all cores of core plane j modulo core_planes.
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from topologies.builders.capacity import uplink_count
+from topologies.builders.capacity import check_nics, share_of_nic, uplink_count
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import NVSWITCH, Graph
@@ -33,7 +34,8 @@ class Arguments(Parameters):
 
     npus: Count = Field(description="number of NPUs, a multiple of gpus_per_host")
     gpus_per_host: Count = Field(8, description="NPUs of a server")
-    rails: Count | None = Field(None, description="leaves of a unit and plane; gpus_per_host if not given")
+    nics_per_host: Count | None = Field(None, description="NICs of a server, shared evenly; gpus_per_host if not given")
+    rails: Count | None = Field(None, description="leaves of a unit and plane; nics_per_host if not given")
     ports: Count = Field(1, description="ports of a NIC, each into a plane of its own")
     hosts_per_unit: Count = Field(32, description="servers of a unit; the last unit may have fewer")
     units_per_pod: Count | None = Field(None, description="units of a pod; all units are one pod if not given")
@@ -63,6 +65,7 @@ class _Shape(NamedTuple):
 
     Attributes:
         hosts: servers.
+        nics: NICs of a server.
         per_unit: servers of a unit.
         units: units.
         per_pod: units of a pod.
@@ -75,6 +78,7 @@ class _Shape(NamedTuple):
     """
 
     hosts: int
+    nics: int
     per_unit: int
     units: int
     per_pod: int
@@ -125,8 +129,10 @@ def build(arguments: Arguments, name: str) -> Graph:
     builder.set_npu_pods(pod_of_unit[unit])
     nvswitch, leaf = _add_units(builder, arguments, shape, pod_of_unit)
     builder.add_cables(npu, nvswitch[host], arguments.nvlink_rate, arguments.nvlink_delay)
+    nic = place // (arguments.gpus_per_host // shape.nics)
+    share_bps = share_of_nic(arguments.rate, arguments.gpus_per_host, shape.nics)
     for plane in range(arguments.ports):
-        builder.add_cables(npu, leaf[unit, plane, place % shape.rails], arguments.rate, arguments.delay)
+        builder.add_cables(npu, leaf[unit, plane, nic % shape.rails], share_bps, arguments.delay)
     if arguments.forwarding:
         own = leaf[np.arange(shape.hosts) // shape.per_unit].reshape(shape.hosts, -1)
         builder.add_cables(np.repeat(nvswitch, own.shape[1]), own.reshape(-1), arguments.rate, arguments.delay)
@@ -136,10 +142,12 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def _shape(arguments: Arguments, name: str) -> _Shape:
-    rails = arguments.rails or arguments.gpus_per_host
+    nics = arguments.nics_per_host or arguments.gpus_per_host
+    rails = arguments.rails or nics
+    check_nics(name, arguments.gpus_per_host, nics)
     for key, count, divisor_key, divisor in (
         ("npus", arguments.npus, "gpus_per_host", arguments.gpus_per_host),
-        ("gpus_per_host", arguments.gpus_per_host, "rails", rails),
+        ("nics_per_host" if arguments.nics_per_host else "gpus_per_host", nics, "rails", rails),
     ):
         if count % divisor:
             raise TopologyError(f"{name}: {key} = {count}; expected a multiple of {divisor_key} = {divisor}")
@@ -152,24 +160,24 @@ def _shape(arguments: Arguments, name: str) -> _Shape:
     leaves_of_spine = per_pod * (1 if groups > 1 else rails)
     joined = pods * groups == 1
     if joined or arguments.cores is None:
-        spines = _spines(arguments, name, per_unit, rails) if leaves_of_spine > 1 else 0
-        return _Shape(hosts, per_unit, units, per_pod, pods, rails, groups, spines, 0, 0)
-    spines = _spines(arguments, name, per_unit, rails)
+        spines = _spines(arguments, name, per_unit, nics // rails) if leaves_of_spine > 1 else 0
+        return _Shape(hosts, nics, per_unit, units, per_pod, pods, rails, groups, spines, 0, 0)
+    spines = _spines(arguments, name, per_unit, nics // rails)
     core_planes = arguments.core_planes or spines
     if spines % core_planes:
         raise TopologyError(f"{name}: spines = {spines}; expected a multiple of core_planes = {core_planes}")
-    return _Shape(hosts, per_unit, units, per_pod, pods, rails, groups, spines, core_planes, arguments.cores)
+    return _Shape(hosts, nics, per_unit, units, per_pod, pods, rails, groups, spines, core_planes, arguments.cores)
 
 
-def _spines(arguments: Arguments, name: str, per_unit: int, rails: int) -> int:
-    """Spines of a group."""
+def _spines(arguments: Arguments, name: str, per_unit: int, nics: int) -> int:
+    """Spines of a group; nics: of a server on a leaf."""
     return uplink_count(
         name,
         "spines",
         arguments.spines,
         "oversubscription",
         arguments.oversubscription,
-        per_unit * (arguments.gpus_per_host // rails) * arguments.rate,
+        per_unit * nics * arguments.rate,
         (arguments.uplink_rate or arguments.rate) * arguments.uplinks,
     )
 

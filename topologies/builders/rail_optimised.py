@@ -1,13 +1,14 @@
 """Servers of NPUs behind an NVSwitch; NIC j of every server on a leaf of rail j, all leaves on spines.
 
 A *unit* is a group of servers that share one leaf per rail. One switch stands for all NVSwitches of a server. NPUs of
-different servers and rails talk through leaf, spine and leaf.
+different servers and rails talk through leaf, spine and leaf. NPUs that share a NIC have equal shares of its rate,
+also while the others are silent.
 """
 
 import numpy as np
 from pydantic import Field
 
-from topologies.builders.capacity import uplink_count
+from topologies.builders.capacity import check_nics, share_of_nic, uplink_count
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import NVSWITCH, Graph
@@ -22,7 +23,10 @@ class Arguments(Parameters):
     """Parameters of the rail-optimised network."""
 
     npus: Count = Field(description="number of NPUs, a multiple of gpus_per_host")
-    gpus_per_host: Count = Field(8, description="NPUs of a server, which is also the number of rails")
+    gpus_per_host: Count = Field(8, description="NPUs of a server")
+    nics_per_host: Count | None = Field(
+        None, description="NICs of a server, each on a rail, shared evenly; gpus_per_host if not given"
+    )
     hosts_per_rail_leaf: Count = Field(32, description="servers of a unit; the last unit may have fewer")
     spines: Count | None = Field(None, description="number of spines; by oversubscription if not given")
     uplinks: Count = Field(1, description="parallel cables between a leaf and a spine")
@@ -44,7 +48,7 @@ def extent(arguments: Arguments, name: str) -> Extent:
         TopologyError: as `build`.
     """
     hosts, per_unit, spines = _counts(arguments, name)
-    leaves = -(-hosts // per_unit) * arguments.gpus_per_host
+    leaves = -(-hosts // per_unit) * _nics(arguments)
     cables = 2 * arguments.npus + leaves * spines * arguments.uplinks
     return Extent(arguments.npus, hosts + leaves + spines, cables, hosts + leaves)
 
@@ -57,27 +61,34 @@ def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
     Raises:
         TopologyError: npus is no multiple of gpus_per_host, no whole number of spines, or too many NPUs.
     """
-    npus, rails = arguments.npus, arguments.gpus_per_host
+    npus, per_host, rails = arguments.npus, arguments.gpus_per_host, _nics(arguments)
     hosts, per_unit, spines = _counts(arguments, name)
     uplink_rate = arguments.uplink_rate or arguments.rate
-    host, rail = np.divmod(np.arange(npus), rails)
+    host, place = np.divmod(np.arange(npus), per_host)
+    rail, share_bps = place // (per_host // rails), share_of_nic(arguments.rate, per_host, rails)
     builder = GraphBuilder(name, npus)
     builder.set_npu_pods(host // per_unit)
     nvswitch, leaf = _add_units(builder, arguments, hosts, per_unit)
     spine = builder.add_switches("spine", spines, latency_ps=arguments.switch_latency)
     builder.add_cables(np.arange(npus), nvswitch[host], arguments.nvlink_rate, arguments.nvlink_delay)
-    builder.add_cables(np.arange(npus), leaf[host // per_unit * rails + rail], arguments.rate, arguments.delay)
+    builder.add_cables(np.arange(npus), leaf[host // per_unit * rails + rail], share_bps, arguments.delay)
     uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
     builder.add_cables(np.repeat(leaf, spines), np.tile(spine, len(leaf)), uplink_rate, uplink_delay, arguments.uplinks)
-    return builder.graph(dims=(rails, hosts), host=host, accelerator=accelerator)
+    return builder.graph(dims=(per_host, hosts), host=host, accelerator=accelerator)
+
+
+def _nics(arguments: Arguments) -> int:
+    """NICs of a server, which is also the number of rails."""
+    return arguments.nics_per_host or arguments.gpus_per_host
 
 
 def _counts(arguments: Arguments, name: str) -> tuple[int, int, int]:
     """Servers, servers of a unit, spines."""
-    npus, rails = arguments.npus, arguments.gpus_per_host
-    if npus % rails:
-        raise TopologyError(f"{name}: npus = {npus}; expected a multiple of gpus_per_host = {rails}")
-    hosts = npus // rails
+    npus, per_host = arguments.npus, arguments.gpus_per_host
+    if npus % per_host:
+        raise TopologyError(f"{name}: npus = {npus}; expected a multiple of gpus_per_host = {per_host}")
+    check_nics(name, per_host, _nics(arguments))
+    hosts = npus // per_host
     per_unit = min(arguments.hosts_per_rail_leaf, hosts)
     spines = uplink_count(
         name,
@@ -99,7 +110,5 @@ def _add_units(builder: GraphBuilder, arguments: Arguments, hosts: int, per_unit
         nvswitch.append(
             builder.add_switches("nvswitch", count, latency_ps=arguments.nvswitch_latency, kind=NVSWITCH, pod=unit)
         )
-        leaf.append(
-            builder.add_switches("leaf", arguments.gpus_per_host, latency_ps=arguments.switch_latency, pod=unit)
-        )
+        leaf.append(builder.add_switches("leaf", _nics(arguments), latency_ps=arguments.switch_latency, pod=unit))
     return np.concatenate(nvswitch), np.concatenate(leaf)

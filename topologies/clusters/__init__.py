@@ -1,6 +1,6 @@
-"""Clusters by name: fabric, network settings, accelerator and hosts set together from published figures.
+"""Clusters: fabric, network settings, accelerator and hosts set together, by name or in a file of the user's.
 
-One TOML file a cluster, found by looking into this folder; `topologies.clusters.cluster` says what stands in one.
+One TOML file describes a cluster; those of this folder have names. `topologies.clusters.cluster` says what is in one.
 """
 
 import functools
@@ -10,34 +10,79 @@ from pathlib import Path
 import inputs
 from topologies.clusters.cluster import Cluster
 from topologies.errors import TopologyError
+from topologies.parameters import parse_pairs
 from topologies.validation import checked, suggest
 
-__all__ = ["Cluster", "clusters", "find"]
+__all__ = ["Cluster", "clusters", "find", "is_cluster", "with_path_from"]
+
+_SUFFIX = ".toml"
 
 
 @functools.cache
 def clusters() -> Mapping[str, Cluster]:
-    """All clusters by name, in the order of their names.
+    """All clusters that have names, in the order of their names.
 
     Raises:
         TopologyError: a file of this folder is wrong.
     """
-    files = sorted(Path(__file__).parent.glob("*.toml"))
+    files = sorted(Path(__file__).parent.glob(f"*{_SUFFIX}"))
     return {path.stem: _read(path) for path in files}
 
 
-def find(name: str) -> Cluster:
-    """The cluster of this name.
+def find(text: str) -> Cluster:
+    """Return the cluster of a name or a file, with parameters of its fabric: "selene:rate=100Gbps", "mine.toml".
+
+    Among the parameters, `gpus` is how many of its GPUs are taken if nothing else says it.
 
     Raises:
-        TopologyError: there is none; the nearest and all known names are said.
+        TopologyError: there is no such cluster (the text names the nearest and all known ones), its file is wrong, or
+            a parameter is no key=value.
     """
+    name, _, rest = text.strip().partition(":")
     known = clusters()
-    if name not in known:
-        raise TopologyError(f"unknown cluster {name!r}; {suggest(name, known)}")
-    return known[name]
+    if name in known:
+        cluster = known[name]
+    elif Path(name).suffix == _SUFFIX or is_cluster(name):
+        cluster = _read(Path(name))
+    else:
+        raise TopologyError(f"unknown cluster {name!r}; {suggest(name, known)}, or a file that ends in {_SUFFIX}")
+    pairs = parse_pairs(text, rest)
+    return cluster.with_parameters(pairs).model_copy(update={"name": text.strip()}) if pairs else cluster
+
+
+def is_cluster(name: object) -> bool:
+    """Whether a name, without parameters, is that of a cluster or of a file that describes one."""
+    if not isinstance(name, str) or not name:
+        return False
+    if name in clusters():
+        return True
+    kind = inputs.kind_of(name)
+    return kind is not None and kind.key == "cluster"
+
+
+def with_path_from(folder: Path, text: str) -> str:
+    """Return the text of a cluster with the path of its file as an absolute one; names stay as they are.
+
+    Args:
+        folder: Folder from which a relative path counts.
+        text: As `find` takes it.
+    """
+    name, colon, rest = text.partition(":")
+    if name in clusters() or Path(name).suffix != _SUFFIX:
+        return text
+    return f"{(folder / name).absolute()}{colon}{rest}"
 
 
 def _read(path: Path) -> Cluster:
-    tree = inputs.parse_toml(path.read_text(encoding="utf-8"))
-    return checked(Cluster, {"name": path.stem, **tree}, path.name)
+    try:
+        tree = inputs.parse_toml(inputs.read_text(path))
+    except OSError as error:
+        raise TopologyError(f"{path}: {error.strerror or error}; expected the file of a cluster") from None
+    except (ValueError, RecursionError) as error:
+        raise TopologyError(f"{path}: is no TOML ({error}); expected the file of a cluster") from None
+    cluster = checked(Cluster, {"name": path.stem, **tree}, str(path) if path.parent != _FOLDER else path.name)
+    own_gpu = path.parent / cluster.gpu
+    return cluster.model_copy(update={"gpu": str(own_gpu)}) if Path(cluster.gpu).suffix == _SUFFIX else cluster
+
+
+_FOLDER = Path(__file__).parent

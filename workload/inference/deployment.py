@@ -9,6 +9,7 @@ from workload.errors import WorkloadError
 from workload.inference.clock import NO_NETWORK, Network, iteration_clock
 from workload.inference.requests import Request
 from workload.inference.scheduler import Clock, Limits, Role, ServingSchedule, say_nothing, schedule
+from workload.memory.estimate import GIB
 from workload.memory.serving import kv_cache_bytes_per_token, serving_estimate
 from workload.models.model import Model
 from workload.training import rules
@@ -210,8 +211,9 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
         free = int(memory - estimate.total)
         if free <= 0:
             raise WorkloadError(
-                f"model {serving.model.name}, plan {plan}: a GPU of stage {stage} needs {estimate.total / 1e9:,.1f} GB "
-                f"without a cache, expected less than {memory / 1e9:,.1f} GB ({USED_MEMORY:.0%} of {serving.gpu.name})"
+                f"model {serving.model.name}, plan {plan}: a GPU of stage {stage} needs {estimate.total / GIB:,.1f} "
+                f"GiB without a cache, expected less than {memory / GIB:,.1f} GiB "
+                f"({USED_MEMORY:.0%} of {serving.gpu.name})"
             )
         found.append(free // kv_cache_bytes_per_token(serving.model, plan, layers))
     return min(found)

@@ -22,7 +22,9 @@ from workload.training.parallel_plan import ParallelPlan
 from workload.training.rules import Framework
 from workload.training.stages import Chunk, chunks, padded_vocab
 
-GB = 10**9
+GIB = 1 << 30
+"""Unit in which the memory of GPUs is shown: HBM has binary sizes. An "80 GB" A100 shows 81,920 MiB in nvidia-smi, an
+H100 81,559 MiB (modal-labs/modal-client#2797), and PyTorch counts in GiB, too."""
 CONTEXT_BYTES = 1 << 30
 """Of CUDA's context and the libraries' workspaces: an assumption, from 0.3 GB (kernels loaded when they are needed) to
 more than 1 GB (before CUDA 11.7) for the context alone (pytorch/pytorch#107667)."""
@@ -90,9 +92,9 @@ def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework:
     if worst.total <= memory_bytes:
         return ""
     shares = sorted(((getattr(worst, part), part) for part in PARTS), reverse=True)
-    most = ", ".join(f"{part} {size / GB:.1f}" for size, part in shares if size * 20 > worst.total)
+    most = ", ".join(f"{part} {size / GIB:.1f}" for size, part in shares if size * 20 > worst.total)
     return (
-        f"does not fit: stage {worst.stage} needs {worst.total / GB:.1f} GB of {memory_bytes / GB:.1f} ({most}); "
+        f"does not fit: stage {worst.stage} needs {worst.total / GIB:.1f} GiB of {memory_bytes / GIB:.1f} ({most}); "
         f"{_nearest_that_fits(model, plan, memory_bytes, framework)}"
     )
 

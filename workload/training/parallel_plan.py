@@ -7,6 +7,7 @@ key=value for all else; or as a table of a run file with the fields as keys.
 import functools
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -133,15 +134,11 @@ class ParallelPlan(BaseModel):
 
     def __str__(self) -> str:
         """The plan as users write it: axes of more than one GPU, and what differs from the defaults."""
-        axes = [f"{short}{getattr(self, field)}" for short, field in _AXES.items() if _differs(self, field)]
-        alone = {field: word for word, (field, value) in _words().items() if getattr(self, field) == value}
-        words = [word for field, word in alone.items() if _differs(self, field)]
-        others = [
-            f"{field}={_shown(getattr(self, field))}"
-            for field in ParallelPlan.model_fields
-            if field not in alone and field not in _AXES.values() and _differs(self, field)
-        ]
-        return ",".join([*axes, *words, *others]) or "tp1"
+        return _text(self, {field for field in ParallelPlan.model_fields if _differs(self, field)}) or "tp1"
+
+    def constraints(self) -> str:
+        """The fields that were given, as users write them, also those at their default; "" if none was."""
+        return _text(self, self.model_fields_set)
 
 
 _AXES = {
@@ -214,6 +211,19 @@ def _values(text: str) -> dict[str, Any]:
             raise WorkloadError(f"plan: {part!r} says {field} a second time, expected it once")
         values[field] = given
     return values
+
+
+def _text(plan: ParallelPlan, fields: AbstractSet[str]) -> str:
+    """Some fields of a plan as users write them: axes first, then words that stand alone, then key=value."""
+    axes = [f"{short}{getattr(plan, field)}" for short, field in _AXES.items() if field in fields]
+    alone = {field: word for word, (field, value) in _words().items() if getattr(plan, field) == value}
+    words = [word for field, word in alone.items() if field in fields]
+    others = [
+        f"{field}={_shown(getattr(plan, field))}"
+        for field in ParallelPlan.model_fields
+        if field not in alone and field not in _AXES.values() and field in fields
+    ]
+    return ",".join([*axes, *words, *others])
 
 
 def _differs(plan: ParallelPlan, field: str) -> bool:

@@ -18,6 +18,8 @@ from workload.training.stages import layers_of_slots, micro_batches, slots
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
 
+_OPEN = {"global_batch": 0, "sequence": 0, "schedule": "auto"}
+"""Values by which a plan leaves a field open."""
 _MICRO_BATCHES_PER_STAGE = 4
 """Of a step whose global batch nobody says: a bubble of a quarter."""
 
@@ -43,6 +45,11 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
         return published
     batch = plan.dp * plan.micro_batch * _MICRO_BATCHES_PER_STAGE * plan.pp
     return plan.model_copy(update={"global_batch": batch})
+
+
+def is_open(field: str, value: object) -> bool:
+    """Whether a value of a plan's field leaves the field to `settle`, as a global batch of 0."""
+    return field in _OPEN and _OPEN[field] == value
 
 
 def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:

@@ -53,7 +53,7 @@ def memory(
     model: str = typer.Option(..., metavar="MODEL", help="A name of `nadi workload models`, or a file."),
     plan: str = typer.Option(..., metavar="PLAN", help="As tp8,pp4,dp32,sp,zero1,recompute=full."),
     framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
-    gpu_memory: str = typer.Option("80GB", metavar="SIZE", help="Of a GPU; exit code 1 where the plan does not fit."),
+    gpu_memory: str = typer.Option("80GiB", metavar="SIZE", help="Of a GPU; exit code 1 where the plan does not fit."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Peak memory of a training step, for each stage of the pipeline, and whether it fits."""
@@ -73,7 +73,7 @@ def memory(
     if as_json:
         typer.echo(json.dumps(document(stages, complaint), indent=2))
     else:
-        console().print(table(f"{known.name}, {chosen}: GB on each GPU", stages))
+        console().print(table(f"{known.name}, {chosen}: GiB on each GPU", stages))
         say(complaint or f"fits into {gpu_memory}")
     if complaint:
         raise typer.Exit(1)

@@ -24,6 +24,7 @@ COLOURS = {
     "communication": "#3d8fd1",
     "memory": "#909c00",
     "bubble": "#a09060",
+    "host": "#c07a2c",
     "other": "#7a9a6f",
     "idle": "#8a969c",
 }
@@ -41,7 +42,8 @@ WHY = {
     "unnamed": "Exposed communication; names of trace nodes do not tell its axis.",
     "communication": "Communication that no compute of the accelerator hides.",
     "bubble": "Waiting for another stage of the pipeline that has not begun to send.",
-    "other": "Nodes of the host and of memory that nothing else covers.",
+    "host": "Compute nodes of the host alone.",
+    "other": "Nodes of memory, and in steps with axes of the host, that nothing else covers.",
     "idle": "Nothing to do, up to the end of the run.",
 }
 
@@ -59,9 +61,11 @@ def times_of(run: Run) -> dict[str, NDArray[np.float64]]:
     if run.steps is not None:
         found = {name: np.asarray(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
     else:
-        npus = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "idle")}
-        other = run.finish_time_ps - np.sum(list(npus.values()), axis=0)
-        found = {"compute": npus["compute"], "communication": npus["exposed"], "other": other, "idle": npus["idle"]}
+        kinds = ("compute", "exposed", "host", "idle")
+        npus = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in kinds}
+        npus["other"] = run.finish_time_ps - np.sum(list(npus.values()), axis=0)
+        npus["communication"] = npus.pop("exposed")
+        found = {name: npus[name] for name in ("compute", "communication", "host", "other", "idle")}
     return {name: values for name, values in found.items() if values.any()}
 
 

@@ -28,7 +28,7 @@ def ranks_of(*nodes_of_npu):
 def measured():
     """Two ranks: the second computes longer and comes 30 us late to an all-reduce that takes 10 us.
 
-    rank 0: compute 100 .. 150, all-reduce 150 .. 190 (30 of it waiting), host 0 .. 500 does not count
+    rank 0: compute 100 .. 150, all-reduce 150 .. 190 (30 of it waiting), host 50 .. 550, which only the span counts
     rank 1: compute 100 .. 180, all-reduce 180 .. 190, compute beside it 185 .. 200, idle, compute 230 .. 240
     """
     return ranks_of(
@@ -69,12 +69,12 @@ def test_overlap_exposed_and_idle(measured):
     first, second = statistics(measured)["overlap"]
     assert first == {
         "npu": 0,
-        "span_micros": 90,
+        "span_micros": 500,
         "compute_micros": 50,
         "communication_micros": 40,
         "overlap_micros": 0,
         "exposed_micros": 40,
-        "idle_micros": 0,
+        "idle_micros": 410,
     }
     assert second == {
         "npu": 1,

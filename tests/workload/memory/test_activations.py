@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from tests.budgets import bounded
 from workload.memory.activations import layer_activations
-from workload.memory.estimate import GB, estimate
+from workload.memory.estimate import estimate
 from workload.memory.in_flight import in_flight
 from workload.models import Experts, LatentAttention, Model, find
 from workload.training import parallel_plan, rules
+
+GB = 10**9
 
 PAPER = {  # table 3: heads, hidden, layers, pipeline, chunks, global batch, micro-batch; tensor parallelism 8
     "22B": (64, 6144, 48, 1, 1, 4, 4),
