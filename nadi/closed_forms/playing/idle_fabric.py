@@ -97,6 +97,10 @@ class Play:
         last[sends] = kinds.rows(unlike)[of_send.reshape(-1)]
         count = 1 + max((max(path.first, path.last, path.meets) for path in fabric.paths.values()), default=0)
         room = 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
+        length = 4 * room
+        if fabric.ends.send_ps > 0:  # each message that is posted waits in the heap, and a lane may post all of its own
+            room += len(sends)
+            length += len(sends)
         ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(Ends)
         ctl.window_packets, ctl.mtu_bytes, ctl.room = fabric.window_packets, fabric.mtu_bytes, room
         ctl.pause_after, ctl.seed = _PAUSE_PACKETS, fabric.seed
@@ -125,8 +129,8 @@ class Play:
             clock=clock,
             ends=ends,
             kind=kinds.times(),
-            time_ps=np.zeros(4 * room),
-            event=rows_of(PlayEvent, 4 * room),
+            time_ps=np.zeros(length),
+            event=rows_of(PlayEvent, length),
         )
 
     def _lanes(self) -> idle.Lanes:
