@@ -26,6 +26,8 @@ _memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
 def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int) -> NDArray[np.uint8]:
     """Write guards into memory and return the bytes between them.
 
+    An empty array lies anywhere (NumPy does not say where), so it has no guards that `damage` finds.
+
     Args:
         memory: uint8[at least size_bytes + 2 * guard_bytes], which stays the only user of these bytes.
         size_bytes: Length of the array in bytes.
@@ -35,10 +37,9 @@ def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int)
     memory[guard_bytes - _HEADER_BYTES : guard_bytes].view(np.int64)[:] = guard_bytes ^ _MASK, size_bytes ^ _MASK
     end = guard_bytes + size_bytes
     memory[end : end + guard_bytes] = GUARD_BYTE
-    between = memory[guard_bytes:end]
     owner = memory.base if isinstance(memory.base, np.ndarray) else memory
-    _memory_of[_address(between)] = owner
-    return between
+    _memory_of[_address(memory) + guard_bytes] = owner
+    return memory[guard_bytes:end]
 
 
 def damage(address: int) -> str:

@@ -210,7 +210,7 @@ def test_a_collective_that_is_played_past_an_end_fails(monkeypatch):
 
 
 def test_pieces_of_shared_memory_have_guards():
-    lengths = [team_words(2), 1, 40, 1 << 12]
+    lengths = [team_words(2), 1, 0, 40, 1 << 12]
     segment = Segment(np.zeros(sum(map(segment_words, lengths)), np.int64))
     pieces = [segment.take(length) for length in lengths]
     assert [len(piece) for piece in pieces] == lengths
@@ -220,4 +220,4 @@ def test_pieces_of_shared_memory_have_guards():
     found_team(team, 1, 1, crew_size=1)
     beyond = np.lib.stride_tricks.as_strided(pieces[1], (2,))
     beyond[1] = 0
-    assert [bool(guards.damage(piece.ctypes.data)) for piece in pieces] == [False, True, False, False]
+    assert [bool(guards.damage(piece.ctypes.data)) for piece in pieces] == [False, True, False, False, False]
