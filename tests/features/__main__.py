@@ -1,4 +1,4 @@
-"""All pairs of features: python -m tests.features [--seed N] [--runs N]
+"""All pairs of features: python -m tests.features [--seed N] [--seconds N]
 
 With NUMBA_BOUNDSCHECK=1 kernels check each index, too (`make fuzz-bounds`). The exit code is 1 if a run crashed, hung,
 failed, or was refused in another way than by one line.
@@ -19,7 +19,7 @@ def main(arguments=None):
     """Try all pairs; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.features", description=__doc__)
     parser.add_argument("--seed", type=int, help="of the order in which pairs are tried; another one in each run")
-    parser.add_argument("--runs", type=int, help="at most so many, refused ones too; all that are needed if not given")
+    parser.add_argument("--seconds", type=float, default=1800, help="no pair is begun later than this")
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed
     began = time.monotonic()
@@ -37,7 +37,7 @@ def main(arguments=None):
 
         matrix = Matrix(lambda run: is_valid(run, folder), tried, seed)
         pairs = matrix.left
-        matrix.cover(given.runs)
+        matrix.cover(seconds=given.seconds)
     sys.stdout.write(
         f"{pairs} pairs of features, seed {seed}: {pairs - matrix.refused - matrix.left} ran, {matrix.refused} "
         f"are refused, {matrix.left} are left; {matrix.runs} runs in {time.monotonic() - began:.0f} s, "

@@ -6,6 +6,7 @@ are still refused, and no later run has all of these.
 """
 
 import itertools
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,9 +56,10 @@ class Matrix:
         """Return the number of pairs that are neither tried nor refused."""
         return len(self._left)
 
-    def cover(self, most_runs=None):
-        """Try pairs until none is left, or for so many runs."""
-        while self._left and (most_runs is None or self.runs < most_runs):
+    def cover(self, most_runs=np.inf, seconds=np.inf):
+        """Try pairs until none is left, for so many runs, or for so long."""
+        end = time.monotonic() + seconds
+        while self._left and self.runs < most_runs and time.monotonic() < end:
             pair = next(iter(self._left))
             run = self._run_for(pair)
             if run is None:

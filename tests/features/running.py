@@ -63,7 +63,7 @@ def _nodes(npu, kind):
     comm_type = et.CollectiveCommType[kind.replace("-", "_").upper()]
     after, before = (npu + 1) % NPUS, (npu - 1) % NPUS
     small, large = (0, 0) if kind == "barrier" else (3001, 1 << 20)
-    return [
+    nodes = [
         et.comp_node(1, "forward", duration_micros=2),
         et.coll_node(2, "first", comm_type, small, deps=[1], comm_priority=1),
         et.send_node(3, "send", npu, after, 20_000, deps=[1]),
@@ -73,6 +73,10 @@ def _nodes(npu, kind):
         et.mem_node(7, "load", et.NodeType.MEM_LOAD_NODE, 2000, tensor_loc=1, deps=[1]),
         et.coll_node(8, "gradients", et.CollectiveCommType.ALL_REDUCE, 5000, deps=[5, 6]),
     ]
+    if kind == "all-to-all":
+        splits = [1000 * ((npu + peer) % 3) for peer in range(NPUS)]
+        nodes.append(et.coll_node(9, "uneven", comm_type, sum(splits), in_split_size=splits, deps=[8]))
+    return nodes
 
 
 def sections(run, folder):
