@@ -11,13 +11,15 @@ PYTEST ?= --durations=25
 SECONDS ?= 600
 FILES ?= 10000
 RESULTS ?= 10000
+BOUNDS_CACHE ?= $(HOME)/.cache/nadi/bounds-check
 
-.PHONY: help setup demo test fuzz fuzz-files fuzz-results lint bench clean
+.PHONY: help setup demo test fuzz fuzz-bounds fuzz-files fuzz-results lint bench clean
 
 help:
 	@echo "make demo    install, make traces, simulate them, print the report"
 	@echo "make test    install, lint, run all tests (WORKERS=2 beside each other)"
-	@echo "make fuzz    tests of random examples with fresh ones, for SECONDS=600"
+	@echo "make fuzz    all pairs of features, then tests of random examples with fresh ones, for SECONDS=600"
+	@echo "make fuzz-bounds  all pairs of features with kernels that check each index"
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, Kineto traces and MSCCL files, read by every command"
 	@echo "make lint    ruff, mypy, import-linter"
@@ -44,7 +46,11 @@ test: lint
 	$(BIN)/python -m pytest -m serial $(PYTEST)
 
 fuzz: $(STAMP)
+	$(BIN)/python -m tests.features
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+fuzz-bounds: $(STAMP)
+	NUMBA_BOUNDSCHECK=1 NADI_CACHE_DIR=$(BOUNDS_CACHE) $(BIN)/python -m tests.features
 
 fuzz-files: $(STAMP)
 	$(BIN)/python -m tests.et.fuzz_files --files $(FILES)

@@ -31,6 +31,21 @@ def table_loads(graph: Graph, routing: TableRouting, src: Int64, dst: Int64, pac
     return _Fluid(graph, routing).loads(src, dst, packets)
 
 
+def has_way(routing: TableRouting, src: Int64, dst: Int64) -> NDArray[np.bool_]:
+    """bool[p]: whether a path leads from one NPU to another; none does to the memory of another host.
+
+    Args:
+        routing: of the fabric.
+        src: int64[p], NPUs.
+        dst: int64[p], other NPUs.
+    """
+    own, other = routing.home[src], routing.home[dst]
+    row = routing.row[routing.home_node[own]]
+    hops = routing.hops[row[:, :, None], other[:, None, :]]
+    is_used = (own >= 0)[:, :, None] & (other >= 0)[:, None, :]
+    return np.asarray((is_used & (hops < UNREACHABLE)).any(axis=(1, 2)))
+
+
 class _Fluid:
     """The fabric, the places, and the loads so far."""
 

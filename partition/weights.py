@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from partition.dimension_flows import dimension_loads
 from partition.errors import PartitionError
-from partition.table_flows import table_loads
-from topologies.graph import DimensionRouting, Graph
+from partition.table_flows import has_way, table_loads
+from topologies.graph import DimensionRouting, Graph, TableRouting
 
 Int64 = NDArray[np.int64]
 
@@ -75,12 +75,18 @@ def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, amount: ArrayLike) 
 
 
 def uniform(graph: Graph) -> Weights:
-    """Of a run about which nothing is known: every NPU sends as much to NPUs 1, 8, 64, ... further on."""
+    """Of a run about which nothing is known: every NPU sends as much to NPUs 1, 8, 64, ... further on.
+
+    Pairs without a path between them are left out, as an NPU and the memory of another host.
+    """
     npus = graph.npus
     strides = _STRIDE_RATIO ** np.arange(20)
     strides = strides[strides < npus]
     src = np.tile(np.arange(npus), len(strides))
     dst = (src + np.repeat(strides, npus)) % npus
+    if isinstance(graph.routing, TableRouting):
+        reaches = has_way(graph.routing, src, dst)
+        src, dst = src[reaches], dst[reaches]
     messages = np.full(len(src), _UNIFORM_MESSAGES)
     return expected(graph, src, dst, messages, messages)
 

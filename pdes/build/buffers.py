@@ -67,7 +67,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
             f"lets {most} bytes wait in a queue; expected at least a packet of {packet}"
         )
     samples = len(part.links) * settings.queue_samples
-    facing = np.zeros(graph.links, np.int32)
+    facing = zeros(graph.links, np.int32)
     facing[part.links ^ 1] = np.arange(len(part.links))
     return {
         "gate": gate,

@@ -4,10 +4,9 @@ import numpy as np
 
 from pdes.build.part import Part, offsets
 from pdes.build.settings import Settings
-from pdes.build.tables import padded
 from pdes.core import state as s
 from pdes.core.inputs import Int32, Int64, Program, Record, Rows
-from pdes.core.memory import full, rows_of, zeros
+from pdes.core.memory import aligned, full, rows_of, zeros
 from pdes.core.rows.nic import Port
 from pdes.core.rows.npu import Npu, System, Tokens
 
@@ -58,7 +57,7 @@ def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int6
     npu.trace_base[has_trace] = trace_ptr[of]
     npu.ready_head[has_trace], npu.ready_tail[has_trace] = ends[:, of]
     state = [left[trace_ptr[number] : trace_ptr[number + 1]] for number in of.tolist()]
-    return padded(np.concatenate([*state, left[:0]]), np.int32), row_ptr
+    return aligned(np.concatenate([*state, left[:0]]), np.int32), row_ptr
 
 
 def row_states(state: Int32, slots: int, *, recorded: bool) -> s.RowStates:

@@ -31,7 +31,8 @@ class LogicalProcess:
         self.flows_out: list[Rows] = []
         self.flows_in: list[Rows] = []
         self._world = world
-        self._directory = Directory(world)
+        self._directory = Directory(world, f"LP {part.number}")
+        self._back: LogicalProcess | None = None
         world.net.const.address = self.address = self._directory.address
         for name, function in hooks.items():
             world.net.hooks[name] = hook_address(function)
@@ -50,6 +51,16 @@ class LogicalProcess:
     def world(self, world: s.World) -> None:
         self._world = world
         self._directory.update(world)
+
+    def check_guards(self) -> None:
+        """Look whether kernels wrote past an end of any array of the world.
+
+        Raises:
+            MemoryDamageError: one did.
+        """
+        self._directory.check_guards()
+        if self._back is not None:
+            self._back.check_guards()
 
     def take_flows(self) -> None:
         """Move the flow records out of the world."""

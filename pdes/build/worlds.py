@@ -55,7 +55,7 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
         waiting=zeros(len(tx) // 32 + 1),
         wait_head=full(len(tx), -1, np.int32),
         wait_tail=full(len(tx), -1, np.int32),
-        out_ptr=part.out_ptr,
+        out_ptr=aligned(part.out_ptr),
         tx=tx,
         link_class=aligned(fabric.classes),
         tx_dropped=zeros(len(part.links)),
@@ -75,7 +75,7 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
 def _inbox(fabric: Fabric) -> s.Inbox:
     """What nodes do with what arrives, and room for one batch."""
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
-    return s.Inbox(rx_psb=fabric.psb if fabric.cut.any() else np.zeros(1), bucket=zeros(BUCKETS + 2), **batch)
+    return s.Inbox(rx_psb=fabric.psb if fabric.cut.any() else zeros(1, np.float64), bucket=zeros(BUCKETS + 2), **batch)
 
 
 def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:

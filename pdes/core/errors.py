@@ -7,6 +7,10 @@ class RunError(RuntimeError):
     exit_code = 1
 
 
+class MemoryDamageError(RunError):
+    """A kernel wrote past an end of an array: a defect of the engine, whose results must not be used."""
+
+
 class AgreedRunError(RunError):
     """A failure that all ranks of a run have found alike."""
 

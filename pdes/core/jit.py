@@ -26,6 +26,8 @@ from typing import Any, TypeVar, cast, get_type_hints
 import numpy as np
 
 from compiling import ENTRY_WORDS, kernel_cache, machine_code
+from pdes.core.errors import MemoryDamageError
+from pdes.core.guards import damage
 from pdes.core.rows.row import Row
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +56,9 @@ def _fields(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
 class Directory:
     """Where the arrays of a NamedTuple lie, so that a kernel takes one address in place of a hundred arrays."""
 
-    def __init__(self, record: Any) -> None:
+    def __init__(self, record: Any, owner: str = "") -> None:
+        """Lay it out; owner: Name of what holds the arrays, for messages."""
+        self._owner = owner or type(record).__name__
         self._known: list[Any] = [None for _ in _fields(record)]
         self._entries = np.zeros(ENTRY_WORDS * len(self._known), np.int64)
         self.update(record)
@@ -65,18 +69,40 @@ class Directory:
         return self._entries.ctypes.data
 
     def update(self, record: Any) -> None:
-        """Have the same address stand for another record of the same type."""
+        """Have the same address stand for another record of the same type.
+
+        Raises:
+            MemoryDamageError: a kernel wrote past an end of an array that is replaced.
+        """
         for i, (name, dtype, field) in enumerate(_fields(record)):
             if field is self._known[i]:
                 continue  # as most are where a pool has grown
+            self._check(i, name)
             base: Any = field.base if isinstance(field, np.record) else field
             array = base.view(np.ndarray)  # of which attributes are found sooner than of an array of records
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
             self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = array.ctypes.data, len(array)
             self._known[i] = field
+        self._record = record
         if not jit_enabled():
             _BY_ADDRESS[self.address] = record
+
+    def check_guards(self) -> None:
+        """Look whether kernels wrote past an end of any array.
+
+        Raises:
+            MemoryDamageError: one did; the text names the array.
+        """
+        for i, (name, _, _) in enumerate(_fields(self._record)):
+            self._check(i, name)
+
+    def _check(self, i: int, name: str) -> None:
+        found = damage(int(self._entries[ENTRY_WORDS * i]))
+        if found:
+            raise MemoryDamageError(
+                f"{self._owner}: memory of array {name} was overwritten {found}; this is a defect of the engine"
+            )
 
 
 _BY_ADDRESS: dict[int, tuple] = {}

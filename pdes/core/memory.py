@@ -1,19 +1,21 @@
 """Arrays that begin on a cache line, so that a row of eight words is one line and not two; and memory in use.
 
 They lie behind one another in large areas for which the system is asked for pages of 2 MiB: what a window touches is
-spread over more small pages than a core remembers.
+spread over more small pages than a core remembers. Between them are guards, which `pdes.core.guards` describes.
 """
 
 import mmap
 import re
 import resource
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from pdes.core.guards import between_guards
 from pdes.core.inputs import Record, Rows
 from pdes.core.rows.row import Row
 
@@ -35,20 +37,29 @@ def _area(size: int) -> NDArray[np.uint8]:
 
 _left = [np.zeros(0, np.uint8)]
 """What is left of the area that small arrays are taken from, one behind the other."""
+_taking = threading.Lock()
+"""Held while an array is taken from there: threads whose pools grow at the same time get memory of their own."""
 
 
 def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
     """A zeroed array of `length` items (at least one) whose first byte is on a cache line."""
     kind = np.dtype(dtype)
-    size = max(1, int(length)) * kind.itemsize
-    if size >= AREA // 4:
-        array = _area(size).view(kind)
+    size, guard = max(1, int(length)) * kind.itemsize, _whole_lines(kind.itemsize)
+    room = _whole_lines(size) + 2 * guard
+    if room >= AREA // 4:
+        memory = _area(room)
     else:
-        if size > len(_left[0]):
-            _left[0] = _area(AREA)
-        array = _left[0][:size].view(kind)
-        _left[0] = _left[0][-(-size // CACHE_LINE) * CACHE_LINE :]
+        with _taking:
+            if room > len(_left[0]):
+                _left[0] = _area(AREA)
+            memory = _left[0][:room]
+            _left[0] = _left[0][room:]
+    array = between_guards(memory, size, guard).view(kind)
     return array.view(np.recarray) if kind.names else array
+
+
+def _whole_lines(size: int) -> int:
+    return -(-size // CACHE_LINE) * CACHE_LINE
 
 
 def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
@@ -91,6 +102,17 @@ def aligned(values: ArrayLike, dtype: DTypeLike | None = None) -> Any:
     array = zeros(len(values), values.dtype)
     array[: len(values)] = values
     return array
+
+
+def guarded(record: Any) -> Any:
+    """Return a NamedTuple with its arrays copied to memory between guards; single rows are there already."""
+    fields = {}
+    for name, field in zip(record._fields, record, strict=True):
+        if isinstance(field, np.record):
+            fields[name] = field
+        else:
+            fields[name] = guarded(field) if isinstance(field, tuple) else aligned(field)
+    return type(record)(**fields)
 
 
 def peak_rss_bytes() -> int:

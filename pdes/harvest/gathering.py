@@ -237,10 +237,13 @@ def check(whole: Harvest) -> None:
     Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances given back.
 
     Raises:
-        RunError: who waits for whom, if work is left; or what promise is broken (a defect, never the user's fault).
+        RunError: the run took more simulated time than the engine can count; who waits for whom, if work is left; or
+            what promise is broken (a defect, never the user's fault).
     """
+    if whole.too_late or whole.finish_ps > s.LONGEST_RUN_PS:
+        raise RunError(TOO_LATE_TEXT)
     if whole.left > 0:
-        raise RunError(TOO_LATE_TEXT if whole.too_late else _who_waits(whole))
+        raise RunError(_who_waits(whole))
     c = whole.count
     sent, received, dropped = int(c.sent_bytes), int(c.received_bytes), int(c.dropped_bytes)
     if sent != received + dropped:

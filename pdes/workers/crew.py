@@ -81,7 +81,7 @@ class Crew:
         self._is_whole = sim.settings.fidelity.act is not None
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
         crew = tm.new_crew(len(sim.lps), place.first, place.threads)
-        self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels))
+        self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels), "workers")
         self._failure: BaseException | None = None
         self._begun = 0.0
 
@@ -94,8 +94,23 @@ class Crew:
         self._guarded(self._workers[0])
         for thread in threads:
             thread.join()
+        self._check_guards()
         if self._failure is not None:
             raise self._failure
+
+    def _check_guards(self) -> None:
+        """Have damaged memory be the failure of the run, whatever else went wrong with it.
+
+        Raises:
+            MemoryDamageError: a kernel wrote past an end of an array.
+        """
+        try:
+            self._meeting.check_guards()
+            for lp in self.sim.lps:
+                lp.check_guards()
+        except RunError:
+            self.team.state.abort = 1
+            raise
 
     def _guarded(self, worker: int) -> None:
         """A worker's whole run; its failure stops the team."""

@@ -14,9 +14,12 @@ import numpy as np
 from pdes.build.layout import Layout
 from pdes.build.part import Part, Post
 from pdes.core.errors import RunError
+from pdes.core.guards import between_guards
 from pdes.core.inputs import Int64
+from pdes.core.memory import zeros
 from pdes.core.rows.workers import LINE_WORDS
 from pdes.harvest.gathering import Harvest
+from pdes.network.boundary import WORD_BYTES
 from pdes.workers.parcels import Parcels, Words, no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
@@ -75,17 +78,26 @@ class Mailbox(ABC):
 
 
 class Segment:
-    """Zeroed int64 words that pieces are taken from, one behind the other."""
+    """Zeroed int64 words that pieces are taken from, one behind the other, with guards between them (pdes.core.guards).
+
+    Processes that share the words take the same pieces in the same order.
+    """
 
     def __init__(self, words: Int64) -> None:
-        self._words = words
-        self._used = 0
+        self._bytes = words.view(np.uint8)
+        self._used_bytes = 0
 
     def take(self, words: int) -> Int64:
         """int64[words], beginning on a pair of cache lines of its own."""
-        begin = self._used
-        self._used += rounded(words)
-        return self._words[begin : begin + words]
+        begin = self._used_bytes
+        self._used_bytes += WORD_BYTES * segment_words(words)
+        memory = self._bytes[begin : self._used_bytes]
+        return between_guards(memory, WORD_BYTES * words, WORD_BYTES * LINE_WORDS).view(np.int64)
+
+
+def segment_words(words: int) -> int:
+    """How many words of a Segment a piece takes with its guards."""
+    return rounded(words) + 2 * LINE_WORDS
 
 
 def rounded(words: Words) -> Words:
@@ -102,7 +114,7 @@ class Alone(Mailbox):
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
         """Do all of it here."""
         threads = min(threads, len(self._parts))
-        team = team_in(np.zeros(team_words(threads), np.int64))
+        team = team_in(zeros(team_words(threads)))
         found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
         own = share(Place(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own

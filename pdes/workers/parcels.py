@@ -132,7 +132,7 @@ def parcels_of(
         letter_tag=letter_tag,
         half_ptr=offsets([len(part.neighbours) for part in parts]),
         half_at=np.array(half_at, np.int64),
-        halves=np.zeros(used, np.int64),
+        halves=zeros(used),
         record_words=np.array([parts[0].crossing_words - 1], np.int64),
         calls=rows_of(MpiCalls, 1),
         requests=zeros(2),

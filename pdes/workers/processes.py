@@ -30,7 +30,7 @@ from pdes.core.inputs import Int64
 from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
-from pdes.workers.mailbox import Mailbox, Place, Segment, Share, rounded
+from pdes.workers.mailbox import Mailbox, Place, Segment, Share, segment_words
 from pdes.workers.parcels import no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
@@ -116,8 +116,8 @@ class Processes(Mailbox):
         """Fork the others, and do a share here; which says why another has stopped."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
-        words = rounded(team_words(workers)) + rounded(workers)
-        words += sum(rounded(int(part.outbox_at()[-1])) for part in parts)
+        words = segment_words(team_words(workers)) + segment_words(workers)
+        words += sum(segment_words(int(part.outbox_at()[-1])) for part in parts)
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
         self._team = team = team_in(memory.take(team_words(workers)))
         self._stage = stage = memory.take(workers)

@@ -22,7 +22,7 @@ from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
 from pdes.workers.exchange import Exchange
-from pdes.workers.mailbox import Mailbox, Place, Segment, Share, rounded
+from pdes.workers.mailbox import Mailbox, Place, Segment, Share, rounded, segment_words
 from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_in, team_words
@@ -153,8 +153,8 @@ class _Team(Post):
 
         There is room for the most that links can carry, so most of it is never written and must not be touched.
         """
-        words = [sum(rounded(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
-        words[0] += rounded(team_length) + rounded(parcels_length)
+        words = [sum(segment_words(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
+        words[0] += segment_words(team_length) + segment_words(parcels_length)
         mine = words[self._team.Get_rank()]
         self._window = mpi.Win.Allocate_shared(WORD_BYTES * mine, WORD_BYTES, comm=self._team)
         segments = [

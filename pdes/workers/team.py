@@ -23,6 +23,7 @@ from pdes.core.jit import (
     store_release,
     yield_core,
 )
+from pdes.core.memory import aligned, full, zeros
 from pdes.core.rows.workers import LpTurn, TeamState, Worker
 from pdes.core.state import INF, Int64
 from pdes.core.status import DONE, SENT
@@ -97,12 +98,11 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
 
 def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
     """A crew for so many LPs, of workers from number `first` of the team on."""
-    words = np.zeros(2 * lps * LpTurn.words, np.int64)
+    words = zeros(2 * lps * LpTurn.words)
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
-    return CrewLists(
-        turns, words, first + lp * threads // max(lps, 1), np.tile(lp, 2), np.zeros(lps, np.int64), np.full(lps, -1)
-    )
+    workers = first + lp * threads // max(lps, 1)
+    return CrewLists(turns, words, aligned(workers), aligned(np.tile(lp, 2)), zeros(lps), full(lps, -1))
 
 
 @inline

@@ -231,11 +231,12 @@ def test_options_out_of_bounds(nadi, tmp_path, case):
         assert word in outcome.err
 
 
-def test_a_run_of_more_than_26_days_says_so(nadi, write_run):
-    """Six nodes of 11.5 days each: the last begin after all that the engine can count. It is no deadlock."""
-    days = [et.comp_node(i, "c", duration_micros=10**12, deps=[i - 1] if i else []) for i in range(6)]
+@pytest.mark.parametrize("nodes", [3, 4, 6])
+def test_a_run_of_more_than_26_days_says_so(nadi, write_run, nodes):
+    """Nodes of 11.5 days each: of six, the last begin after all that the engine can count. It is no deadlock."""
+    days = [et.comp_node(i, "c", duration_micros=10**12, deps=[i - 1] if i else []) for i in range(nodes)]
     run = write_run([days])
-    for fidelity in ("packet", "analytical"):
+    for fidelity in ("packet", "analytical", "closed-form"):
         outcome = nadi("run", run, "-q", "--set", f"network.fidelity={fidelity}")
         assert (outcome.code, outcome.err.count("\n")) == (1, 1)
         assert "26 days" in outcome.err

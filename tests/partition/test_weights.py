@@ -11,12 +11,13 @@ import partition
 import topologies
 import workload
 from partition.dimension_flows import dimension_loads
-from partition.table_flows import table_loads
+from partition.table_flows import has_way, table_loads
 from tests.budgets import bounded
 from tests.every import programs
 from tests.partition.naive import arrivals, data_and_acks, fluid_loads
 from tests.scenarios.running import simulate
 from tests.topologies.naive import SMALL
+from topologies.host_memories import with_host_memories
 from workload.program.traffic import traffic
 
 FABRICS = [spec for spec in SMALL if spec != "switch:npus=1"]
@@ -158,6 +159,20 @@ def test_uniform_reaches_every_npu_alike(spec):
     if isinstance(graph.routing, topologies.TableRouting):
         assert np.ptp(arrived) <= graph.links
     np.testing.assert_allclose(found.node.sum(), found.link.sum(), atol=graph.links)
+
+
+@pytest.mark.parametrize("spec", ["dgx-h100:npus=16", "rail-optimised:npus=8,gpus_per_host=4,spines=2"])
+def test_uniform_leaves_out_what_no_path_joins(spec):
+    """The memory of a host is an endpoint to which only NPUs of that host have a path."""
+    graph = with_host_memories(topologies.build(spec))
+    src, dst = (pairs.reshape(-1) for pairs in np.indices((graph.npus, graph.npus)))
+    found = has_way(graph.routing, src, dst)
+    npus = len(graph.host) - len(set(graph.host.tolist()))
+    both_are_npus = (src < npus) & (dst < npus)
+    assert found.tolist() == (both_are_npus | (graph.host[src] == graph.host[dst])).tolist()
+    weights = partition.uniform(graph)
+    assert (weights.node[:npus] > 0).all()
+    assert (weights.link >= 0).all()
 
 
 @pytest.mark.parametrize("spec", ["fat-tree:npus=16384", "torus:sizes=32x32x16", "ring:npus=16384"])

@@ -502,6 +502,14 @@ def test_trees_between_switches_that_reduce(algorithm, hosts, size):
     assert above_of_ps(spec, "all-reduce", algorithm, size) == 0
 
 
+@pytest.mark.parametrize("algorithm", sorted(OF_HOSTS))
+def test_a_lane_that_posts_all_its_messages_at_once(algorithm):
+    """Each waits for the latency in the heap of events, which must have room for all of them."""
+    spec = "rail-optimised:npus=16,gpus_per_host=8,hosts_per_rail_leaf=8,spines=1"
+    ends = fidelity("packet", send_latency_ps=1_000_000)
+    assert above_of_ps(spec, "all-reduce", f"{algorithm}:chunks=256", MIB, fidelity=ends) == 0
+
+
 @pytest.mark.parametrize("limit", ["_MOST_MESSAGES", "_MOST_PAIRS", "_MOST_HOPS", "_MOST_PACKETS_OF_ESTIMATES"])
 def test_what_is_too_large_gets_its_formula(monkeypatch, limit):
     algorithm = "nccl:algo=tree"

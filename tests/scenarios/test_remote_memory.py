@@ -235,13 +235,13 @@ def test_collectives_of_all_npus_leave_memories_out(tmp_path, monkeypatch, more)
 
 
 def test_memories_of_hosts_give_the_same_answer_however_the_fabric_is_cut(tmp_path, monkeypatch):
-    """Packet by packet; both hosts on one worker, and on two."""
+    """Packet by packet; both hosts on one worker, and on two, divided by what is known of the traces and without."""
     answers = []
-    for workers in ("1", "2"):
-        code, rows = run_node(tmp_path, monkeypatch, "", "--workers", workers)
+    for options in (["--workers", "1"], ["--workers", "2"], ["--workers", "2", "--weights", "fabric"]):
+        code, rows = run_node(tmp_path, monkeypatch, "", *options)
         assert code == 0
         answers.append((json.loads((tmp_path / "out" / "summary.json").read_text())["digest"], rows))
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def test_memories_of_hosts_need_hosts(tmp_path, capsys):

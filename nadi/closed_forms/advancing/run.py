@@ -89,7 +89,7 @@ def run_closed_form(
     """
     begun = time.perf_counter()
     work = _work(folded, collective_ps, messages, concurrent=concurrent)
-    directory, events = Directory(work), 0
+    directory, events = Directory(work, "closed forms"), 0
     total = int(folded.row_ptr[-1])
     while (stopped := advance(directory.address, EVENTS_OF_A_PAUSE)) != ALL_DONE:
         if stopped == TOO_LATE:
@@ -100,6 +100,7 @@ def run_closed_form(
         elif progress is not None:
             events += EVENTS_OF_A_PAUSE
             progress(_snapshot(work, events, total, time.perf_counter() - begun))
+    directory.check_guards()
     if int(work.ctl.done) < total:
         raise RunError(who_waits(folded, work))
     return ClassTimes(
@@ -176,7 +177,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
 
 
 def _bounded(times_ps: ArrayLike) -> Int64:
-    return np.clip(np.asarray(times_ps, np.int64), _LEAST_PS, LONGEST_RUN_PS + 1)
+    return aligned(np.clip(np.asarray(times_ps, np.int64), _LEAST_PS, LONGEST_RUN_PS + 1))
 
 
 def _with_more_room(work: s.Work) -> s.Work:

@@ -21,7 +21,7 @@ from nadi.closed_forms.playing.idle_paths import IdleFabric, Times
 from nadi.closed_forms.playing.network import play
 from nadi.closed_forms.playing.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
 from pdes.core.jit import Directory, compile_for
-from pdes.core.memory import row_of, rows_of
+from pdes.core.memory import aligned, guarded, row_of, rows_of
 from workload import Schedules
 from workload.plans.plan import NONE
 from workload.schedules.steps import all_steps
@@ -76,13 +76,14 @@ class Play:
     def time_ps(self) -> float:
         """Picoseconds until the last member has done all."""
         state = self._state()
-        directory = Directory(state)
+        directory = Directory(state, "closed form of a collective")
         while (stopped := play(directory.address)) != idle.ALL_DONE:
             if stopped == idle.NO_ROOM:
                 state = _with_more_room(state)
                 directory.update(state)
             else:
                 state.ctl.pause_after = _PAUSE_PACKETS
+        directory.check_guards()
         return float(state.clock.end_ps)
 
     def _state(self) -> idle.Idle:
@@ -97,13 +98,17 @@ class Play:
         last[sends] = kinds.rows(unlike)[of_send.reshape(-1)]
         count = 1 + max((max(path.first, path.last, path.meets) for path in fabric.paths.values()), default=0)
         room = 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
+        length = 4 * room
+        if fabric.ends.send_ps > 0:  # each message that is posted waits in the heap, and a lane may post all of its own
+            room += len(sends)
+            length += len(sends)
         ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(Ends)
         ctl.window_packets, ctl.mtu_bytes, ctl.room = fabric.window_packets, fabric.mtu_bytes, room
         ctl.pause_after, ctl.seed = _PAUSE_PACKETS, fabric.seed
         clock.now_ps = clock.end_ps = s.launch_ps[self._index] + self._begins_after_ps()
         for name, value in zip(Ends.declared, fabric.ends, strict=True):
             ends[name] = value
-        return idle.Idle(
+        laid_out = idle.Idle(
             lanes=self._lanes(),
             steps=idle.Steps(
                 lane=steps.lane,
@@ -125,9 +130,10 @@ class Play:
             clock=clock,
             ends=ends,
             kind=kinds.times(),
-            time_ps=np.zeros(4 * room),
-            event=rows_of(PlayEvent, 4 * room),
+            time_ps=np.zeros(length),
+            event=rows_of(PlayEvent, length),
         )
+        return guarded(laid_out)
 
     def _lanes(self) -> idle.Lanes:
         """None of which has begun."""
@@ -328,12 +334,12 @@ def _with_more_room(state: idle.Idle) -> idle.Idle:
     free[-1] = ctl.free_ack
     ctl.free_ack = old
     ports = ports._replace(
-        ack_pair=np.concatenate([ports.ack_pair, np.zeros(old, np.int64)]),
-        ack_step=np.concatenate([ports.ack_step, np.zeros(old, np.int64)]),
-        next_ack=np.concatenate([ports.next_ack, free]),
+        ack_pair=aligned(np.concatenate([ports.ack_pair, np.zeros(old, np.int64)])),
+        ack_step=aligned(np.concatenate([ports.ack_step, np.zeros(old, np.int64)])),
+        next_ack=aligned(np.concatenate([ports.next_ack, free])),
     )
     return state._replace(
         ports=ports,
-        time_ps=np.concatenate([state.time_ps, np.zeros_like(state.time_ps)]),
-        event=np.concatenate([state.event, np.zeros_like(state.event)]).view(np.recarray),
+        time_ps=aligned(np.concatenate([state.time_ps, np.zeros_like(state.time_ps)])),
+        event=aligned(np.concatenate([state.event, np.zeros_like(state.event)])),
     )

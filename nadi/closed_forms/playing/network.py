@@ -377,6 +377,8 @@ def play(address):
     g = idle_at(address)
     lanes, ctl = g.lanes, g.ctl
     while ctl.begun < lanes.member_ptr.shape[0] - 1:
+        if not has_room(g):
+            return NO_ROOM
         member = ctl.begun
         ctl.begun = member + 1
         for lane in range(lanes.member_ptr[member], lanes.member_ptr[member + 1]):

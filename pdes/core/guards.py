@@ -1,0 +1,74 @@
+"""Guard bytes before and behind every array that kernels write, so that no write past an end goes unnoticed.
+
+`pdes.core.memory` and `pdes.workers.mailbox` take arrays from larger pieces of memory and have `between_guards` put
+guards around each. `pdes.core.jit.Directory`, which gives arrays to kernels, calls `damage` for each of them at the end
+of a run and before an array is replaced by a longer one. The guard on either side is at least as long as one item, so
+that a write to the row before the first or behind the last one hits it.
+
+The last two words of the guard before an array hold the length of a guard and of the array, in bytes.
+"""
+
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+GUARD_BYTE = 0xA5
+_MASK = int.from_bytes(bytes([GUARD_BYTE] * 7), "big")
+"""Lengths are kept with these bits turned around: a small number that is written over them becomes a length that
+cannot be."""
+_HEADER_BYTES = 16
+
+_memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
+"""Address of an array between guards -> the memory that it was taken from, as long as that exists."""
+
+
+def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int) -> NDArray[np.uint8]:
+    """Write guards into memory and return the bytes between them.
+
+    An empty array lies anywhere (NumPy does not say where), so it has no guards that `damage` finds.
+
+    Args:
+        memory: uint8[at least size_bytes + 2 * guard_bytes], which stays the only user of these bytes.
+        size_bytes: Length of the array in bytes.
+        guard_bytes: Length of the guard before it, and at least of that behind it, which fills the memory; at least 16.
+    """
+    memory[:guard_bytes] = GUARD_BYTE
+    memory[guard_bytes - _HEADER_BYTES : guard_bytes].view(np.int64)[:] = guard_bytes ^ _MASK, size_bytes ^ _MASK
+    end = guard_bytes + size_bytes
+    memory[end : end + guard_bytes] = GUARD_BYTE
+    owner = memory.base if isinstance(memory.base, np.ndarray) else memory
+    _memory_of[_address(memory) + guard_bytes] = owner
+    return memory[guard_bytes:end]
+
+
+def damage(address: int) -> str:
+    """Return what was overwritten beside the array at an address; "" if nothing was, or it has no guards."""
+    memory = _memory_of.get(address)
+    if memory is None:
+        return ""
+    bytes_of = memory.view(np.uint8)
+    begin = address - _address(bytes_of)
+    guard_bytes, size_bytes = (bytes_of[begin - _HEADER_BYTES : begin].view(np.int64) ^ _MASK).tolist()
+    end = begin + size_bytes
+    is_possible = _HEADER_BYTES <= guard_bytes <= begin and size_bytes >= 0 and end + guard_bytes <= len(bytes_of)
+    if not is_possible or _overwritten(bytes_of[begin - guard_bytes : begin - _HEADER_BYTES]) is not None:
+        return "before its beginning"
+    behind = _overwritten(bytes_of[end : end + guard_bytes])
+    return "" if behind is None else f"{behind} bytes behind its end ({size_bytes} bytes long)"
+
+
+def is_guarded(address: int) -> bool:
+    """Return whether the array at an address has guards."""
+    return address in _memory_of
+
+
+def _overwritten(guard: NDArray[np.uint8]) -> int | None:
+    """Return the place of the first byte that a guard has lost; None if it is whole."""
+    found = guard.tobytes().lstrip(bytes([GUARD_BYTE]))
+    return len(guard) - len(found) if found else None
+
+
+def _address(array: NDArray[np.uint8]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

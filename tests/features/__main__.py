@@ -1,0 +1,50 @@
+"""All pairs of features: python -m tests.features [--seed N] [--seconds N]
+
+With NUMBA_BOUNDSCHECK=1 kernels check each index, too (`make fuzz-bounds`). The exit code is 1 if a run crashed, hung,
+failed, or was refused in another way than by one line.
+"""
+
+import argparse
+import secrets
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.features.matrix import Matrix
+from tests.features.running import is_valid, outcome, run_file, warm_up, write_traces
+
+
+def main(arguments=None):
+    """Try all pairs; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.features", description=__doc__)
+    parser.add_argument("--seed", type=int, help="of the order in which pairs are tried; another one in each run")
+    parser.add_argument("--seconds", type=float, default=1800, help="no pair is begun later than this")
+    given = parser.parse_args(arguments)
+    seed = secrets.randbelow(2**31) if given.seed is None else given.seed
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_traces(folder)
+        warm_up(folder)
+
+        def tried(run):
+            found = outcome(run, folder)
+            if found and not found.startswith("refused"):
+                sys.stdout.write(f"{run_file(run, folder)}{found}\n\n")
+                sys.stdout.flush()
+            return found
+
+        matrix = Matrix(lambda run: is_valid(run, folder), tried, seed)
+        pairs = matrix.left
+        matrix.cover(seconds=given.seconds)
+    sys.stdout.write(
+        f"{pairs} pairs of features, seed {seed}: {pairs - matrix.refused - matrix.left} ran, {matrix.refused} "
+        f"are refused, {matrix.left} are left; {matrix.runs} runs in {time.monotonic() - began:.0f} s, "
+        f"{len(matrix.defects)} defects\n"
+    )
+    return int(bool(matrix.defects))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

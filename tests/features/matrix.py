@@ -1,0 +1,163 @@
+"""Runs that together have every two choices (`values`) at once, as far as they go together.
+
+Each run is made greedily: from a pair of choices that no run has had, with further choices as long as the run file is
+valid. What Nadi refuses only when it knows fabric and traces is learned: a refused run is reduced to fewer choices that
+are still refused, and no later run has all of these.
+"""
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.features.values import ALWAYS, FACTORS, choices
+
+REFUSED = "refused"
+ENOUGH = 3
+"""Values of a factor that are tried to find that its value does not matter."""
+PLAIN = dict.fromkeys(ALWAYS, 0)
+MOST_ADDED = 12
+"""Optional choices of a run: with more of them, refusals are many and hide each other."""
+
+
+@dataclass
+class Matrix:
+    """Which pairs of choices have been tried.
+
+    Attributes:
+        is_valid: Function from a run (a dictionary of choices) to whether its run file is valid.
+        outcome_of: Function from a run to "" (it ran), REFUSED with the reason behind it, or what is wrong.
+        seed: Seed of the order in which pairs and choices are tried.
+        conflicts: Sets of choices that Nadi refuses together.
+        reasons: Why it refuses each of these.
+        defects: Runs that neither ran nor were refused, and what they did.
+        runs: Number of runs so far.
+        refused: Number of pairs that Nadi refuses whatever else is chosen.
+    """
+
+    is_valid: Any
+    outcome_of: Any
+    seed: int = 0
+    conflicts: list = field(default_factory=list)
+    reasons: list = field(default_factory=list)
+    defects: list = field(default_factory=list)
+    runs: int = 0
+    refused: int = 0
+
+    def __post_init__(self):
+        self._random = np.random.default_rng(self.seed)
+        pairs = [pair for pair in itertools.combinations(choices(), 2) if pair[0][0] != pair[1][0]]
+        self._left = dict.fromkeys(frozenset(pair) for pair in self._shuffled(pairs))
+
+    @property
+    def left(self):
+        """Return the number of pairs that are neither tried nor refused."""
+        return len(self._left)
+
+    def cover(self, most_runs=np.inf, seconds=np.inf):
+        """Try pairs until none is left, for so many runs, or for so long."""
+        end = time.monotonic() + seconds
+        while self._left and self.runs < most_runs and time.monotonic() < end:
+            pair = next(iter(self._left))
+            run = self._run_for(pair)
+            if run is None:
+                self._refuse(pair)
+                continue
+            outcome = self._try(run)
+            if outcome.startswith(REFUSED):
+                self._learn(run, outcome)
+                continue
+            if outcome:
+                self.defects.append((run, outcome))
+            for tried in itertools.combinations(run.items(), 2):
+                self._left.pop(frozenset(tried), None)
+
+    def _run_for(self, pair):
+        """Return a run that has a pair and more that fits; None if there is none, also with one choice more."""
+        optional = [choice for choice in choices() if choice[0] not in ALWAYS]
+        companies = [{}, *({factor: number} for factor, number in self._shuffled(optional))]
+        run = next(filter(None, (self._completed(company | dict(pair)) for company in companies)), None)
+        if run is None:
+            return None
+        for factor in self._shuffled([factor for factor in FACTORS if factor not in run]):
+            if len(run) >= len(ALWAYS) + MOST_ADDED:
+                break
+            numbers = self._by_need(run, factor)
+            run |= next(({factor: number} for number in numbers if self._fits(run | {factor: number})), {})
+        return run
+
+    def _completed(self, run, factors=tuple(ALWAYS)):
+        """Return a run with a value of each factor that every run has; None if nothing fits."""
+        if not factors:
+            return run
+        first, *others = factors
+        for number in [run[first]] if first in run else self._by_need(run, first):
+            more = run | {first: number}
+            if self._fits(PLAIN | more):
+                found = self._completed(more, others)
+                if found is not None:
+                    return found
+        return None
+
+    def _fits(self, run):
+        return not any(conflict <= run.items() for conflict in self.conflicts) and self.is_valid(run)
+
+    def _by_need(self, run, factor):
+        """Return the numbers of a factor's values, those first that make most pairs that are left."""
+        need = [
+            sum(frozenset(((factor, number), chosen)) in self._left for chosen in run.items())
+            for number in range(len(FACTORS[factor]))
+        ]
+        return [int(number) for number in np.argsort(-np.array(need) + self._random.random(len(need)) / 2)]
+
+    def _shuffled(self, items):
+        return [items[i] for i in self._random.permutation(len(items))]
+
+    def _try(self, run):
+        self.runs += 1
+        return self.outcome_of(run)
+
+    def _learn(self, run, reason):
+        """Reduce a refused run to fewer choices that are refused together for the same reason."""
+        needed = self._reduced(run, reason)
+        conflict = frozenset(item for item in run.items() if item[0] in self._matter(needed, reason))
+        if not conflict:
+            raise AssertionError(f"{run} is refused whatever it chooses: {reason}")
+        self.conflicts.append(conflict)
+        self.reasons.append(reason)
+        for pair in [pair for pair in self._left if conflict <= pair]:
+            self._refuse(pair)
+
+    def _reduced(self, run, reason):
+        """Return a run that is refused for a reason, with as few choices as possible and the others plain."""
+        needed = {factor: run[factor] for factor in ALWAYS}
+        if not self._is_refused(needed, reason):
+            needed = dict(run)
+            for factor in [factor for factor in run if factor not in ALWAYS]:
+                without = {other: number for other, number in needed.items() if other != factor}
+                if self._is_refused(without, reason):
+                    needed = without
+        for factor in ALWAYS:
+            plain = needed | {factor: PLAIN[factor]}
+            if plain != needed and self._is_refused(plain, reason):
+                needed = plain
+        return needed
+
+    def _matter(self, needed, reason):
+        """Return the factors of a refused run whose other values are not refused, too."""
+        found = set(needed)
+        for factor in ALWAYS:
+            others = [number for number in range(len(FACTORS[factor])) if number != needed[factor]]
+            others = self._shuffled(others)[:ENOUGH]
+            if all(self._is_refused(needed | {factor: number}, reason) for number in others):
+                found.remove(factor)
+        return found
+
+    def _is_refused(self, run, reason):
+        return self.is_valid(run) and self._try(run) == reason
+
+    def _refuse(self, pair):
+        del self._left[pair]
+        self.refused += 1

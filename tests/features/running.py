@@ -1,0 +1,193 @@
+"""A feature run: `nadi run` in a forked process, which may crash or hang without harm to the others."""
+
+import contextlib
+import faulthandler
+import io
+import json
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import et
+from nadi.cli import main
+from nadi.closed_forms.advancing.run import compile_closed_form
+from nadi.closed_forms.playing.idle_fabric import compile_player
+from nadi.errors import ConfigError
+from nadi.run_file import load_config
+from pdes.workers.crew import compile_all
+from tests.features.matrix import REFUSED
+from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRIC, FACTORS, NPUS, WORKERS
+from workload.kinds import KINDS
+
+LONGEST_S = 60
+HUNG = 64
+"""Exit code of a process that was at it for LONGEST_S."""
+REFUSAL = re.compile(r"nadi: error: [^\n]+\n")
+COMPLAINT = re.compile("Traceback|IndexError|Exception ignored")
+"""What Python and Numba print of an exception that has nowhere to go, as of a hook that checks its indices."""
+_ENGINE = {
+    "alone": {},
+    "threads": {"workers": 2, "lps_per_worker": 2},
+    "processes": {"workers": 2, "backend": "processes"},
+}
+
+
+def write_traces(folder):
+    """Write a set of traces for each kind of collective."""
+    for kind in KINDS:
+        own = folder / kind
+        own.mkdir()
+        for npu in range(NPUS):
+            et.write_trace(own / f"trace.{npu}.et", et.metadata(), _nodes(npu, kind))
+
+
+def warm_up(folder):
+    """Compile and import in this process what forked ones will need; folder: that `write_traces` filled."""
+    compile_all()
+    compile_player()
+    compile_closed_form()
+    for number in range(len(FACTORS["network.fidelity"])):
+        path = folder / "run.toml"
+        path.write_text(run_file(dict.fromkeys(ALWAYS, 0) | {"network.fidelity": number}, folder))
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            if main(["run", str(path), "--quiet"]) != 0:
+                raise AssertionError(f"{path} fails")
+
+
+def _nodes(npu, kind):
+    """Return the nodes of an NPU: a collective of few bytes and one of many beside messages, memory and compute."""
+    comm_type = et.CollectiveCommType[kind.replace("-", "_").upper()]
+    after, before = (npu + 1) % NPUS, (npu - 1) % NPUS
+    small, large = (0, 0) if kind == "barrier" else (3001, 1 << 20)
+    nodes = [
+        et.comp_node(1, "forward", duration_micros=2),
+        et.coll_node(2, "first", comm_type, small, deps=[1], comm_priority=1),
+        et.send_node(3, "send", npu, after, 20_000, deps=[1]),
+        et.recv_node(4, "receive", before, npu, 20_000, deps=[1]),
+        et.coll_node(5, "second", comm_type, large, deps=[1], comm_priority=2),
+        et.comp_node(6, "backward", duration_micros=1, deps=[2, 4]),
+        et.mem_node(7, "load", et.NodeType.MEM_LOAD_NODE, 2000, tensor_loc=1, deps=[1]),
+        et.coll_node(8, "gradients", et.CollectiveCommType.ALL_REDUCE, 5000, deps=[5, 6]),
+    ]
+    if kind == "all-to-all":
+        splits = [1000 * ((npu + peer) % 3) for peer in range(NPUS)]
+        nodes.append(et.coll_node(9, "uneven", comm_type, sum(splits), in_split_size=splits, deps=[8]))
+    return nodes
+
+
+def sections(run, folder):
+    """Return what the run file of a run says, by sections and keys; folder: that `write_traces` filled."""
+    value = described(run)
+    kind, algorithm = value[COLLECTIVE].split()
+    found = {
+        "workload": {"traces": f"{folder}/{kind}/trace"},
+        "topology": {"spec": value[FABRIC]},
+        "system": {"collectives": {kind: algorithm}},
+        "network": {},
+        "engine": dict(_ENGINE[value[WORKERS]]),
+        "memory": {"bandwidth": "100GB/s"},
+    }
+    for factor, company in COMPANY.items():
+        found[factor.partition(".")[0]] |= company if factor in value else {}
+    for factor in sorted(value):
+        section, dot, key = factor.partition(".")
+        if factor == CONGESTION:
+            ((control, parameters),) = value[factor].items()
+            found[section] |= {"congestion_control": control, "congestion": parameters}
+        elif dot and (factor, value[factor]) != ("network.fidelity", "packet"):
+            found[section][key] = value[factor]
+    return found
+
+
+def described(run):
+    """Return a run as factors with their values."""
+    return {factor: FACTORS[factor][number] for factor, number in run.items()}
+
+
+def run_file(run, folder):
+    """Return the text of a run file."""
+    lines = []
+    for section, keys in sections(run, folder).items():
+        lines += [f"[{section}]", *(f"{key} = {_toml(given)}" for key, given in keys.items())]
+    return "\n".join(lines) + "\n"
+
+
+def is_valid(run, folder):
+    """Return whether the run file of a run is valid by itself."""
+    if CONGESTION in run and "network.congestion_control" in run:
+        return False
+    try:
+        load_config(None, sections=sections(run, folder))
+    except ConfigError:
+        return False
+    return True
+
+
+def _toml(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
+
+
+def outcome(run, folder):
+    """Do a run; return "" if it ran, REFUSED and why, or what is wrong."""
+    path = folder / "run.toml"
+    path.write_text(run_file(run, folder))
+    began = time.monotonic()
+    code = _forked(path)
+    took_s = time.monotonic() - began
+    said = (folder / "stderr").read_text(errors="replace")
+    if code == HUNG:
+        return f"it takes more than {LONGEST_S} s: {said}"
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name} after {took_s:.1f} s: {said}"
+    if code == 2:
+        return f"{REFUSED}: {_reason(said, run)}" if REFUSAL.fullmatch(said) else f"exit code 2 with {said!r}"
+    if code == 0 and not COMPLAINT.search(said):
+        return ""
+    return f"exit code {code}: {said}"
+
+
+def _reason(said, run):
+    """Return why a run is refused, alike for all fabrics, collectives and numbers."""
+    kind, algorithm = FACTORS[COLLECTIVE][run[COLLECTIVE]].split()
+    fabric = FACTORS[FABRIC][run[FABRIC]]
+    for text, name in ((fabric, "FABRIC"), (kind, "KIND"), (algorithm, "ALGORITHM")):
+        said = said.replace(text, name)
+    return re.sub(r"\d+", "N", said)
+
+
+def _forked(path):
+    """Run `nadi run` in a child process; return its exit code, or minus the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            with _to_file(1, path.with_name("stdout")), _to_file(2, path.with_name("stderr")):
+                faulthandler.dump_traceback_later(LONGEST_S, exit=False, file=2)
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(LONGEST_S + 1)
+                code = main(["run", str(path), "--quiet"])
+                sys.stdout.flush()
+                sys.stderr.flush()
+        except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent
+            os.write(2, traceback.format_exc().encode())
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return HUNG if code == -signal.SIGALRM else code
+
+
+@contextlib.contextmanager
+def _to_file(descriptor, path):
+    """Have what is written to a file descriptor go to a file; Python's own streams too."""
+    with Path(path).open("w") as file:
+        os.dup2(file.fileno(), descriptor)
+        with contextlib.redirect_stdout(file) if descriptor == 1 else contextlib.redirect_stderr(file):
+            yield
+            file.flush()

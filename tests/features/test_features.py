@@ -1,0 +1,89 @@
+"""A part of the feature matrix in every test run: two features at once run, or are refused in one line."""
+
+import os
+import secrets
+
+import pytest
+
+from nadi.run_file import load_config
+from tests.budgets import FRESH
+from tests.features.matrix import PLAIN, REFUSED, Matrix
+from tests.features.running import described, is_valid, outcome, sections, warm_up, write_traces
+from tests.features.values import ALWAYS, FACTORS, SECTIONS, choices, keys_with_values
+
+RUNS = 120
+"""Runs of the part, refused ones too."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("features")
+    write_traces(folder)
+    warm_up(folder)
+    return folder
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_key_has_values(section):
+    """Whoever adds a key adds a value of it to tests/features/values.py."""
+    assert keys_with_values(section) == set(SECTIONS[section].model_fields)
+
+
+@pytest.mark.parametrize(("factor", "number"), [choice for choice in choices() if choice[0] not in ALWAYS])
+def test_values_are_not_the_default(factor, number, tmp_path):
+    """With one of the models of the network at least; others may leave the key out."""
+    runs = [PLAIN | {"network.fidelity": model, factor: number} for model in range(len(FACTORS["network.fidelity"]))]
+    section, key = factor.split(".")
+    valid = [load_config(None, sections=sections(run, tmp_path)) for run in runs if is_valid(run, tmp_path)]
+    found = [getattr(config, section) for config in valid]
+    assert any(getattr(each, key) != type(each).model_fields[key].default for each in found)
+
+
+@pytest.mark.slow
+def test_some_pairs_of_features(folder):
+    seed = secrets.randbelow(2**31) if os.environ.get(FRESH) else 0
+    matrix = Matrix(lambda run: is_valid(run, folder), lambda run: outcome(run, folder), seed)
+    pairs = matrix.left
+    matrix.cover(RUNS)
+    assert [(described(run), what) for run, what in matrix.defects] == [], f"seed {seed}"
+    assert matrix.left < pairs - RUNS
+
+
+def stand_in(conflicts, defect=None):
+    """Nadi where these choices are refused together, and another choice is a defect."""
+
+    def answer(run):
+        for conflict in conflicts:
+            if conflict.items() <= run.items():
+                return f"{REFUSED}: {sorted(conflict)}"
+        return "crash" if defect and defect.items() <= run.items() else ""
+
+    return answer
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_pairs_are_tried_that_are_not_refused(seed):
+    conflicts = [
+        {"fabric": 1, "collective": 2},
+        {"network.mtu": 0, "network.ack": 0, "workers": 1},
+        {"system.splits": 0},
+    ]
+    tried = []
+    answer = stand_in(conflicts, defect={"network.rto": 0, "workers": 2})
+
+    def outcome_of(run):
+        tried.append(dict(run))
+        return answer(run)
+
+    matrix = Matrix(lambda run: not {"network.ecn": 0, "network.pfc": 0}.items() <= run.items(), outcome_of, seed)
+    pairs = matrix.left
+    matrix.cover()
+    assert matrix.left == 0
+    ran = [run for run in tried if not answer(run).startswith(REFUSED)]
+    found = {frozenset((a, b)) for run in ran for a in run.items() for b in run.items() if a[0] < b[0]}
+    of_splits = len(choices()) - len(FACTORS["system.splits"])
+    assert matrix.refused == of_splits + 2  # with any other choice, and two pairs that are refused or not valid
+    assert len(found) >= pairs - matrix.refused
+    assert all(what == "crash" for _, what in matrix.defects)
+    assert matrix.defects
+    assert matrix.runs < 2000

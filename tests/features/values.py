@@ -1,0 +1,118 @@
+"""Values of every key of [network] and [system] other than its default, and what else a feature run chooses.
+
+A *factor* is a key of the run file, or one of FABRIC, COLLECTIVE and WORKERS, which every run chooses. A *choice*
+is a factor with one of its values. A test holds the keys here against those that `nadi.config` declares.
+"""
+
+from nadi.config import NetworkSection, SystemSection
+from pdes import balancing, congestion
+from workload import algorithms_of
+from workload.kinds import KINDS
+
+NPUS = 8
+FABRIC, COLLECTIVE, WORKERS = "fabric", "collective", "workers"
+CHOSEN_BY_THE_RUN = {("system", "collectives")}
+"""Keys that COLLECTIVE gives."""
+CONGESTION = "network.congestion"
+"""Its values name the congestion control beside the parameters."""
+
+_VALUES = {
+    "network": {
+        "fidelity": ["packet", "analytical", "closed-form"],
+        "congestion_aware": [True, False],
+        "endpoint_delay": ["300ns"],
+        "reduction_bandwidth": ["100GB/s"],
+        "send_latency": ["1us"],
+        "acknowledged": [True],
+        "resolution": ["1us"],
+        "mtu": ["1KiB"],
+        "header": ["100B"],
+        "ack": ["64B"],
+        "window": ["16KiB"],
+        "queue_limit": ["64KiB"],
+        "cut_through": [True],
+        "rto": ["50us"],
+        "max_retries": [100],
+        "detection_time": ["10us"],
+        "nvlink_framing": [False],
+        "p2p_share": [0.5],
+        "switch": ["shared-buffer"],
+        "buffer": ["4MB"],
+        "pfc": [False],
+        "pfc_alpha": [0.5],
+        "pfc_headroom": ["100KB"],
+        "pfc_resume_offset": ["16KB"],
+        "ecn": [False],
+        "ecn_kmin": ["20KB"],
+        "ecn_kmax": ["1MB"],
+        "ecn_pmax": [0.5],
+        "trimming": [True],
+        "class_weights": [[3, 1]],
+        "p2p_class": [1],
+        "congestion_control": [name for name in congestion.names() if name != "none"],
+        "congestion": [{"dcqcn": {"g": 0.01}}, {"hpcc": {"eta": 0.9}}, {"swift": {"ai_packets": 2.0}}],
+        "cnp_interval": ["10us"],
+        "load_balancing": [name for name in balancing.names() if name != "ecmp"],
+        "flowlet_gap": ["5us"],
+        "selective_repeat": [True, False],
+        "reorder": [8],
+    },
+    "system": {
+        "concurrent_collectives": [True],
+        "splits": [3],
+        "dataset_splits": [2],
+        "dimension_order": ["bandwidth-aware", "themis"],
+        "scheduling": ["lifo", "priority"],
+        "phases_per_dimension": [1, 2],
+        "collectives_in_flight": [1],
+        "rendezvous": ["16KiB"],
+        "rendezvous_control": ["256B"],
+        "compute_slowdown": [1.5],
+    },
+    "engine": {"partitioner": ["blocks", "scatter"], "weights": ["fabric"]},
+    "memory": {"remote": ["npu", "node"], "remote_latency": ["500ns"], "remote_bandwidth": ["10GB/s"]},
+}
+COMPANY = {
+    "network.reorder": {"selective_repeat": True},
+    "network.trimming": {"pfc": False},
+    "memory.remote": {"remote_bandwidth": "20GB/s"},
+    "memory.remote_latency": {"remote": "npu", "remote_bandwidth": "20GB/s"},
+    "memory.remote_bandwidth": {"remote": "npu"},
+}
+"""What is written beside a key that means nothing alone, unless the run chooses another value of that."""
+SECTIONS = {"network": NetworkSection, "system": SystemSection}
+"""Those of which every key must have a value here."""
+
+ALWAYS = {
+    "network.fidelity": _VALUES["network"]["fidelity"],
+    FABRIC: [
+        "switch:npus=8,rate=100Gbps",
+        "ring:npus=8,rate=100Gbps",
+        "torus:sizes=4x2,rate=100Gbps",
+        "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps",
+        "rail-optimised:npus=8,gpus_per_host=4,hosts_per_rail_leaf=2,spines=1,rate=100Gbps",
+        "dgx-h100:npus=8",
+        "dgx-h100-superpod:gpus=8",
+    ],
+    COLLECTIVE: [f"{kind} {name}" for kind in KINDS for name in algorithms_of(kind)],
+    WORKERS: ["alone", "threads", "processes"],
+}
+"""Factors of which every run chooses a value."""
+OPTIONAL = {
+    f"{section}.{key}": values
+    for section, keys in _VALUES.items()
+    for key, values in keys.items()
+    if f"{section}.{key}" not in ALWAYS
+}
+"""Factors that a run may leave at their default."""
+FACTORS = ALWAYS | OPTIONAL
+
+
+def keys_with_values(section):
+    """Return the keys of a section that some run has at a value other than its default."""
+    return set(_VALUES[section]) | {key for own, key in CHOSEN_BY_THE_RUN if own == section}
+
+
+def choices():
+    """Return all choices: (factor, number of its value)."""
+    return [(factor, number) for factor, values in FACTORS.items() for number in range(len(values))]

@@ -1,0 +1,61 @@
+"""A write past an outbox in memory that processes or MPI ranks share is noticed by the process that owns it."""
+
+import numpy as np
+import pytest
+
+from pdes import Processes, RunError, Settings, run_divided
+from pdes.build.layout import Layout
+from pdes.workers import crew
+from topologies import build
+from workload import collective_program
+
+OVERWRITTEN = "LP 1: memory of array outbox was overwritten 0 bytes behind its end"
+ON_RANKS = """
+import sys
+from mpi4py import MPI
+from pdes import RunError
+from pdes.workers.ranks import Ranks
+from tests.parallel import test_shared_guards as shared
+
+run = shared.crew.Crew.run
+if sys.argv[1] == "damaged":
+    shared.crew.Crew.run = lambda crew: shared.run_and_write(crew, run)
+try:
+    shared.simulate(Ranks(MPI.COMM_WORLD))
+except RunError as error:
+    sys.stdout.write(f"rank {MPI.COMM_WORLD.Get_rank()}: {error}")
+    sys.stdout.flush()
+    MPI.COMM_WORLD.Abort(1)
+"""
+
+
+def simulate(mailbox):
+    graph = build("leaf-spine:leaves=2,spines=2,hosts_per_leaf=2")
+    program = collective_program("all-reduce", 4, 1 << 14)
+    layout = Layout(graph, Settings(), np.array([0, 0, 1, 1, 0, 1, 0, 1]))
+    return run_divided(layout, program, Settings(), mailbox)
+
+
+def run_and_write(workers, run):
+    """Run to the end, then write a word behind the outbox of LP 1 and look again."""
+    run(workers)
+    for lp in workers.sim.lps:
+        if lp.part.number == 1:
+            outbox = lp.world.net.outbox
+            np.lib.stride_tricks.as_strided(outbox, (len(outbox) + 1,))[-1] = 1
+    workers._check_guards()
+
+
+def test_of_processes(monkeypatch):
+    assert simulate(Processes(2)).finish_time_ps > 0
+    run = crew.Crew.run
+    monkeypatch.setattr(crew.Crew, "run", lambda workers: run_and_write(workers, run))
+    with pytest.raises(RunError, match=f"^{OVERWRITTEN}"):
+        simulate(Processes(2))
+
+
+def test_of_ranks(python):
+    assert python(2, "-c", ON_RANKS, "whole").returncode == 0
+    done = python(2, "-c", ON_RANKS, "damaged", timeout=60)
+    assert done.returncode != 0
+    assert OVERWRITTEN in done.stdout + done.stderr

@@ -1,0 +1,223 @@
+"""Guards around arrays: a write past an end is noticed at the end of a run, and the message names the array."""
+
+import sys
+import threading
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import pytest
+
+import pdes
+from nadi.closed_forms.playing import idle_fabric
+from nadi.closed_forms.playing.idle_fabric import Play
+from nadi.closed_forms.playing.idle_paths import fabric_of
+from pdes import Settings, run
+from pdes.core import guards
+from pdes.core.errors import MemoryDamageError
+from pdes.core.jit import Directory, kernel, reader
+from pdes.core.memory import aligned, full, rows_of, zeros
+from pdes.core.rows.nic import Selective
+from pdes.nic.congestion import control
+from pdes.workers import crew
+from pdes.workers.mailbox import Segment, segment_words
+from pdes.workers.team import found_team, team_in, team_words
+from topologies import build
+from workload import collective_program
+from workload.schedules.sends import pairs
+
+ENGINE = "this is a defect of the engine"
+SHARED_AND_ONLY_READ = {
+    "rx_psb",
+    *(name for table in (pdes.core.state.Trace, pdes.core.state.PlanTables) for name in table._fields),
+}
+"""Arrays that kernels only read and that worlds share, or that are the program's own."""
+
+
+class Arrays(NamedTuple):
+    small: Annotated[np.ndarray, np.int8]
+    words: Annotated[np.ndarray, np.int64]
+    rows: Annotated[np.recarray, Selective]
+
+
+arrays_at = reader(Arrays)
+
+
+@kernel
+def write_small(address, at):
+    arrays_at(address).small[at] = 1
+
+
+@kernel
+def write_words(address, at):
+    arrays_at(address).words[at] = 1
+
+
+@kernel
+def write_rows(address, at):
+    arrays_at(address).rows[at].head_message = 1
+
+
+WRITE = {"small": write_small, "words": write_words, "rows": write_rows}
+LENGTHS = {"small": 13, "words": 5, "rows": 3}
+
+
+@pytest.fixture
+def directory():
+    return Directory(Arrays(zeros(13, np.int8), zeros(5), rows_of(Selective, 3)), "test")
+
+
+def simulation(**settings):
+    return pdes.build_world(build("switch:npus=4"), collective_program("all-reduce", 4, 1 << 16), Settings(**settings))
+
+
+def with_part(lp, part, **arrays):
+    """Have the world of an LP hold other arrays."""
+    lp.world = lp.world._replace(**{part: getattr(lp.world, part)._replace(**arrays)})
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_writes_inside_leave_guards_alone(directory, name):
+    for at in range(LENGTHS[name]):
+        WRITE[name](directory.address, at)
+    directory.check_guards()
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_a_write_behind_the_end_is_found(directory, name):
+    WRITE[name](directory.address, LENGTHS[name])
+    with pytest.raises(MemoryDamageError, match=rf"^test: memory of array {name} was .* behind .*{ENGINE}$"):
+        directory.check_guards()
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_a_write_before_the_beginning_is_found(directory, name):
+    WRITE[name](directory.address, -1)
+    with pytest.raises(MemoryDamageError, match=rf"memory of array {name} was overwritten before its beginning"):
+        directory.check_guards()
+
+
+def test_an_array_is_looked_at_before_another_takes_its_place(directory):
+    write_words(directory.address, 5)
+    with pytest.raises(MemoryDamageError, match="array words"):
+        directory.update(Arrays(zeros(13, np.int8), zeros(10), rows_of(Selective, 3)))
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 64, 4096, 1 << 21])
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, Selective.dtype])
+def test_every_length_has_guards_next_to_it(length, dtype):
+    array = zeros(length, dtype).view(np.ndarray)
+    address, size = array.ctypes.data, array.nbytes
+    assert address % 64 == 0
+    assert not array.view(np.uint8).any()
+    for at in (address - 1, address + size, address + size + array.itemsize - 1, address - array.itemsize):
+        byte = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * 1).from_address(at))
+        kept, byte[0] = int(byte[0]), byte[0] ^ 0xFF
+        assert guards.damage(address)
+        byte[0] = kept
+        assert not guards.damage(address)
+
+
+def test_memory_that_is_gone_is_forgotten():
+    array = zeros(1 << 21)
+    address = array.ctypes.data
+    assert guards.is_guarded(address)
+    del array
+    assert not guards.is_guarded(address)
+
+
+def test_threads_get_memory_of_their_own():
+    found, usual = [], sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: found.extend(zeros(9) for _ in range(2000))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual)
+    addresses = {array.ctypes.data for array in found}
+    assert len(addresses) == len(found) == 8000
+    assert not any(map(guards.damage, addresses))
+
+
+def fields_of(record):
+    for name, field in zip(record._fields, record, strict=True):
+        if isinstance(field, tuple):
+            yield from fields_of(field)
+        else:
+            yield name, field
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"record_nodes": True, "record_flows": True, "selective_repeat": True},
+        {"switch": pdes.SharedBuffer(), "congestion_control": control("dcqcn")},
+    ],
+    ids=["plain", "recorded", "shared-buffer"],
+)
+def test_every_array_of_a_world_has_guards(settings):
+    sim = simulation(**settings)
+    for name, field in fields_of(sim.lps[0].world):
+        array = field.base if isinstance(field, np.record) else field
+        assert name in SHARED_AND_ONLY_READ or guards.is_guarded(array.ctypes.data), name
+
+
+def test_every_array_of_a_played_collective_has_guards():
+    graph, program = build("switch:npus=4"), collective_program("all-reduce", 4, 1 << 16)
+    fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 100))
+    state = Play(program.schedules, 0, 1 << 16, fabric)._state()
+    for grown in (state, idle_fabric._with_more_room(state)):
+        for name, field in fields_of(grown):
+            array = field.base if isinstance(field, np.record) else field
+            assert guards.is_guarded(array.ctypes.data), name
+
+
+def test_a_run_that_writes_past_an_end_fails():
+    sim = simulation(record_nodes=True)
+    (lp,) = sim.lps
+    with_part(lp, "rows", finish=full(len(lp.world.rows.finish) - 1, -1))
+    with pytest.raises(MemoryDamageError, match=r"^LP 0: memory of array finish was overwritten 0 bytes behind"):
+        run(sim)
+
+
+def test_a_run_that_fails_otherwise_says_that_memory_is_damaged(monkeypatch):
+    sim = simulation(record_nodes=True)
+    (lp,) = sim.lps
+    with_part(lp, "rows", finish=full(len(lp.world.rows.finish) - 1, -1))
+    work = crew.Crew._work
+
+    def fail(self, worker):
+        work(self, worker)
+        raise pdes.RunError("something else")
+
+    monkeypatch.setattr(crew.Crew, "_work", fail)
+    with pytest.raises(MemoryDamageError, match="array finish"):
+        run(sim)
+
+
+def test_a_collective_that_is_played_past_an_end_fails(monkeypatch):
+    graph, program = build("switch:npus=4"), collective_program("all-reduce", 4, 1 << 16)
+    fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 100))
+    play = Play(program.schedules, 0, 1 << 16, fabric)
+    state = play._state()
+    small = state._replace(ports=state.ports._replace(free_ps=aligned(state.ports.free_ps[:-1])))
+    monkeypatch.setattr(play, "_state", lambda: small)
+    with pytest.raises(MemoryDamageError, match=r"^closed form of a collective: memory of array free_ps was"):
+        play.time_ps()
+
+
+def test_pieces_of_shared_memory_have_guards():
+    lengths = [team_words(2), 1, 0, 40, 1 << 12]
+    segment = Segment(np.zeros(sum(map(segment_words, lengths)), np.int64))
+    pieces = [segment.take(length) for length in lengths]
+    assert [len(piece) for piece in pieces] == lengths
+    assert not any(piece.any() for piece in pieces)
+    assert not any(guards.damage(piece.ctypes.data) for piece in pieces)
+    team = team_in(pieces[0])
+    found_team(team, 1, 1, crew_size=1)
+    beyond = np.lib.stride_tricks.as_strided(pieces[1], (2,))
+    beyond[1] = 0
+    assert [bool(guards.damage(piece.ctypes.data)) for piece in pieces] == [False, True, False, False, False]
