@@ -15,14 +15,17 @@ def explain(
     folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
     faster: float = typer.Option(1.1, min=1.0, max=100.0, metavar="TIMES", help="How much faster each `what if` is."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """The critical path across NPUs, what bound each piece of it, and what would make the run shorter."""
     from nadi.explanation.document import explain as explained
+    from nadi.launching.progress import progress
     from nadi.reports.explanation import render
     from nadi.runs import Run
     from nadi.terminal.tables import console
 
-    document = explained(Run(folder), faster)
+    with progress(quiet=quiet) as shown:
+        document = explained(Run(folder), faster, shown.begin)
     if as_json:
         typer.echo(json.dumps(document, indent=2))
     else:

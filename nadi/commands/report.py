@@ -18,8 +18,10 @@ def report(
         None, "-o", "--out", metavar="FILE", parser=named_path, help="The page; without, DIR/report.html."
     ),
     show: bool = typer.Option(False, "--open", help="Open it in the browser."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
     """Write a page that shows a run: where its time went, its collectives, the fabric, queues; it works offline."""
+    from nadi.launching.progress import progress
     from nadi.pages.page import check_page, write_page
     from nadi.pages.report import report as page
     from nadi.results.run_folder import REPORT
@@ -28,7 +30,8 @@ def report(
 
     file = out or folder / REPORT
     check_page(file)
-    write_page(file, page(Run(folder)))
+    with progress(quiet=quiet) as shown:
+        write_page(file, page(Run(folder), shown.begin))
     say(f"page: {file}")
     if show:
         typer.launch(file.absolute().as_uri())

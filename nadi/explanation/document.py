@@ -1,5 +1,6 @@
 """An explanation as data: the path by what it is made of, what bound it, and what would make the run shorter."""
 
+from collections.abc import Callable
 from typing import Any
 
 from nadi.explanation.bounds import Bounds
@@ -13,18 +14,27 @@ from nadi.runs import Run
 MOST_LONGEST = 20
 
 
-def explain(run: Run, factor: float = FASTER) -> dict[str, Any]:
-    """What `nadi explain DIR --json` prints; times are picoseconds.
+def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
+    """Return what `nadi explain DIR --json` prints; times are picoseconds.
+
+    Args:
+        run: Results of a run.
+        factor: How much faster each thing of the what-ifs is.
+        report: Called with a text that says what is done now.
 
     Raises:
         ConfigError: the run cannot be explained; one line says why.
         TraceError, WorkloadError, TopologyError: its traces or its fabric have gone, or are others now.
     """
+    report("reading the traces again")
     found = happened(run)
+    report("following the critical path")
     pieces = critical_path(run, found)
+    report("looking for messages that were in the way")
     shared = contention(run, found, [piece.node for piece in pieces])
     bounds = Bounds(run, found, pieces, shared)
     npus = npus_of(found, pieces)
+    report("working out what would make the run shorter")
     return {
         "finish_time_ps": run.finish_time_ps,
         "pieces": len(pieces),

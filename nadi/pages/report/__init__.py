@@ -1,6 +1,9 @@
 """The report of a run: one page of sections, a file each, from the folder of its results."""
 
-from nadi.pages.page import Page
+from collections.abc import Callable
+from types import ModuleType
+
+from nadi.pages.page import Page, Section
 from nadi.pages.places import fabric_kind
 from nadi.pages.report import (
     collectives,
@@ -22,8 +25,12 @@ SECTIONS = (overview, serving, step, explanation, timeline, collectives, fabric,
 """In the order of the page; each has `section(run)`, None where there is nothing to show."""
 
 
-def report(run: Run) -> Page:
-    """The page.
+def report(run: Run, say: Callable[[str], None] = lambda _text: None) -> Page:
+    """Return the page.
+
+    Args:
+        run: Results of a run.
+        say: Called with a text that says which section is made now.
 
     Raises:
         ConfigError: a table of the run is missing or cannot be read.
@@ -36,5 +43,12 @@ def report(run: Run) -> Page:
         f"{what} on {fabric_kind(fabric)}: {time_text(run.finish_time_ps)}",
         f"{npus} on {fabric}, simulated by Nadi {summary.get('version', '')}. "
         f"Underlined terms explain themselves when they are pressed.",
-        [found for each in SECTIONS if (found := each.section(run)) is not None],
+        [found for each in SECTIONS if (found := _section(each, run, say)) is not None],
     )
+
+
+def _section(module: ModuleType, run: Run, say: Callable[[str], None]) -> Section | None:
+    """Return the section of a module of this package, or None where it has nothing to show."""
+    say(f"section {module.__name__.rpartition('.')[2]}")
+    found: Section | None = module.section(run)
+    return found
