@@ -162,6 +162,8 @@ TimeOrAuto = Annotated[int, _or_word("auto", _time_to(LONGEST_TIMEOUT_PS)), _wor
 PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
 ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
 CountOrUnlimited = Annotated[int, _or_word("unlimited", _parse_count), _word_or("unlimited", str)]
+FactorOrAuto = Annotated[float | None, BeforeValidator(lambda value: None if value == "auto" else value)]
+"""A factor; None = "auto", settled from the model's framework."""
 Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[
     int | None,
@@ -408,7 +410,7 @@ class SystemSection(Section):
     collectives_in_flight: CountOrUnlimited = _engine("collectives_in_flight")
     rendezvous: SizeOrUnlimited = _engine("rendezvous")
     rendezvous_control: MessageSize = _engine("rendezvous_control")
-    compute_slowdown: float = _engine("compute_slowdown", ge=1, le=1000)
+    compute_slowdown: FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
 OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control")

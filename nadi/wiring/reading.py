@@ -15,6 +15,7 @@ from nadi.errors import ConfigError
 from nadi.wiring.affordable import schedule_bytes
 from nadi.wiring.building import host_memories, memory_nodes
 from nadi.wiring.from_model import trace_set
+from nadi.wiring.interference import copied_groups
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
@@ -113,6 +114,7 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
         dataset_splits=system.dataset_splits,
         chains=system.phases_per_dimension or 1,
         dimension_order=system.dimension_order,
+        copied=copied_groups(config),
         most_bytes=schedule_bytes(force=force),
     )
 
