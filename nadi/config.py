@@ -696,15 +696,6 @@ class RunConfig(Section):
         return config
 
     @model_validator(mode="after")
-    def _system_fits_network(self) -> Self:
-        if self.system.compute_slowdown != 1 and self.network.fidelity != "packet":
-            raise ValueError(
-                f'[system] compute_slowdown stands beside [network] fidelity = "{self.network.fidelity}"; '
-                'expected fidelity = "packet", or no compute_slowdown'
-            )
-        return self
-
-    @model_validator(mode="after")
     def _serves(self) -> Self:
         if self.serving is not None and (self.workload.framework != "inference" or self.workload.model is None):
             raise ValueError(

@@ -59,7 +59,8 @@ def laid_out(
     groups = np.zeros(len(program.group_ptr) - 1, np.int64)
     groups[used] = [number.setdefault(stand, len(number)) for stand in stands]
     ways = costs.standing.of_pairs(pairs.npu, pairs.peer)
-    classes = classes_of(program, pairs, groups, ways, _paces(program.npus, slow)) if fold else every_npu(program, groups)
+    paces = _paces(program.npus, slow)
+    classes = classes_of(program, pairs, groups, ways, paces) if fold else every_npu(program, groups)
     return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdes.build.schedule import Faults
 from topologies import Graph
@@ -29,15 +30,15 @@ def with_slow_links(graph: Graph, faults: Faults) -> Graph:
         delay_ps[links] += fault.added_latency_ps
     is_slow = np.zeros(graph.links, np.bool_)
     is_slow[[link for fault in faults.links for link in fault.links]] = True
-    for links in _equal_links(graph, is_slow):
-        for side in (links, links ^ 1):
+    for equal in _equal_links(graph, is_slow):
+        for side in (equal, equal ^ 1):
             rate_bps[side] = rate_bps[side].min()
             delay_ps[side] = delay_ps[side].max()
     return replace(graph, link_rate_bps=rate_bps, link_delay_ps=delay_ps)
 
 
-def _equal_links(graph: Graph, is_slow: np.ndarray) -> list[np.ndarray]:
-    """Sets of several links of which one is taken, those that hold a slow link."""
+def _equal_links(graph: Graph, is_slow: NDArray[np.bool_]) -> list[NDArray[np.int32]]:
+    """Return the sets of several links of which routing takes one, those that hold a slow link."""
     first, links = graph.routing.set_ptr[:-1], graph.routing.set_link
     of_set = np.repeat(np.arange(len(first)), np.diff(graph.routing.set_ptr))
     chosen = np.unique(of_set[is_slow[links]])

@@ -81,8 +81,8 @@ def check_lasting(faults: Sequence[FaultSection]) -> None:
         if fault.npu is None and (fault.at > 0 or fault.until is not None):
             key = "at" if fault.at > 0 else "until"
             raise ConfigError(
-                f"{where} {key}: at closed forms links are slow for the whole run; expected at = \"0s\" and no until, or "
-                '[network] fidelity = "packet"'
+                f"{where} {key}: at closed forms links are slow for the whole run; "
+                'expected at = "0s" and no until, or [network] fidelity = "packet"'
             )
 
 

@@ -133,7 +133,7 @@ def test_what_the_system_layer_is_told(load):
 
 def test_the_system_layer_waits_and_slows_down_if_told(load):
     system = load(LEAST).system
-    assert (system.rendezvous, system.collectives_in_flight, system.compute_slowdown) == (0, 0, 1.0)
+    assert (system.rendezvous, system.collectives_in_flight, system.compute_slowdown) == (0, 0, None)
     sizes = ("system.rendezvous=64KiB", "system.rendezvous_control=8KiB")
     config = load(LEAST, *sizes, "system.collectives_in_flight=2", "system.compute_slowdown=1.5")
     settings = network_settings(config.network, config.system)
@@ -146,8 +146,6 @@ def test_the_system_layer_waits_and_slows_down_if_told(load):
 def test_other_fidelities_have_no_such_system_layer(load, fidelity):
     config = load(LEAST, f"network.fidelity={fidelity}", "system.rendezvous=1", "system.collectives_in_flight=1")
     assert network_settings(config.network, config.system) == network_settings(config.network)
-    with pytest.raises(ConfigError, match=re.escape("[system] compute_slowdown stands beside [network] fidelity")):
-        load(LEAST, f"network.fidelity={fidelity}", "system.compute_slowdown=1.1")
 
 
 def test_set_replaces_values(load):

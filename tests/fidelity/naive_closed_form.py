@@ -25,7 +25,7 @@ class Simulator:
     def __init__(
         self, program, collective, message, port, *, concurrent=False, slowdown=Fraction(1), launch=None, slow=()
     ):
-        self.slowdown, self.launch, self.slow = slowdown, launch or (lambda schedule: 0), slow
+        self.slowdown, self.launch, self.slow = slowdown, launch or (lambda _: 0), slow
         self.program, self.collective, self.message, self.port = program, collective, message, port
         self.serial = not concurrent
         self.heap, self.arrivals, self.port_free, self.now = [], {}, {}, 0
@@ -136,20 +136,7 @@ class Simulator:
             npu.busy[row.lane] = row
             self.later(self.now + duration, npu, LANE + row.lane, row)
         elif row.kind == COLLECTIVE:
-            if self.serial and npu.done.get(row.group, 0) != row.seq:
-                row.waits_for_turn = True
-                return
-            row.start = self.now
-            if row.schedule < 0:
-                self.finish(npu, row)
-            else:
-                if row.lane == COMPUTE_LANE:
-                    launch = self.launch(row.schedule)
-                    if launch:
-                        self.later(self.now + launch, npu, RUNS, row)
-                    else:
-                        self.runs(npu, 1)
-                self.join(npu, row)
+            self.start_collective(npu, row)
         else:
             row.start = self.now
             if row.kind == SEND and row.duration > 0:
@@ -158,6 +145,21 @@ class Simulator:
                 self.send(npu, row)
             elif row.kind == NOOP or row.is_in:
                 self.finish(npu, row)
+
+    def start_collective(self, npu, row):
+        if self.serial and npu.done.get(row.group, 0) != row.seq:
+            row.waits_for_turn = True
+            return
+        row.start = self.now
+        if row.schedule < 0:
+            self.finish(npu, row)
+            return
+        launch = self.launch(row.schedule)
+        if row.lane == COMPUTE_LANE and launch:
+            self.later(self.now + launch, npu, RUNS, row)
+        elif row.lane == COMPUTE_LANE:
+            self.runs(npu, 1)
+        self.join(npu, row)
 
     def join(self, npu, row):
         here = self.arrivals.setdefault((row.group, row.seq), [])

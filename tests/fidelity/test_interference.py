@@ -50,7 +50,7 @@ def test_the_pool_of_events_grows_for_those_that_lapse(monkeypatch):
     traces = Traces(2)
     for npu in range(2):
         traces.compute(npu, 1_000_000)
-    wait = {npu: () for npu in range(2)}
+    wait = dict.fromkeys(range(2), ())
     for _ in range(many):
         wait = {npu: (traces.compute(npu, 5, cpu=True, deps=wait[npu]),) for npu in range(2)}
         traces.collective(range(2), 0, 1000, deps=wait)

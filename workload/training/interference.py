@@ -6,7 +6,7 @@ beside them depends on whether the framework leaves these SMs free:
 - Where it does, computation has the other SMs: it takes SMs / (SMs - channels) times as long.
 - Where it does not, matrix products of GPUs with thread block clusters (Hopper and later) take twice as long. Their
   kernels are persistent: they launch one block per SM, and each block has its share of the tiles. With one SM or more
-  taken, some blocks wait until the others have ended. Users of FSDP on H100 measured this: "the matmuls take 2x as long"
+  taken, some blocks wait until the others have ended. Users of FSDP on H100 measured this: matmuls "take 2x as long"
   beside a NCCL kernel that holds about a tenth of the SMs (github.com/pytorch/pytorch/issues/143988; the remedy, an SM
   carve-out, is off by default: pull request 147966). Kernels of older GPUs are not persistent, so they have the other
   SMs.

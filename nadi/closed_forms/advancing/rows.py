@@ -21,7 +21,9 @@ class RunState(Row, words=16, written_by="nadi.closed_forms.advancing.advance na
 class NpuClass(
     Row,
     words=32,
-    written_by="build.npus nadi.closed_forms.advancing.advance nadi.closed_forms.advancing.run npu.contention npu.trace",
+    written_by=(
+        "build.npus nadi.closed_forms.advancing.advance nadi.closed_forms.advancing.run npu.contention npu.trace"
+    ),
 ):
     """NPUs that do the same at the same times, which one of them stands for."""
 
