@@ -148,6 +148,37 @@ def test_other_fidelities_have_no_such_system_layer(load, fidelity):
     assert network_settings(config.network, config.system) == network_settings(config.network)
 
 
+def test_set_reaches_entries_of_lists(load):
+    """A number names an entry, and the next number adds one."""
+    first = ("faults.0.at=0s", "faults.0.npu=3", "faults.0.slowdown=1.1")
+    (fault,) = load(LEAST, *first).faults
+    assert (fault.npu, fault.slowdown, fault.at) == (3, 1.1, 0)
+    text = f'{LEAST}\n[[faults]]\nat = "1ms"\nlink = 0\nrate = "1Gbps"\n'
+    faults = load(text, "faults.0.rate=2Gbps", "faults.1.at=0s", "faults.1.npu=0", "faults.1.slowdown=2").faults
+    assert [(fault.rate, fault.slowdown) for fault in faults] == [(2_000_000_000, None), (None, 2.0)]
+    whole = load(text, 'faults.0={at = "0s", npu = 1, slowdown = 3}').faults
+    assert [fault.npu for fault in whole] == [1]
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("faults.1.npu=3", "--set faults.1.npu=3: found '1' as a number of a list; expected 0"),
+        ("faults.-1.npu=3", "--set faults.-1.npu=3: found '-1' as a number of a list; expected 0"),
+        ("faults.first.npu=3", "found 'first' as a number of a list; expected 0"),
+        ("faults.00.npu=3", "found '00' as a number of a list; expected 0"),
+        (f"faults.{'9' * 5000}.npu=3", "as a number of a list; expected 0"),
+        ("faults.0.slow=2", "[faults.0] slow: unknown key; nearest known key: slowdown"),
+        ("faults=3", "--set faults=3: expected section.key=value"),
+        ("network.mtu.0.x=3", "[network] mtu"),
+    ],
+)
+def test_set_says_what_is_wrong_with_an_entry(load, override, said):
+    with pytest.raises(ConfigError, match=re.escape(said)) as error:
+        load(LEAST, override)
+    assert "\n" not in str(error.value)
+
+
 def test_set_replaces_values(load):
     config = load(LEAST, "network.window=1MiB", "engine.seed=7", "system.collectives.all-reduce=direct", "output.dir=o")
     assert config.network.window == 1 << 20
