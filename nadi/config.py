@@ -162,7 +162,11 @@ TimeOrAuto = Annotated[int, _or_word("auto", _time_to(LONGEST_TIMEOUT_PS)), _wor
 PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
 ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
 CountOrUnlimited = Annotated[int, _or_word("unlimited", _parse_count), _word_or("unlimited", str)]
-FactorOrAuto = Annotated[float | None, BeforeValidator(lambda value: None if value == "auto" else value)]
+FactorOrAuto = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if value == "auto" else value),
+    PlainSerializer(lambda factor: "auto" if factor is None else factor),
+]
 """A factor; None = "auto", settled from the model's framework."""
 Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[

@@ -195,7 +195,7 @@ def _headline(simulation: FinishedRun, findings: Findings) -> str:
     shares = [float(column.mean()) / whole_ps for column in (times.compute_ps, times.exposed_ps, times.idle_ps)]
     is_closed_form = simulation.settings.fidelity.is_closed_form
     return (
-        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}"
+        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}{_interference(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s\n"
         f"{counters['trace_nodes']:,} trace nodes, "
         f"{_no_contention(simulation) if is_closed_form else _moved(simulation)}\n"
@@ -236,6 +236,12 @@ def _constants(simulation: FinishedRun) -> str:
     made = generation_of(AUTO, graph.accelerator, rate_bps).name
     why = "the machine" if graph.accelerator == made else f"NVLinks of {rate_text(rate_bps)}"
     return f"collectives: nccl with the constants of {made} ({why})\n"
+
+
+def _interference(simulation: FinishedRun) -> str:
+    """A line where collectives slow down the computation beside them: by how much."""
+    slowdown = simulation.settings.compute_slowdown
+    return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
 
 
 def _gigabytes(rates_Bps: Iterable[float]) -> Sequence[str]:  # noqa: N803 - bytes, not bits
