@@ -36,7 +36,7 @@ from workload.compute import ComputeTimes
 from workload.models import Model
 from workload.training import ParallelPlan, rules
 from workload.training.generator import generate
-from workload.training.interference import channels_on, compute_slowdown, copied_groups
+from workload.training.interference import channels_on, compute_slowdown
 
 _SHORT, _LONGER = 2, 3
 """Micro-batches of the two short steps, times the stages."""
@@ -173,7 +173,7 @@ def _run(where: Site, model: Model, plan: ParallelPlan, framework: rules.Framewo
         where.graph.npus,
         {},
         where.compute,
-        replace(where.collectives, copied=copied_groups(framework, plan)),
+        replace(where.collectives, copied=traces.copied),
         fabric=where.graph,
         example_npu=traces.example_npu,
         families=traces.families,

@@ -15,7 +15,6 @@ from nadi.errors import ConfigError
 from nadi.wiring.affordable import schedule_bytes
 from nadi.wiring.building import host_memories, memory_nodes
 from nadi.wiring.from_model import trace_set
-from nadi.wiring.interference import copied_groups
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
@@ -38,12 +37,14 @@ class Work(NamedTuple):
         trace_of_npu: int32[npus], trace of each NPU, -1 = none, -2 = another rank's.
         program: what the engine runs.
         collectives: how collectives are done.
+        framework: of the training steps that the traces are, "" = not known.
     """
 
     traces: list[TraceTable]
     trace_of_npu: NDArray[np.int32]
     program: Program
     collectives: CollectiveSettings
+    framework: str
 
     def opens(self, file: Path) -> bool:
         """Whether this rank may open a file: any but traces of NPUs that only other ranks have."""
@@ -83,7 +84,7 @@ def read_work(
         traces = with_memory_nodes(traces, servers, graph.host, exchange)
     named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
     groups = read_groups(named) if named else {}
-    collectives = collective_settings(config, graph, force=force)
+    collectives = replace(collective_settings(config, graph, force=force), copied=traces.copied)
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
@@ -97,7 +98,7 @@ def read_work(
         families=traces.families,
         memory_nodes=servers,
     )
-    return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
+    return Work(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework)
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
@@ -114,7 +115,6 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
         dataset_splits=system.dataset_splits,
         chains=system.phases_per_dimension or 1,
         dimension_order=system.dimension_order,
-        copied=copied_groups(config),
         most_bytes=schedule_bytes(force=force),
     )
 

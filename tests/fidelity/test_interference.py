@@ -17,10 +17,11 @@ from tests.fidelity.running import simulate as simulate_whole
 from tests.pdes.cases import Traces
 from tests.scenarios.running import simulate as simulate_packets
 from tests.scenarios.test_contention import CASES, SPEC, US, built, end_ps
-from workload import CollectiveSettings, ComputeModel, build_program
+from workload import CollectiveSettings, ComputeModel, build_program, read_set, write_set
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.models import find
 from workload.training import parallel_plan, rules
+from workload.training.generator import generate
 from workload.training.interference import channels_on, compute_slowdown, copied_groups
 
 HOSTS = "rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,nvlink_rate=2400Gbps"
@@ -164,3 +165,19 @@ def test_results_say_the_factor(tmp_path):
     traces.collective(range(2), 0, 1000)
     assert said("traces", workload=traces.tables(), topology={"spec": SPEC}) == 1
     assert np.all(traces.program().node_lane == 1)
+
+
+@pytest.mark.parametrize("plan", ["tp2,dp4,gb8,sp,overlap_tp=true,zero1", "tp2,dp4,gb8,sp,zero1"])
+def test_trace_sets_keep_what_the_generator_knows(tmp_path, plan):
+    """A run of the files that the generator writes is the run of the model."""
+    model = find("gpt3-125m")
+    write_set(tmp_path / "set", generate(model, parallel_plan(plan), "megatron"))
+    common = {"topology": {"spec": HOSTS}, "compute": {"gpu": "h100"}, "network": {"fidelity": "closed-form"}}
+    by_model = nadi.simulate(workload={"model": "gpt3-125m", "plan": plan}, **common)
+    by_files = nadi.simulate(workload={"traces": str(tmp_path / "set")}, **common)
+    found = read_set(tmp_path / "set")
+    assert found.framework == "megatron"
+    assert found.copied == ({"tp"} if "overlap_tp" in plan else set())
+    assert by_files.finish_time_ps == by_model.finish_time_ps
+    slower = nadi.simulate(workload={"traces": str(tmp_path / "set")}, system={"compute_slowdown": 3}, **common)
+    assert slower.finish_time_ps > by_files.finish_time_ps
