@@ -125,8 +125,10 @@ def has_lapsed(w, node, now):
 def are_events_short(w):
     """Whether lapsed events have taken the room of others (pdes.build.growth.events_room)."""
     ctl, const = w.net.ctl, w.net.const
+    if const.compute_slow_1000ths == 0:
+        return False
     others = 2 * ctl.free_messages + (const.lane_stride + 2) * ctl.free_instances + (LANES + 1) * const.npus
-    if const.compute_slow_1000ths == 0 or ctl.events + others + SPARE_EVENTS < w.messages.event.shape[0]:
+    if ctl.events + others + SPARE_EVENTS < w.messages.event.shape[0]:
         return False
     ctl.need = NEED_EVENTS
     return True
