@@ -193,7 +193,9 @@ def _run(where: Site, model: Model, plan: ParallelPlan, framework: rules.Framewo
 def _slowdown(where: Site, framework: rules.Framework) -> float:
     """How many times as long computation takes beside a collective."""
     times = where.compute.times
-    return 1.0 if times is None else compute_slowdown(framework, times.gpu, where.channels)
+    if times is None:
+        return 1.0
+    return compute_slowdown(framework, times.gpu, where.channels, in_a_row=times.pace.in_a_row)
 
 
 def _npu_ps(program: Program, results: Results, classes: Classes) -> NDArray[np.float64]:

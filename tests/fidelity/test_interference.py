@@ -112,13 +112,24 @@ def test_copy_engines_take_no_multiprocessors(simulate):
 
 def test_defaults_by_framework():
     """SMs over what NCCL leaves of them; persistent products of Hopper take two waves where none is left free."""
-    h100, a100, tpu = (find_gpu(name) for name in ("h100", "a100", "tpu-v4"))
-    assert compute_slowdown("megatron", h100, 16) == round(132 / 116, 3)
-    assert compute_slowdown("fsdp", h100, 16) == compute_slowdown("deepspeed", h100, 24) == 2.0
-    assert compute_slowdown("fsdp", a100, 16) == compute_slowdown("megatron", a100, 16) == round(108 / 92, 3)
-    assert compute_slowdown("inference", h100, 16) == compute_slowdown("fsdp", tpu, 16) == 1
+
+    def default(framework, gpu, channels, **more):
+        return compute_slowdown(framework, find_gpu(gpu), channels, **{"in_a_row": True} | more)
+
+    assert default("fsdp", "h100", 16) == default("deepspeed", "h100", 24) == 2.0
+    assert default("fsdp", "a100", 16) == default("megatron", "a100", 16) == round(108 / 92, 3)
+    assert default("inference", "h100", 16) == default("fsdp", "tpu-v4", 16) == 1
+    assert default("megatron", "h100", 16, in_a_row=False) == round(132 / 116, 3)
     assert copied_groups("megatron", parallel_plan("tp8,sp,overlap_tp=true")) == {"tp"}
     assert copied_groups("megatron", parallel_plan("tp8,sp")) == copied_groups("fsdp", parallel_plan("dp8")) == set()
+
+
+def test_the_clock_rises_where_power_bounds_products():
+    """What SMs are left at the clock of products alone, or what power leaves of all: the slower of the two."""
+    h100 = find_gpu("h100")
+    alone = h100.in_a_row["bf16"]
+    assert compute_slowdown("megatron", h100, 16, in_a_row=True) == round(alone / min(alone, 116 / 132), 3) == 1.024
+    assert compute_slowdown("megatron", h100, 8, in_a_row=True) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,7 +170,7 @@ def test_results_say_the_factor(tmp_path):
     model = {"model": "gpt3-125m", "plan": "dp16,gb16", "framework": "fsdp"}
     cluster = {"cluster": "dgx-h100-superpod"}
     assert said("fsdp", workload=model, topology=cluster) == 2
-    assert said("megatron", workload=model | {"framework": "megatron"}, topology=cluster) == 1.138
+    assert said("megatron", workload=model | {"framework": "megatron"}, topology=cluster) == 1.024
     assert said("given", workload=model, topology=cluster, system={"compute_slowdown": 1.5}) == 1.5
     traces = Traces(2)
     traces.collective(range(2), 0, 1000)
