@@ -163,6 +163,12 @@ TimeOrAuto = Annotated[int, _or_word("auto", _time_to(LONGEST_TIMEOUT_PS)), _wor
 PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
 ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
 CountOrUnlimited = Annotated[int, _or_word("unlimited", _parse_count), _word_or("unlimited", str)]
+FactorOrAuto = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if value == "auto" else value),
+    PlainSerializer(lambda factor: "auto" if factor is None else factor),
+]
+"""A factor; None = "auto", settled from the model's framework."""
 Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[
     int | None,
@@ -413,7 +419,7 @@ class SystemSection(Section):
     collectives_in_flight: CountOrUnlimited = _engine("collectives_in_flight")
     rendezvous: SizeOrUnlimited = _engine("rendezvous")
     rendezvous_control: MessageSize = _engine("rendezvous_control")
-    compute_slowdown: float = _engine("compute_slowdown", ge=1, le=1000)
+    compute_slowdown: FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
 OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control")
@@ -697,15 +703,6 @@ class RunConfig(Section):
         config = self.model_copy()
         config._named = NamedKeys(frozenset(keys))  # noqa: SLF001 - of this class
         return config
-
-    @model_validator(mode="after")
-    def _system_fits_network(self) -> Self:
-        if self.system.compute_slowdown != 1 and self.network.fidelity != "packet":
-            raise ValueError(
-                f'[system] compute_slowdown stands beside [network] fidelity = "{self.network.fidelity}"; '
-                'expected fidelity = "packet", or no compute_slowdown'
-            )
-        return self
 
     @model_validator(mode="after")
     def _serves(self) -> Self:

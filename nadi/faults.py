@@ -10,7 +10,7 @@ from topologies.units import format_rate, format_time, parse_delay, parse_link_r
 
 PLACES = ("link", "switch", "npu")
 OF_LINKS = ("state", "rate", "added_latency", "error_rate")
-ALLOWED = {"link": OF_LINKS, "switch": ("state",), "npu": ("slowdown",)}
+ALLOWED = {"link": OF_LINKS, "switch": ("state", "rate", "added_latency"), "npu": ("slowdown",)}
 """What may happen to what."""
 MOST_SLOWDOWN = 1000.0
 FOREVER = 1 << 62

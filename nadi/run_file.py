@@ -7,7 +7,7 @@ key names the nearest known one.
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -197,20 +197,47 @@ def _nul(value: object, where: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
-    """Put "section.key=value" into the tree. The value is TOML where it can be, else text."""
+    """Put "section.key=value" into the tree. The value is TOML where it can be, else text.
+
+    An entry of a list is named by its number, from 0: "faults.0.slowdown=1.1". The number after the last one adds an
+    entry.
+    """
     path, equals, text = override.partition("=")
-    *sections, key = (part.strip() for part in path.split("."))
-    if not equals or not 1 <= len(sections) < MOST_KEY_PARTS or not all(sections) or not key:
+    parts = [part.strip() for part in path.split(".")]
+    if not equals or not 2 <= len(parts) <= MOST_KEY_PARTS or not all(parts):
         raise ConfigError(f"--set {override}: expected section.key=value, as network.window=1MiB")
-    for section in sections:
-        inner = tree.setdefault(section, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"--set {override}: {section} is a value, not a section")
-        tree = inner
     try:
-        tree[key] = inputs.parse_toml(f"value = {text}")["value"]
+        value = inputs.parse_toml(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of 5,000 digits
-        tree[key] = text
+        value = text
+    inner: Any = tree
+    for number, part in enumerate(parts[:-1]):
+        inner = _entered(inner, part, override, [] if part in _LISTS and number == 0 else {})
+    if isinstance(inner, list):
+        _entered(inner, parts[-1], override, None)
+        inner[int(parts[-1])] = value
+    else:
+        inner[parts[-1]] = value
+
+
+_LISTS = tuple(name for name, field in RunConfig.model_fields.items() if get_origin(field.annotation) is tuple)
+"""Sections of which a run file has any number."""
+
+
+def _entered(inner: Any, part: str, override: str, new: object) -> Any:  # noqa: ANN401 - of TOML
+    """What a table or a list has at a key or a number; `new` where there is none yet."""
+    if isinstance(inner, list):
+        places = f"0 to {len(inner)}" if inner else "0"
+        if not part.isascii() or not part.isdecimal() or len(part) > len(str(len(inner))) or int(part) > len(inner):
+            raise ConfigError(f"--set {override}: found {part!r} as a number of a list; expected {places}")
+        if int(part) == len(inner):
+            inner.append(new)
+        found = inner[int(part)]
+    else:
+        found = inner.setdefault(part, new)
+    if new is not None and not isinstance(found, dict | list):
+        raise ConfigError(f"--set {override}: {part} is a value, not a section")
+    return found
 
 
 def _named(tree: Mapping[str, Any]) -> list[str]:

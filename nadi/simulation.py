@@ -16,6 +16,7 @@ from nadi.closed_forms import running
 from nadi.closed_forms.advancing.advance import advance
 from nadi.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.closed_forms.costs import CollectiveCosts
+from nadi.closed_forms.slow_links import with_slow_links
 from nadi.config import OF_PACKETS, NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.effects import without_effect
 from nadi.errors import ConfigError
@@ -29,9 +30,10 @@ from nadi.wiring.affordable import check_counters, check_fabric, check_rows, che
 from nadi.wiring.building import built_fabric
 from nadi.wiring.estimate import Estimate, estimate, of_all_ranks
 from nadi.wiring.estimate import work as work_of
-from nadi.wiring.fault_schedule import schedule
+from nadi.wiring.fault_schedule import check_lasting, schedule
 from nadi.wiring.from_model import model_and_plan, serving_and_requests
 from nadi.wiring.in_network import with_reducers, without_reducers
+from nadi.wiring.interference import with_interference
 from nadi.wiring.job_cost import Cost, Limits, cost_at_closed_forms, cost_of_packets
 from nadi.wiring.placement import place
 from nadi.wiring.reading import Work
@@ -104,7 +106,7 @@ def simulate(
     with together(ranks):
         _refuse(config, ranks.size, force=force)
         workers = _workers(config, ranks)
-        graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
+        config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
         files = files_read(config, exchange=ranks.exchange, opens=work.opens)
     if settings.fidelity.is_closed_form:
         return _at_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
@@ -141,7 +143,7 @@ def check_job(
     _refuse(config, ranks, force=force)
     alone = fidelities.on_one_worker(config.network)
     workers = Workers(workers=ranks * threads, lps_per_worker=config.engine.lps_per_worker, alone=alone)
-    graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
+    config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
     expected = estimate(graph, work.program, settings)
     if settings.fidelity.is_closed_form:
         _, folded = _laid_out(graph, work, settings, force=force)
@@ -153,23 +155,32 @@ def check_job(
 
 def _set_up(
     config: RunConfig, workers: Workers, progress: Progress | Silence, *, force: bool, keep_flows: bool
-) -> tuple[Graph, Work, NDArray[np.int32] | None, pdes.Settings]:
-    """Build what a run needs, and refuse what it cannot do: fabric, this rank's work, owners of nodes, settings."""
+) -> tuple[RunConfig, Graph, Work, NDArray[np.int32] | None, pdes.Settings]:
+    """Build what a run needs, and refuse what it cannot do.
+
+    Returns:
+        The configuration with the framework's interference settled, fabric, this rank's work, owners of nodes, settings.
+    """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
+    config = with_interference(config, graph, work.framework)
     settings = network_settings(
         config.network,
         config.system,
         seed=config.engine.seed,
         record_flows=keep_flows and config.output.flows == "all",
     )
-    if config.faults and workers.alone:
-        raise ConfigError(f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; expected "packet"')
+    if settings.fidelity.act and config.faults:
+        raise ConfigError(
+            f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; expected "packet" or "closed-form"'
+        )
+    if settings.fidelity.is_closed_form:
+        check_lasting(config.faults)
     faults = schedule(config.faults, config.network.detection_time, graph, cut_through=config.network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
     _check_durations(config, work.program)
-    return graph, work, owner, fabric.fitted(graph, settings)
+    return config, graph, work, owner, fabric.fitted(graph, settings)
 
 
 def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
@@ -185,8 +196,8 @@ def _laid_out(
     graph: Graph, work: Work, settings: pdes.Settings, *, force: bool
 ) -> tuple[CollectiveCosts, FoldedProgram]:
     """Lay out a run at closed forms, and refuse one that takes more memory than is free."""
-    costs = CollectiveCosts(graph, settings)
-    folded = running.laid_out(graph, work.program, costs)
+    costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
+    folded = running.laid_out(graph, work.program, costs, slow=settings.faults.npus)
     check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
 
@@ -253,7 +264,7 @@ def _check_model(config: RunConfig, *, force: bool) -> None:
 
 def _check_durations(config: RunConfig, program: Program) -> None:
     """Refuse durations that slowdowns make longer than the engine can count."""
-    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * config.system.compute_slowdown
+    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
     longest_ps = int(program.node_duration_ps.max(initial=0))
     if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
         raise ConfigError(

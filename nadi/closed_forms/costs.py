@@ -64,10 +64,15 @@ class CollectiveCosts:
         graph: the fabric.
         settings: of packets and switches.
         effort: how much is played.
+        planned_on: Fabric by whose rates algorithms choose their plans; None = `graph`. It differs from `graph` where
+            links are slow, which NCCL does not know when it plans.
     """
 
-    def __init__(self, graph: Graph, settings: Settings, effort: Effort = OF_A_RUN) -> None:
+    def __init__(
+        self, graph: Graph, settings: Settings, effort: Effort = OF_A_RUN, planned_on: Graph | None = None
+    ) -> None:
         self._effort = effort
+        self._planned_on = planned_on or graph
         self.standing = Standing(graph)
         self._graph, self._settings = graph, settings
         self._curves: dict[tuple[str, str, bytes], Curve] = {}
@@ -111,7 +116,8 @@ class CollectiveCosts:
             members: int64[n], NPUs of the group.
         """
         chosen = collectives.choose(kind, algorithm)
-        shape = shape_of(self._graph, members, trees=chosen.trees) if chosen.needs_shape else None
+        shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
+        is_even = self._planned_on is self._graph  # formulas are exact where the links of a kind are alike
         kept: dict[object, _Plan] = {}
 
         def plan(size_bytes: int) -> _Plan:
@@ -148,7 +154,7 @@ class CollectiveCosts:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
         ask = Asked(way, packets, lambda size: told(size, play=True), lambda size: told(size, play=False))
-        return Curve(ask, is_exact=chosen.is_exact, effort=self._effort)
+        return Curve(ask, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
         """An all-to-all with split sizes, of this program only."""

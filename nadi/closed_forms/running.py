@@ -1,6 +1,7 @@
 """A run at closed forms: costs, folding of NPUs that do the same, the run of one of each, and Results of all."""
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +34,21 @@ MOST_FLOWS = 1 << 22
 _SEND = 3
 
 
-def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bool = True) -> FoldedProgram:
+def laid_out(
+    graph: Graph,
+    program: Program,
+    costs: CollectiveCosts,
+    *,
+    slow: Sequence[pdes.NpuFault] = (),
+    fold: bool = True,
+) -> FoldedProgram:
     """A program's classes of NPUs, and what of it takes a time of its own.
 
     Args:
         graph: the fabric.
         program: of all NPUs.
         costs: of the fabric.
+        slow: NPUs whose computation takes longer, and when.
         fold: False = every NPU is a class of its own.
     """
     program = with_shared_traces(program)
@@ -50,8 +59,19 @@ def laid_out(graph: Graph, program: Program, costs: CollectiveCosts, *, fold: bo
     groups = np.zeros(len(program.group_ptr) - 1, np.int64)
     groups[used] = [number.setdefault(stand, len(number)) for stand in stands]
     ways = costs.standing.of_pairs(pairs.npu, pairs.peer)
-    classes = classes_of(program, pairs, groups, ways) if fold else every_npu(program, groups)
+    paces = _paces(program.npus, slow)
+    classes = classes_of(program, pairs, groups, ways, paces) if fold else every_npu(program, groups)
     return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
+
+
+def _paces(npus: int, slow: Sequence[pdes.NpuFault]) -> Int64:
+    """int64[npus]: equal for NPUs that are slow alike."""
+    found = np.zeros(npus, np.int64)
+    number: dict[tuple[tuple[int, int, float], ...], int] = {(): 0}
+    for npu in {fault.npu for fault in slow}:
+        own = tuple(sorted((fault.at_ps, fault.until_ps, fault.slowdown) for fault in slow if fault.npu == npu))
+        found[npu] = number.setdefault(own, len(number))
+    return found
 
 
 def costed(
@@ -120,6 +140,9 @@ def run(
         collectives.time_ps,
         costs.of_messages(folded.messages),
         concurrent=settings.concurrent_collectives,
+        compute_slowdown=settings.compute_slowdown,
+        endpoint_delay_ps=settings.fidelity.endpoint_delay_ps,
+        slow=settings.faults.npus,
         progress=progress,
     )
     setup_s = time.perf_counter() - begun

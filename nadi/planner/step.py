@@ -6,7 +6,7 @@ much as the line between them is bent (a third run at `--exact` shows it) the st
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from workload.compute import ComputeTimes
 from workload.models import Model
 from workload.training import ParallelPlan, rules
 from workload.training.generator import generate
+from workload.training.interference import channels_on, compute_slowdown
 
 _SHORT, _LONGER = 2, 3
 """Micro-batches of the two short steps, times the stages."""
@@ -51,6 +52,7 @@ class Site:
         collectives: how they are done.
         compute: times of operators.
         costs: of the fabric, kept from plan to plan.
+        channels: NCCL's channels there, each of which holds an SM while a collective runs.
     """
 
     graph: Graph
@@ -58,6 +60,7 @@ class Site:
     collectives: CollectiveSettings
     compute: ComputeModel
     costs: CollectiveCosts
+    channels: int = 0
 
 
 def site(
@@ -84,7 +87,7 @@ def site(
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, OF_PLANS)
-    return Site(graph, settings, how, ComputeModel(times=times), costs)
+    return Site(graph, settings, how, ComputeModel(times=times), costs, channels_on(graph))
 
 
 class Use(NamedTuple):
@@ -170,20 +173,29 @@ def _run(where: Site, model: Model, plan: ParallelPlan, framework: rules.Framewo
         where.graph.npus,
         {},
         where.compute,
-        where.collectives,
+        replace(where.collectives, copied=traces.copied),
         fabric=where.graph,
         example_npu=traces.example_npu,
         families=traces.families,
     )
     folded = running.laid_out(where.graph, program, where.costs)
     costed = running.costed(folded, where.costs, where.collectives)
-    results = running.run(where.graph, folded, costed, where.costs, where.settings, Silence(), most_rows=0)
+    settings = replace(where.settings, compute_slowdown=_slowdown(where, framework))
+    results = running.run(where.graph, folded, costed, where.costs, settings, Silence(), most_rows=0)
     found = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
     share_ps = (found[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
     npu_ps = _npu_ps(program, results, folded.classes)
     use = Use(npu_ps, sent_by_ports(where.graph, program, where.settings).ports)
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
+
+
+def _slowdown(where: Site, framework: rules.Framework) -> float:
+    """How many times as long computation takes beside a collective."""
+    times = where.compute.times
+    if times is None:
+        return 1.0
+    return compute_slowdown(framework, times.gpu, where.channels, in_a_row=times.pace.in_a_row)
 
 
 def _npu_ps(program: Program, results: Results, classes: Classes) -> NDArray[np.float64]:

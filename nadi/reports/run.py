@@ -204,7 +204,7 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
     is_closed_form = simulation.settings.fidelity.is_closed_form
     return (
-        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}"
+        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}{_interference(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
@@ -246,6 +246,12 @@ def _constants(simulation: FinishedRun) -> str:
     made = generation_of(AUTO, graph.accelerator, rate_bps).name
     why = "the machine" if graph.accelerator == made else f"NVLinks of {rate_text(rate_bps)}"
     return f"collectives: nccl with the constants of {made} ({why})\n"
+
+
+def _interference(simulation: FinishedRun) -> str:
+    """A line where collectives slow down the computation beside them: by how much."""
+    slowdown = simulation.settings.compute_slowdown
+    return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
 
 
 def _gigabytes(rates_Bps: Iterable[float]) -> Sequence[str]:  # noqa: N803 - bytes, not bits

@@ -38,7 +38,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
             npus.append(pdes.NpuFault(npu, fault.at, fault.until_ps, float(fault.slowdown or 1)))
             continue
         found = place.links_of_switch() if fault.switch is not None else place.links()
-        if fault.switch is None:
+        if fault.switch is None or fault.state is None:  # a link may be down for several reasons
             _take(taken, fault.what, found, fault, number)
         if fault.state and not isinstance(graph.routing, TableRouting):
             raise ConfigError(
@@ -60,6 +60,30 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         )
     routings = {down: routing_without(graph, down) for _, down in pdes.down_sets(links) if down}
     return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings)
+
+
+def check_lasting(faults: Sequence[FaultSection]) -> None:
+    """Refuse faults that closed forms cannot have: they know slow NPUs, and links that are slow for the whole run.
+
+    Args:
+        faults: Faults of the run file.
+
+    Raises:
+        ConfigError: a link that is down, loses packets, or changes during the run.
+    """
+    for number, fault in enumerate(faults):
+        where = f"[faults.{number}]"
+        if fault.what not in {"slowdown", "rate", "added_latency"}:
+            raise ConfigError(
+                f"{where} {fault.what}: closed forms know no losses; expected slowdown, rate or added_latency, or "
+                '[network] fidelity = "packet"'
+            )
+        if fault.npu is None and (fault.at > 0 or fault.until is not None):
+            key = "at" if fault.at > 0 else "until"
+            raise ConfigError(
+                f"{where} {key}: at closed forms links are slow for the whole run; "
+                'expected at = "0s" and no until, or [network] fidelity = "packet"'
+            )
 
 
 class _Place:

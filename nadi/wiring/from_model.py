@@ -3,6 +3,7 @@
 What makes traces is imported where a run names a model: a run of traces needs none of it, and starts sooner.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -151,4 +152,4 @@ def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> 
     trace_of_npu[: plan.gpus] = made.trace_of_npu
     if own is not None:
         trace_of_npu[~own] = ELSEWHERE
-    return TraceSet(made.traces, trace_of_npu, made.example_npu, made.families)
+    return replace(made, trace_of_npu=trace_of_npu)

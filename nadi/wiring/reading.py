@@ -37,12 +37,14 @@ class Work(NamedTuple):
         trace_of_npu: int32[npus], trace of each NPU, -1 = none, -2 = another rank's.
         program: what the engine runs.
         collectives: how collectives are done.
+        framework: of the training steps that the traces are, "" = not known.
     """
 
     traces: list[TraceTable]
     trace_of_npu: NDArray[np.int32]
     program: Program
     collectives: CollectiveSettings
+    framework: str
 
     def opens(self, file: Path) -> bool:
         """Whether this rank may open a file: any but traces of NPUs that only other ranks have."""
@@ -82,7 +84,7 @@ def read_work(
         traces = with_memory_nodes(traces, servers, graph.host, exchange)
     named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
     groups = read_groups(named) if named else {}
-    collectives = collective_settings(config, graph, force=force)
+    collectives = replace(collective_settings(config, graph, force=force), copied=traces.copied)
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
@@ -96,7 +98,7 @@ def read_work(
         families=traces.families,
         memory_nodes=servers,
     )
-    return Work(list(traces.traces), traces.trace_of_npu, program, collectives)
+    return Work(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework)
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:

@@ -85,10 +85,20 @@ def _with_room_for_events(w: s.World) -> s.World:
         return w
     const, old = w.net.const, w.messages
     room = events_room(int(const.npus), len(w.qps.msg_free), len(w.insts.inst_free), int(const.lane_stride) - 1)
+    return _with_events(w, max(room, len(old.event)))
+
+
+def _with_events(w: s.World, room: int) -> s.World:
+    """At message level, the world with so many rows for events."""
+    old = w.messages
     used, rushing = int(old.queue.fresh), int(old.queue.rushing)
     event, rush = rows_of(Event, room), zeros(2 * room)
     event[:used], rush[: 2 * rushing] = old.event[:used], old.rush[: 2 * rushing]  # what is not touched takes no memory
     return w._replace(messages=old._replace(event=event, rush=rush))
+
+
+def _grow_events(w: s.World) -> s.World:
+    return _with_events(w, 2 * len(w.messages.event))
 
 
 def _grow_qps(w: s.World) -> s.World:
@@ -123,6 +133,7 @@ _GROW = {
     s.NEED_QPS: _grow_qps,
     s.NEED_RXQPS: _grow_rxqps,
     s.NEED_INSTS: _grow_insts,
+    s.NEED_EVENTS: _grow_events,
 }
 
 

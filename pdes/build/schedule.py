@@ -204,6 +204,18 @@ def scheduled(
     return routes, routing, unused(s.FaultSchedule)._replace(change=change, **tables), len(routings)
 
 
+def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:
+    """When the computation of an NPU changes its pace (ps), and how long it then takes, in 1024ths, 0 as long as it is.
+
+    Args:
+        faults: of one NPU.
+        cell_ps: changes take effect at multiples of it.
+    """
+    return [
+        (begin, round(1024 * holding[0].slowdown) if holding else 0) for begin, holding in _stretches(faults, cell_ps)
+    ]
+
+
 def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, int, int, int]]:
     """Changes of own NPUs."""
     changes = []
@@ -211,9 +223,7 @@ def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, 
         own = [fault for fault in faults.npus if fault.npu == npu]
         local = int(part.local[npu])
         if local >= 0:
-            for begin, holding in _stretches(own, cell_ps):
-                slow_1024ths = round(1024 * holding[0].slowdown) if holding else 0
-                changes.append((begin, s.CHANGE_NPU, local, slow_1024ths))
+            changes += [(begin, s.CHANGE_NPU, local, slow) for begin, slow in slow_changes(own, cell_ps)]
     return changes
 
 

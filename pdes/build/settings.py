@@ -116,5 +116,5 @@ class Settings:
 
     def beyond_messages(self) -> str:
         """The first that is given of what only packets have in the system layer; empty if none is."""
-        least = {"rendezvous_bytes": 0, "compute_slowdown": 1.0, "collectives_in_flight": 0}
+        least = {"rendezvous_bytes": 0, "collectives_in_flight": 0}
         return next((name for name, value in least.items() if getattr(self, name) > value), "")

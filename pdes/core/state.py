@@ -89,7 +89,7 @@ ROW_DONE = 16
 ROW_ASKED = 32  # its sender has asked to send
 ROW_CALLED = 64  # a collective that starts without waiting for a place among those in flight
 
-NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS = range(1, 7)
+NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENTS = range(1, 8)
 
 
 class Routes(NamedTuple):

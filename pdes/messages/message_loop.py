@@ -9,7 +9,7 @@ import numpy as np
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, kernel
 from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
-from pdes.core.state import LANES, LONGEST_RUN_PS
+from pdes.core.state import COMPUTE_LANE, LANES, LONGEST_RUN_PS, NEED_EVENTS
 from pdes.core.status import DONE, FULL
 from pdes.core.world import give_row_back, whole_messages, world_at
 from pdes.messages.events import (
@@ -34,6 +34,8 @@ from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, post_sen
 
 PAUSED, TOO_LATE = 4, 5
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
+SPARE_EVENTS = 64
+"""Rows that one action may take at most where collectives slow computation down."""
 
 
 @inline
@@ -112,6 +114,27 @@ def await_last_byte(w, inst, order, now):
 
 
 @inline
+def has_lapsed(w, node, now):
+    """Whether an event of the compute lane is of no use: collectives have changed since when its row will be done."""
+    if w.net.const.compute_slow_1000ths == 0:
+        return False
+    return w.npus.npu[node].lane[COMPUTE_LANE] < 0 or w.npus.system[node].due_ps != now
+
+
+@inline
+def are_events_short(w):
+    """Whether lapsed events have taken the room of others (pdes.build.growth.events_room)."""
+    ctl, const = w.net.ctl, w.net.const
+    if const.compute_slow_1000ths == 0:
+        return False
+    others = 2 * ctl.free_messages + (const.lane_stride + 2) * ctl.free_instances + (LANES + 1) * const.npus
+    if ctl.events + others + SPARE_EVENTS < w.messages.event.shape[0]:
+        return False
+    ctl.need = NEED_EVENTS
+    return True
+
+
+@inline
 def node_of(w, kind, order, item):
     """The NPU to which an event happens; of a STEP its sender."""
     if kind == OWN:
@@ -129,6 +152,8 @@ def happen(w, node, kind, order, item, now):
     done = inst = np.int64(NOTHING)
     if kind == OWN:
         lane = order & ((1 << KEY_SHIFT) - 1)
+        if lane == COMPUTE_LANE and has_lapsed(w, node, now):
+            return done, inst
         if lane >= FIRST_POST:
             row = lane - FIRST_POST
             give_row_back(w.net, w.qps, np.int64(w.rows.state[w.npus.npu[node].row_base + row]))
@@ -147,6 +172,9 @@ def happen(w, node, kind, order, item, now):
     elif kind == LAUNCH:
         inst = item
         w.insts.inst[inst].started = 1
+        if w.net.const.compute_slow_1000ths != 0:
+            call_hook(w.net.hooks.running, w.net.const.address, node, np.int64(w.insts.inst[inst].row), 1, now)
+            move_lanes(w, node)
     elif kind == TAKE:
         done, inst = take_message(w, node, item, now)
     elif kind == ARRIVE:
@@ -168,7 +196,7 @@ def work_messages(address, most):
     events = 0
     order = np.int64(0)
     while True:
-        if ctl.check == 1 and short_of(net, w.qps) > 0:
+        if (ctl.check == 1 and short_of(net, w.qps) > 0) or are_events_short(w):
             return FULL
         node = ctl.resume_node
         now = ctl.now_ps
@@ -196,5 +224,8 @@ def work_messages(address, most):
             move_lanes(w, node)
             await_last_byte(w, inst, order, now)
             done = close_if_done(net, w.insts, inst)
+            if done >= 0 and net.const.compute_slow_1000ths != 0:
+                call_hook(net.hooks.running, address, node, done, -1, now)
+                move_lanes(w, node)
         if done >= 0:
             finish_row(address, node, done, now)

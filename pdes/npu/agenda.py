@@ -105,7 +105,7 @@ def take_due(net, npus, insts, node, now):
         insts.lane[at].due = 0
         collective.stirred = -1
         if collective.started == LAUNCHING and net.const.compute_slow_1000ths != 0:
-            call_hook(net.hooks.running, net.const.address, node, 1, now)
+            call_hook(net.hooks.running, net.const.address, node, np.int64(collective.row), 1, now)
         collective.started = STARTED
     head = np.int64(insts.lane[at].later)
     npu.agenda_head = head

@@ -98,8 +98,8 @@ def start_collective(w, node, row, now):
     if later > 0:
         collective.started = LAUNCHING
         put_off(net, npus, insts, node, wake_place(net, inst), now + later)
-    elif net.const.compute_slow_1000ths != 0:
-        call_hook(net.hooks.running, net.const.address, node, 1, now)
+    elif net.const.compute_slow_1000ths != 0 and (net.hooks.act == 0 or begins_after(net, plans, plan) == 0):
+        call_hook(net.hooks.running, net.const.address, node, row, 1, now)
     collective.buffer_bytes = trace.bytes[r]
     collective.schedule = schedule
     collective.member = plans.slot_member[slot]

@@ -1,8 +1,11 @@
-"""Compute that takes longer while collectives run, since both use the same processors of the NPU.
+"""Compute that takes longer while collectives run, since both use the same multiprocessors of the NPU.
 
-While at least one collective of an NPU runs, from its first step to its end, a row on the compute lane takes
-compute_slow_1000ths thousandths of its time. What is left of the row is kept in ps and in parts of a ps, as many as the
-factor has thousandths, so that nothing is rounded but the row's end, up to the next ps.
+While at least one collective of an NPU runs that takes multiprocessors, from its first step to its end, a row on the
+compute lane takes compute_slow_1000ths thousandths of its time. What is left of the row is kept in ps and in parts of a
+ps, as many as the factor has thousandths, so that nothing is rounded but the row's end, up to the next ps.
+
+The first three functions are shared with closed forms (nadi/closed_forms/advancing). Their `state` is a row with the
+words running, work_ps, work_part, since_ps and due_ps; their `factor` is compute_slow_1000ths.
 """
 
 import numpy as np
@@ -11,52 +14,52 @@ from pdes.core.heap import heap_hasten, heap_postpone
 from pdes.core.jit import inline, outline
 from pdes.core.state import COMPUTE_LANE, SLOWDOWN_UNIT
 from pdes.core.world import world_at
+from pdes.nic.port import set_event
 
 
 @inline
-def left_ps(net, npus, node):
+def left_ps(factor, state):
     """Time that the rest of the compute lane's row takes if as many collectives go on running."""
-    factor = net.const.compute_slow_1000ths
-    system = npus.system[node]
-    if system.running == 0:
-        return system.work_ps + np.int64(system.work_part > 0)
-    rest = (system.work_ps % SLOWDOWN_UNIT) * factor + system.work_part
-    return system.work_ps // SLOWDOWN_UNIT * factor + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
+    if state.running == 0:
+        return state.work_ps + np.int64(state.work_part > 0)
+    rest = (state.work_ps % SLOWDOWN_UNIT) * factor + state.work_part
+    return state.work_ps // SLOWDOWN_UNIT * factor + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
 
 
 @inline
-def begin_work(net, npus, node, duration_ps, now):
-    """A row begins on the compute lane: the time that it takes as things are."""
-    system = npus.system[node]
-    system.work_ps = duration_ps
-    system.work_part = 0
-    system.since_ps = now
-    return left_ps(net, npus, node)
+def begin_work(factor, state, duration_ps, now):
+    """A row begins on the compute lane: return the time that it takes as things are."""
+    state.work_ps = duration_ps
+    state.work_part = 0
+    state.since_ps = now
+    left = left_ps(factor, state)
+    state.due_ps = now + left
+    return left
 
 
 @inline
-def take_off(net, npus, node, now):
-    """Take what has been done by now off what is left."""
-    factor = net.const.compute_slow_1000ths
-    system = npus.system[node]
-    elapsed = now - system.since_ps
+def change_pace(factor, state, by, now):
+    """`by` more collectives run while a row is on the compute lane: take off what was done, and settle a new end."""
+    elapsed = now - state.since_ps
     done = elapsed
     part = np.int64(0)
-    if system.running > 0:
+    if state.running > 0:
         rest = elapsed % factor * SLOWDOWN_UNIT
         done = elapsed // factor * SLOWDOWN_UNIT + rest // factor
         part = rest % factor
-    work = system.work_ps - done
-    part = system.work_part - part
+    work = state.work_ps - done
+    part = state.work_part - part
     if part < 0:
         work -= 1
         part += factor
     if work < 0:
         work = np.int64(0)
         part = np.int64(0)
-    system.work_ps = work
-    system.work_part = part
-    system.since_ps = now
+    state.work_ps = work
+    state.work_part = part
+    state.since_ps = now
+    state.running += by
+    state.due_ps = now + left_ps(factor, state)
 
 
 @outline
@@ -71,11 +74,11 @@ def count_running(address, node, by, now):
     if npu.lane[COMPUTE_LANE] < 0 or (before > 0 and after > 0):
         system.running = after
         return
-    take_off(net, npus, node, now)
-    system.running = after
-    end = now + left_ps(net, npus, node)
+    change_pace(net.const.compute_slow_1000ths, system, by, now)
     slot = npu.ports + COMPUTE_LANE
-    if after > before:
-        heap_postpone(npus.heap, npu.heap, npu.heap_size, end, slot)
+    if net.hooks.act != 0:  # at message level the row's event waits among those of all NPUs, where it is left to lapse
+        set_event(npus, node, system.due_ps, slot)
+    elif after > before:
+        heap_postpone(npus.heap, npu.heap, npu.heap_size, system.due_ps, slot)
     else:
-        heap_hasten(npus.heap, npu.heap, npu.heap_size, end, slot)
+        heap_hasten(npus.heap, npu.heap, npu.heap_size, system.due_ps, slot)

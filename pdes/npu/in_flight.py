@@ -9,7 +9,7 @@ control_bytes. So nobody waits in line with what another member waits for.
 import numpy as np
 
 from pdes.core.jit import hook, inline, outline
-from pdes.core.state import ROW_CALLED, ROW_READY
+from pdes.core.state import COMPUTE_LANE, ROW_CALLED, ROW_READY
 from pdes.core.world import world_at
 from pdes.npu.contention import count_running
 from pdes.npu.tokens import FIFO, PRIORITY
@@ -81,11 +81,14 @@ def first_in_line(net, npus, rows, trace, node):
 
 
 @hook
-def running(address, node, by, now):
-    """A collective begins to run (by = 1) or is done (-1): others may have its place, and compute its processors."""
+def running(address, node, row, by, now):
+    """The collective of a row begins to run (by = 1) or is done (-1).
+
+    Others may have its place, and computation the multiprocessors that it took.
+    """
     w = world_at(address)
     const, system = w.net.const, w.npus.system[node]
-    if const.compute_slow_1000ths != 0:
+    if const.compute_slow_1000ths != 0 and w.trace.lane[w.npus.npu[node].trace_base + row] == COMPUTE_LANE:
         count_running(address, node, by, now)
     if by < 0 and const.collectives_in_flight > 0:
         # the next that waits in line starts if there is a place now

@@ -188,7 +188,7 @@ def follow_up(w, address, node, now, done, inst, link, tag, w1, w2):
         advance(address, node, inst, now)
         done = close_if_done(net, insts, inst)
         if done >= 0 and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
-            call_hook(net.hooks.running, address, node, -1, now)
+            call_hook(net.hooks.running, address, node, done, -1, now)
     if done >= 0:
         finish_row(address, node, done, now)
     if link >= 0 and npus.port[link].kick_next == NOT_KICKED:

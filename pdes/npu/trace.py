@@ -115,7 +115,7 @@ def start_row(address, node, row, now):
         if kind == KIND_COMPUTE and npu.slow_1024ths != 0:
             duration = slowed(duration, npu.slow_1024ths)
         if lane == COMPUTE_LANE and net.const.compute_slow_1000ths != 0:
-            duration = begin_work(net, npus, node, duration, now)
+            duration = begin_work(net.const.compute_slow_1000ths, npus.system[node], duration, now)
         if duration == 0:
             done = row
             next_for_lane(npu, rows, lane)

@@ -391,8 +391,8 @@ BAD = {
     "parameter": (["all-reduce", "--set", "topology.params.npu=8"], ["npu", "npus"]),
     "key of system": (["all-reduce", "--set", "system.split=2"], ["[system] split", "splits"]),
     "packets' key": (
-        ["all-reduce", "--set", "network.fidelity=analytical", "--set", "system.compute_slowdown=2"],
-        ["compute_slowdown", "packet"],
+        ["all-reduce", "--set", "network.fidelity=analytical", "--set", "system.collectives_in_flight=2"],
+        ["collectives_in_flight", "packet"],
     ),
     "backend": (["all-reduce", "--backend", "gpus"], ["gpus", "threads"]),
     "more workers than can be": (["all-reduce", "--workers", "64"], ["64"]),

@@ -133,7 +133,7 @@ def test_what_the_system_layer_is_told(load):
 
 def test_the_system_layer_waits_and_slows_down_if_told(load):
     system = load(LEAST).system
-    assert (system.rendezvous, system.collectives_in_flight, system.compute_slowdown) == (0, 0, 1.0)
+    assert (system.rendezvous, system.collectives_in_flight, system.compute_slowdown) == (0, 0, None)
     sizes = ("system.rendezvous=64KiB", "system.rendezvous_control=8KiB")
     config = load(LEAST, *sizes, "system.collectives_in_flight=2", "system.compute_slowdown=1.5")
     settings = network_settings(config.network, config.system)
@@ -146,8 +146,37 @@ def test_the_system_layer_waits_and_slows_down_if_told(load):
 def test_other_fidelities_have_no_such_system_layer(load, fidelity):
     config = load(LEAST, f"network.fidelity={fidelity}", "system.rendezvous=1", "system.collectives_in_flight=1")
     assert network_settings(config.network, config.system) == network_settings(config.network)
-    with pytest.raises(ConfigError, match=re.escape("[system] compute_slowdown stands beside [network] fidelity")):
-        load(LEAST, f"network.fidelity={fidelity}", "system.compute_slowdown=1.1")
+
+
+def test_set_reaches_entries_of_lists(load):
+    """A number names an entry, and the next number adds one."""
+    first = ("faults.0.at=0s", "faults.0.npu=3", "faults.0.slowdown=1.1")
+    (fault,) = load(LEAST, *first).faults
+    assert (fault.npu, fault.slowdown, fault.at) == (3, 1.1, 0)
+    text = f'{LEAST}\n[[faults]]\nat = "1ms"\nlink = 0\nrate = "1Gbps"\n'
+    faults = load(text, "faults.0.rate=2Gbps", "faults.1.at=0s", "faults.1.npu=0", "faults.1.slowdown=2").faults
+    assert [(fault.rate, fault.slowdown) for fault in faults] == [(2_000_000_000, None), (None, 2.0)]
+    whole = load(text, 'faults.0={at = "0s", npu = 1, slowdown = 3}').faults
+    assert [fault.npu for fault in whole] == [1]
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("faults.1.npu=3", "--set faults.1.npu=3: found '1' as a number of a list; expected 0"),
+        ("faults.-1.npu=3", "--set faults.-1.npu=3: found '-1' as a number of a list; expected 0"),
+        ("faults.first.npu=3", "found 'first' as a number of a list; expected 0"),
+        ("faults.00.npu=3", "found '00' as a number of a list; expected 0"),
+        (f"faults.{'9' * 5000}.npu=3", "as a number of a list; expected 0"),
+        ("faults.0.slow=2", "[faults.0] slow: unknown key; nearest known key: slowdown"),
+        ("faults=3", "--set faults=3: expected section.key=value"),
+        ("network.mtu.0.x=3", "[network] mtu"),
+    ],
+)
+def test_set_says_what_is_wrong_with_an_entry(load, override, said):
+    with pytest.raises(ConfigError, match=re.escape(said)) as error:
+        load(LEAST, override)
+    assert "\n" not in str(error.value)
 
 
 def test_set_replaces_values(load):

@@ -222,3 +222,20 @@ def test_wrong_files_are_one_line(nadi, sweep, tmp_path, text, expected):
     assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError):
         read_sweep(tmp_path / "no-such.toml")
+
+
+def test_faults_are_keys_like_others(nadi, sweep, tmp_path):
+    (tmp_path / "run.toml").write_text(RUN + '[[faults]]\nat = "0s"\nnpu = 0\nslowdown = 1.1\n')
+    file = sweep('run = "run.toml"\n[values]\n"faults.0.slowdown" = [1.1, 1.5, 2.0]\n"faults.0.npu" = [0, 3]\n')
+    outcome = nadi("sweep", file, "-o", tmp_path / "out", "-q")
+    assert outcome.code == 0, outcome.err
+    times = {(row["faults.0.npu"], row["faults.0.slowdown"]): row["step_time_ps"] for row in rows(tmp_path / "out")}
+    assert times[0, 1.1] < times[0, 1.5] < times[0, 2.0]
+    assert times[3, 2.0] == times[0, 2.0]
+
+
+def test_a_sweep_of_a_fault_that_is_not_there_is_one_line(nadi, sweep, tmp_path):
+    outcome = nadi("sweep", sweep('run = "run.toml"\n[values]\n"faults.2.slowdown" = [1.1]\n'), "-o", tmp_path / "out")
+    assert outcome.code == 2
+    (line,) = outcome.err.splitlines()
+    assert "found '2' as a number of a list; expected 0" in line

@@ -1,21 +1,31 @@
 """Closed forms once more, the slow way: every NPU an object, one heap, lists of rows.
 
-At one moment, of each NPU: sends that have left, lanes, messages that are in, collectives that are done; alike ones by
-row. After each of these all rows that are ready start.
+At one moment, of each NPU: sends that have left, lanes, messages that are in, collectives that begin to run, those that
+are done; alike ones by row. After each of these all rows that are ready start.
 """
 
 import heapq
+from fractions import Fraction
+from math import ceil, floor
 from types import SimpleNamespace
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 LANES = 4
-LEFT, LANE, ARRIVED, TOGETHER, POSTED = 0, 1, 1 + LANES, 2 + LANES, 3 + LANES
+COMPUTE_LANE = 1
+LEFT, LANE, ARRIVED, RUNS, TOGETHER, POSTED = 0, 1, 1 + LANES, 2 + LANES, 3 + LANES, 4 + LANES
 
 
 class Simulator:
-    """collective(schedule, group, bytes) and message(src, dst, bytes) -> (hold, left, total) give picoseconds."""
+    """collective(schedule, group, bytes) and message(src, dst, bytes) -> (hold, left, total) give picoseconds.
 
-    def __init__(self, program, collective, message, port, *, concurrent=False):
+    slowdown: of what is on the compute lane while a collective of that lane runs, a Fraction; launch(schedule) is the
+    time before its first step. slow: (npu, from ps, to ps, factor) of computation that begins in that time.
+    """
+
+    def __init__(
+        self, program, collective, message, port, *, concurrent=False, slowdown=Fraction(1), launch=None, slow=()
+    ):
+        self.slowdown, self.launch, self.slow = slowdown, launch or (lambda _: 0), slow
         self.program, self.collective, self.message, self.port = program, collective, message, port
         self.serial = not concurrent
         self.heap, self.arrivals, self.port_free, self.now = [], {}, {}, 0
@@ -33,22 +43,26 @@ class Simulator:
                 schedule=int(p.node_schedule[i]),
                 group=groups[p.node_group[i]] if p.node_kind[i] == COLLECTIVE else -1,
                 left=int(p.node_deps[i]), children=p.child[p.child_ptr[i] : p.child_ptr[i + 1]].tolist(),
-                start=-1, finish=-1, is_in=False, waits_for_turn=False,
+                start=-1, finish=-1, is_in=False, waits_for_turn=False, version=0,
             )
             for i in range(first, end)
         ]  # fmt: skip
         ready = [row for row in rows if row.left == 0]
         return SimpleNamespace(
-            number=number, rows=rows, ready=ready, busy=[None] * LANES, queue=[[] for _ in range(LANES)], done={}
-        )
+            number=number, rows=rows, ready=ready, busy=[None] * LANES, queue=[[] for _ in range(LANES)], done={},
+            running=0, left=Fraction(0), since=0,
+        )  # fmt: skip
 
     def run(self):
         for npu in self.npus:
             self.settle(npu)
         while self.heap:
-            self.now, number, what, row_number = heapq.heappop(self.heap)
+            self.now, number, what, row_number, version = heapq.heappop(self.heap)
             npu = self.npus[number]
-            self.happens(npu, what, npu.rows[row_number])
+            row = npu.rows[row_number]
+            if what == LANE + COMPUTE_LANE and version != row.version:
+                continue
+            self.happens(npu, what, row)
             self.settle(npu)
         return self
 
@@ -57,9 +71,39 @@ class Simulator:
             self.start(npu, npu.ready.pop(0))
 
     def later(self, time, npu, what, row):
-        heapq.heappush(self.heap, (time, npu.number, what, row.number))
+        heapq.heappush(self.heap, (time, npu.number, what, row.number, row.version))
+
+    def pace(self, npu):
+        return self.slowdown if npu.running else Fraction(1)
+
+    def runs(self, npu, by):
+        row = npu.busy[COMPUTE_LANE]
+        if row is None:
+            npu.running += by
+            return
+        npu.left -= (self.now - npu.since) / self.pace(npu)
+        npu.since = self.now
+        npu.running += by
+        row.version += 1
+        self.later(self.now + ceil(npu.left * self.pace(npu)), npu, LANE + COMPUTE_LANE, row)
+
+    def takes(self, npu, row):
+        duration = row.duration
+        if row.kind == COMPUTE:
+            for number, begin, end, factor in self.slow:
+                if number == npu.number and begin <= self.now < end:
+                    duration = floor(duration * Fraction(round(1024 * factor), 1024))
+        if row.lane != COMPUTE_LANE:
+            return duration
+        npu.left, npu.since = Fraction(duration), self.now
+        return ceil(duration * self.pace(npu))
 
     def happens(self, npu, what, row):
+        if what == RUNS:
+            self.runs(npu, 1)
+            return
+        if what == TOGETHER and row.lane == COMPUTE_LANE:
+            self.runs(npu, -1)
         if what == ARRIVED:
             row.is_in = True
             if row.start >= 0:
@@ -84,21 +128,15 @@ class Simulator:
                 npu.queue[row.lane].append(row)
                 return
             row.start = self.now
-            if row.duration == 0:
+            duration = self.takes(npu, row)
+            if duration == 0:
                 self.free(npu, row.lane)
                 self.finish(npu, row)
                 return
             npu.busy[row.lane] = row
-            self.later(self.now + row.duration, npu, LANE + row.lane, row)
+            self.later(self.now + duration, npu, LANE + row.lane, row)
         elif row.kind == COLLECTIVE:
-            if self.serial and npu.done.get(row.group, 0) != row.seq:
-                row.waits_for_turn = True
-                return
-            row.start = self.now
-            if row.schedule < 0:
-                self.finish(npu, row)
-            else:
-                self.join(npu, row)
+            self.start_collective(npu, row)
         else:
             row.start = self.now
             if row.kind == SEND and row.duration > 0:
@@ -107,6 +145,21 @@ class Simulator:
                 self.send(npu, row)
             elif row.kind == NOOP or row.is_in:
                 self.finish(npu, row)
+
+    def start_collective(self, npu, row):
+        if self.serial and npu.done.get(row.group, 0) != row.seq:
+            row.waits_for_turn = True
+            return
+        row.start = self.now
+        if row.schedule < 0:
+            self.finish(npu, row)
+            return
+        launch = self.launch(row.schedule)
+        if row.lane == COMPUTE_LANE and launch:
+            self.later(self.now + launch, npu, RUNS, row)
+        elif row.lane == COMPUTE_LANE:
+            self.runs(npu, 1)
+        self.join(npu, row)
 
     def join(self, npu, row):
         here = self.arrivals.setdefault((row.group, row.seq), [])

@@ -7,8 +7,12 @@ from topologies import build
 KINDS = ("congestion_unaware", "congestion_aware")
 
 
-def simulate(network, program, kind, *, concurrent_collectives=False, **parameters):
+def simulate(network, program, kind, *, concurrent_collectives=False, compute_slowdown=1.0, **parameters):
     """Results of a program on a network (a spec or a Graph); parameters are those of messages.fidelity.Fidelity."""
     graph = build(network) if isinstance(network, str) else network
-    settings = pdes.Settings(fidelity=fidelity(kind, **parameters), concurrent_collectives=concurrent_collectives)
+    settings = pdes.Settings(
+        fidelity=fidelity(kind, **parameters),
+        concurrent_collectives=concurrent_collectives,
+        compute_slowdown=compute_slowdown,
+    )
     return pdes.run(pdes.build_world(graph, program, settings))

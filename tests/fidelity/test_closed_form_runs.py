@@ -1,5 +1,7 @@
 """Runs at closed forms: the kernel against plain Python, folded against unfolded, and against packets."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,14 +19,15 @@ from nadi.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
 from nadi.config import NetworkSection
 from nadi.launching.progress import Silence
 from nadi.simulation import network_settings, run_program
-from pdes.core.state import LANES
-from pdes.npu.trace import KIND_MEMORY
+from pdes.core.state import INF, LANES
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
 from tests.budgets import bounded
 from tests.fidelity.naive_closed_form import Simulator
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces, workloads
 from topologies import build
 from workload import CollectiveSettings, ComputeModel, build_program, transformer
 from workload.collectives import nccl
+from workload.trace_sets.view import MEMORY_LANE
 
 SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))
 PACKETS = network_settings(NetworkSection())
@@ -35,13 +38,13 @@ def cost(*key):
     return 1_000_000 * (1 + hash(key) % 4)
 
 
-def times_of(folded, *, by_place, concurrent=False):
+def times_of(folded, *, by_place, **more):
     """ClassTimes at `cost`, which looks at groups and peers only with by_place."""
     c, m = folded.collectives, folded.messages
     collective_ps = costs(c.schedule, c.group * by_place, c.bytes)
     hold_ps = costs(m.src * by_place, m.dst * by_place, m.bytes)
     messages = MessageTimes(hold_ps, 2 * hold_ps, 3 * hold_ps)
-    return run_closed_form(folded, collective_ps, messages, concurrent=concurrent)
+    return run_closed_form(folded, collective_ps, messages, **more)
 
 
 def costs(*columns):
@@ -58,17 +61,39 @@ def every_row(folded, times):
     return found
 
 
+def with_launches(program, launch_ps):
+    """Schedules that begin so much later."""
+    schedules = program.schedules
+    return program._replace(schedules=schedules._replace(launch_ps=schedules.launch_ps + launch_ps))
+
+
+@st.composite
+def slow_spells(draw, npus):
+    """An NPU, from when to when (ps) it is slow, and its factor."""
+    begin = draw(st.sampled_from([0, 0, 1_500_000, 4_000_000]))
+    end = draw(st.sampled_from([INF, begin + 2_500_000]))
+    return draw(st.integers(0, npus - 1)), begin, end, draw(st.sampled_from([1.1, 2.0, 3.14]))
+
+
 @bounded(120)
 @given(st.data(), st.integers(2, 7), st.booleans(), st.booleans())
 def test_random_runs_agree_with_plain_python(data, npus, concurrent, own_ports):
-    program = data.draw(workloads(npus)).program(npus)
+    program = with_launches(data.draw(workloads(npus)).program(npus), data.draw(st.sampled_from([0, 300_001])))
+    copied = (program.node_kind == KIND_COLLECTIVE) & (np.arange(len(program.node_kind)) % 3 == 0)
+    program = program._replace(node_lane=np.where(copied, MEMORY_LANE, program.node_lane).astype(np.int8))
+    slowdown = data.draw(st.sampled_from([Fraction(1), Fraction("1.138"), Fraction(2), Fraction("7.013")]))
+    slow = data.draw(st.lists(slow_spells(npus), max_size=2, unique_by=lambda spell: spell[0]))
+    faults = [pdes.NpuFault(*spell) for spell in slow]
     remote = (program.node_kind == KIND_MEMORY) & (np.arange(len(program.node_kind)) % 2 == 0)
     program = program._replace(node_lane=np.where(remote, LANES - 1, program.node_lane).astype(np.int8))
     pairs = pairs_of(program)
     groups, ways = np.arange(len(program.group_ptr) - 1), np.arange(len(pairs.npu))
     port = (pairs.place * own_ports).astype(np.int32)
-    folded = lay_out(program, classes_of(program, pairs, groups, ways), pairs, groups, ways, port)
-    times = times_of(folded, by_place=True, concurrent=concurrent)
+    paces = np.zeros(npus, np.int64)
+    paces[[spell[0] for spell in slow]] = range(1, len(slow) + 1)
+    folded = lay_out(program, classes_of(program, pairs, groups, ways, paces), pairs, groups, ways, port)
+    more = {"concurrent": concurrent, "compute_slowdown": float(slowdown), "slow": faults}
+    times = times_of(folded, by_place=True, **more)
 
     def message(src, dst, size):
         hold = cost(src, dst, size)
@@ -77,7 +102,10 @@ def test_random_runs_agree_with_plain_python(data, npus, concurrent, own_ports):
     def port_of(_src, dst):
         return dst if own_ports else 0
 
-    naive = Simulator(program, cost, message, port_of, concurrent=concurrent).run()
+    naive = Simulator(
+        program, cost, message, port_of, concurrent=concurrent, slowdown=slowdown, slow=slow,
+        launch=lambda schedule: int(program.schedules.launch_ps[schedule]),
+    ).run()  # fmt: skip
     assert every_row(folded, times) == [(row.start, row.finish) for npu in naive.npus for row in npu.rows]
 
 
@@ -115,7 +143,8 @@ def test_folded_runs_are_those_of_every_npu(program, concurrent):
     port = np.zeros(len(pairs.npu), np.int32)
     folded = lay_out(program, classes_of(program, pairs, groups, ways), pairs, groups, ways, port)
     whole = lay_out(program, every_npu(program, groups), pairs, groups, ways, port)
-    found, expected = (times_of(each, by_place=False, concurrent=concurrent) for each in (folded, whole))
+    more = {"concurrent": concurrent, "compute_slowdown": 1.5}
+    found, expected = (times_of(each, by_place=False, **more) for each in (folded, whole))
     assert every_row(folded, found) == every_row(whole, expected)
     assert digest_of(found, folded.classes) == digest_of(expected, whole.classes)
     assert found.finish_time_ps == expected.finish_time_ps

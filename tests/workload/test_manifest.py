@@ -92,6 +92,7 @@ def test_an_irregular_set_is_read_back(tmp_path):
     write_set(tmp_path, TraceSet([table] * 3, of_npu, np.full(3, -1, np.int32), families), "a b")
     found = read_set(tmp_path)
     assert found.families == families
+    assert (found.framework, found.copied) == ("", frozenset())
     assert found.trace_of_npu.tolist() == of_npu.tolist()
     assert found.example_npu.tolist() == [-1] * 3
 
@@ -121,7 +122,14 @@ WRONG = {
     # keys of the manifest that are changed, and what is said behind the manifest's name
     "version": ({"version": 2}, "version is 2, expected 1"),
     "npus": ({"npus": 0}, "npus is 0, expected 1 to 524287"),
-    "unknown key": ({"traecs": 0}, "unknown key traecs, expected version, npus, traces, idle, families"),
+    "unknown key": (
+        {"traecs": 0},
+        "unknown key traecs, expected version, npus, traces, idle, families, framework, copied",
+    ),
+    "framework": ({"framework": "jax"}, 'framework is "jax", expected one of megatron, deepspeed, fsdp'),
+    "framework of another kind": ({"framework": []}, "framework is [], expected one of megatron, deepspeed, fsdp"),
+    "copied": ({"copied": [["pair"]]}, 'copied is [["pair"]], expected a list of names of families'),
+    "copied of no family": ({"copied": ["tp"]}, 'copied is ["tp"], expected a list of names of families'),
     "no traces": ({"traces": []}, "traces is [], expected a list of traces"),
     "trace of another kind": ({"traces": [3]}, "trace 0: found 3, expected an object with file, example, nodes, npus"),
     "file elsewhere": (

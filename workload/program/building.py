@@ -29,7 +29,7 @@ from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.own import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
-from workload.trace_sets.view import AS_WRITTEN, TraceView
+from workload.trace_sets.view import AS_WRITTEN, MEMORY_LANE, TraceView
 from workload.trees.aggregators import IF_ANY, trees_of
 from workload.uneven.all_to_all_v import NAME as UNEVEN
 from workload.uneven.all_to_all_v import units
@@ -291,8 +291,10 @@ def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, c
     """The rows of a trace that npu and others run, without peers."""
     n = len(view.table)
     rows = empty_rows(n)._replace(
-        kind=view.kind, lane=lanes(view, compute.remote), duration_ps=durations_ps(view, compute)
+        kind=view.kind, lane=lanes(view, compute.remote).copy(), duration_ps=durations_ps(view, compute)
     )
+    copied = [slot for slot, name in enumerate(view.slot_names) if name in chooser.settings.copied]
+    rows.lane[view.coll_rows[np.isin(view.coll_slot, copied)]] = MEMORY_LANE
     rows = rows._replace(dep_ptr=view.table.dep_ptr, dep=view.table.dep)
     rows.bytes[view.p2p_rows] = view.table.comm_size[view.p2p_rows]
     rows.tag[view.p2p_rows] = view.p2p_tag

@@ -82,7 +82,9 @@ def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.
             trace_of_npu[server] = len(traces)
             traces.append(_answers(server, {npu: told[npu] for npu in clients}))
             examples.append(AS_WRITTEN)
-    return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), given.families)
+    return dataclasses.replace(
+        given, traces=traces, trace_of_npu=trace_of_npu, example_npu=np.array(examples, np.int32)
+    )
 
 
 def _check(given: TraceSet, servers: Sequence[int]) -> None:

@@ -60,7 +60,8 @@ class Program(NamedTuple):
         trace_of_npu: int32[npus], the distinct trace; an NPU without work has an empty one. -1 = another rank's NPU.
         trace_ptr: int64[T+1], nodes of a trace.
         node_kind: int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5.
-        node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3.
+        node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3. Of a collective, what does it: COMPUTE, kernels that
+            take multiprocessors, or MEMORY, copy engines.
         node_duration_ps: int64[N], of COMPUTE and MEMORY; of SEND from when it starts until its message is posted.
         node_bytes: int64[N], the message as it is on the wire, or a collective's whole buffer.
         node_peer: int32[N], the other NPU minus the own.

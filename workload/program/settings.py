@@ -34,6 +34,8 @@ class CollectiveSettings:
         dataset_splits: of all others that say no number, and of those where splits is 1.
         chains: of those others, how many parts are under way at a time.
         dimension_order: of algorithms that have an order of the dimensions and say none.
+        copied: groups, by the names that traces have for them, whose collectives copy engines do: they take no
+            multiprocessors from computation (Settings.compute_slowdown).
         most_bytes: memory that plans of collectives may take while they are made, None = whatever they do.
 
     Raises:
@@ -46,6 +48,7 @@ class CollectiveSettings:
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = "baseline"
     dataset_splits: int = 1
     chains: int = 1
+    copied: frozenset[str] = frozenset()
     most_bytes: int | None = None
 
     def __post_init__(self) -> None:

@@ -37,7 +37,9 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
     examples = _examples(traces)
     files = tuple(f"{prefix}.npu{npu}.et" for npu in examples)
     nodes = tuple(len(table) for table in traces.traces)
-    said = Manifest(files, nodes, traces.example_npu, traces.trace_of_npu, traces.families)
+    said = Manifest(
+        files, nodes, traces.example_npu, traces.trace_of_npu, traces.families, traces.framework, traces.copied
+    )
     with staged_traces(out, [*files, manifest.NAME], "the traces of this set") as staging:
         for table, file in zip(traces.traces, files, strict=True):
             write_table(staging / file, table)
@@ -89,7 +91,7 @@ def read_set(
         if len(table) != said.nodes[trace]:
             raise WorkloadError(f"{file}: {len(table)} nodes, but {manifest.NAME} says {said.nodes[trace]}")
         tables.append(table)
-    return TraceSet(tables, trace_of_npu, said.example_npu[used], said.families)
+    return TraceSet(tables, trace_of_npu, said.example_npu[used], said.families, said.framework, said.copied)
 
 
 def with_node_counts(folder: Path, nodes: Mapping[str, int]) -> None:

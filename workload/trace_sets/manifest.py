@@ -21,7 +21,10 @@ Int64 = NDArray[np.int64]
 
 NAME = "traces.json"
 VERSION = 1
-_KEYS = ("version", "npus", "traces", "idle", "families")
+_KEYS = ("version", "npus", "traces", "idle", "families", "framework", "copied")
+_MAY_LACK = ("idle", "framework", "copied")
+FRAMEWORKS = ("megatron", "deepspeed", "fsdp")
+"""Whose training steps a set may say that it holds."""
 _TRACE_KEYS = ("file", "example", "nodes", "npus")
 _FAMILY_KEYS = ("groups", "members")
 _EXPECTED = "the manifest of a trace set"
@@ -36,6 +39,8 @@ class Manifest(NamedTuple):
         example_npu: int32[T], see TraceSet.
         trace_of_npu: int32[npus], IDLE (-1) = none.
         families: see TraceSet.
+        framework: see TraceSet.
+        copied: see TraceSet.
     """
 
     files: tuple[str, ...]
@@ -43,6 +48,8 @@ class Manifest(NamedTuple):
     example_npu: Int32
     trace_of_npu: Int32
     families: Families
+    framework: str = ""
+    copied: frozenset[str] = frozenset()
 
 
 def written(manifest: Manifest) -> str:
@@ -64,6 +71,8 @@ def written(manifest: Manifest) -> str:
     lines += [f'"idle": {json.dumps(idle)}'] * bool(idle)
     families = (f"{json.dumps(name)}: {json.dumps(_family(groups))}" for name, groups in manifest.families.items())
     lines.append('"families": {\n' + ",\n".join(families) + "\n}")
+    lines += [f'"framework": {json.dumps(manifest.framework)}'] * bool(manifest.framework)
+    lines += [f'"copied": {json.dumps(sorted(manifest.copied))}'] * bool(manifest.copied)
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -74,7 +83,7 @@ def read_manifest(path: Path) -> Manifest:
         WorkloadError: it cannot be read, is no JSON or of another version; a key is unknown, missing or wrong; an NPU
             is in no trace or in two, or in two groups of a family.
     """
-    data = _object(path, _json(path), _KEYS, "", may_lack=("idle",))
+    data = _object(path, _json(path), _KEYS, "", may_lack=_MAY_LACK)
     if data["version"] != VERSION or type(data["version"]) is not int:
         raise WorkloadError(f"{path}: version is {_short(data['version'])}, expected {VERSION}")
     npus = data["npus"]
@@ -102,7 +111,19 @@ def read_manifest(path: Path) -> Manifest:
         np.array([trace["example"] for trace in traces], np.int32),
         _trace_of_npu(path, files, users, idle, npus),
         {name: _groups(path, name, family, npus) for name, family in data["families"].items()},
+        *_interference(path, data),
     )
+
+
+def _interference(path: Path, data: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
+    """The framework of a set and its families that copy engines serve, checked."""
+    framework, copied = data.get("framework", ""), data.get("copied", [])
+    if framework not in ("", *FRAMEWORKS):
+        raise WorkloadError(f"{path}: framework is {_short(framework)}, expected one of {', '.join(FRAMEWORKS)}")
+    families = list(data["families"])
+    if not isinstance(copied, list) or any(name not in families for name in copied):
+        raise WorkloadError(f"{path}: copied is {_short(copied)}, expected a list of names of families")
+    return framework, frozenset(copied)
 
 
 def _json(path: Path) -> object:

@@ -31,12 +31,16 @@ class TraceSet:
             rank's.
         example_npu: int32[T], whose numbers the peers of a trace are; AS_WRITTEN (-1) = everybody's.
         families: groups by name, each a list of NPUs in member order; an NPU is in at most one group of a family.
+        framework: Framework whose training steps these are ("megatron", "deepspeed" or "fsdp"); "" = not known.
+        copied: Families whose collectives copy engines do, so that they take no multiprocessors from computation.
     """
 
     traces: Sequence[TraceTable]
     trace_of_npu: Int32
     example_npu: Int32
     families: Families = field(default_factory=dict)
+    framework: str = ""
+    copied: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, tables: Sequence[TraceTable | None], groups: Mapping[str, Sequence[int]] | None = None) -> "TraceSet":

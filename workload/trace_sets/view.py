@@ -32,7 +32,8 @@ class TraceView:
         table: the trace.
         example: see below.
         kind: int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE.
-        lane: int8[n], CPU_LANE, COMPUTE_LANE or MEMORY_LANE of kinds COMPUTE and MEMORY, else 0.
+        lane: int8[n], CPU_LANE, COMPUTE_LANE or MEMORY_LANE of kinds COMPUTE and MEMORY; COMPUTE_LANE of COLLECTIVE,
+            which takes multiprocessors of it; else 0.
         coll_rows: int32[c], rows of the collectives in topological order, of rows that are free the least first.
         coll_slot: int32[c], slots of their groups.
         coll_seq: int32[c], how many of the same group come before.
@@ -61,6 +62,7 @@ class TraceView:
         on_cpu = table.is_cpu_op | (table.type == NodeType.COMM_COLL_NODE)
         self.lane[(self.kind == COMPUTE) & ~on_cpu] = COMPUTE_LANE
         self.lane[self.kind == MEMORY] = MEMORY_LANE
+        self.lane[self.kind == COLLECTIVE] = COMPUTE_LANE
         self.coll_rows = self._order[self.kind[self._order] == COLLECTIVE]
         self.coll_kind = KIND_OF_COMM_TYPE[table.comm_type[self.coll_rows]]
         self.coll_uneven = (self.coll_kind == ALL_TO_ALL) & (table.in_split_size[self.coll_rows] > 0)

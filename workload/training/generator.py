@@ -8,6 +8,7 @@ from et import TraceTable
 from workload.models.model import Model
 from workload.trace_sets.trace_set import TraceSet
 from workload.training import ranks, rules, stages
+from workload.training.interference import copied_groups
 from workload.training.parallel_plan import ParallelPlan
 from workload.training.rules import Framework
 from workload.training.stage import Stage, refuse_too_large
@@ -60,7 +61,8 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
         traces.append(Stage(model, plan, framework, npus[0]).table())
     used = {name for trace in traces for name in trace.group_names}
     families = {name: groups for name, groups in ranks.families(plan).items() if name in used}
-    return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), families)
+    copied = copied_groups(framework, plan) & families.keys()
+    return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), families, framework, copied)
 
 
 def alike(plan: ParallelPlan) -> Iterator[list[int]]:

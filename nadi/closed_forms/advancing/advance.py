@@ -14,13 +14,16 @@ from nadi.closed_forms.advancing.state import (
     EVENT_LANE,
     EVENT_LEFT,
     EVENT_POSTED,
+    EVENT_RUNS,
     EVENT_TOGETHER,
     work_of,
 )
 from pdes.core.hashing import mix2, mix3
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import inline, kernel, outline
-from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_POSTED, ROW_READY, ROW_STARTED
+from pdes.core.state import COMPUTE_LANE, LONGEST_RUN_PS, ROW_ARRIVED, ROW_POSTED, ROW_READY, ROW_STARTED
+from pdes.network.faults import slowed
+from pdes.npu.contention import begin_work, change_pace
 from pdes.npu.trace import (
     KIND_COLLECTIVE,
     KIND_COMPUTE,
@@ -106,6 +109,51 @@ def join(w, which, r):
         at(w, w.ctl.now_ps + w.collectives.time_ps[i], EVENT_TOGETHER, member, np.int64(row))
 
 
+@inline
+def takes_ps(w, npu_class, r, kind, lane):
+    """How long a row takes that begins now, if as many collectives go on running."""
+    now = w.ctl.now_ps
+    duration = w.trace.duration_ps[r]
+    if kind == KIND_COMPUTE:
+        while npu_class.next_change < npu_class.changes_end and w.changes.at_ps[npu_class.next_change] <= now:
+            npu_class.slow_1024ths = w.changes.slow_1024ths[npu_class.next_change]
+            npu_class.next_change += 1
+        if npu_class.slow_1024ths != 0:
+            duration = slowed(duration, npu_class.slow_1024ths)
+    if lane == COMPUTE_LANE and w.ctl.compute_slow_1000ths != 0:
+        duration = begin_work(w.ctl.compute_slow_1000ths, npu_class, duration, now)
+    return duration
+
+
+@outline
+def count_running(address, which, by):
+    """One collective more runs (by = 1), or one less (-1): what is on the compute lane goes on at its new pace."""
+    w = work_of(address)
+    npu_class = w.classes[which]
+    before = npu_class.running
+    after = before + by
+    row = np.int64(npu_class.lane[COMPUTE_LANE])
+    if row < 0 or (before > 0 and after > 0):
+        npu_class.running = after
+        return
+    change_pace(w.ctl.compute_slow_1000ths, npu_class, by, w.ctl.now_ps)
+    at(w, npu_class.due_ps, EVENT_LANE + COMPUTE_LANE, which, row)
+
+
+@inline
+def has_lapsed(w, npu_class, row):
+    """Whether the end of a row on the compute lane is of no use: collectives have changed since when it will be."""
+    if w.ctl.compute_slow_1000ths == 0:
+        return False
+    return npu_class.lane[COMPUTE_LANE] != row or npu_class.due_ps != w.ctl.now_ps
+
+
+@inline
+def slows(w, r):
+    """Whether a collective slows computation down: there is such a thing, and kernels do it."""
+    return w.ctl.compute_slow_1000ths != 0 and w.trace.lane[r] == COMPUTE_LANE
+
+
 @outline
 def start(address, which):
     """Start the first row that is ready."""
@@ -121,12 +169,13 @@ def start(address, which):
         if npu_class.lane[lane] >= 0:
             wait_for_lane(npu_class, w.rows, lane, row)
             return
-        if w.trace.duration_ps[r] == 0:
+        duration = takes_ps(w, npu_class, r, kind, lane)
+        if duration == 0:
             done = True
             next_for_lane(npu_class, w.rows, lane)
         else:
             npu_class.lane[lane] = row
-            at(w, w.ctl.now_ps + w.trace.duration_ps[r], EVENT_LANE + lane, which, row)
+            at(w, w.ctl.now_ps + duration, EVENT_LANE + lane, which, row)
     elif kind == KIND_SEND:
         if w.trace.duration_ps[r] > 0:
             at(w, w.ctl.now_ps + w.trace.duration_ps[r], EVENT_POSTED, which, row)
@@ -143,6 +192,12 @@ def start(address, which):
         if w.trace.schedule[r] < 0:
             done = True
         else:
+            if slows(w, r):
+                launch_ps = w.collectives.launch_ps[w.trace.schedule[r]]
+                if launch_ps > 0:
+                    at(w, w.ctl.now_ps + launch_ps, EVENT_RUNS, which, row)
+                else:
+                    count_running(address, which, 1)
             join(w, which, r)
     else:
         done = True
@@ -162,10 +217,18 @@ def act(address, kind, which, row):
         w.rows.flag[base + row] |= ROW_ARRIVED
         if w.rows.flag[base + row] & ROW_POSTED != 0:
             finish(address, which, row)
-    elif kind == EVENT_LEFT or kind == EVENT_TOGETHER:
+    elif kind == EVENT_RUNS:
+        count_running(address, which, 1)
+    elif kind == EVENT_TOGETHER:
+        if slows(w, npu_class.trace_base + row):
+            count_running(address, which, -1)
         finish(address, which, row)
     elif kind == EVENT_POSTED:
         send(w, which, row, npu_class.trace_base + row)
+    elif kind == EVENT_LEFT:
+        finish(address, which, row)
+    elif kind == EVENT_LANE + COMPUTE_LANE and has_lapsed(w, npu_class, row):
+        return
     elif kind >= EVENT_LANE:
         leave_lane(npu_class, w.rows, kind - EVENT_LANE)
         finish(address, which, row)

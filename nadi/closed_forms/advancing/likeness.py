@@ -78,7 +78,9 @@ def pairs_of(program: Program) -> Pairs:
     return Pairs(pair_ptr, npu, place, npu + distance, of_pair)
 
 
-def classes_of(program: Program, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64) -> Classes:
+def classes_of(
+    program: Program, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64, npu_likeness: Int64 | None = None
+) -> Classes:
     """The coarsest classes whose members do the same at the same times.
 
     Args:
@@ -86,8 +88,10 @@ def classes_of(program: Program, pairs: Pairs, group_likeness: Int64, pair_liken
         pairs: of it.
         group_likeness: int64[G], equal for groups that stand alike on the fabric.
         pair_likeness: int64[k], equal for pairs with ways alike.
+        npu_likeness: int64[npus], equal for NPUs that are as fast at all times; None = all are.
     """
-    colour = numbered([program.trace_of_npu.astype(np.uint64)])
+    own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
+    colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])
     while True:
         of_groups = _group_colours(program, colour, group_likeness)
         sums = [_npu_sums(seed, program, pairs, colour, of_groups, pair_likeness) for seed in _SEEDS]

@@ -15,11 +15,15 @@ class RunState(Row, words=16, written_by="nadi.closed_forms.advancing.advance na
     finish_ps = word(Kind.TIME, "when the last of them was done")
     serial = word(Kind.FLAG, "collectives of a group go one after another")
     late = word(Kind.FLAG, "an event is beyond what the engine can count")
+    compute_slow_1000ths = word(Kind.RATIO, "of its time that compute takes beside a collective, 0: as long as ever")
 
 
 class NpuClass(
     Row,
-    written_by="build.npus nadi.closed_forms.advancing.advance nadi.closed_forms.advancing.run npu.trace",
+    words=32,
+    written_by=(
+        "build.npus nadi.closed_forms.advancing.advance nadi.closed_forms.advancing.run npu.contention npu.trace"
+    ),
 ):
     """NPUs that do the same at the same times, which one of them stands for."""
 
@@ -34,6 +38,14 @@ class NpuClass(
     lane = word(Kind.ROW, "that a lane works on, -1 idle", many=4, begins=-1)
     wait_head = word(Kind.ROW, "list of those that wait for a lane", many=4, begins=-1)
     wait_tail = word(Kind.ROW, "its last", many=4, begins=-1)
+    running = word(Kind.COUNT, "collectives from their first step to their end, where they slow compute down")
+    work_ps = word(Kind.DURATION, "left of the compute lane's row at since_ps, with no collective running: whole ps")
+    work_part = word(Kind.RATIO, "and compute_slow_1000ths-ths of a ps")
+    since_ps = word(Kind.TIME, "when that was")
+    due_ps = word(Kind.TIME, "when the compute lane's row will be done at its present pace")
+    next_change = word(Kind.PLACE, "first change of its pace that is still to come")
+    changes_end = word(Kind.PLACE, "past the last of them")
+    slow_1024ths = word(Kind.RATIO, "of its time that compute takes, 0 as long as it is")
 
 
 class GroupClass(Row, written_by="nadi.closed_forms.advancing.folded_program"):

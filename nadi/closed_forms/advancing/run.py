@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,18 +15,21 @@ from nadi.closed_forms.advancing.likeness import Classes
 from nadi.closed_forms.advancing.rows import NpuClass, RunState
 from nadi.closed_forms.advancing.waiting import who_waits
 from pdes.build.npus import begin_traces, row_states
+from pdes.build.schedule import NpuFault, slow_changes
 from pdes.build.simulation import Snapshot
 from pdes.build.tables import padded, trace_tables
 from pdes.core.errors import RunError
-from pdes.core.inputs import Int64
+from pdes.core.inputs import Int64, Rows
 from pdes.core.jit import Directory, compile_for
 from pdes.core.memory import aligned, full, row_of, rows_of, zeros
-from pdes.core.state import LANES, LONGEST_RUN_PS
+from pdes.core.state import LANES, LONGEST_RUN_PS, SLOWDOWN_UNIT
 from pdes.harvest.stall import TOO_LATE_TEXT
 
 EVENTS_OF_A_PAUSE = 1_000_000
 _LEAST_PS = 1
 """That a collective or a message takes: what comes from another NPU comes later."""
+_BESIDE = 2
+"""Events that a collective may make beside its end at each member: it begins to run, and computation slows down."""
 
 
 class MessageTimes(NamedTuple):
@@ -73,6 +76,9 @@ def run_closed_form(
     messages: MessageTimes,
     *,
     concurrent: bool = False,
+    compute_slowdown: float = 1.0,
+    endpoint_delay_ps: int = 0,
+    slow: Sequence[NpuFault] = (),
     progress: Callable[[Snapshot], None] | None = None,
 ) -> ClassTimes:
     """Run a Program, one NPU of each class.
@@ -82,6 +88,9 @@ def run_closed_form(
         collective_ps: int64[K], what each of folded.collectives takes.
         messages: what each of folded.messages takes.
         concurrent: collectives of one group go on side by side.
+        compute_slowdown: times as long as alone that compute takes beside a collective.
+        endpoint_delay_ps: before the first step of a collective.
+        slow: NPUs whose computation takes longer, and when; all NPUs of a class are slow alike.
         progress: called now and then with a Snapshot.
 
     Raises:
@@ -89,6 +98,10 @@ def run_closed_form(
     """
     begun = time.perf_counter()
     work = _work(folded, collective_ps, messages, concurrent=concurrent)
+    work = work._replace(changes=_changes(folded.classes, work.classes, slow))
+    if compute_slowdown != 1:
+        work.ctl.compute_slow_1000ths = round(SLOWDOWN_UNIT * compute_slowdown)
+        work.collectives.launch_ps[:] += endpoint_delay_ps
     directory, events = Directory(work, "closed forms"), 0
     total = int(folded.row_ptr[-1])
     while (stopped := advance(directory.address, EVENTS_OF_A_PAUSE)) != ALL_DONE:
@@ -142,7 +155,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
     words.slot_base[:count] = folded.slot_ptr[:-1]
     words.send_base[:count] = folded.send_ptr[:-1]
     words.port_base[:count] = folded.port_ptr[:-1]
-    most = max(LANES, int(folded.group.members.max(initial=0)))
+    most = max(LANES, int(folded.group.members.max(initial=0))) + _BESIDE
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     heap[0 : 2 * count : 2] = 0
@@ -163,6 +176,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
             member_slot=padded(folded.member_slot, np.int32),
             came=zeros(len(takes), np.int32),
             time_ps=_bounded(takes),
+            launch_ps=aligned(program.schedules.launch_ps, np.int64),
         ),
         sends=s.Sends(
             folded.send_ordinal,
@@ -173,7 +187,22 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
             zeros(max(1, folded.lines)),
             *(_bounded(column) for column in messages),
         ),
+        changes=s.Changes(zeros(0), zeros(0)),
     )
+
+
+def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.Changes:
+    """Changes of how long computation takes, and for each class which are its own."""
+    of_npu: dict[int, list[NpuFault]] = {}
+    for fault in slow:
+        of_npu.setdefault(fault.npu, []).append(fault)
+    changes: list[tuple[int, int]] = []
+    for number, npu in enumerate(classes.example.tolist()):
+        words[number].next_change = len(changes)
+        changes += slow_changes(of_npu.get(npu, []), cell_ps=1)
+        words[number].changes_end = len(changes)
+    columns = np.array(changes, np.int64).reshape(-1, 2)
+    return s.Changes(aligned(columns[:, 0]), aligned(columns[:, 1]))
 
 
 def _bounded(times_ps: ArrayLike) -> Int64:

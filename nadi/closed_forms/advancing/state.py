@@ -10,9 +10,10 @@ from pdes.core.state import LANES, Int32, Int64, RowStates, Trace
 
 EVENT_BEGIN, EVENT_LEFT, EVENT_LANE = 0, 1, 2
 EVENT_ARRIVED = EVENT_LANE + LANES
-EVENT_TOGETHER = EVENT_ARRIVED + 1
+EVENT_RUNS = EVENT_ARRIVED + 1
+EVENT_TOGETHER = EVENT_RUNS + 1
 EVENT_POSTED = EVENT_TOGETHER + 1
-"""At one moment in this order; EVENT_LANE + lane for each lane."""
+"""At one moment in this order; EVENT_LANE + lane for each lane. RUNS: a collective takes its first step."""
 
 
 class Collectives(NamedTuple):
@@ -25,6 +26,7 @@ class Collectives(NamedTuple):
         member_slot: int32[], and its slot there.
         came: int32[instances], members that are ready.
         time_ps: int64[instances], closed form.
+        launch_ps: int64[schedules], of that, before the first step.
     """
 
     slot_group: Int32
@@ -33,6 +35,19 @@ class Collectives(NamedTuple):
     member_slot: Int32
     came: Int32
     time_ps: Int64
+    launch_ps: Int64
+
+
+class Changes(NamedTuple):
+    """Changes of how long computation takes, class by class in order of time.
+
+    Attributes:
+        at_ps: int64[], when each takes effect.
+        slow_1024ths: int64[], of its time that computation takes from then on, 0 as long as it is.
+    """
+
+    at_ps: Int64
+    slow_1024ths: Int64
 
 
 class Sends(NamedTuple):
@@ -76,6 +91,7 @@ class Work(NamedTuple):
         heap: int64[2*room], see pdes.core.heap.
         trace: the engine's tables of all distinct traces.
         rows: trace rows of all classes, and slots.
+        collectives, sends, changes: see there.
     """
 
     ctl: Annotated[np.record, RunState]
@@ -85,6 +101,7 @@ class Work(NamedTuple):
     rows: RowStates
     collectives: Collectives
     sends: Sends
+    changes: Changes
 
 
 work_of = reader(Work)

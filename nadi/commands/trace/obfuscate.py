@@ -108,7 +108,9 @@ def _trace_set(path: Path, groups: Path | None) -> _Source:
     found = read_set(path)
 
     def write(out: Path, tables: "Iterable[TraceTable]", families: "Groups") -> tuple[Path, None]:
-        write_set(out, dataclasses.replace(found, traces=list(tables), families=families), _PREFIX)
+        renamed = dict(zip(found.families, families, strict=True))
+        copied = frozenset(renamed[name] for name in found.copied)
+        write_set(out, dataclasses.replace(found, traces=list(tables), families=families, copied=copied), _PREFIX)
         return out, None
 
     return _Source(lambda: found.traces, found.families, write)

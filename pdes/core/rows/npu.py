@@ -42,13 +42,14 @@ class Npu(
     driven_ps = word(Kind.TIME, "until then packets of messages to other hosts are moved, where these go at a share")
 
 
-class System(Row, written_by="npu.contention npu.endpoints npu.in_flight"):
+class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flight"):
     """What the system layer knows of an NPU: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     running = word(Kind.COUNT, "collectives from their first step to their end, where they slow compute down")
     work_ps = word(Kind.DURATION, "left of the compute lane's row at since_ps, with no collective running: whole ps")
     work_part = word(Kind.RATIO, "and compute_slow_1000ths-ths of a ps")
     since_ps = word(Kind.TIME, "when that was")
+    due_ps = word(Kind.TIME, "when the compute lane's row will be done at its present pace")
     in_flight = word(Kind.COUNT, "places taken, where they are counted")
     line = word(Kind.ROW, "1 + the row that waits for a place since the latest, 0 none")
     later_head = word(Kind.MESSAGE, "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none")

@@ -179,7 +179,7 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     expect = word(Kind.HOOK, "(node, inst, number, lane, step, now): what a lane does that waits for a message")
     may_start = word(Kind.HOOK, "(node, row): holds collectives back")
     message_by_kind = word(Kind.HOOK, "(node, w1, w3): takes messages of which some are requests, answers or calls")
-    running = word(Kind.HOOK, "(node, by, now): is told when a collective begins or ends")
+    running = word(Kind.HOOK, "(node, row, by, now): is told when a collective begins or ends")
     begin_message = word(Kind.HOOK, "(q, now): is told of a message to be sent next, where queue pairs are driven")
     is_in = word(Kind.HOOK, "(node, now, w1, w2, w3): takes a message that is in and acted on later")
     do_later = word(Kind.HOOK, "(node, now): does what was put off")

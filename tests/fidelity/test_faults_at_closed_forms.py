@@ -1,0 +1,116 @@
+"""Slow NPUs and links at closed forms: against packets, and classes of NPUs that are slow apart from the others."""
+
+import numpy as np
+import pytest
+
+import nadi
+import topologies
+from nadi.closed_forms import running
+from nadi.closed_forms.costs import CollectiveCosts
+from nadi.closed_forms.slow_links import with_slow_links
+from nadi.config import NetworkSection
+from nadi.launching.progress import Silence
+from nadi.simulation import network_settings
+from pdes import Faults, LinkFault, NpuFault
+from tests.failures.common import cable
+from tests.fidelity.test_interference import STEPS, ran
+from tests.pdes.cases import Traces
+from workload import CollectiveSettings, ComputeModel, build_program
+
+SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))
+LEAVES = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns"
+FAULTS = {
+    "a slow GPU": {"at": "0s", "npu": 3, "slowdown": 1.1},
+    "a slow GPU for a while": {"at": "2ms", "until": "8ms", "npu": 3, "slowdown": 2},
+    "a rail at half rate": {"at": "0s", "switch": "leaf 3", "rate": "100Gbps"},
+    "a NIC at a quarter": {"at": "0s", "link": "npu 3-leaf 3", "rate": "50Gbps"},
+    "a long cable": {"at": "0s", "link": "npu 3-leaf 3", "added_latency": "5us"},
+    "a slow NVLink": {"at": "0s", "link": "npu 3-nvswitch 0", "rate": "600Gbps"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("step", STEPS)
+def test_steps_with_faults_take_as_long_as_by_packets(step, fault):
+    healthy = ran(step, "closed-form").finish_time_ps
+    closed, packets = (ran(step, fidelity, faults=[FAULTS[fault]]) for fidelity in ("closed-form", "packet"))
+    assert closed.finish_time_ps == pytest.approx(packets.finish_time_ps, rel=0.03)
+    assert closed.finish_time_ps >= healthy
+
+
+def alike(graph, faults=(), links=(), *, size=1 << 20, fold=True, algorithm="ring"):
+    """Each NPU computes, all reduce, each computes again, by classes."""
+    traces = Traces(graph.npus)
+    for npu in range(graph.npus):
+        traces.compute(npu, 20)
+    traces.collective(range(graph.npus), 0, size, deps=dict.fromkeys(range(graph.npus), (0,)))
+    for npu in range(graph.npus):
+        traces.compute(npu, 20, deps=(1,))
+    how = CollectiveSettings({"all-reduce": algorithm})
+    program = build_program(
+        traces.tables(), range(graph.npus), graph.npus, {}, ComputeModel("trace"), how, fabric=graph
+    )
+    slow = with_slow_links(graph, Faults(tuple(links)))
+    costs = CollectiveCosts(slow, SETTINGS, planned_on=graph)
+    settings = network_settings(NetworkSection(fidelity="closed-form"))
+    object.__setattr__(settings, "faults", Faults(npus=tuple(faults)))
+    folded = running.laid_out(graph, program, costs, slow=faults, fold=fold)
+    return folded, running.run(graph, folded, running.costed(folded, costs, how), costs, settings, Silence())
+
+
+def test_slow_npus_are_classes_of_their_own():
+    graph = topologies.build(LEAVES)
+    faults = [NpuFault(5, 0, slowdown=1.5), NpuFault(9, 0, slowdown=1.5), NpuFault(2, 0, slowdown=3.0)]
+    folded, found = alike(graph, faults)
+    _, every = alike(graph, faults, fold=False)
+    assert sorted(folded.classes.size.tolist()) == [1, 2, 13]
+    assert found.digest == every.digest
+    finish = found.node_finish_ps.reshape(graph.npus, 3) / 1e6
+    first = np.full(graph.npus, 20.0)
+    first[[5, 9, 2]] = 30, 30, 60
+    assert np.array_equal(finish[:, 0], first)
+    done = finish[0, 1]
+    assert np.array_equal(finish[:, 2] - done, np.where(first == 20, 20, first))
+
+
+def test_a_slow_link_slows_a_ring_to_its_rate():
+    """2 (n - 1) / n of the buffer cross each link of a ring, with headers and the acknowledgements of what comes in."""
+    graph = topologies.build(LEAVES)
+    links = [LinkFault(cable(graph, 7, 17), 0, rate_bps=10_000_000_000)]
+    size = 64 << 20
+    _, healthy = alike(graph, size=size)
+    _, slow = alike(graph, links=links, size=size)
+    at_10_gbps_ps = 2 * 15 / 16 * size * (4096 + 82 + 86) / 4096 * 8e12 / 10e9
+    assert slow.finish_time_ps == pytest.approx(at_10_gbps_ps, rel=0.03)
+    assert healthy.finish_time_ps == pytest.approx(at_10_gbps_ps / 10, rel=0.03)
+
+
+def test_a_slow_link_among_equal_ones_counts():
+    """Which of the spines a message takes is a hash; at closed forms the slow one is taken, both ways."""
+    graph = topologies.build(LEAVES)
+    leaf, spine = graph.npus + 1, graph.npus + 5
+    assert (graph.node_name(leaf), graph.node_name(spine)) == ("leaf 1", "spine 1")
+    fault = LinkFault(cable(graph, leaf, spine), 0, rate_bps=25_000_000_000)
+    found = with_slow_links(graph, Faults((fault,)))
+    changed = np.flatnonzero(found.link_rate_bps != graph.link_rate_bps)
+    ends = {tuple(graph.node_name(int(side[link])) for side in (graph.link_src, graph.link_dst)) for link in changed}
+    spines = {"spine 0", "spine 1"}
+    assert ends == {("leaf 1", name) for name in spines} | {(name, "leaf 1") for name in spines}
+    _, healthy = alike(graph)
+    _, slow = alike(graph, links=[fault])
+    assert slow.finish_time_ps > 1.5 * healthy.finish_time_ps
+
+
+def test_algorithms_do_not_know_of_slow_links():
+    """NCCL plans by what its GPUs and NICs are, so a slow link changes times and no plans."""
+    graph = topologies.build("rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,nvlink_rate=2400Gbps")
+    links = [LinkFault(cable(graph, 3, graph.npus + 2 + 3), 0, rate_bps=200_000_000_000)]
+    for size in (1 << 16, 1 << 26):
+        folded, same = alike(graph, links=links, size=size, algorithm="nccl")
+        assert same.finish_time_ps == alike(graph, size=size, algorithm="nccl")[1].finish_time_ps
+        assert len(folded.classes.example) >= 1
+
+
+def test_a_run_says_that_faults_need_a_known_place():
+    with pytest.raises(nadi.ConfigError, match="npu: found 99; expected one of the NPUs 0 to 15"):
+        ran("fsdp", "closed-form", faults=[{"at": "0s", "npu": 99, "slowdown": 2}])
