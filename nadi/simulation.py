@@ -159,7 +159,7 @@ def _set_up(
     """Build what a run needs, and refuse what it cannot do.
 
     Returns:
-        The configuration with the framework's interference settled, fabric, this rank's work, owners of nodes, settings.
+        The configuration with interference settled, the fabric, this rank's work, owners of nodes, and settings.
     """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
@@ -172,7 +172,8 @@ def _set_up(
     )
     if settings.fidelity.act and config.faults:
         raise ConfigError(
-            f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; expected "packet" or "closed-form"'
+            f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; '
+            'expected "packet" or "closed-form"'
         )
     if settings.fidelity.is_closed_form:
         check_lasting(config.faults)
