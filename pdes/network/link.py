@@ -163,11 +163,15 @@ def drop(net, link, w1):
 
 @inline
 def hand_over(net, link, meta, ready, w1, w2, w3):
-    """Put a packet that arrives at `ready` where it waits until then. Returns which memory that is, and where."""
+    """Put a packet that arrives at `ready` where it waits until then. Returns which memory that is, and where.
+
+    Packets of a link enter an outbox in the order in which they arrive: where others wait on the link, a packet waits
+    behind them, because the LP at the other end may have them wait on the link again, in a list that must be in order.
+    """
     is_far = end_of(meta) >= net.const.nodes
     if ready < reach(net) and not is_far:
         return SET_DOWN, deliver(net, meta, ready, w1, w2, w3)
-    if is_far and ready < far_reach(net):
+    if is_far and ready < far_reach(net) and net.wait_tail[link] < 0:  # else the LP at the other end gets it too early
         return PUT_OUT, put_out(net, link, meta, ready, w1, w2, w3)
     return SET_DOWN, wait_turn(net, link, meta, ready, w1, w2, w3)
 

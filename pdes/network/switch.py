@@ -141,7 +141,11 @@ def set_down_batch(net, inbox, near, far, last_apart):
     for i in range(far):
         packet = net.record[inbox.batch_apart[i]]
         link = inbox.batch_link[i]
-        put_out(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
+        meta, ready = net.tx[link].meta, inbox.batch_ready[i]
+        if net.wait_tail[link] < 0:
+            put_out(net, link, meta, ready, packet.w1, packet.w2, packet.w3)
+        else:  # behind those that wait, as `hand_over` says
+            wait_turn(net, link, meta, ready, packet.w1, packet.w2, packet.w3)
     for i in range(net.ctl.batch - 1, last_apart, -1):
         later = i - AHEAD
         if later > last_apart:
