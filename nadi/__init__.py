@@ -1,7 +1,8 @@
 """The front door: command line, run files, wiring of the stages, results and reports.
 
 `nadi.simulate(...)` runs a simulation from Python, `nadi.generate(...)` makes traces of a model for it, and
-`nadi.Run(folder)` opens the results of an earlier one.
+`nadi.Run(folder)` opens the results of an earlier one. `nadi.plan(...)` ranks parallel plans; `nadi.explain(run)`,
+`nadi.compare(run, other)` and `nadi.net(run)` give what the commands of these names print as JSON.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,17 +10,28 @@ from typing import TYPE_CHECKING, Any
 from nadi.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
-    from nadi.api import generate, simulate
+    from nadi.api import compare, explain, generate, net, plan, simulate
     from nadi.runs import Run
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["ConfigError", "OutputError", "Run", "__version__", "generate", "simulate"]
+__all__ = [
+    "ConfigError",
+    "OutputError",
+    "Run",
+    "__version__",
+    "compare",
+    "explain",
+    "generate",
+    "net",
+    "plan",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module offers
     """What is heavy is imported when it is asked for: `nadi --help` must start fast."""
-    if name in {"generate", "simulate"}:
+    if name in {"compare", "explain", "generate", "net", "plan", "simulate"}:
         from nadi import api
 
         return getattr(api, name)

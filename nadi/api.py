@@ -1,4 +1,4 @@
-"""What `import nadi` offers: simulate a run file, a configuration or values made in Python, and look at the results."""
+"""What `import nadi` offers: simulate, generate traces, rank parallel plans, and explain or compare the results."""
 
 import tempfile
 import weakref
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from nadi.bounds import MOST_GPUS, MOST_WORKERS
 from nadi.errors import ConfigError
 from nadi.launching.gather import ALONE
 from nadi.runs import Run
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 
 Framework = Literal["megatron", "deepspeed", "fsdp"]
+_MOST_TOKENS = 10**18
+"""Largest number of training tokens, as `nadi plan --tokens` takes it."""
+_MOST_TIMES_FASTER = 100
+"""Largest speed-up of a what-if, as `nadi explain --faster` takes it."""
 
 
 def simulate(
@@ -129,6 +134,143 @@ def generate(
     asked = plan if isinstance(plan, ParallelPlan) else parallel_plan(plan if isinstance(plan, str) else dict(plan))
     rules.check(known, asked, framework)
     return made(known, rules.settle(known, asked, framework), framework)
+
+
+def plan(
+    model: str | Path,
+    cluster: str | Path,
+    gpus: int,
+    constraints: str = "",
+    *,
+    framework: Framework = "megatron",
+    gpu: str = "",
+    reserve: str | None = None,
+    confirm: int = 3,
+    tokens: float = 0.0,
+    energy_table: str | Path | None = None,
+    workers: int = 1,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Rank the parallel plans that train a model on a cluster by the time of a step, as `nadi plan` does.
+
+    Args:
+        model: Name of a model (`nadi workload models` lists them), or path of its TOML file or config.json.
+        cluster: Name of a cluster; `nadi topology clusters` lists them.
+        gpus: Number of GPUs of each plan.
+        constraints: What all plans have in common, as `--plan`: "gb1536,seq4096".
+        framework: "megatron", "deepspeed" or "fsdp".
+        gpu: Name of the GPU in place of the cluster's own; "" = the cluster's.
+        reserve: Memory of each GPU that plans leave free, as "4GiB" or "5%"; None = the default of `nadi plan`.
+        confirm: Number of the best plans whose communication is also simulated by packets.
+        tokens: Number of tokens of a whole training, for its days, joules and dollars; 0 = not asked for.
+        energy_table: Path of a TOML file with powers and prices, over the default ones.
+        workers: Number of processes.
+        progress: Show on standard error how many plans are done.
+
+    Returns:
+        The answer that plan.json holds (docs/planner.md): `rows` has a mapping for each plan, the fastest first, with
+        `plan`, `step_s`, `mfu`, `memory_bytes`, `shares` and more.
+
+    Raises:
+        ConfigError: An argument is wrong, or no plan fits in memory.
+        WorkloadError, TopologyError: The model, the cluster, the GPU or the constraints are wrong.
+    """
+    from dataclasses import replace
+
+    from nadi.launching.progress import progress as shown
+    from nadi.planner.planning import document, planned
+    from nadi.planner.reserve import Reserve
+    from nadi.planner.wishes import wish_of
+
+    _check_within("gpus", gpus, 1, MOST_GPUS, whole=True)
+    _check_within("confirm", confirm, 0, MOST_GPUS, whole=True)
+    _check_within("tokens", tokens, 0, _MOST_TOKENS)
+    _check_within("workers", workers, 1, MOST_WORKERS, whole=True)
+    request = replace(
+        wish_of(str(model), str(cluster), gpus, constraints, framework, gpu),
+        confirm=confirm,
+        workers=workers,
+        energy_table=None if energy_table is None else Path(energy_table),
+        tokens=tokens,
+    )
+    if reserve is not None:
+        request = replace(request, reserve=Reserve.parse(reserve))
+    with shown(quiet=not progress) as telling:
+        return document(planned(request, telling))
+
+
+def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
+    """Explain why a run took as long as it did, as `nadi explain` does.
+
+    Args:
+        run: A Run, or the folder of its results.
+        faster: Factor from 1 to 100 by which each `what_if` speeds up GPUs, links or collectives.
+
+    Returns:
+        What `nadi explain --json` prints (docs/explain.md); times are picoseconds. `by_what` and `by_bound` divide the
+        critical path, `longest` has its longest pieces, `what_if` the time of the run after each change.
+
+    Raises:
+        ConfigError: The run cannot be explained, or `faster` is out of its range.
+        TraceError, WorkloadError, TopologyError: Its traces or its fabric no longer exist, or have changed.
+    """
+    from nadi.explanation.document import explain as explained
+
+    _check_within("faster", faster, 1, _MOST_TIMES_FASTER)
+    return explained(_opened(run), faster)
+
+
+def compare(*runs: Run | str | Path) -> dict[str, Any]:
+    """Compare runs with the first of them, as `nadi compare` does.
+
+    Args:
+        runs: Two to twenty Runs, or folders of their results.
+
+    Returns:
+        What `nadi compare --json` prints (docs/compare.md): settings, figures, times, collectives, tiers and links.
+        Its lists have one value for each run, in the order of `runs`; None = the run has no such value.
+
+    Raises:
+        ConfigError: There are too few or too many runs, or a folder cannot be read.
+    """
+    from nadi.comparison.document import document
+
+    return document([_opened(run) for run in runs])
+
+
+def net(run: Run | str | Path) -> dict[str, Any]:
+    """Report what the network did in a run, as `nadi net` does.
+
+    Args:
+        run: A Run, or the folder of its results.
+
+    Returns:
+        What `nadi net --json` prints: `links` that were busiest, marked, paused or dropping, `messages` with their
+        completion times, `trees` along which pauses spread, and the `victims` of pauses.
+
+    Raises:
+        ConfigError: The folder has no results, or they cannot be read.
+    """
+    from nadi.analysis.network import read_run
+    from nadi.analysis.network_findings import document
+
+    return document(read_run(run.folder if isinstance(run, Run) else Path(run)))
+
+
+def _opened(run: Run | str | Path) -> Run:
+    return run if isinstance(run, Run) else Run(run)
+
+
+def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole: bool = False) -> None:
+    """Refuse a number outside of the range that the command's option has.
+
+    Raises:
+        ConfigError: `value` is no number, or no whole number, from `minimum` to `maximum`.
+    """
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not minimum <= value <= maximum:
+        kind = "whole number" if whole else "number"
+        raise ConfigError(f"{name}: found {value!r}; expected a {kind} from {minimum:,} to {maximum:,}")
 
 
 def _remove(folder: Path) -> None:

@@ -20,11 +20,15 @@ def describe(graph: Graph) -> dict[str, object]:
     nodes, cables, links, rates_bps (cables by rate), min_delay_ps, max_delay_ps, diameter_hops (links of the longest
     shortest path between NPUs; from 1,024 of them where more differ in their switches), ecmp_width (the most links that
     a switch, or an NPU that carries transit, has to choose from), routing_bytes, bisection_bps, and for table
-    routing tiers (cables and rate of each direction between NPUs and switches and from tier to tier).
+    routing tiers (cables and rate of each direction between NPUs and switches and from tier to tier) and
+    oversubscription.
 
     `bisection_bps` is the rate of one direction over the cut of NPUs into two halves: under dimension routing over the
     smallest cut through the middle of a dimension, else half the rate of the narrowest tier outside servers, which is
     exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
+
+    `oversubscription` maps each kind of switch that has links to a higher tier, by the word of its names, to the rate
+    of its links from below over the rate of its links upwards, of the switch where that ratio is largest.
     """
     routing = graph.routing
     rates, cables_of_rate = np.unique(graph.link_rate_bps[::2], return_counts=True)
@@ -50,7 +54,8 @@ def describe(graph: Graph) -> dict[str, object]:
         return facts | {"bisection_bps": _dimension_bisection(graph, routing)}
     tiers = list(_tiers(graph))
     outside = [int(str(tier["rate_bps"])) for tier in tiers if not tier["in_server"]]
-    return facts | {"bisection_bps": min(outside, default=0) // 2, "tiers": tiers}
+    bisection_bps = min(outside, default=0) // 2
+    return facts | {"bisection_bps": bisection_bps, "tiers": tiers, "oversubscription": _oversubscription(graph)}
 
 
 def _diameter(graph: Graph) -> int:
@@ -112,6 +117,20 @@ def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
             "cables": len(links),
             "rate_bps": int(graph.link_rate_bps[links].sum()),
         }
+
+
+def _oversubscription(graph: Graph) -> dict[str, float]:
+    """Largest rate from below over rate upwards, by the word of the switches' names, for switches that have both."""
+    tier = _tier_of_node(graph)
+    rising = tier[graph.link_src] < tier[graph.link_dst]
+    from_below_bps = np.bincount(graph.link_dst[rising], graph.link_rate_bps[rising], minlength=graph.nodes)
+    upwards_bps = np.bincount(graph.link_src[rising], graph.link_rate_bps[rising], minlength=graph.nodes)
+    ratios: dict[str, float] = {}
+    for switch in np.flatnonzero((from_below_bps > 0) & (upwards_bps > 0) & (np.arange(graph.nodes) >= graph.npus)):
+        name = graph.node_name(int(switch))
+        word = name.rpartition(" ")[0] or name
+        ratios[word] = max(ratios.get(word, 0.0), float(from_below_bps[switch] / upwards_bps[switch]))
+    return ratios
 
 
 def _tier_of_node(graph: Graph) -> npt.NDArray[np.int64]:

@@ -65,7 +65,7 @@ def show(
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Facts about a fabric: sizes, rates, routing, bisection."""
+    """Facts about a fabric: sizes, rates, routing, bisection, oversubscription."""
     import topologies
     from nadi.reports.fabric import labelled
     from nadi.terminal.tables import console, facts

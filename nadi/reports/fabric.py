@@ -37,6 +37,9 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
         ("routing tables", amount_text(facts["routing_bytes"])),
         ("bisection", f"{rate_text(facts['bisection_bps'])} one way"),
     ]
+    if "oversubscription" in facts:
+        ratios = [f"{ratio:.3g}:1 at a {switch}" for switch, ratio in facts["oversubscription"].items()]
+        rows.append(("oversubscription", ", ".join(ratios) or "none, as no switch has uplinks"))
     for tier in facts.get("tiers", ()):
         what = f"{tier['cables']:,} cables, {rate_text(tier['rate_bps'])} one way"
         rows.append((_tier(tier["tier"], in_server=tier["in_server"]), what))

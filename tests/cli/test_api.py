@@ -1,5 +1,6 @@
-"""`nadi.simulate` and `nadi.Run`: what `import nadi` offers."""
+"""What `import nadi` offers: simulate, Run, plan, explain, compare, net."""
 
+import json
 import subprocess
 import sys
 
@@ -78,6 +79,78 @@ def test_what_is_wrong_is_one_line(wrong):
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(package.ConfigError, match="expected results of `nadi run --out`"):
         package.Run(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def message_run():
+    """Eight NPUs whose all-reduce crosses leaves, message by message."""
+    return package.simulate(
+        workload={"model": "gpt3-125m", "plan": "dp8,gb8,seq128"},
+        topology={"spec": "leaf-spine:npus=8,hosts_per_leaf=4,oversubscription=2"},
+        compute={"gpu": "h100"},
+        network={"fidelity": "analytical"},
+    )
+
+
+def test_plan_gives_the_answer_of_the_command(nadi):
+    options = {"framework": "fsdp", "reserve": "4GiB", "confirm": 0, "tokens": 1e12}
+    words = [word for key, value in options.items() for word in (f"--{key}", value)]
+    about = "--model", "gpt3-125m", "--cluster", "selene", "--gpus", 4, "--plan", "gb16"
+    [answer] = nadi("plan", *about, *words, "--json", "-q").document["answers"].values()
+    assert package.plan("gpt3-125m", "selene", 4, "gb16", **options) == answer
+    assert answer["framework"] == "fsdp"
+    assert [row["step_s"] for row in answer["rows"]] == sorted(row["step_s"] for row in answer["rows"])
+
+
+def test_plan_keeps_the_default_reserve_of_the_command(nadi):
+    about = "--model", "gpt3-125m", "--cluster", "selene", "--gpus", 2, "--plan", "gb2", "--confirm", 0
+    [answer] = nadi("plan", *about, "--json", "-q").document["answers"].values()
+    assert package.plan("gpt3-125m", "selene", 2, "gb2", confirm=0) == answer
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gpus", 0), ("gpus", 2**20 + 1), ("gpus", 2.5), ("confirm", -1), ("tokens", float("nan")), ("workers", 0)],
+)
+def test_plan_refuses_numbers_that_the_command_refuses(name, value):
+    with pytest.raises(package.ConfigError, match=f"{name}: found {value}; expected a"):
+        package.plan(**{"model": "gpt3-125m", "cluster": "selene", "gpus": 8, name: value})
+
+
+def test_plan_refuses_names_that_are_not_known():
+    with pytest.raises(ValueError, match="selen"):
+        package.plan("gpt3-125m", "selen", 8)
+    with pytest.raises(ValueError, match="framework"):
+        package.plan("gpt3-125m", "selene", 8, framework="inference")
+
+
+@pytest.mark.parametrize("name", ["explain", "net"])
+def test_findings_are_those_of_the_command(nadi, message_run, name):
+    """Of a Run, of a folder as a path and as text."""
+    said = nadi(name, message_run.folder, "--json").document
+    function = getattr(package, name)
+    for run in (message_run, message_run.folder, str(message_run.folder)):
+        assert json.loads(json.dumps(function(run))) == said
+
+
+def test_explain_takes_how_much_faster(message_run):
+    twice, slightly = (package.explain(message_run, faster)["what_if"] for faster in (2, 1.1))
+    assert max(one["gain"] for one in twice) > max(one["gain"] for one in slightly) > 0
+    with pytest.raises(package.ConfigError, match=r"faster: found 0\.5; expected a number from 1 to 100"):
+        package.explain(message_run, 0.5)
+
+
+def test_compare_gives_the_document_of_the_command(nadi, run, message_run):
+    said = nadi("compare", run.folder, message_run.folder, "--json").document
+    assert json.loads(json.dumps(package.compare(run, message_run.folder))) == said
+    with pytest.raises(package.ConfigError, match="found 1 runs; expected 2 to 20"):
+        package.compare(run)
+
+
+@pytest.mark.parametrize("name", ["explain", "net"])
+def test_findings_of_a_folder_without_results_are_refused(tmp_path, name):
+    with pytest.raises(package.ConfigError, match=str(tmp_path)):
+        getattr(package, name)(tmp_path)
 
 
 HEAVY = {"numba", "pyarrow", "numpy", "pandas", "pydantic", "rich", "networkx", "pdes", "et", "topologies", "workload"}

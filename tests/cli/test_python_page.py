@@ -18,6 +18,8 @@ def test_every_block_runs(capsys):
         shutil.rmtree(known.get("folder", "/nowhere"), ignore_errors=True)
     said = capsys.readouterr().out
     assert "a step takes" in said
+    assert re.search(r"the step is \d+\.\d% shorter", said)
+    assert len(re.findall(r"GiB$", said, re.MULTILINE)) == 3
     assert "4 NPUs, 16 directed links" in said
     first, other = next(line.split() for line in said.splitlines() if re.fullmatch(r"\d+ \d+", line))
     assert int(first) > int(other) > 20_000_000  # a ring is as fast as its slowest cable, of 50 Gbps

@@ -92,6 +92,7 @@ def test_examples_of_the_python_page_run(capsys):
     found = int(re.search(r"(\d+) Gb/s are enough", said)[1])
     assert 400 < found < 1600
     assert "collectives" in said
+    assert len(re.findall(r"[\d.]+% shorter$", said, re.MULTILINE)) >= 2
 
 
 def test_the_topology_of_the_plug_in_page_is_one():

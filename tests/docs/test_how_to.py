@@ -72,15 +72,21 @@ def prepare(page: str, folder: Path) -> None:
     if page == "my-model":
         (folder / "config.json").write_text(MODEL)
     if page == "my-trace":
-        (folder / "recorded").mkdir()
-        written(folder / "recorded", **{f"kineto.rank{rank}": recorded_rank(rank) for rank in range(NPUS)})
+        record(folder, NPUS)
 
 
-def recorded_rank(rank: int) -> dict:
-    """What PyTorch's profiler records of a rank: a kernel, and an all-reduce among four of eight ranks."""
-    half = list(range(4)) if rank < 4 else list(range(4, NPUS))
+def record(folder: Path, members: int) -> None:
+    """Write what PyTorch's profiler records of eight ranks that reduce their gradients in groups of so many."""
+    (folder / "recorded").mkdir()
+    written(folder / "recorded", **{f"kineto.rank{rank}": recorded_rank(rank, members) for rank in range(NPUS)})
+
+
+def recorded_rank(rank: int, members: int) -> dict:
+    """What PyTorch's profiler records of a rank: a kernel, and an all-reduce in groups of `members` ranks."""
+    group = rank // members
+    ranks = list(range(group * members, (group + 1) * members))
     said = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": "Half"}
-    said |= {"Group size": 4, "Process Group Name": str(1 + rank // 4), "Process Group Ranks": str(half)}
+    said |= {"Group size": members, "Process Group Name": str(group), "Process Group Ranks": str(ranks)}
     events = [
         op("ProfilerStep#4", 0, 200, category="user_annotation"),
         op("aten::mm", 10, 30),
@@ -121,8 +127,20 @@ def test_files_and_commands_are_told_apart():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_a_page_run(page, tmp_path):
     prepare(page.stem, tmp_path)
+    follow(page, tmp_path)
+
+
+def test_the_trace_of_a_job_with_groups_takes_the_same_commands(tmp_path):
+    """Its converted traces have a group file, those of a job whose only group is all ranks have none."""
+    record(tmp_path, 4)
+    follow(DOCS / "how-to" / "my-trace.md", tmp_path)
+    assert (tmp_path / "traces" / "groups.json").is_file()
+
+
+def follow(page: Path, folder: Path) -> None:
+    """Save the files of a page and run its commands, in order."""
     for file, text in steps_of(page.read_text()):
         if file:
-            (tmp_path / file).write_text(text)
+            (folder / file).write_text(text)
         elif not text.startswith(LEFT_OUT):
-            typed(text, tmp_path)
+            typed(text, folder)

@@ -114,8 +114,10 @@ def test_machines_have_as_many_spines_as_their_oversubscription_needs(machine):
 def test_leaf_spine_oversubscription(ratio, spines):
     graph = topologies.build({"name": "leaf-spine", "leaves": 4, "hosts_per_leaf": 8, "oversubscription": ratio})
     assert switches(graph) == {"leaf": 4, "spine": spines}
-    tiers = topologies.describe(graph)["tiers"]
+    facts = topologies.describe(graph)
+    tiers = facts["tiers"]
     assert tiers[0]["rate_bps"] == pytest.approx(float(ratio) * tiers[1]["rate_bps"], rel=1e-12)
+    assert facts["oversubscription"] == {"leaf": pytest.approx(float(ratio), rel=1e-12)}
 
 
 def test_fat_tree_oversubscription_of_each_tier():
@@ -123,8 +125,23 @@ def test_fat_tree_oversubscription_of_each_tier():
         "fat-tree:hosts_per_leaf=8,leaves_per_pod=4,pods=3,oversubscription=2,core_oversubscription=4,rate=100Gbps"
     )
     assert switches(graph) == {"leaf": 12, "spine": 12, "core": 4}
-    rates = [tier["rate_bps"] for tier in topologies.describe(graph)["tiers"]]
-    assert rates == [96 * 100 * GBPS, 48 * 100 * GBPS, 12 * 100 * GBPS]
+    facts = topologies.describe(graph)
+    assert [tier["rate_bps"] for tier in facts["tiers"]] == [96 * 100 * GBPS, 48 * 100 * GBPS, 12 * 100 * GBPS]
+    assert facts["oversubscription"] == {"leaf": 2.0, "spine": 4.0}
+
+
+def test_oversubscription_is_that_of_the_worst_switch():
+    """Leaf 0 has three NPUs and leaf 1 has one; each has an uplink as fast as an NPU's."""
+    builder = topologies.GraphBuilder("uneven", npus=4)
+    leaves, spine = builder.add_switches("leaf", 2), builder.add_switches("spine", 1)
+    builder.add_cables([0, 1, 2, 3], leaves[[0, 0, 0, 1]], rate_bps=100 * GBPS, delay_ps=1000)
+    builder.add_cables(leaves, spine[0], rate_bps=100 * GBPS, delay_ps=1000)
+    assert topologies.describe(builder.graph())["oversubscription"] == {"leaf": 3.0}
+
+
+def test_a_fabric_without_uplinks_has_no_oversubscription():
+    assert topologies.describe(topologies.build("switch:npus=8"))["oversubscription"] == {}
+    assert "oversubscription" not in topologies.describe(topologies.build("ring:npus=8"))
 
 
 def test_fat_tree_of_any_number_of_npus_has_full_bisection():
