@@ -496,7 +496,7 @@ def _softmax_backward(bench: Bench, rows: int, columns: int) -> Callable[[], Any
 
 
 def elementwise(bench: Bench) -> Iterator[Case]:
-    """One read and one write (an activation), two reads and one write (a residual)."""
+    """One read and one write (an activation), two reads and one write (a residual), dropout with its mask."""
     sizes = (1, 1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
     for values in (1, 256) if bench.tiny else sizes:
 
@@ -508,6 +508,11 @@ def elementwise(bench: Bench) -> Iterator[Case]:
             x, y, out = bench.tensor(values), bench.tensor(values), bench.tensor(values)
             return lambda: torch.add(x, y, out=out)
 
+        def dropout(values: int = values) -> Callable[[], Any]:
+            x = bench.tensor(values)
+            return lambda: torch.native_dropout(x, 0.1, True)
+
+        yield Case("dropout", (values, 1, 1), "bf16", dropout, 0, 5.0 * values)
         yield Case("elementwise", (values, 1, 1), "bf16", activation, 0, 4.0 * values)
         yield Case("elementwise", (values, 2, 1), "bf16", residual, 0, 6.0 * values)
 

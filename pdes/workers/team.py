@@ -98,7 +98,7 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
 
 def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
     """A crew for so many LPs, of workers from number `first` of the team on."""
-    words = zeros(2 * lps * LpTurn.words)
+    words = zeros(2 * max(lps, 1) * LpTurn.words)  # a crew without LPs has rows, too: a view of none is refused
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
     workers = first + lp * threads // max(lps, 1)

@@ -28,7 +28,8 @@ def test_gradients_of_all_take_what_the_slowest_link_takes(tmp_path):
         assert ring_ms < step_ms < compute_ms + 1.1 * ring_ms  # padded vocabulary, latencies of its steps
         parts = sum(float(value) for key, value in row.items() if key.endswith("_ms") and key != "step_ms")
         assert parts == pytest.approx(step_ms)
-    assert torus["compute_ms"] == switches["compute_ms"]
+    # the same operators, slowed while a collective runs beside them: by 108 / 92 at most, the SMs that NCCL leaves
+    assert float(torus["compute_ms"]) == pytest.approx(float(switches["compute_ms"]), rel=108 / 92 - 1)
     assert "| dp64 | 8 x 8 torus, 62 GB/s |" in done.stdout
 
 

@@ -40,7 +40,7 @@ def rates(trends):
 def test_interleaving_gains_most_at_small_batches(trends, rates):
     """The bubble is (p - 1) / m, and a fourth of it with four chunks."""
     plans = [f"tp8,pp4{chunks},mb1,gb{batch}" for batch in (4, 32) for chunks in ("", ",vpp4")]
-    few, few_chunks, many, many_chunks = rates(trends.SCATTER, *plans)
+    few, few_chunks, many, many_chunks = rates(trends.SCATTER, *plans, hidden=8192)  # as wide as the paper's models
     assert few_chunks / few > 1.1
     assert few_chunks / few > many_chunks / many > 1
 
@@ -52,15 +52,15 @@ def test_scatter_and_gather_gain_with_interleaving(trends, rates):
     assert 1.02 < fast / slow < 1.2
 
 
-def test_scatter_and_gather_gain_twice_as_much_where_two_gpus_send_over_one_nic(trends, rates):
-    """Where messages take twice as long, all of them do, but the small ones matter less beside their all-gathers."""
+def test_scatter_and_gather_gain_more_where_two_gpus_send_over_one_nic(trends, rates):
+    """Messages take twice as long on the wire; what NCCL takes to launch them and to begin stays as it is."""
     plan, network = "tp8,pp4,vpp4,mb1,gb16", trends.NETWORK.items()
     manners = f"{trends.CODE},scatter_gather=false", trends.SCATTER
     gain = [
         rates(manners[1], plan, network=keys)[0] / rates(manners[0], plan, network=keys)[0] - 1
         for keys in ((), network)
     ]
-    assert 1.9 < gain[1] / gain[0] < 2.4
+    assert 1.5 < gain[1] / gain[0] < 2
 
 
 def test_tensor_parallelism_is_best_in_a_host(trends, rates):
