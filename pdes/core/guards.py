@@ -8,6 +8,7 @@ that a write to the row before the first or behind the last one hits it.
 The last two words of the guard before an array hold the length of a guard and of the array, in bytes.
 """
 
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -56,6 +57,24 @@ def damage(address: int) -> str:
         return "before its beginning"
     behind = _overwritten(bytes_of[end : end + guard_bytes])
     return "" if behind is None else f"{behind} bytes behind its end ({size_bytes} bytes long)"
+
+
+def damage_of(array: NDArray[Any]) -> str:
+    """Return what was overwritten beside an array; "" if nothing was, or it has no guards.
+
+    The operating system may give an array without guards the address of one whose shared memory has been unmapped, so
+    an entry only counts for arrays of the same memory.
+    """
+    address = array.ctypes.data
+    memory = _memory_of.get(address)
+    return "" if memory is None or _root(memory) is not _root(array) else damage(address)
+
+
+def _root(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array that an array is a part of, however often it was sliced."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def is_guarded(address: int) -> bool:

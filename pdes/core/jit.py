@@ -27,7 +27,7 @@ import numpy as np
 
 from compiling import ENTRY_WORDS, kernel_cache, machine_code
 from pdes.core.errors import MemoryDamageError
-from pdes.core.guards import damage
+from pdes.core.guards import damage_of
 from pdes.core.rows.row import Row
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,7 +98,11 @@ class Directory:
             self._check(i, name)
 
     def _check(self, i: int, name: str) -> None:
-        found = damage(int(self._entries[ENTRY_WORDS * i]))
+        field = self._known[i]
+        if field is None:
+            return
+        base: Any = field.base if isinstance(field, np.record) else field
+        found = damage_of(base)
         if found:
             raise MemoryDamageError(
                 f"{self._owner}: memory of array {name} was overwritten {found}; this is a defect of the engine"

@@ -1,5 +1,6 @@
 """Guards around arrays: a write past an end is noticed at the end of a run, and the message names the array."""
 
+import ctypes
 import sys
 import threading
 from typing import Annotated, NamedTuple
@@ -221,3 +222,16 @@ def test_pieces_of_shared_memory_have_guards():
     beyond = np.lib.stride_tricks.as_strided(pieces[1], (2,))
     beyond[1] = 0
     assert [bool(guards.damage(piece.ctypes.data)) for piece in pieces] == [False, True, False, False, False]
+
+
+def test_an_array_without_guards_at_the_address_of_one_that_had_some_is_not_looked_at():
+    """As where shared memory was unmapped and its addresses were given away again."""
+    memory = np.zeros(256, np.uint8)
+    guards.between_guards(memory, 64, 64)
+    memory[:64] = 0  # somebody else's now
+    address = memory.ctypes.data + 64
+    other = np.frombuffer((ctypes.c_char * 64).from_address(address), np.uint8)
+    assert other.ctypes.data == address
+    assert guards.damage(address)
+    assert not guards.damage_of(other)
+    assert guards.damage_of(memory[64:128])
