@@ -179,3 +179,15 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
     assert "expected a file .html" in complaint(run, run, "-o", tmp_path / "page.txt")
     (run / "npus.parquet").unlink()
     assert "npus.parquet" in complaint(run, run)
+
+
+def test_settings_that_follow_from_named_ones_are_left_out_of_the_table(nadi, finished):
+    """The window is settled from the delay of the fabric."""
+    near, far = finished("near"), finished("far", topology='spec = "ring:npus=4,rate=100Gbps,delay=9us"')
+    outcome = nadi("compare", near, far, "--json")
+    settings = {row["key"]: row["is_derived"] for row in outcome.document["settings"]}
+    assert not settings["topology.spec"]
+    assert settings["settled.window_packets"]
+    shown = nadi("compare", near, far).out
+    assert "more follow from these: settled." in " ".join(shown.split())
+    assert not re.search(r"^ settled\.window_packets", shown, re.MULTILINE)

@@ -14,6 +14,7 @@ import pytest
 import et
 from nadi.errors import ConfigError
 from nadi.run_sweeps.points import read_sweep
+from nadi.runs.ranking import best_value
 from tests.headings import unexplained
 
 RUN = """
@@ -239,3 +240,33 @@ def test_a_sweep_of_a_fault_that_is_not_there_is_one_line(nadi, sweep, tmp_path)
     assert outcome.code == 2
     (line,) = outcome.err.splitlines()
     assert "found '2' as a number of a list; expected 0" in line
+
+
+def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write_run, tmp_path):
+    traces = [[et.send_node(1, "send", 0, 1, 1 << 16)], [et.recv_node(1, "recv", 0, 1, 1 << 16)]]
+    write_run(traces, "", 'name = "switch"\nparams = { npus = 2, rate = "100Gbps", delay = "1us" }').rename(
+        tmp_path / "run.toml"
+    )
+    file = tmp_path / "sweep.toml"
+    values = '[values]\n"topology.params.delay" = ["1us", "9us"]\n"engine.seed" = [1, 2]\n'
+    file.write_text(f'run = "run.toml"\nrank = "p99_completion_ps"\n{values}')
+    found = nadi("sweep", file, "-o", tmp_path / "out", "-q")
+    assert found.code == 0, found.err
+    assert "points, ranked by p99 completion" in found.out
+    text = (tmp_path / "out" / "sweep.html").read_text()
+    assert "completion time of messages, cumulative distribution" in text
+    assert "slow-down of messages, cumulative distribution" in text
+    assert "1 more within 1% of it" in text  # the seed changes nothing
+    assert "no value of engine.seed is best by more than 1%" in text
+    assert "topology.params.delay = 1us is best" in text
+    assert unexplained(text) == []
+    file.write_text(f'run = "run.toml"\nrank = "speed"\n{values}')
+    refused = nadi("sweep", file, "-o", tmp_path / "out", "-q")
+    assert refused.code == 2
+    assert "sweep.toml: rank: found 'speed'; expected one of finish_time_ps, step_time_ps" in refused.err
+
+
+def test_values_within_a_percent_are_as_good_as_each_other():
+    assert best_value({"a": 1.0, "b": 1.02}, is_cost=True) == "a"
+    assert best_value({"a": 1.0, "b": 1.009}, is_cost=True) is None
+    assert best_value({"a": 1.0, "b": 1.2}, is_cost=False) == "b"
