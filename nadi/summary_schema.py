@@ -112,7 +112,7 @@ class RunSummary(TypedDict, total=False):
     """The keys that readers use; others are counters and names."""
 
     version: _Text
-    network: _Text
+    network: Required[_Text]
     switches: _Text
     topology: _Text
     digest: _Text

@@ -123,16 +123,28 @@ def _op(node: Mapping[str, Any]) -> HostOp:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not isinstance(types, list):
         raise TypeError("inputs or outputs that are no list")
     return HostOp(
-        op_id=int(node["id"]),
+        op_id=_int64(node["id"]),
         name=str(node["name"]),
-        parent=int(parent),
-        rf_id=int(attributes.pop("rf_id")),
-        thread=int(attributes.pop("tid")),
+        parent=_int64(parent),
+        rf_id=_int64(attributes.pop("rf_id")),
+        thread=_int64(attributes.pop("tid")),
         inputs=inputs,
         input_types=types,
         outputs=outputs,
         attributes=attributes,
     )
+
+
+def _int64(value: Any) -> int:  # noqa: ANN401 - of JSON
+    """Return a number of a node.
+
+    Raises:
+        ValueError, TypeError, OverflowError: It is no whole number of 64 bits.
+    """
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{str(number)[:20]}... has more than 64 bits")
+    return number
 
 
 def _process_groups(op: HostOp) -> list[dict[str, Any]]:

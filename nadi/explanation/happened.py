@@ -75,6 +75,21 @@ class Happened(NamedTuple):
         return len(self.npu) + int(np.argmax(self.finish_ps))
 
 
+def _check_rows(run: Run, program: Program, npu: Int64, row: Int64) -> None:
+    """Check that the nodes of a run are those of its traces.
+
+    Raises:
+        ConfigError: A row is beyond the trace of its NPU.
+    """
+    trace = program.trace_of_npu[npu]
+    rows = np.where(trace >= 0, np.diff(program.trace_ptr)[trace], 0)
+    wrong = np.flatnonzero(row >= rows)
+    if len(wrong):
+        first = wrong[0]
+        found = f"row {row[first]} of NPU {npu[first]}, whose trace has {rows[first]} rows"
+        raise ConfigError(f"{run.folder}: nodes.parquet: {found}; expected results of `nadi run --out`")
+
+
 def happened(run: Run) -> Happened:
     """The moments of a run.
 
@@ -86,6 +101,7 @@ def happened(run: Run) -> Happened:
     if len(nodes) > MOST_NODES:
         raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MOST_NODES:,} to be explained")
     npu, row = (np.asarray(nodes[name], np.int64) for name in ("npu", "row"))
+    _check_rows(run, program, npu, row)
     start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in ("start_ps", "finish_ps"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
     kind = program.node_kind[at]
