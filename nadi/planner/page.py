@@ -11,11 +11,11 @@ from nadi.pages.series import style
 from nadi.planner.report import plan_table
 from nadi.reports.energy import usd_text
 from nadi.terminal.printing import in_page
+from workload.memory.estimate import GIB
 
 MOST_BARS = 10
 """Plans whose parts are drawn."""
 MOST_ROWS = 500
-_GIB = 1 << 30
 
 
 def page(answers: Mapping[str, dict[str, Any]]) -> Page:
@@ -99,7 +99,7 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]
     for number, (name, found) in enumerate(answers.items()):
         look = style(number)
         drawn.add_scatter(
-            x=[row["memory_bytes"] / _GIB for row in found["rows"]],
+            x=[row["memory_bytes"] / GIB for row in found["rows"]],
             y=[row["step_s"] for row in found["rows"]],
             text=[in_page(f"{row['axes']}, recompute {row['recompute']}") for row in found["rows"]],
             mode="markers",
@@ -115,9 +115,9 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]
                 "ax": 40,
                 "ay": -25 * place,
             }
-            drawn.add_annotation(x=row["memory_bytes"] / _GIB, y=row["step_s"], **label)
+            drawn.add_annotation(x=row["memory_bytes"] / GIB, y=row["step_s"], **label)
     for limit in sorted({found["memory_bytes"] - found["reserve_bytes"] for found in answers.values()}):
-        drawn.add_vline(x=limit / _GIB, line_dash="dash", annotation_text="memory for plans")
+        drawn.add_vline(x=limit / GIB, line_dash="dash", annotation_text="memory for plans")
     drawn.update_layout(margin={"t": 30, "b": 50, "l": 10, "r": 10})
     drawn.update_xaxes(title_text="memory of the fullest GPU, GiB", rangemode="tozero")
     drawn.update_yaxes(title_text="step, s", rangemode="tozero")

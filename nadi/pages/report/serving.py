@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from nadi.analysis.serving import PERCENTILES
 from nadi.pages.page import Fact, Facts, Heading, Part, Plot, Section, Table
 from nadi.pages.series import style
-from nadi.reports.serving import MEANINGS
+from nadi.reports.serving import COLUMNS, MEANINGS, serving_rows
 from nadi.runs import Run
-from nadi.terminal.readable import in_unit, time_unit
+from nadi.terminal.readable import time_unit
 
 
 def section(run: Run) -> Section | None:
@@ -27,23 +26,18 @@ def section(run: Run) -> Section | None:
         ),
     ]
     found = {name: serving[name] for name in MEANINGS if name in serving}
-    parts: list[Part] = [Facts(facts), _table(found), *(_plot(name, each) for name, each in found.items())]
+    parts: list[Part] = [Facts(facts), _table(serving), *(_plot(name, each) for name, each in found.items())]
     return Section("serving", "Serving", "How long requests waited for their first and for each further token.", parts)
 
 
-def _table(found: dict[str, Any]) -> Table:
-    unit = time_unit(each["p50_ps"] for each in found.values())
-    columns = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
+def _table(serving: dict[str, Any]) -> Table:
+    unit, rows = serving_rows(serving)
     why = {"mean": "Mean over the requests.", "maximum": "The slowest request."}
     headings = [Heading("time", "What is measured.", is_text=True)]
     headings += [
         Heading(f"{name}, {unit.name}", why.get(name, f"{name[1:]} % of the requests took no longer."))
-        for name in columns
+        for name in COLUMNS
     ]
-    rows = []
-    for name, each in found.items():
-        times_ps = (each["mean_ps"], *(each[f"p{p}_ps"] for p in PERCENTILES), each["quantiles_ps"][-1])
-        rows.append([f"{name.upper()}, {MEANINGS[name][0]}", *(in_unit(time_ps, unit) for time_ps in times_ps)])
     return Table("time to first token and time per output token", headings, rows)
 
 
