@@ -11,7 +11,7 @@ PYTEST ?= --durations=25
 SECONDS ?= 600
 FILES ?= 10000
 RESULTS ?= 10000
-BOUNDS_CACHE ?= $(HOME)/.cache/nadi/bounds-check
+BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 
 .PHONY: help setup demo test fuzz fuzz-bounds fuzz-files fuzz-results lint bench clean
 

@@ -10,10 +10,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
     "compiling",
-    "nadi/benchmarks/instruments",
-    "nadi/closed_forms/advancing",
-    "nadi/closed_forms/playing",
-    "nadi/decoding",
+    "nadi/studies/benchmarks/instruments",
+    "nadi/simulation/closed_forms/advancing",
+    "nadi/simulation/closed_forms/playing",
+    "nadi/simulation/trace_decoding",
     "pdes",
 )
 """All files that hold kernels, and what these import of ours, lie in one of these (tests/pdes/test_house_rules.py)."""

@@ -1,6 +1,7 @@
 """Reading a trace into a table by compiled kernels, where somebody has provided them.
 
-`et` knows no compiler. Whoever has one provides a module with the kernel (nadi/decoding/nodes.py says what it does and
+`et` knows no compiler. Whoever has one provides a module with the kernel (nadi/simulation/trace_decoding/nodes.py says
+what it does and
 what its words mean). It decodes valid files; where it is not sure, the whole file is left to the reader that parses
 message by message, so both give the same tables, and errors are said by one.
 """

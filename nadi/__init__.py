@@ -11,7 +11,7 @@ from nadi.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from nadi.api import compare, explain, generate, net, plan, simulate
-    from nadi.runs import Run
+    from nadi.insight.runs import Run
 
 __version__ = "0.1.0.dev0"
 
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module offers
 
         return getattr(api, name)
     if name == "Run":
-        from nadi.runs import Run
+        from nadi.insight.runs import Run
 
         return Run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -40,7 +40,7 @@ def entry_point() -> None:
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
     gc.set_threshold(OBJECTS)
-    from nadi import cli
+    from nadi.cli import main as cli
 
     cli.entry_point(_end)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nadi.bounds import MOST_GPUS, MOST_WORKERS
+from nadi.configuration.bounds import MOST_GPUS, MOST_WORKERS
 from nadi.errors import ConfigError
+from nadi.insight.runs import Run
 from nadi.launching.gather import ALONE
-from nadi.runs import Run
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from et import TraceTable
     from topologies import Graph
     from workload import Plans, TraceSet
-    from workload.models import Model
-    from workload.training import ParallelPlan
+    from workload.generators.models import Model
+    from workload.generators.training import ParallelPlan
 
 
 Framework = Literal["megatron", "deepspeed", "fsdp"]
@@ -65,14 +65,14 @@ def simulate(
         ConfigError, TraceError, WorkloadError, TopologyError: what is asked for is wrong; one line says what.
         pdes.RunError: the run failed.
     """
-    from nadi.analysis.findings import find
+    from nadi.configuration.run_file import load_config, put_over
+    from nadi.insight.analysis.findings import find
     from nadi.launching.progress import progress as shown
-    from nadi.pages.page import check_page, write_page
-    from nadi.pages.report import report
-    from nadi.results.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
-    from nadi.results.staging import staged
-    from nadi.run_file import load_config, put_over
-    from nadi.simulation import simulate as finished
+    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.pages.report import report
+    from nadi.reports.result_files.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
+    from nadi.reports.result_files.staging import staged
+    from nadi.simulation.run import simulate as finished
 
     tree: Mapping[str, Any] = {} if run is None or isinstance(run, (str, Path)) else run
     tree = put_over(tree, sections)
@@ -124,9 +124,9 @@ def generate(
         WorkloadError: the model or plan is not known, or cannot be done by the framework.
     """
     from workload.errors import WorkloadError
-    from workload.models import Model, find
-    from workload.training import ParallelPlan, parallel_plan, rules
-    from workload.training.generator import generate as made
+    from workload.generators.models import Model, find
+    from workload.generators.training import ParallelPlan, parallel_plan, rules
+    from workload.generators.training.generator import generate as made
 
     if framework not in get_args(Framework):
         raise WorkloadError(f"framework {framework!r}: expected megatron, deepspeed or fsdp")
@@ -178,9 +178,9 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress as shown
-    from nadi.planner.planning import document, planned
-    from nadi.planner.reserve import Reserve
-    from nadi.planner.wishes import wish_of
+    from nadi.studies.planner.planning import document, planned
+    from nadi.studies.planner.reserve import Reserve
+    from nadi.studies.planner.wishes import wish_of
 
     _check_within("gpus", gpus, 1, MOST_GPUS, whole=True)
     _check_within("confirm", confirm, 0, MOST_GPUS, whole=True)
@@ -214,7 +214,7 @@ def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
         ConfigError: The run cannot be explained, or `faster` is out of its range.
         TraceError, WorkloadError, TopologyError: Its traces or its fabric no longer exist, or have changed.
     """
-    from nadi.explanation.document import explain as explained
+    from nadi.insight.explanation.document import explain as explained
 
     _check_within("faster", faster, 1, _MOST_TIMES_FASTER)
     return explained(_opened(run), faster)
@@ -233,7 +233,7 @@ def compare(*runs: Run | str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: There are too few or too many runs, or a folder cannot be read.
     """
-    from nadi.comparison.document import document
+    from nadi.insight.comparison.document import document
 
     return document([_opened(run) for run in runs])
 
@@ -251,8 +251,8 @@ def net(run: Run | str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: The folder has no results, or they cannot be read.
     """
-    from nadi.analysis.network import read_run
-    from nadi.analysis.network_findings import document
+    from nadi.insight.analysis.network import read_run
+    from nadi.insight.analysis.network_findings import document
 
     return document(read_run(run.folder if isinstance(run, Run) else Path(run)))
 
@@ -281,7 +281,7 @@ def _remove(folder: Path) -> None:
 
 def _with_topology(tree: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
     """The sections with a fabric, and of how many NPUs that is, if it is a value."""
-    from nadi.run_file import put_over
+    from nadi.configuration.run_file import put_over
     from topologies import Graph, from_networkx
 
     if isinstance(topology, Mapping):
@@ -305,7 +305,7 @@ def _with_workload(
 ) -> dict[str, Any]:
     """The sections with traces. One trace for all needs to know how many NPUs there are: from the fabric."""
     from et import TraceTable
-    from nadi.run_file import put_over
+    from nadi.configuration.run_file import put_over
     from workload import TraceSet
 
     if isinstance(workload, (Mapping, TraceSet)) and groups is not None:
@@ -325,7 +325,7 @@ def _npus(tree: Mapping[str, Any], npus: int | None) -> int:
     """Of the fabric: known, or built to count them."""
     if npus is not None:
         return npus
-    from nadi.config import TopologySection
+    from nadi.configuration.sections import TopologySection
     from topologies import build
 
     if "topology" not in tree:
@@ -335,9 +335,9 @@ def _npus(tree: Mapping[str, Any], npus: int | None) -> int:
 
 def _with_schedules(tree: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
     """The sections with algorithms of one's own."""
-    from nadi.run_file import put_over
+    from nadi.configuration.run_file import put_over
     from workload import Plans
-    from workload.custom.given import keep
+    from workload.collectives.custom.given import keep
 
     for kind, plans in schedules.items():
         if not isinstance(plans, Plans):

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.analysis import findings
-from nadi.analysis.step_times import CATEGORIES
-from nadi.analysis.training_step import throughput
+from nadi.configuration.run_file import load_config
+from nadi.insight.analysis import findings
+from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.insight.analysis.training_step import throughput
 from nadi.launching.progress import Silence
-from nadi.results.staging import staged
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.reports.result_files.staging import staged
+from nadi.simulation.run import simulate
 
 FABRICS = {
     "8 x 8 torus, 62 GB/s": "torus:sizes=8x8,rate=62GB/s",

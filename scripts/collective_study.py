@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 import topologies
-from nadi.fidelities import fabric_settings as fabrics
+from nadi.configuration.run_file import network_section
 from nadi.launching.progress import progress
 from nadi.launching.workers import Workers
-from nadi.results.staging import staged
-from nadi.run_file import network_section
-from nadi.simulation import network_settings
-from nadi.sweeps.microbench import ALL, Collective, Row, choose, measure, parse_sizes
+from nadi.reports.result_files.staging import staged
+from nadi.simulation.fidelities import fabric_settings as fabrics
+from nadi.simulation.run import network_settings
+from nadi.studies.collectives.microbench import ALL, Collective, Row, choose, measure, parse_sizes
 from topologies import DimensionRouting, Graph
 from topologies.units import format_bytes
 

@@ -3,7 +3,7 @@
     python scripts/document_reference.py
 
 That is docs/commands.md, of the command line as typer has it, and docs/run-file-keys.md, of the models in
-nadi/config.py. tests/docs/test_reference.py compares both with the code.
+nadi/configuration/sections.py. tests/docs/test_reference.py compares both with the code.
 """
 # ruff: noqa: ANN401 - commands and options of typer have no types that it would promise
 
@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 import typer
 
-from nadi.app import build_app
-from nadi.config import SETTINGS, RunConfig, given_default
+from nadi.cli.app import build_app
+from nadi.configuration.sections import SETTINGS, RunConfig, given_default
 
 DOCS = Path(__file__).parents[1] / "docs"
 _COMMANDS = """# Commands
@@ -28,7 +28,7 @@ _KEYS = """# Keys of run files
 
 For people who look for a key. [Run files](run-file.md) say more of each, and what values may be.
 
-Made by scripts/document_reference.py of nadi/config.py; change the declaration, not this page.
+Made by scripts/document_reference.py of nadi/configuration/sections.py; change the declaration, not this page.
 """
 
 

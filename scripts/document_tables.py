@@ -2,7 +2,8 @@
 
     python scripts/document_tables.py
 
-That is the section Columns of docs/results.md, of nadi/schemas.py, docs/data-dictionary.md, of the rows that kernels
+That is the section Columns of docs/results.md, of nadi/simulation/schemas.py, docs/data-dictionary.md, of the rows
+that kernels
 work on, and the default table of docs/energy.md, of nadi/energy/table.toml. tests/cli/test_schemas.py,
 tests/pdes/test_data_dictionary.py and tests/cli/test_energy.py compare them.
 """
@@ -13,11 +14,11 @@ from pathlib import Path
 
 from compiling import kernel_sources
 from nadi.energy.documentation import documentation as documentation_of_energy
-from nadi.schemas import documentation as documentation_of_tables
+from nadi.simulation.schemas import documentation as documentation_of_tables
 from pdes.core.rows.row import Kind, Row, Word, kinds_of_rows
 
 DOCS = Path(__file__).parents[1] / "docs"
-COLUMNS = "<!-- made by scripts/document_tables.py of nadi/schemas.py, to the end of the page -->\n\n"
+COLUMNS = "<!-- made by scripts/document_tables.py of nadi/simulation/schemas.py, to the end of the page -->\n\n"
 ENERGY = "<!-- made by scripts/document_tables.py of nadi/energy/table.toml, to the end of the page -->\n\n"
 ROWS = "<!-- made by scripts/document_tables.py of the rows of kernels, to the end of the page -->\n\n"
 

@@ -24,8 +24,8 @@ import numpy as np
 
 import pdes
 import topologies
-from nadi.closed_forms.playing.played import Group, Played
-from nadi.wiring.in_network import with_reducers
+from nadi.simulation.closed_forms.playing.played import Group, Played
+from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from pdes.build.fabric import window_packets
 from pdes.core.jit import hook
@@ -35,7 +35,7 @@ from pdes.network.balancing import Balancing
 from topologies import DimensionRouting, Graph
 from topologies.graph import SINGLE, TABLE
 from workload import Program, collective_program, collectives
-from workload.schedules.sends import packet_count, pairs
+from workload.collectives.schedules.sends import packet_count, pairs
 
 MIB = 1 << 20
 _MOST_PAIRS = 1 << 20

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from nadi.cli import main as nadi
+from nadi.cli.main import main as nadi
 
 LATE = "(ranks that begin sooner)"
 """The node with which a rank waits until it begins (et.pytorch.conversion)."""

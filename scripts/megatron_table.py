@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.planner.step import Site, site, step_time
+from nadi.studies.planner.step import Site, site, step_time
 from topologies import clusters
-from workload import ComputeModel, models
+from workload import ComputeModel
 from workload.compute import ComputeTimes, Pace, find_gpu
-from workload.training import ParallelPlan, parallel_plan, rules
+from workload.generators import models
+from workload.generators.training import ParallelPlan, parallel_plan, rules
 
 _COMMON = "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false"
 _TORCH = f"{_COMMON},overlap_grad_reduce=true"

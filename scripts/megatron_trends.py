@@ -12,11 +12,11 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nadi.planner.step import Site, StepTime, site, step_time
+from nadi.studies.planner.step import Site, StepTime, site, step_time
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.models import Model, training_flops
-from workload.training import ParallelPlan, parallel_plan, rules
+from workload.generators.models import Model, training_flops
+from workload.generators.training import ParallelPlan, parallel_plan, rules
 
 CODE = (
     "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false,fused_accumulation=false,"

@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from nadi.planner.step import StepTime, site, step_time
+from nadi.studies.planner.step import StepTime, site, step_time
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.memory import does_not_fit
-from workload.models import find, training_flops
-from workload.training import ParallelPlan, parallel_plan, rules
+from workload.generators.memory import does_not_fit
+from workload.generators.models import find, training_flops
+from workload.generators.training import ParallelPlan, parallel_plan, rules
 
 _PS = 1e12
 _AXES = ("tp", "cp", "ep", "dp", "pp")

@@ -15,9 +15,9 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 import nadi
-from nadi.pages.page import Page, write_page
-from nadi.pages.report import report
-from nadi.runs import Run
+from nadi.insight.runs import Run
+from nadi.reports.pages.page import Page, write_page
+from nadi.reports.pages.report import report
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "report.png"
 STEP = {"model": "gpt3-125m", "plan": "tp2,pp4,dp2,gb16"}

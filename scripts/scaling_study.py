@@ -5,7 +5,8 @@
 
 Strong and weak scaling, and what a meeting costs, are measured with `nadi bench` in processes of their own, ways of
 running in turn, medians over the turns. The projection records one run for each number of ranks and replays some of
-its logical processes alone, see nadi/benchmarks/instruments/recording.py; docs/scaling.md says how to read the results.
+its logical processes alone, see nadi/studies/benchmarks/instruments/recording.py; docs/scaling.md says how to read the
+results.
 """
 
 import argparse
@@ -29,10 +30,13 @@ import numpy as np
 import nadi
 import pdes
 import topologies
-from nadi.benchmarks.bench import BENCHES
-from nadi.benchmarks.instruments.meeting_costs import gather_costs
-from nadi.benchmarks.instruments.parcel_costs import ParcelCosts, parcel_costs
-from nadi.benchmarks.instruments.recording import (
+from nadi.configuration.sections import NetworkSection
+from nadi.launching.python import nadi_command
+from nadi.simulation.wiring.partitioning import divide, traffic_load
+from nadi.studies.benchmarks.bench import BENCHES
+from nadi.studies.benchmarks.instruments.meeting_costs import gather_costs
+from nadi.studies.benchmarks.instruments.parcel_costs import ParcelCosts, parcel_costs
+from nadi.studies.benchmarks.instruments.recording import (
     Cost,
     Recording,
     busiest_ns,
@@ -43,10 +47,7 @@ from nadi.benchmarks.instruments.recording import (
     record_windows,
     replay,
 )
-from nadi.benchmarks.scaling import MPIEXEC, run_side_by_side
-from nadi.config import NetworkSection
-from nadi.launching.python import nadi_command
-from nadi.wiring.partitioning import divide, traffic_load
+from nadi.studies.benchmarks.scaling import MPIEXEC, run_side_by_side
 from partition import DEFAULT_METHOD, PartitionError
 from pdes.core.jit import Directory, kernel
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES

@@ -35,16 +35,16 @@ from et.synthesis.counts import Counts
 from et.synthesis.novelty import Originals
 from et.synthesis.streams import Stream
 from et.synthesis.tokens import encode
+from nadi.configuration.run_file import load_config
 from nadi.launching.progress import Silence
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.simulation.run import simulate
 from workload import TraceSet, write_set
 from workload.compute import ComputeTimes, find_gpu
 from workload.compute.efficiency import IN_STEPS
-from workload.models.model import Model
+from workload.generators.models.model import Model
+from workload.generators.training import parallel_plan
+from workload.generators.training.generator import generate as generate_steps
 from workload.program.recorded import with_recorded_times
-from workload.training import parallel_plan
-from workload.training.generator import generate as generate_steps
 
 FABRICS = {
     "DGX H100 pods": "dgx-h100:npus={ranks}",

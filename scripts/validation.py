@@ -29,14 +29,14 @@ from typing import Any, NamedTuple
 
 import et
 import nadi
-from nadi.cli import main as run_command
-from nadi.planner.step import site, step_time
+from nadi.cli.main import main as run_command
+from nadi.studies.planner.step import site, step_time
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, parse_operators
 from workload.compute.roofline import roofline_ps
-from workload.memory.states import states_of
-from workload.models import find
-from workload.training import parallel_plan, rules
+from workload.generators.memory.states import states_of
+from workload.generators.models import find
+from workload.generators.training import parallel_plan, rules
 
 HERE = Path(__file__).parent
 CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")

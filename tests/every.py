@@ -1,6 +1,6 @@
 """Every algorithm that does a collective on a fabric."""
 
-from nadi.wiring.in_network import with_reducers
+from nadi.simulation.wiring.in_network import with_reducers
 from workload import WorkloadError, algorithms_of, collective_program, collectives
 
 

@@ -6,22 +6,22 @@ What the user gave wrong raises WorkloadError.
 """
 
 from workload.collectives import algorithms_of, closed_form, default_algorithm
-from workload.collectives.custom import with_path
-from workload.custom import custom_files
+from workload.collectives.algorithms.custom import with_path
+from workload.collectives.custom import custom_files
+from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from workload.collectives.schedules.packed import Schedules, ScheduleSet
 from workload.errors import WorkloadError
+from workload.generators.transformer import TransformerParams
 from workload.kinds import KINDS
-from workload.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from workload.program.building import build_program
 from workload.program.durations import ComputeModel
 from workload.program.micro import collective_program, hierarchical_program, pairs_program, permutation, uneven_program
 from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
-from workload.schedules.packed import Schedules, ScheduleSet
 from workload.trace_sets.expansion import expand
 from workload.trace_sets.files import read_set, write_set
 from workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces, npu_of
 from workload.trace_sets.trace_set import TraceSet
-from workload.transformer import TransformerParams
 
 __all__ = [
     "KINDS",

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topologies import TABLE, DimensionRouting, Graph, next_links, route
+from workload.collectives.trees.aggregators import Branch, trees_of
 from workload.errors import WorkloadError
-from workload.trees.aggregators import Branch, trees_of
 
 Int64 = NDArray[np.int64]
 
@@ -79,7 +79,8 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
     Args:
         graph: the fabric.
         members: int[n], NPUs in member order.
-        trees: with these trees of aggregators, where there are two members or more; see workload.trees.aggregators.
+        trees: with these trees of aggregators, where there are two members or more; see
+            workload.collectives.trees.aggregators.
 
     Raises:
         WorkloadError: there are no such trees.

@@ -138,7 +138,7 @@ def render(job: Job) -> str:
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
-        loader=jinja2.PackageLoader("nadi", "templates/slurm"),
+        loader=jinja2.PackageLoader("nadi.launching", "templates/slurm"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

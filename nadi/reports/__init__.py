@@ -1,1 +1,1 @@
-"""What commands print: each module makes the text of one kind of finding, and computes nothing."""
+"""What people see of a run: tables in the terminal, pages in a browser, timelines, and the files of a result folder."""

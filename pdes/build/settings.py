@@ -1,6 +1,7 @@
 """What a run may choose about the packets: sizes, windows, queues, switching, seed.
 
-The fields are the table of settings (pdes/core/setting.py): `nadi.config` makes the keys of run files from it, and a
+The fields are the table of settings (pdes/core/setting.py): `nadi.configuration.sections` makes the keys of run files
+from it, and a
 test holds docs/run-file.md against it.
 """
 

@@ -49,7 +49,7 @@ from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 def queue_pair(net, npus, qps, node, dst, connection):
     """The NPU's queue pair to `dst` of a connection (pdes.core.packet.CONNECTION_SHIFT); made at its first use.
 
-    The share of the line rate (SHARES_SHIFT) is the same at each use: workload.schedules refuses all else.
+    The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules refuses all else.
     """
     npu = npus.npu[node]
     shares = connection >> SHARES_SHIFT

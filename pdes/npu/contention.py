@@ -4,7 +4,8 @@ While at least one collective of an NPU runs that takes multiprocessors, from it
 compute lane takes compute_slow_1000ths thousandths of its time. What is left of the row is kept in ps and in parts of a
 ps, as many as the factor has thousandths, so that nothing is rounded but the row's end, up to the next ps.
 
-The first three functions are shared with closed forms (nadi/closed_forms/advancing). Their `state` is a row with the
+The first three functions are shared with closed forms (nadi/simulation/closed_forms/advancing). Their `state` is a row
+with the
 words running, work_ps, work_part, since_ps and due_ps; their `factor` is compute_slow_1000ths.
 """
 

@@ -1,6 +1,6 @@
 """An NPU works through its trace: rows whose parents are done start, take their lane or their turn, and finish.
 
-An `npu` here is a row of NPUs, or of classes of NPUs that do the same (nadi/closed_forms/advancing/rows.py).
+An `npu` here is a row of NPUs, or of classes of NPUs that do the same (nadi/simulation/closed_forms/advancing/rows.py).
 
 Lanes (CPU, compute, memory) do one row at a time, first ready first served. Rows that become ready at the same moment
 start in the order of the trace.

@@ -1,4 +1,4 @@
-"""Write the examples beside this file again, after a change of nadi/templates/slurm.
+"""Write the examples beside this file again, after a change of nadi/launching/templates/slurm.
 
 python scripts/slurm/make_examples.py
 """

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 import et
-from nadi.cli import main
+from nadi.cli.main import main
 
 
 class Outcome(NamedTuple):

@@ -3,8 +3,8 @@
 import pytest
 
 import et
-from nadi.wiring import affordable
-from nadi.wiring.affordable import available_bytes
+from nadi.simulation.wiring import affordable
+from nadi.simulation.wiring.affordable import available_bytes
 from workload.collectives import Choice
 
 GB = 10**9

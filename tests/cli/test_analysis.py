@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import workload
-from nadi.analysis import node_times as analysis
-from nadi.analysis.node_times import bus_factor, covered_ps, find_collectives, npu_times
+from nadi.insight.analysis import node_times as analysis
+from nadi.insight.analysis.node_times import bus_factor, covered_ps, find_collectives, npu_times
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40), st.integers(0, 12)), max_size=40)
 

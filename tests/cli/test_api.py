@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import nadi as package
-from nadi import schemas
-from nadi.config import RunConfig
+from nadi.configuration.sections import RunConfig
+from nadi.simulation import schemas
 
 MODEL = {"model": "gpt3-125m", "plan": "tp2,pp2,dp2,gb4", "framework": "megatron"}
 FABRIC = {"cluster": "selene"}

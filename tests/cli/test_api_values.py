@@ -13,7 +13,7 @@ import nadi as package
 import topologies
 import workload
 from nadi.launching import progress as telling
-from workload.custom import given
+from workload.collectives.custom import given
 
 SPEC = "leaf-spine:npus=4,hosts_per_leaf=2,spines=1,rate=100Gbps,delay=1us"
 CLOSED = {"fidelity": "closed-form"}

@@ -4,8 +4,8 @@ import pytest
 
 import et
 from et import decoder
-from nadi.benchmarks import trace_decoding
 from nadi.launching.progress import Silence
+from nadi.studies.benchmarks import trace_decoding
 from pdes.core.jit import jit_enabled
 
 

@@ -7,10 +7,10 @@ import pytest
 from pydantic import BaseModel
 
 import et
-from nadi import bounds
-from nadi.config import RunConfig
+from nadi.configuration import bounds
+from nadi.configuration.run_file import load_config
+from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.run_file import load_config
 from pdes.build.fabric import MAX_RTO_PS
 from pdes.core import packet
 from pdes.core import state as engine

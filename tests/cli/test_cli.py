@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from nadi import __version__
-from nadi.app import build_app, command_line
+from nadi.cli.app import build_app, command_line
 
 COMMANDS = (
     "bench",
@@ -64,7 +64,7 @@ def test_version(nadi):
 def test_help_starts_neither_numba_nor_mpi():
     """Nor anything else that is slow to import."""
     code = (
-        "import sys, json; from nadi.cli import main; code = main(['--help']); "
+        "import sys, json; from nadi.cli.main import main; code = main(['--help']); "
         "heavy = ['numba', 'mpi4py', 'numpy', 'pyarrow', 'pydantic', 'google.protobuf', 'pdes', 'et', 'workload']; "
         "print(json.dumps([code, [name for name in heavy if name in sys.modules]]), file=sys.stderr)"
     )
@@ -105,8 +105,8 @@ def _raising(monkeypatch, error):
         def doctor():
             raise error
 
-    monkeypatch.setattr("nadi.commands.doctor.register", register)
-    monkeypatch.setattr("nadi.app.command_line", command_line.__wrapped__)
+    monkeypatch.setattr("nadi.cli.commands.doctor.register", register)
+    monkeypatch.setattr("nadi.cli.app.command_line", command_line.__wrapped__)
 
 
 def test_defects_are_one_line_with_their_place(nadi, monkeypatch):
@@ -140,9 +140,9 @@ def test_closed_pipe_is_quiet():
 def test_help_imports_no_commands_of_groups():
     text = "import sys; from nadi import cli; cli.main(['--help']); print([*sys.modules])"
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
-    assert "nadi.commands.run" in said
-    assert "nadi.commands.trace." not in said
-    assert "nadi.commands.workload." not in said
+    assert "nadi.cli.commands.run" in said
+    assert "nadi.cli.commands.trace." not in said
+    assert "nadi.cli.commands.workload." not in said
 
 
 def test_commands_are_found_in_their_folder():

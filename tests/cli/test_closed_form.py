@@ -5,11 +5,11 @@ import pytest
 
 import topologies
 import workload
-from nadi.closed_forms.collective import closed_form
-from nadi.closed_forms.lone_message import train
-from nadi.closed_forms.playing.played import Played
 from nadi.launching.progress import Silence
-from nadi.simulation import run_program
+from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.lone_message import train
+from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.run import run_program
 from pdes import Settings
 
 WIRE_PS = 8 * 10**12
@@ -54,7 +54,7 @@ def test_it_is_played_once(monkeypatch):
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one, played = ("all-reduce", "nccl:algo=tree"), Played()
     first = _closed_form(graph, program, *one, played)
-    monkeypatch.setattr("nadi.closed_forms.playing.played.Play", None)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.played.Play", None)
     assert _closed_form(graph, program, *one, played) == first
 
 
@@ -117,7 +117,7 @@ def formula_ps(graph, kind, algorithm, size):
 def test_formulas_meet_every_kind_of_path(monkeypatch, spec, npus, kind, algorithm):
     graph = topologies.build(spec.format(npus))
     found = formula_ps(graph, kind, algorithm, npus << 13)
-    monkeypatch.setattr("nadi.closed_forms.collective._MOST_SENDS", npus**2)
+    monkeypatch.setattr("nadi.simulation.closed_forms.collective._MOST_SENDS", npus**2)
     assert found == pytest.approx(formula_ps(graph, kind, algorithm, npus << 13), rel=1e-12)
 
 

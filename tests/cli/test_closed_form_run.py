@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi.closed_forms import running
-from nadi.results.run_folder import TABLES
+from nadi.reports.result_files.run_folder import TABLES
+from nadi.simulation.closed_forms import running
 from tests.parallel.waiting import add_a_knot
 
 CLOSED = '[network]\nfidelity = "closed-form"\n'
@@ -146,7 +146,7 @@ def test_nadi_collective_refuses_it(nadi):
 
 
 def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
-    from nadi.wiring import affordable
+    from nadi.simulation.wiring import affordable
 
     monkeypatch.setattr(affordable, "available_bytes", lambda: 300)
     outcome = nadi("run", run, "--force")

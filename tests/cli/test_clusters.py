@@ -8,12 +8,12 @@ import pytest
 
 import pdes
 import topologies
-from nadi.config import AUTO, NetworkSection, RunConfig, SystemSection
+from nadi.configuration.run_file import collective_config, load_config, network_section
+from nadi.configuration.sections import AUTO, NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
-from nadi.fidelities import fabric_settings as fabric
-from nadi.run_file import collective_config, load_config, network_section
-from nadi.simulation import network_settings
-from nadi.wiring.reading import compute_model
+from nadi.simulation.fidelities import fabric_settings as fabric
+from nadi.simulation.run import network_settings
+from nadi.simulation.wiring.reading import compute_model
 from tests.docs.pages import DOCS, blocks
 from topologies.clusters import clusters, find
 from workload.compute.gpu import find_gpu
@@ -123,7 +123,7 @@ def test_another_congestion_control_has_parameters_of_its_own(monkeypatch, confi
     named = find("alibaba-hpn").model_copy(
         update={"network": {"congestion_control": "dcqcn", "congestion": {"g": 0.25}}}
     )
-    monkeypatch.setattr("nadi.run_file.find", lambda _name: named)
+    monkeypatch.setattr("nadi.configuration.run_file.find", lambda _name: named)
     text = '[topology]\ncluster = "alibaba-hpn"\ngpus = 16\n'
     assert config(text).network.congestion == {"g": 0.25}
     assert config(text, "network.congestion_control=hpcc").network.congestion == {}
@@ -232,7 +232,7 @@ def test_all_reduces_of_tpus_have_about_the_published_bandwidth(nadi):
 
 
 def test_names_are_offered_by_the_shell():
-    from nadi.completion import topology_names
+    from nadi.cli.completion import topology_names
 
     assert topology_names("sel") == ["selene"]
 

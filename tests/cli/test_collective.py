@@ -8,16 +8,16 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from nadi import pages
-from nadi.config import NetworkSection
+from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.launching import progress as progress_module
-from nadi.pages.sweep import band_edges, figure
-from nadi.reports.sweep import sweep_table
-from nadi.sweeps import microbench
-from nadi.sweeps.microbench import Row, split_names
-from nadi.sweeps.sweep import Sweep
-from nadi.sweeps.winners import winners
+from nadi.reports import pages
+from nadi.studies.collectives import microbench
+from nadi.studies.collectives.microbench import Row, split_names
+from nadi.studies.collectives.page import band_edges, figure
+from nadi.studies.collectives.sweep import Sweep
+from nadi.studies.collectives.text import sweep_table
+from nadi.studies.collectives.winners import winners
 from tests.headings import unexplained
 from workload import WorkloadError, algorithms_of, collective_program
 
@@ -417,7 +417,7 @@ def test_bad_input_is_one_line(nadi, tmp_path, case):
 
 @pytest.mark.parametrize("most", [1, 1 << 20])
 def test_formulas_are_marked(nadi, monkeypatch, most):
-    monkeypatch.setattr("nadi.closed_forms.playing.played._MOST_PACKETS", most)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.played._MOST_PACKETS", most)
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
     (row,) = nadi(*arguments, "--json").document["rows"]
     assert row["closed_form_played"] == (most > 1)

@@ -10,11 +10,11 @@ import pytest
 import et
 import topologies
 import workload
-from nadi.benchmarks import scaling
-from nadi.benchmarks.scaling import joint_rate
-from nadi.commands import workload as workload_command
+from nadi.cli.commands import workload as workload_command
 from nadi.launching.progress import Silence
-from nadi.sweeps.microbench import parse_sizes
+from nadi.studies.benchmarks import scaling
+from nadi.studies.benchmarks.scaling import joint_rate
+from nadi.studies.collectives.microbench import parse_sizes
 from topologies.units import parse_bytes
 
 

@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from nadi.comparison.changes import difference, relative, size
-from nadi.comparison.document import document, names
-from nadi.pages.comparison import page
-from nadi.pages.page import Plot, Table
-from nadi.runs import Run
+from nadi.insight.comparison.changes import difference, relative, size
+from nadi.insight.comparison.document import document, names
+from nadi.insight.runs import Run
+from nadi.reports.pages.comparison import page
+from nadi.reports.pages.page import Plot, Table
 from tests.headings import unexplained
 
 RING = 'spec = "ring:npus=4,rate={rate},delay=1us"'

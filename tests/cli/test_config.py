@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.config import NetworkSection, RunConfig
+from nadi.configuration.run_file import load_config, network_section
+from nadi.configuration.sections import NetworkSection, RunConfig
 from nadi.errors import ConfigError
-from nadi.fidelities.fabric_settings import fitted, shared_buffer
-from nadi.run_file import load_config, network_section
-from nadi.simulation import network_settings
+from nadi.simulation.fidelities.fabric_settings import fitted, shared_buffer
+from nadi.simulation.run import network_settings
 from pdes.build.fabric import rto_ps
 from pdes.build.settings import SharedBuffer
 from topologies import build

@@ -1,7 +1,7 @@
 """Collectives that users bring, from the command line and from a run file."""
 
 import et
-from nadi.run_file import load_config
+from nadi.configuration.run_file import load_config
 from tests.workload import msccl_files
 
 

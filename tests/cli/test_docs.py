@@ -7,9 +7,9 @@ from typing import get_args
 import pytest
 
 import pdes
-from nadi.config import SETTINGS, RunConfig, given_default
+from nadi.configuration.run_file import load_config
+from nadi.configuration.sections import SETTINGS, RunConfig, given_default
 from nadi.launching.workers import Workers
-from nadi.run_file import load_config
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", re.MULTILINE)
@@ -90,7 +90,7 @@ def test_what_the_documents_say_begins_with_what_the_engine_says():
 
 
 def test_a_section_of_defaults_gives_the_settings_of_defaults():
-    from nadi.simulation import network_settings
+    from nadi.simulation.run import network_settings
 
     config = RunConfig.model_validate({"workload": {"traces": "x"}, "topology": {"spec": "ring:npus=2"}})
     made = network_settings(config.network, config.system, seed=config.engine.seed)
@@ -121,7 +121,7 @@ def test_options_have_the_defaults_of_their_keys():
     """Those that say something themselves: others leave it to the run file."""
     import typer
 
-    from nadi.app import build_app
+    from nadi.cli.app import build_app
 
     engine = RunConfig.model_fields["engine"].default
     known = {"seed", "workers", "backend", "share_memory"}

@@ -5,12 +5,12 @@ import json
 import pytest
 
 import et
-from nadi.config import RunConfig
-from nadi.effects import CONDITIONS, keys_without_effect, without_effect
+from nadi.configuration.effects import CONDITIONS, keys_without_effect, without_effect
+from nadi.configuration.run_file import load_config
+from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.launching.progress import Silence
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.simulation.run import simulate
 from tests.cli.test_input_files import sections_of
 
 LEAF_SPINE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=1us"

@@ -13,12 +13,12 @@ from nadi.energy.documentation import BASES, documentation, numbers
 from nadi.energy.ports import port_uses, shares
 from nadi.energy.table import DEFAULT, GpuCost, choose, read_table
 from nadi.errors import ConfigError
-from nadi.reports.energy import plain, usd_text
-from nadi.runs import Run
-from nadi.runs.energy import energy_of
-from nadi.runs.figures import figures
+from nadi.insight.runs import Run
+from nadi.insight.runs.energy import energy_of
+from nadi.insight.runs.figures import figures
+from nadi.reports.text.energy import plain, usd_text
 from topologies import GraphBuilder, build
-from workload.training import parallel_plan
+from workload.generators.training import parallel_plan
 
 ROUND = """
 [gpus.other]
@@ -370,7 +370,7 @@ def test_the_command_and_the_run_file(nadi, finished, step, table, tmp_path):
 
 def test_the_report_has_a_section(finished, step, table):
     pytest.importorskip("plotly")
-    from nadi.pages.report.energy import section
+    from nadi.reports.pages.report.energy import section
 
     run = finished([step] * 4, 'spec = "switch:npus=4,rate=100Gbps,delay=1us"', f'[energy]\ntable = "{table.name}"\n')
     facts, plot, rows = section(run).parts[:3]

@@ -6,15 +6,15 @@ import pytest
 import et
 import nadi as package
 from et import CollectiveCommType
-from nadi.analysis.node_times import RECV, SEND
-from nadi.closed_forms import running
-from nadi.closed_forms.costs import CollectiveCosts, Costed
-from nadi.explanation.contention import contention
-from nadi.explanation.document import explain
-from nadi.explanation.happened import happened
-from nadi.explanation.messages import MessagesOfPath
-from nadi.explanation.path import critical_path, npus_of
-from nadi.explanation.what_if import what_if
+from nadi.insight.analysis.node_times import RECV, SEND
+from nadi.insight.explanation.contention import contention
+from nadi.insight.explanation.document import explain
+from nadi.insight.explanation.happened import happened
+from nadi.insight.explanation.messages import MessagesOfPath
+from nadi.insight.explanation.path import critical_path, npus_of
+from nadi.insight.explanation.what_if import what_if
+from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.costs import CollectiveCosts, Costed
 
 US = 10**6
 NETWORK = '[network]\nmtu = "4KiB"\n'

@@ -6,15 +6,15 @@ import re
 import numpy as np
 import pytest
 
-from nadi.analysis.step_times import CATEGORIES
-from nadi.closed_forms import running
+from nadi.configuration.from_model import remarks, trace_set
+from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.run_file import load_config
-from nadi.wiring.from_model import remarks, trace_set
+from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.simulation.closed_forms import running
 from workload import write_set
-from workload.models import find, training_flops
-from workload.training import parallel_plan
-from workload.training.generator import generate
+from workload.generators.models import find, training_flops
+from workload.generators.training import parallel_plan
+from workload.generators.training.generator import generate
 
 MODEL = """
 layers = 4

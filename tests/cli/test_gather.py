@@ -10,17 +10,17 @@ import pytest
 import et
 import workload
 from et import CollectiveCommType
-from nadi.analysis import findings
-from nadi.analysis import node_times as analysis
-from nadi.analysis.findings import find, merge, part
+from nadi.configuration.run_file import load_config
+from nadi.insight.analysis import findings
+from nadi.insight.analysis import node_times as analysis
+from nadi.insight.analysis.findings import find, merge, part
 from nadi.launching.gather import Ranks
 from nadi.launching.progress import Silence
-from nadi.reports.run import render
-from nadi.results.run_folder import TABLES, summary, write_results
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.reports.result_files.run_folder import TABLES, summary, write_results
+from nadi.reports.text.run import render
+from nadi.simulation.run import simulate
+from nadi.simulation.wiring.reading import compute_model
 from nadi.terminal.tables import console
-from nadi.wiring.reading import compute_model
 from tests.workload.ranks import on_ranks
 
 SPLITS = [[0, 0, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [2, 1, 0, 1], [1, 1, 1, 1]]

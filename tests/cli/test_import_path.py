@@ -20,9 +20,9 @@ SWEEP = """
 "network.fidelity" = ["closed-form"]
 """
 MAY_NAME_PYTHON = {
-    "nadi/benchmarks/scaling.py": "looks for mpiexec beside it",
-    "nadi/commands/slurm.py": "names it in a script, with -P",
-    "nadi/diagnosis.py": "prints it",
+    "nadi/studies/benchmarks/scaling.py": "looks for mpiexec beside it",
+    "nadi/cli/commands/slurm.py": "names it in a script, with -P",
+    "nadi/cli/diagnosis.py": "prints it",
     "nadi/launching/launcher.py": "looks for mpiexec beside it",
     "nadi/launching/python.py": "starts it",
 }
@@ -54,7 +54,7 @@ def test_runs_of_a_sweep_import_nothing_from_the_folder_in_hand(nadi, trapped):
 
 @mpich
 def test_doctor_starts_nothing_from_the_folder_in_hand(trapped):
-    from nadi.diagnosis import _mpi
+    from nadi.cli.diagnosis import _mpi
 
     assert _mpi().ok
     assert [*trapped.glob("*.PWNED")] == []

@@ -6,18 +6,18 @@ import weakref
 import pytest
 
 from et import CollectiveCommType
-from nadi.closed_forms import costs
-from nadi.closed_forms.playing.played import Played
-from nadi.commands.workload.serving_network import network
+from nadi.cli.commands.workload.serving_network import network
+from nadi.simulation.closed_forms import costs
+from nadi.simulation.closed_forms.playing.played import Played
 from workload.compute import IN_SERVING, find_gpu
 from workload.compute.times import ComputeTimes
-from workload.inference.batch import Batch, Prompts
-from workload.inference.clock import iteration_clock
-from workload.inference.deployment import settle
-from workload.models import find
+from workload.generators.inference.batch import Batch, Prompts
+from workload.generators.inference.clock import iteration_clock
+from workload.generators.inference.deployment import settle
+from workload.generators.models import find
+from workload.generators.training import parallel_plan
+from workload.generators.training.items import Collective
 from workload.trace_sets.files import read_set
-from workload.training import parallel_plan
-from workload.training.items import Collective
 
 _PARTS = {
     "dense": 'name = "tiny"\nlayers = 4\nhidden = 64\nheads = 4\nvocab = 512\nsequence = 256\n',

@@ -12,12 +12,12 @@ import pytest
 import et
 import nadi.energy
 import workload.compute
-import workload.models
-from nadi.config import RunConfig
-from nadi.input_files import files_read, naming_keys
+import workload.generators.models
+from nadi.configuration.input_files import files_read, naming_keys
+from nadi.configuration.run_file import load_config
+from nadi.configuration.sections import RunConfig
 from nadi.launching.progress import Silence
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.simulation.run import simulate
 from tests.workload import msccl_files
 from topologies import build, write_toml
 from workload import TraceSet, npu_of, write_set
@@ -81,7 +81,9 @@ def test_each_key_that_may_name_a_file_says_whether_it_does():
         texts = {key for key, field in section.model_fields.items() if holds_text(field.annotation)}
         undecided += [f"{name}.{key}" for key in texts - names_files - NO_FILES.get(name, set())]
         wrong += [f"{name}.{key}" for key in names_files & NO_FILES.get(name, set())]
-    assert not undecided, f"{undecided}: declare in nadi/config.py that it names files (NamesFiles), or list it here"
+    assert not undecided, (
+        f"{undecided}: declare in nadi/configuration/sections.py that it names files (NamesFiles), or list it here"
+    )
     assert not wrong
 
 
@@ -106,7 +108,7 @@ def inputs_of(tmp_path, step):
     (root / "net.txt").write_text(STAR)
     write_toml(build(str(root / "net.txt")), root / "net.toml")
     (root / "ring.xml").write_text(msccl_files.fused_ring(4), encoding="utf-8")
-    compute, models = (Path(module.__file__).parent for module in (workload.compute, workload.models))
+    compute, models = (Path(module.__file__).parent for module in (workload.compute, workload.generators.models))
     shutil.copy(compute / "gpus" / "a100.toml", root / "gpu.toml")
     shutil.copy(compute / "gpus" / "h100.toml", root / "other.toml")
     shutil.copy(compute / "tables" / "h100.csv", root / "table.csv")
@@ -210,7 +212,9 @@ def test_a_sweep_hashes_a_file_once(inputs_of, monkeypatch):
     config = load_config(None, [f"workload.traces={inputs_of}/plain", f"topology.spec={inputs_of}/net.txt"])
     known = {}
     first = files_read(config, known)
-    monkeypatch.setattr("nadi.input_files.inputs.pieces", lambda file: pytest.fail(f"{file} is read again"))
+    monkeypatch.setattr(
+        "nadi.configuration.input_files.inputs.pieces", lambda file: pytest.fail(f"{file} is read again")
+    )
     assert files_read(config, known) == first
 
 

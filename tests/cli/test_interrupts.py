@@ -27,7 +27,7 @@ entry_point()
 """
 LOST = """
 import ctypes, os, signal, sys, time
-from nadi import cli
+from nadi.cli import main as cli
 def lose():
     def callback():
         os.kill(os.getpid(), signal.SIGINT)
@@ -42,7 +42,7 @@ cli.entry_point()
 
 HALF_MADE = """
 import os, signal, time
-from nadi import cli
+from nadi.cli import main as cli
 class Half:
     def __del__(self):
         del self.nothing
@@ -69,7 +69,9 @@ def python(code, **environment):
     )
 
 
-@pytest.mark.parametrize("name", ["nadi.cli", "typer", "nadi.commands.run", "llvmlite", "nadi.simulation", "workload"])
+@pytest.mark.parametrize(
+    "name", ["nadi.cli.main", "typer", "nadi.cli.commands.run", "llvmlite", "nadi.simulation.run", "workload"]
+)
 def test_while_modules_are_imported(name, tmp_path):
     run = tmp_path / "run.toml"
     run.write_text('[workload]\ntraces = "none"\n[topology]\nspec = "ring:npus=2"\n')
@@ -101,7 +103,7 @@ def test_one_that_others_ignore_is_ignored():
 
 
 def test_ranks_that_know_nothing_of_each_other_leave_it_to_the_first_to_speak():
-    for name in ("typer", "nadi.cli"):
+    for name in ("typer", "nadi.cli.main"):
         code = WHERE.format(name=name, arguments=["--version"])
         for rank, said in (("0", LINE), ("1", "")):
             done = python(code, PMI_RANK=rank, PMI_SIZE="2")

@@ -6,7 +6,7 @@ import pytest
 
 import topologies
 from workload.collectives import choose, defaults_on
-from workload.nccl.generations import generations
+from workload.collectives.nccl.generations import generations
 
 
 @pytest.mark.parametrize(

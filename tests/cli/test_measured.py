@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi.measured import accuracy
-from nadi.measured.beside import read_beside
-from nadi.measured.clocks import estimate_clocks
+from nadi.insight.measured import accuracy
+from nadi.insight.measured.beside import read_beside
+from nadi.insight.measured.clocks import estimate_clocks
 
 RING = 'spec = "ring:npus=4,rate=8Gbps,delay=1us"'
 ANALYTICAL = '[network]\nfidelity = "analytical"\n'

@@ -9,9 +9,9 @@ import pytest
 import et
 from et.obfuscation import LEVELS, Disguise, Secret, Vocabulary, obfuscate
 from workload import TraceSet, read_set, write_set
-from workload.models import find
-from workload.training import parallel_plan
-from workload.training.generator import generate
+from workload.generators.models import find
+from workload.generators.training import parallel_plan
+from workload.generators.training.generator import generate
 
 MODEL = """
 layers = 4

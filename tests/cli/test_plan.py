@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.planner.candidates import Space, candidates
-from nadi.planner.reserve import DEFAULT_RESERVE, Reserve
-from nadi.planner.step import site, step_time
+from nadi.studies.planner.candidates import Space, candidates
+from nadi.studies.planner.reserve import DEFAULT_RESERVE, Reserve
+from nadi.studies.planner.step import site, step_time
 from tests.budgets import bounded
 from topologies import clusters
 from workload import WorkloadError
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.memory import estimate
-from workload.models import find
-from workload.training import ParallelPlan, parallel_plan, rules
+from workload.generators.memory import estimate
+from workload.generators.models import find
+from workload.generators.training import ParallelPlan, parallel_plan, rules
 
 _MODEL = """
 layers = 4

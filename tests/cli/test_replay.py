@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import et
-from nadi.replay.player import play
-from nadi.replay.steps import read_traces, steps_of
+from nadi.studies.replay.player import play
+from nadi.studies.replay.steps import read_traces, steps_of
 from tests import needs
 from tests.cli.replaying import COLLECTIVES, write
 

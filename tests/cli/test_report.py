@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import nadi as package
-from nadi.pages.page import Facts, Plot, Table
-from nadi.pages.report import report
-from nadi.pages.report.timeline import _covered
+from nadi.reports.pages.page import Facts, Plot, Table
+from nadi.reports.pages.report import report
+from nadi.reports.pages.report.timeline import _covered
 from tests.headings import unexplained
 
 MODEL = {"model": "gpt3-125m", "plan": "tp2,pp2,dp2,gb4"}

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import nadi as package
-from nadi.pages import network as network_page
-from nadi.pages import places
-from nadi.pages.page import Plot, Table, Words
-from nadi.pages.report import collectives, engine, explanation, fabric, groups, network, report, timeline
-from nadi.runs import Run
-from nadi.schemas import WORKERS
-from nadi.wiring import earlier_run
+from nadi.insight.runs import Run
+from nadi.reports.pages import network as network_page
+from nadi.reports.pages import places
+from nadi.reports.pages.page import Plot, Table, Words
+from nadi.reports.pages.report import collectives, engine, explanation, fabric, groups, network, report, timeline
+from nadi.simulation.schemas import WORKERS
+from nadi.simulation.wiring import earlier_run
 
 MODEL = {"model": "gpt3-125m", "plan": "tp2,dp8,gb16"}
 FEW = 4

@@ -9,8 +9,8 @@ import pytest
 
 import et
 from et import CollectiveCommType
-from nadi import simulation
-from nadi.results.run_folder import TABLES
+from nadi.reports.result_files.run_folder import TABLES
+from nadi.simulation import run as simulation
 
 SUMMARY_KEYS = {
     *(

@@ -1,4 +1,4 @@
-"""Parquet files have the columns of nadi/schemas.py, and docs/results.md shows these."""
+"""Parquet files have the columns of nadi/simulation/schemas.py, and docs/results.md shows these."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi import schemas
-from nadi.closed_forms import running
+from nadi.simulation import schemas
+from nadi.simulation.closed_forms import running
 
 ROOT = Path(__file__).parents[2]
-MARK = "of nadi/schemas.py, to the end of the page -->\n\n"
+MARK = "of nadi/simulation/schemas.py, to the end of the page -->\n\n"
 TYPES = {"text": pa.string(), "word": pa.dictionary(pa.int32(), pa.string()), "bool": pa.bool_()}
 INCAST = [[et.send_node(1, "send", src, 3, 1 << 20)] for src in range(3)]
 INCAST.append([et.recv_node(node, "receive", node - 1, 3, 1 << 20) for node in (1, 2, 3)])
@@ -75,7 +75,7 @@ def test_numbers_that_the_type_cannot_hold_are_refused():
 
 
 def test_the_page_shows_the_schemas():
-    """After a change of nadi/schemas.py: python scripts/document_tables.py."""
+    """After a change of nadi/simulation/schemas.py: python scripts/document_tables.py."""
     text = (ROOT / "docs" / "results.md").read_text()
     assert text.partition(MARK)[2] == schemas.documentation()
     for schema in schemas.SCHEMAS:

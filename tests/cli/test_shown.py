@@ -11,8 +11,8 @@ import pytest
 import et
 from et import CollectiveCommType
 from inputs import shown
-from nadi.app import command_line
-from nadi.cli import main
+from nadi.cli.app import command_line
+from nadi.cli.main import main
 from nadi.terminal.console import Terminal
 from nadi.terminal.printing import in_page, plain
 
@@ -183,7 +183,7 @@ def test_files_that_nobody_may_read(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
     code = (
-        "import os, sys\nfrom nadi.cli import main\nnone = sys.argv[1] + '/none'\n"
+        "import os, sys\nfrom nadi.cli.main import main\nnone = sys.argv[1] + '/none'\n"
         "main(['run', sys.argv[1] + '/warm.toml']), main(['trace', 'show', none])\n"
         "os.setuid(65534)\nprint('now', file=sys.stderr)\n"
         "print(*(main(arguments.split()) for arguments in sys.argv[2:]))"
@@ -219,6 +219,6 @@ def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, c
         def doctor():
             raise error
 
-    monkeypatch.setattr("nadi.commands.doctor.register", register)
-    monkeypatch.setattr("nadi.app.command_line", command_line.__wrapped__)
+    monkeypatch.setattr("nadi.cli.commands.doctor.register", register)
+    monkeypatch.setattr("nadi.cli.app.command_line", command_line.__wrapped__)
     assert nadi("doctor") == (code, "", f"nadi: error: {text}\n")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import et
-from nadi.cli import main
+from nadi.cli.main import main
 from nadi.errors import ConfigError
 from nadi.launching import python
 from nadi.launching import slurm as batch
-from nadi.wiring.job_cost import Cost
+from nadi.simulation.wiring.job_cost import Cost
 
 ROOT = Path(__file__).parents[2]
 RUN = '[workload]\ntraces = "traces/t"\n[topology]\nspec = "ring:npus=4"\n'

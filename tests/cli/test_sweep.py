@@ -13,8 +13,8 @@ import pytest
 
 import et
 from nadi.errors import ConfigError
-from nadi.run_sweeps.points import read_sweep
-from nadi.runs.ranking import best_value
+from nadi.insight.runs.ranking import best_value
+from nadi.studies.sweeps.points import read_sweep
 from tests.headings import unexplained
 
 RUN = """

@@ -23,10 +23,10 @@ from et.synthesis.tokens import encode, words_of
 from et.synthesis.writing import families_of, traces_of
 from workload import TraceSet, read_set, write_set
 from workload.compute import ComputeTimes, find_gpu
-from workload.models.model import Model
+from workload.generators.models.model import Model
+from workload.generators.training import parallel_plan
+from workload.generators.training.generator import generate as training_step
 from workload.program.recorded import with_recorded_times
-from workload.training import parallel_plan
-from workload.training.generator import generate as training_step
 
 PLANS = ("tp2,pp2,dp2,gb8", "tp4,pp1,dp2,gb8", "tp1,pp4,dp2,gb8", "tp2,pp2,dp1,gb4")
 FABRIC = "leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=1us"

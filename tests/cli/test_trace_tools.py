@@ -5,7 +5,7 @@ import re
 import pytest
 
 import et
-from nadi.pages import has_plotly
+from nadi.reports.pages import has_plotly
 from tests.headings import unexplained
 
 
@@ -145,7 +145,7 @@ def test_stats(nadi, traces, tmp_path):
 
 @pytest.mark.skipif(not has_plotly(), reason="no plotly")
 def test_the_page_of_the_imbalance(nadi, traces, tmp_path):
-    from nadi.pages.imbalance import by_collective, by_kind
+    from nadi.reports.pages.imbalance import by_collective, by_kind
 
     done = nadi("trace", "stats", traces, "-o", tmp_path / "x.html", "--json")
     (collectives,) = by_collective(done.document["sizes_by_collective"])

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi.sweeps.skew import parse_skew
+from nadi.studies.collectives.skew import parse_skew
 
 SWITCH = "switch:npus=4,rate=100Gbps,delay=1us"
 RING = "ring:npus=4,rate=100Gbps,delay=1us"

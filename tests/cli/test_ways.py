@@ -99,7 +99,7 @@ def identifiers(folders):
 
 
 def test_names_in_what_is_said_of_adding_exist():
-    known = set(identifiers(("pdes", "workload/trace_sets", "nadi/results")))
+    known = set(identifiers(("pdes", "workload/trace_sets", "nadi/reports/result_files")))
     text = section("Adding to the engine")
     said = set(SIGNED.findall(text)) - INVENTED
     assert len(said) > 20

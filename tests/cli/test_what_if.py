@@ -13,7 +13,7 @@ import pytest
 import et
 import nadi as package
 from et import CollectiveCommType
-from nadi.explanation.document import explain
+from nadi.insight.explanation.document import explain
 
 MIB = 1 << 20
 RELATIVE, OF_RUN = 0.1, 0.005

@@ -272,7 +272,7 @@ def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):
 
 
 def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
-    from nadi.diagnosis import _cache
+    from nadi.cli.diagnosis import _cache
 
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
     assert _cache().ok

@@ -16,7 +16,7 @@ from pdes.messages.whole import post_whole
 ROOT = Path(__file__).parents[2]
 RUN = """
 import json, sys
-from nadi.cli import main
+from nadi.cli.main import main
 code = main(["collective", "all-reduce", "-t", {topology!r}, "--sizes", "1MiB", "--json", "-q", *{more}])
 print(json.dumps(["numba" in sys.modules, code]), file=sys.stderr)
 """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nadi.cli import main
+from nadi.cli.main import main
 from tests.et.mutations import changed_bytes, changed_text
 from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, nccl_kernel, op
 from tests.workload import msccl_files

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nadi.cli import main
+from nadi.cli.main import main
 from tests.damaged.mutations import complaint, example, make_bases
 
 EXAMPLES = 250
@@ -36,6 +36,6 @@ def test_a_failure_is_one_line_for_each_entry_of_its_list(monkeypatch, capsys, t
     def fail(*_):
         raise FailedError("a\nb\n\nc waits:\n  npu 0\n  npu 1\nx")
 
-    monkeypatch.setattr("nadi.runs.Run.__init__", fail)
+    monkeypatch.setattr("nadi.insight.runs.Run.__init__", fail)
     assert main(["energy", str(tmp_path)]) == 1
     assert capsys.readouterr().err.endswith("nadi: error: a b c waits:\n  npu 0\n  npu 1 x\n")

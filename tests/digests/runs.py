@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from et import NodeType, mem_node
-from nadi.closed_forms import running
-from nadi.closed_forms.costs import CollectiveCosts
-from nadi.closed_forms.running import laid_out
-from nadi.config import NetworkSection
+from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import Silence
-from nadi.simulation import network_settings
-from nadi.wiring.in_network import with_reducers
+from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.running import laid_out
+from nadi.simulation.run import network_settings
+from nadi.simulation.wiring.in_network import with_reducers
 from pdes import (
     LinkFault,
     NpuFault,

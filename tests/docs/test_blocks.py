@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 import typer
 
-from nadi.app import build_app
-from nadi.config import RunConfig
+from nadi.cli.app import build_app
+from nadi.configuration.sections import RunConfig
 from tests.docs.pages import blocks, commands
 
 _HELP = {"--help", "-h"}

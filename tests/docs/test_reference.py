@@ -6,8 +6,8 @@ import runpy
 import pytest
 
 from tests.docs.pages import DOCS, ROOT
-from workload.models.model import Experts, LatentAttention, Model
-from workload.training.parallel_plan import ParallelPlan
+from workload.generators.models.model import Experts, LatentAttention, Model
+from workload.generators.training.parallel_plan import ParallelPlan
 
 SCRIPT = "scripts/document_reference.py"
 MADE = runpy.run_path(str(ROOT / SCRIPT))["PAGES"]

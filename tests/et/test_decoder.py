@@ -13,8 +13,8 @@ from et.framing import frame
 from et.other_attributes import OtherAttributes
 from et.table_writer import frames_of
 from et.window import SLACK_BYTES
-from nadi.decoding.compiled import use_compiled_decoder
-from nadi.decoding.nodes import PADDING_BYTES
+from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+from nadi.simulation.trace_decoding.nodes import PADDING_BYTES
 from pdes.core.jit import jit_enabled
 from tests.et.alike import check_alike
 from tests.plain_python import plain_python
@@ -267,7 +267,7 @@ def test_the_kernel_as_plain_python(small_trace, tmp_path):
     text = f"""
 import et
 from et import decoder
-from nadi.decoding import nodes
+from nadi.simulation.trace_decoding import nodes
 decoder.FEWEST_BYTES = 0
 wanted = et.read_trace({str(path)!r})
 decoder.provide(lambda: nodes)

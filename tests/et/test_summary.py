@@ -5,7 +5,7 @@ from rich.console import Console
 
 import et
 from et.schema import Node
-from nadi.reports.trace import render
+from nadi.reports.text.trace import render
 
 
 def described(tmp_path, nodes):

@@ -10,8 +10,8 @@ from pdes.network import balancing
 from pdes.nic import congestion
 from tests.fabric.cases import largest_headrooms
 from tests.scenarios.running import check
+from workload.collectives.schedules.packed import ScheduleSet
 from workload.program.assembling import TraceRows, assemble, empty_rows
-from workload.schedules.packed import ScheduleSet
 from workload.trace_sets.groups import resolve
 from workload.trace_sets.own import IDLE, own_traces
 

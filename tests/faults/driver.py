@@ -74,14 +74,14 @@ FAULTS = {
     "windows": (boom, "pdes.workers.crew.grow"),
     # before the first window, while the others are in theirs
     "starting": (boom_later, "pdes.workers.crew.Crew._work"),
-    "reading": (boom, "nadi.wiring.placement.read_work"),
+    "reading": (boom, "nadi.simulation.wiring.placement.read_work"),
     "building": (boom, "pdes.build.worlds.build_lps", "pdes.driver.build_lps"),
     "harvesting": (boom, "pdes.driver.harvest"),
-    "writing": (boom, "nadi.results.run_tables._nodes"),
+    "writing": (boom, "nadi.reports.result_files.run_tables._nodes"),
     # from the first table on, no file can become longer than some bytes
-    "no_room": (short_files, "nadi.results.run_tables._rows_of_npu"),
+    "no_room": (short_files, "nadi.reports.result_files.run_tables._rows_of_npu"),
     # stays for a minute between two tables
-    "slow_writing": (linger, "nadi.results.run_tables._links"),
+    "slow_writing": (linger, "nadi.reports.result_files.run_tables._links"),
 }
 """What is done, and before which functions: under each name by which they are called."""
 

@@ -13,11 +13,11 @@ import traceback
 from pathlib import Path
 
 import et
-from nadi.cli import main
-from nadi.closed_forms.advancing.run import compile_closed_form
-from nadi.closed_forms.playing.idle_fabric import compile_player
+from nadi.cli.main import main
+from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.run_file import load_config
+from nadi.simulation.closed_forms.advancing.run import compile_closed_form
+from nadi.simulation.closed_forms.playing.idle_fabric import compile_player
 from pdes.workers.crew import compile_all
 from tests.features.matrix import REFUSED
 from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRIC, FACTORS, NPUS, WORKERS

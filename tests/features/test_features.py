@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from nadi.run_file import load_config
+from nadi.configuration.run_file import load_config
 from tests.budgets import FRESH
 from tests.features.matrix import PLAIN, REFUSED, Matrix
 from tests.features.running import described, is_valid, outcome, sections, warm_up, write_traces

@@ -1,10 +1,11 @@
 """Values of every key of [network] and [system] other than its default, and what else a feature run chooses.
 
 A *factor* is a key of the run file, or one of FABRIC, COLLECTIVE and WORKERS, which every run chooses. A *choice*
-is a factor with one of its values. A test holds the keys here against those that `nadi.config` declares.
+is a factor with one of its values. A test holds the keys here against those that `nadi.configuration.sections`
+declares.
 """
 
-from nadi.config import NetworkSection, SystemSection
+from nadi.configuration.sections import NetworkSection, SystemSection
 from pdes import balancing, congestion
 from workload import algorithms_of
 from workload.kinds import KINDS

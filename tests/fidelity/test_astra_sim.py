@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import et
+from nadi.configuration.run_file import load_config
 from nadi.launching.progress import Silence
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.simulation.run import simulate
 
 MEMORY_BYTES_PER_NS, HGX_MEMORY = 1600, 3350
 TOPOLOGIES = {"Ring": "ring", "Switch": "switch", "FullyConnected": "fully-connected"}

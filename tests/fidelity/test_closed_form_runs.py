@@ -9,24 +9,25 @@ from hypothesis import strategies as st
 
 import pdes
 from et import read_trace
-from nadi.closed_forms import running
-from nadi.closed_forms.advancing.folded_program import lay_out
-from nadi.closed_forms.advancing.likeness import classes_of, every_npu, pairs_of
-from nadi.closed_forms.advancing.run import MessageTimes, digest_of, run_closed_form
-from nadi.closed_forms.collective import ClosedForm
-from nadi.closed_forms.costs import CollectiveCosts
-from nadi.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
-from nadi.config import NetworkSection
+from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import Silence
-from nadi.simulation import network_settings, run_program
+from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.advancing.folded_program import lay_out
+from nadi.simulation.closed_forms.advancing.likeness import classes_of, every_npu, pairs_of
+from nadi.simulation.closed_forms.advancing.run import MessageTimes, digest_of, run_closed_form
+from nadi.simulation.closed_forms.collective import ClosedForm
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
+from nadi.simulation.run import network_settings, run_program
 from pdes.core.state import INF, LANES
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
 from tests.budgets import bounded
 from tests.fidelity.naive_closed_form import Simulator
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces, workloads
 from topologies import build
-from workload import CollectiveSettings, ComputeModel, build_program, transformer
+from workload import CollectiveSettings, ComputeModel, build_program
 from workload.collectives import nccl
+from workload.generators import transformer
 from workload.trace_sets.view import MEMORY_LANE
 
 SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))

@@ -5,12 +5,12 @@ import pytest
 
 import nadi
 import topologies
-from nadi.closed_forms import running
-from nadi.closed_forms.costs import CollectiveCosts
-from nadi.closed_forms.slow_links import with_slow_links
-from nadi.config import NetworkSection
+from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import Silence
-from nadi.simulation import network_settings
+from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.slow_links import with_slow_links
+from nadi.simulation.run import network_settings
 from pdes import Faults, LinkFault, NpuFault
 from tests.failures.common import cable
 from tests.fidelity.test_interference import STEPS, ran

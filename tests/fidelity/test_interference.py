@@ -9,7 +9,7 @@ import pytest
 
 import nadi
 import topologies
-from nadi.planner.step import site, step_time
+from nadi.studies.planner.step import site, step_time
 from pdes.build.growth import grow
 from pdes.core.state import NEED_EVENTS
 from tests.fidelity.running import KINDS
@@ -19,10 +19,10 @@ from tests.scenarios.running import simulate as simulate_packets
 from tests.scenarios.test_contention import CASES, SPEC, US, built, end_ps
 from workload import CollectiveSettings, ComputeModel, build_program, read_set, write_set
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.models import find
-from workload.training import parallel_plan, rules
-from workload.training.generator import generate
-from workload.training.interference import channels_on, compute_slowdown, copied_groups
+from workload.generators.models import find
+from workload.generators.training import parallel_plan, rules
+from workload.generators.training.generator import generate
+from workload.generators.training.interference import channels_on, compute_slowdown, copied_groups
 
 HOSTS = "rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,nvlink_rate=2400Gbps"
 STEPS = {

@@ -12,9 +12,9 @@ whole nanoseconds.
 import pytest
 
 import et
+from nadi.configuration.run_file import load_config
 from nadi.launching.progress import Silence
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.simulation.run import simulate
 
 NPUS, SPLITS = 8, 4
 PUBLISHED_NS = {

@@ -10,9 +10,9 @@ when its last acknowledgement is back.
 import pytest
 
 import et
+from nadi.configuration.run_file import load_config
 from nadi.launching.progress import Silence
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.simulation.run import simulate
 
 PAYLOAD, HEADER, ACK, SEND_LATENCY_NS = 9000, 48, 60, 6000
 GIB_PER_GB = 1e9 / 2**30

@@ -7,19 +7,19 @@ import functools
 
 import pytest
 
-from nadi.analysis.step_times import CATEGORIES, step_times
-from nadi.closed_forms import running
-from nadi.closed_forms.costs import CollectiveCosts
-from nadi.config import NetworkSection
+from nadi.configuration.sections import NetworkSection
+from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import Silence
-from nadi.simulation import network_settings, run_program
+from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.run import network_settings, run_program
 from topologies import build, clusters
 from workload import CollectiveSettings, ComputeModel, build_program
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes, find_gpu
-from workload.models.model import Experts, LatentAttention, Model
-from workload.training import parallel_plan, rules
-from workload.training.generator import generate
+from workload.generators.models.model import Experts, LatentAttention, Model
+from workload.generators.training import parallel_plan, rules
+from workload.generators.training.generator import generate
 
 GPT = Model(name="gpt", layers=4, hidden=512, heads=8, vocab=1024, sequence=256)
 LLAMA = Model(

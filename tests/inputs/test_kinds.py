@@ -14,7 +14,7 @@ import pytest
 import et
 import topologies
 from inputs import kind_of, kind_of_bytes
-from nadi.cli import main
+from nadi.cli.main import main
 
 KINETO = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": [{"ph": "X", "name": "a", "ts": 1}]}
 HOST = {"schema": "1.1.1-chakra.0.0.4", "pid": 7, "time": "2026", "start_ts": 1, "nodes": []}

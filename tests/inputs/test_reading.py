@@ -15,7 +15,7 @@ import et
 import inputs
 from et.framing import frame, iter_messages
 from inputs import reading
-from nadi.cli import main
+from nadi.cli.main import main
 
 RING = '[topology]\nspec = "ring:npus=4"\n'
 

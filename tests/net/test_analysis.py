@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nadi.analysis.network import (
+from nadi.insight.analysis.network import (
     causes,
     completion,
     find_pauses,

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi.analysis.network import read_run
-from nadi.analysis.network_findings import document
-from nadi.pages.network import parts
-from nadi.pages.page import Plot, Table, Words
+from nadi.insight.analysis.network import read_run
+from nadi.insight.analysis.network_findings import document
+from nadi.reports.pages.network import parts
+from nadi.reports.pages.page import Plot, Table, Words
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "leaf-spine:npus=12,hosts_per_leaf=4,spines=1,rate=100Gbps,uplink_rate=100Gbps,delay=1us"'

@@ -7,9 +7,9 @@ import pytest
 
 import et
 import nadi
-from nadi.pages import network, series
-from nadi.pages.page import write_page
-from nadi.pages.report import fabric, report, step
+from nadi.reports.pages import network, series
+from nadi.reports.pages.page import write_page
+from nadi.reports.pages.report import fabric, report, step
 from tests.headings import unexplained
 
 sync_api = pytest.importorskip("playwright.sync_api")

@@ -7,7 +7,7 @@ import numpy as np
 
 import partition
 from et import read_groups
-from nadi.wiring.in_network import with_reducers
+from nadi.simulation.wiring.in_network import with_reducers
 from partition import PartitionError
 from pdes import Layout, Processes, Settings, SharedBuffer, build_world, run, run_divided
 from pdes.messages import fidelity

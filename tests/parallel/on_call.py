@@ -12,7 +12,7 @@ import socket
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 
-from nadi.cli import main
+from nadi.cli.main import main
 from nadi.launching.launcher import launched_rank
 
 

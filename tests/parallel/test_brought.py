@@ -9,7 +9,7 @@ import et
 from tests import needs
 from tests.workload import msccl_files
 from workload import collectives
-from workload.custom import to_msccl
+from workload.collectives.custom import to_msccl
 
 NPUS = 8
 SPEC = "ring:npus=8,rate=100Gbps,delay=1us"

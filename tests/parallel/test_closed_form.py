@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi.results.run_folder import TABLES
+from nadi.reports.result_files.run_folder import TABLES
 from tests.parallel.test_fidelity import NPUS, WAYS, step, summary, written
 from tests.parallel.waiting import add_a_knot, check_said_once
 

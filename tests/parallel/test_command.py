@@ -10,7 +10,7 @@ import pytest
 import et
 import partition
 import topologies
-from nadi.results.run_folder import TABLES
+from nadi.reports.result_files.run_folder import TABLES
 from tests.parallel.waiting import add_a_knot, check_said_once
 
 SPEC = "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us"
@@ -198,7 +198,7 @@ def hook(event, arguments):
         if path.startswith(folder) and path.endswith(".et"):
             opened.add(os.path.basename(path))
 sys.addaudithook(hook)
-from nadi.cli import main
+from nadi.cli.main import main
 code = main(sys.argv[2:])
 from mpi4py import MPI
 (Path(folder) / f"opened.{MPI.COMM_WORLD.Get_rank()}.json").write_text(json.dumps(sorted(opened)))

@@ -9,8 +9,8 @@ import pytest
 
 import partition
 import topologies
-from nadi.pages.partition import figure, write_plot
-from nadi.pages.places import MOST_LINES, MOST_MARKS, lay_out
+from nadi.reports.pages.partition import figure, write_plot
+from nadi.reports.pages.places import MOST_LINES, MOST_MARKS, lay_out
 from tests.cli.conftest import nadi, step, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "fat-tree:k=4,rate=100Gbps,delay=1us"'

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 
 from tests.workload.alpha_beta import of_lanes
-from workload.schedules.read_back import buffers, unpack
+from workload.collectives.schedules.read_back import buffers, unpack
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 RING, TABLE, SINGLE, NONE = range(4)

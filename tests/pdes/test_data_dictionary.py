@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 
 from compiling import kernel_sources
-from nadi.closed_forms.advancing.rows import NpuClass
+from nadi.simulation.closed_forms.advancing.rows import NpuClass
 from pdes.core.rows.npu import Npu
 from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
 from pdes.core.state import LANES

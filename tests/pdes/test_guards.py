@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pdes
-from nadi.closed_forms.playing import idle_fabric
-from nadi.closed_forms.playing.idle_fabric import Play
-from nadi.closed_forms.playing.idle_paths import fabric_of
+from nadi.simulation.closed_forms.playing import idle_fabric
+from nadi.simulation.closed_forms.playing.idle_fabric import Play
+from nadi.simulation.closed_forms.playing.idle_paths import fabric_of
 from pdes import Settings, run
 from pdes.core import guards
 from pdes.core.errors import MemoryDamageError
@@ -24,7 +24,7 @@ from pdes.workers.mailbox import Segment, segment_words
 from pdes.workers.team import found_team, team_in, team_words
 from topologies import build
 from workload import collective_program
-from workload.schedules.sends import pairs
+from workload.collectives.schedules.sends import pairs
 
 ENGINE = "this is a defect of the engine"
 SHARED_AND_ONLY_READ = {

@@ -224,9 +224,13 @@ NOT_WORDS_OF_ROWS = {
     ("pdes/messages/events.py", "event", "*ING"): "rows that stand before the first event of a list",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/messages/message_loop.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
-    ("nadi/closed_forms/advancing/advance.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
+    ("nadi/simulation/closed_forms/advancing/advance.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",
-    ("nadi/decoding/nodes.py", "state", "*"): "words that are asked for by readers of files, who know no rows",
+    (
+        "nadi/simulation/trace_decoding/nodes.py",
+        "state",
+        "*",
+    ): "words that are asked for by readers of files, who know no rows",
     ("pdes/network/telemetry.py", "outbox", "CROSSING_WORDS"): "words of a packet in an outbox, behind which more lie",
 }
 """File, array and names by which it may be indexed, and why: all other words have names of their own (Row)."""

@@ -1,6 +1,6 @@
 """What bounds promise to be carried is carried."""
 
-from nadi import bounds
+from nadi.configuration import bounds
 from pdes import Settings, build_world, fidelity, run
 from topologies import bounds as quantities
 from topologies import build

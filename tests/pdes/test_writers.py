@@ -62,7 +62,7 @@ def test_of_every_word_that_is_written_the_row_is_known(writes):
 
 
 READ_ONLY = {"PlanStep"}
-"""Made whole by workload.schedules.packed."""
+"""Made whole by workload.collectives.schedules.packed."""
 
 
 def test_every_kind_is_written_somewhere():

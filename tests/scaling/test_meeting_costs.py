@@ -1,6 +1,6 @@
 """What a first worker takes to look at the others' lines is measured on lines that the others have written."""
 
-from nadi.benchmarks.instruments import meeting_costs
+from nadi.studies.benchmarks.instruments import meeting_costs
 
 
 def test_the_more_workers_the_longer_the_first_looks(monkeypatch):

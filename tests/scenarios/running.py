@@ -4,7 +4,7 @@ import numpy as np
 
 import pdes
 import topologies
-from nadi.wiring.in_network import with_reducers
+from nadi.simulation.wiring.in_network import with_reducers
 
 
 def simulate(network, program, **settings):

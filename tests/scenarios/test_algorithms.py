@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import topologies
-from nadi.closed_forms.collective import closed_form
-from nadi.closed_forms.playing.played import Played
+from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.playing.played import Played
 from pdes import Settings
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate
 from workload import KINDS, WorkloadError, algorithms_of, collective_program, collectives
-from workload.trees.aggregators import IF_ANY
+from workload.collectives.trees.aggregators import IF_ANY
 
 G400 = 400 * 10**9
 BY_SWITCH = Hop(2, 1_300_000)

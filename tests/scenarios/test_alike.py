@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import topologies
-from nadi.closed_forms.collective import closed_form
-from nadi.closed_forms.playing.alike import smaller
-from nadi.closed_forms.playing.idle_fabric import Play
-from nadi.closed_forms.playing.idle_paths import fabric_of
+from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.playing.alike import smaller
+from nadi.simulation.closed_forms.playing.idle_fabric import Play
+from nadi.simulation.closed_forms.playing.idle_paths import fabric_of
 from pdes import Settings
 from pdes.messages.fidelity import fidelity
 from workload import collective_program
-from workload.schedules.sends import message_count, pairs
+from workload.collectives.schedules.sends import message_count, pairs
 
 HOSTS = "rail-optimised:npus=32,gpus_per_host=4,hosts_per_rail_leaf=2,spines=1,nvlink_rate=2400Gbps"
 LEAVES = "leaf-spine:leaves=3,spines=2,hosts_per_leaf=4"

@@ -13,7 +13,7 @@ from tests.fidelity.naive import by_hand
 from tests.pdes.compare import check, differences
 from tests.scenarios.running import simulate
 from workload import WorkloadError, collective_program, collectives
-from workload.plans.plan import MAX_CONNECTIONS, NONE, Lane, each_its_own
+from workload.collectives.plans.plan import MAX_CONNECTIONS, NONE, Lane, each_its_own
 
 SPINES = "leaf-spine:leaves=2,hosts_per_leaf=1,spines=4,rate=100Gbps,uplink_rate=100Gbps,delay=500ns"
 SEEDS = range(40)

@@ -5,12 +5,12 @@ import pytest
 
 import et
 import topologies
-from nadi.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.collective import closed_form
 from pdes import Settings
 from tests.scenarios.running import simulate
 from tests.workload import msccl_files
 from workload import WorkloadError, collective_program, collectives
-from workload.custom import to_msccl
+from workload.collectives.custom import to_msccl
 from workload.program.traffic import traffic
 
 MIB = 1 << 20

@@ -7,8 +7,8 @@ import et
 import pdes
 import topologies
 import workload
-from nadi.wiring.estimate import estimate
-from nadi.wiring.in_network import with_reducers
+from nadi.simulation.wiring.estimate import estimate
+from nadi.simulation.wiring.in_network import with_reducers
 from pdes.messages import fidelity
 from tests.scenarios.running import simulate
 from workload.program.traffic import sample, traffic

@@ -7,13 +7,20 @@ import numpy as np
 import pytest
 
 import topologies
-from nadi.closed_forms import collective as forms
-from nadi.closed_forms.lone_message import Hop, train
-from nadi.closed_forms.playing import idle_fabric
-from nadi.closed_forms.playing import played as played_module
-from nadi.closed_forms.playing.idle_fabric import Play
-from nadi.closed_forms.playing.idle_paths import IdleFabric, Path, Times, fabric_of, packet_times, with_own_ties
-from nadi.wiring.in_network import with_reducers
+from nadi.simulation.closed_forms import collective as forms
+from nadi.simulation.closed_forms.lone_message import Hop, train
+from nadi.simulation.closed_forms.playing import idle_fabric
+from nadi.simulation.closed_forms.playing import played as played_module
+from nadi.simulation.closed_forms.playing.idle_fabric import Play
+from nadi.simulation.closed_forms.playing.idle_paths import (
+    IdleFabric,
+    Path,
+    Times,
+    fabric_of,
+    packet_times,
+    with_own_ties,
+)
+from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run
 from pdes.messages.fidelity import fidelity
 from pdes.network.balancing import balancing
@@ -22,10 +29,10 @@ from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
 from workload import WorkloadError, closed_form, collective_program, collectives, uneven_program
+from workload.collectives.plans.plan import NONE, Lane, each_its_own
+from workload.collectives.schedules.packed import pack
+from workload.collectives.schedules.sends import pairs
 from workload.kinds import KINDS
-from workload.plans.plan import NONE, Lane, each_its_own
-from workload.schedules.packed import pack
-from workload.schedules.sends import pairs
 
 MIB = 1 << 20
 PRECISION = 1e-2
@@ -417,8 +424,8 @@ def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algo
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings()
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
     each = Play(program.schedules, 0, size, fabric)
-    monkeypatch.setattr("nadi.closed_forms.playing.idle_fabric._MANY_PACKETS", 1024)
-    monkeypatch.setattr("nadi.closed_forms.playing.idle_fabric._LONG_MESSAGE", 64)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._MANY_PACKETS", 1024)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._LONG_MESSAGE", 64)
     some = Play(program.schedules, 0, size, fabric)
     assert each.packets / some.packets == pytest.approx(together, rel=PRECISION)
     assert some.time_ps() == pytest.approx(each.time_ps(), rel=PRECISION)
@@ -426,13 +433,13 @@ def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algo
 
 def test_packets_do_not_go_together_where_windows_are_small(monkeypatch):
     """A window that holds a few pieces would hold back what one of as many packets does not."""
-    monkeypatch.setattr("nadi.closed_forms.playing.idle_fabric._MANY_PACKETS", 1)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._MANY_PACKETS", 1)
     assert idle_fabric.together(10**9, 10, 31) == 1
     assert idle_fabric.together(10**9, 10, 64) == 4
 
 
 def test_packets_of_short_messages_do_not_go_together(monkeypatch):
-    monkeypatch.setattr("nadi.closed_forms.playing.idle_fabric._MANY_PACKETS", 1)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._MANY_PACKETS", 1)
     graph = topologies.build(SWITCH.format(4))
     program = collective_program("all-reduce", 4, MIB, "ring")
     fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 10**6))

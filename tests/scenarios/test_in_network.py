@@ -5,9 +5,9 @@ import pytest
 
 import pdes
 import topologies
-from nadi.closed_forms.collective import closed_form
-from nadi.closed_forms.playing.played import Played
-from nadi.wiring.in_network import with_reducers, without_reducers
+from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from pdes import SharedBuffer
 from pdes.nic import congestion
 from tests.scenarios.running import check

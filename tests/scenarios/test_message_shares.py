@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import topologies
-from nadi.closed_forms import running
-from nadi.closed_forms.advancing.folded_program import MessageKeys
-from nadi.closed_forms.costs import CollectiveCosts
-from nadi.closed_forms.flows import ideal_ps
 from nadi.launching.progress import Silence
+from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.flows import ideal_ps
 from pdes import Settings, build_world, run
 from pdes.harvest.gathering import settled
 from pdes.nic import congestion

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nadi.closed_forms.flows import ideal_ps
-from nadi.config import NetworkSection
+from nadi.configuration.sections import NetworkSection
+from nadi.simulation.closed_forms.flows import ideal_ps
 from pdes import Settings
 from tests.scenarios.running import simulate
 from topologies import build

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi.cli import main
+from nadi.cli.main import main
 
 LATENCY_PS, BYTES_PER_S = 2_000_000, 10**9
 LOAD, STORE = et.NodeType.MEM_LOAD_NODE, et.NodeType.MEM_STORE_NODE

@@ -13,7 +13,7 @@ from tests.pdes.cases import Traces
 from tests.scenarios.closed_forms import ROCE, bits_ps, train_ps
 from tests.scenarios.running import simulate
 from workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, collective_program, collectives
-from workload.plans.plan import Lane, each_its_own
+from workload.collectives.plans.plan import Lane, each_its_own
 
 G100 = 100 * 10**9
 US = 1_000_000

@@ -17,8 +17,8 @@ from tests.fidelity.naive import by_hand
 from tests.pdes import compare
 from tests.scenarios.running import simulate
 from workload import WorkloadError, collective_program, collectives
-from workload.plans.plan import MAX_SHARES, Lane, each_its_own
-from workload.schedules.packed import ScheduleSet
+from workload.collectives.plans.plan import MAX_SHARES, Lane, each_its_own
+from workload.collectives.schedules.packed import ScheduleSet
 from workload.shape import shape_of
 
 SWITCH = "switch:npus=2,rate=100Gbps,delay=500ns"

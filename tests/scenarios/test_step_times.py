@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
-from nadi.analysis.step_times import AXES, CATEGORIES, names_an_axis, step_times
+from nadi.insight.analysis.step_times import AXES, CATEGORIES, names_an_axis, step_times
 from tests.budgets import bounded
 from tests.scenarios.running import simulate
 from workload import build_program
-from workload.training import pipeline
+from workload.generators.training import pipeline
 
 SPEC = "fully-connected:npus={},rate=100Gbps,delay=1us"
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE

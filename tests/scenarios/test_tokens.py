@@ -9,7 +9,7 @@ from et import CollectiveCommType, coll_node, metadata, table_of
 from tests.scenarios.closed_forms import Hop, steps_ps
 from tests.scenarios.running import simulate
 from workload import CollectiveSettings, build_program, collective_program, collectives
-from workload.plans.plan import Lane, everyone_alike
+from workload.collectives.plans.plan import Lane, everyone_alike
 
 NPUS = 5
 RING = f"ring:npus={NPUS}"

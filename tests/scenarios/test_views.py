@@ -7,8 +7,8 @@ import pytest
 
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
-from nadi.closed_forms.collective import closed_form
-from nadi.closed_forms.playing.played import Played
+from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.playing.played import Played
 from pdes import RunError, Settings
 from tests.fidelity import running as whole
 from tests.pdes import compare
@@ -16,7 +16,7 @@ from tests.scenarios.closed_forms import Hop, steps_ps
 from tests.scenarios.running import simulate
 from tests.workload.handmade import grid, two_rings
 from workload import build_program, collective_program, collectives
-from workload.plans.plan import Lane, everyone_alike, lines
+from workload.collectives.plans.plan import Lane, everyone_alike, lines
 
 G400 = 400 * 10**9
 ONE_LINK = Hop(1, 500_000)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from nadi.cli import main
+from nadi.cli.main import main
 from tests.slurm import cluster
 
 CONNECT = """

@@ -13,7 +13,7 @@ import pytest
 
 import et
 from compiling.kernel_cache import cache_dir
-from nadi.cli import main
+from nadi.cli.main import main
 from nadi.launching import slurm as batch
 from tests.faults import segments
 from tests.needs import BIN, mpich

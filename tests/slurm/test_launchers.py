@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nadi.cli import main
+from nadi.cli.main import main
 from tests.needs import BIN, mpich, open_mpi
 
 OPEN_MPI = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import et
-from nadi.cli import main
+from nadi.cli.main import main
 from tests.faults import segments
 from tests.needs import BIN, NO_MPICH
 from tests.slurm import hosts

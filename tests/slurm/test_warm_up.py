@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 RUNS = """
 import importlib, json, sys
 import numba
-from nadi.cli import main
+from nadi.cli.main import main
 from compiling import kernel_sources
 
 def compiled():

@@ -2,7 +2,7 @@ import heapq
 
 import numpy as np
 
-from nadi.benchmarks.instruments import calibration
+from nadi.studies.benchmarks.instruments import calibration
 from tests.pdes import naive
 
 

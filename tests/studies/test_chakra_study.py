@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workload.models import find, parameters
+from workload.generators.models import find, parameters
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "chakra_study.py"
 

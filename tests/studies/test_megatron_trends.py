@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nadi.planner.step import site
+from nadi.studies.planner.step import site
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 

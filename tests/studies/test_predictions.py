@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nadi.analysis.training_step import throughput
+from nadi.configuration.run_file import load_config
+from nadi.insight.analysis.training_step import throughput
 from nadi.launching.progress import Silence
-from nadi.run_file import load_config
-from nadi.simulation import simulate
+from nadi.simulation.run import simulate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "predictions.py"
 

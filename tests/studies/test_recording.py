@@ -6,7 +6,7 @@ import pytest
 import partition
 import pdes
 import topologies
-from nadi.benchmarks.instruments.recording import (
+from nadi.studies.benchmarks.instruments.recording import (
     Cost,
     Recording,
     busiest_ns,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 import et
 from et.statistics import Rank
 from nadi.errors import OutputError
-from nadi.timelines.lanes import MOST_TRACKS, Slice, write_lane
-from nadi.timelines.of_traces import write_timeline
-from nadi.timelines.perfetto import perfetto_trace
+from nadi.reports.timelines.lanes import MOST_TRACKS, Slice, write_lane
+from nadi.reports.timelines.of_traces import write_timeline
+from nadi.reports.timelines.perfetto import perfetto_trace
 from tests.budgets import bounded
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nadi as package
-from nadi.analysis.link_load import _spread, link_load
+from nadi.insight.analysis.link_load import _spread, link_load
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 
 protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -19,7 +19,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def packets(run, tmp_path_factory):
-    from nadi.timelines.of_runs import write_timeline
+    from nadi.reports.timelines.of_runs import write_timeline
 
     path = tmp_path_factory.mktemp("timeline") / "run.perfetto-trace"
     shown = write_timeline(path, run)

@@ -4,8 +4,8 @@ import pytest
 
 from tests.workload.alpha_beta import Network
 from workload import KINDS, WorkloadError, algorithms_of, closed_form, collectives
-from workload.schedules.oracle import check
-from workload.schedules.packed import pack
+from workload.collectives.schedules.oracle import check
+from workload.collectives.schedules.packed import pack
 
 SPECS = (
     "ring:channels=3",

@@ -7,9 +7,9 @@ import pytest
 from tests.workload import msccl_files
 from tests.workload.alpha_beta import Network
 from workload import CollectiveSettings, WorkloadError, algorithms_of, collectives, default_algorithm
-from workload.custom import read_custom, to_msccl
-from workload.schedules.oracle import check
-from workload.schedules.packed import ScheduleSet, pack
+from workload.collectives.custom import read_custom, to_msccl
+from workload.collectives.schedules.oracle import check
+from workload.collectives.schedules.packed import ScheduleSet, pack
 
 GOOD = {
     "ring": ("all-reduce", msccl_files.ring(4)),

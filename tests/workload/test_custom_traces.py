@@ -5,9 +5,9 @@ import pytest
 import et
 from et import comp_node, recv_node, send_node
 from workload import WorkloadError
-from workload.custom import read_custom
-from workload.schedules.packed import pack
-from workload.schedules.read_back import buffers, unpack
+from workload.collectives.custom import read_custom
+from workload.collectives.schedules.packed import pack
+from workload.collectives.schedules.read_back import buffers, unpack
 
 PART = 1000
 

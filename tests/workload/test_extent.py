@@ -9,9 +9,9 @@ import pytest
 import topologies
 from tests.workload import msccl_files
 from workload import collectives
+from workload.collectives.plans.extent import of_any
+from workload.collectives.schedules.packed import ScheduleSet
 from workload.errors import WorkloadError
-from workload.plans.extent import of_any
-from workload.schedules.packed import ScheduleSet
 from workload.shape import shape_of
 
 SWITCHES = tuple(f"switch:npus={n}" for n in (2, 3, 5, 8))

@@ -8,10 +8,10 @@ import pytest
 
 from tests.workload.alpha_beta import Network
 from workload import CollectiveSettings, WorkloadError, closed_form, collectives
-from workload.grid.pipeline import pipelined_ps
-from workload.schedules.oracle import OracleError, check
-from workload.schedules.packed import ScheduleSet, _checked, pack
-from workload.schedules.read_back import buffers, unpack
+from workload.collectives.grid.pipeline import pipelined_ps
+from workload.collectives.schedules.oracle import OracleError, check
+from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
+from workload.collectives.schedules.read_back import buffers, unpack
 from workload.shape import Shape
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")

@@ -9,12 +9,12 @@ from topologies.aggregators import AGGREGATOR_DELAY_PS, folded, with_aggregators
 from topologies.graph import AGGREGATOR
 from workload import KINDS, CollectiveSettings, WorkloadError, build_program, collective_program
 from workload.collectives import algorithms, plan
-from workload.plans.plan import Lane, each_its_own
+from workload.collectives.plans.plan import Lane, each_its_own
+from workload.collectives.schedules import oracle
+from workload.collectives.schedules.packed import ScheduleSet, pack
+from workload.collectives.trees.aggregators import ROOT, tree_of
 from workload.program.aggregation import extended, switches_of
-from workload.schedules import oracle
-from workload.schedules.packed import ScheduleSet, pack
 from workload.shape import shape_of
-from workload.trees.aggregators import ROOT, tree_of
 
 NAMES = ("in-network:chunks=3", "nvls:chunks=2")
 CASES = [(name, kind) for name in NAMES for kind in algorithms()[name.split(":")[0]].KINDS]

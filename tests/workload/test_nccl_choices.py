@@ -6,10 +6,10 @@ import pytest
 
 import topologies
 from tests.workload.nccl_naive import GPUS, Group
-from workload.nccl.tuning import model_ps
-from workload.nccl.ways import Asked, host_of, way_of
+from workload.collectives.nccl.tuning import model_ps
+from workload.collectives.nccl.ways import Asked, host_of, way_of
+from workload.collectives.trees.aggregators import IF_ANY
 from workload.shape import shape_of
-from workload.trees.aggregators import IF_ANY
 
 NVLINK_GBPS = {"v100": 1200, "a100": 2400, "h100": 3600, "b200": 7200}
 NIC_GBPS = {"v100": 100, "a100": 200, "h100": 400, "b200": 400}

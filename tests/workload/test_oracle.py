@@ -3,9 +3,9 @@
 import pytest
 
 from workload import collectives
-from workload.plans.plan import Lane, Plans, each_its_own, everyone_alike
-from workload.schedules.oracle import OracleError, check
-from workload.schedules.packed import pack
+from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from workload.collectives.schedules.oracle import OracleError, check
+from workload.collectives.schedules.packed import pack
 
 
 def mutated(plans: Plans, member: int, lane: int, step: int, **changes) -> Plans:

@@ -8,7 +8,7 @@ import topologies
 from tests.workload.handmade import two_rings
 from workload import CollectiveSettings, WorkloadError, collective_program, collectives
 from workload.collectives import ring
-from workload.schedules.packed import ScheduleSet
+from workload.collectives.schedules.packed import ScheduleSet
 from workload.shape import shape_of
 
 PLAYED = SimpleNamespace(

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 
 from workload.errors import WorkloadError
-from workload.training import pipeline
-from workload.training.pipeline import Work
+from workload.generators.training import pipeline
+from workload.generators.training.pipeline import Work
 
 PLAIN = [("gpipe", p, m, 1) for p in (1, 2, 4, 7) for m in (1, 3, 8, 20)]
 PLAIN += [("1f1b", p, m, 1) for p in (1, 2, 4, 7) for m in (1, 3, 8, 20)]

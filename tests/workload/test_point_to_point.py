@@ -10,12 +10,12 @@ import topologies
 from pdes import Settings, build_world, run
 from tests.workload.nccl_shapes import hosts
 from workload import WorkloadError, collective_program, uneven_program
-from workload.nccl.point_to_point import communicator, message
-from workload.nccl.ways import Asked, host_of
+from workload.collectives.nccl.point_to_point import communicator, message
+from workload.collectives.nccl.ways import Asked, host_of
+from workload.collectives.schedules.oracle import check_uneven
+from workload.collectives.schedules.packed import ScheduleSet
+from workload.collectives.uneven.all_to_all_v import units
 from workload.program.settings import CollectiveSettings
-from workload.schedules.oracle import check_uneven
-from workload.schedules.packed import ScheduleSet
-from workload.uneven.all_to_all_v import units
 
 KIB, MIB = 1 << 10, 1 << 20
 G = 10**9

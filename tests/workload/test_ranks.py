@@ -12,8 +12,9 @@ from tests.budgets import bounded
 from tests.workload import naive
 from tests.workload.ranks import build_on_ranks, on_ranks
 from tests.workload.test_program import workloads
-from workload import ComputeModel, TransformerParams, WorkloadError, build_program, load_traces, transformer
-from workload.schedules.read_back import unpack
+from workload import ComputeModel, TransformerParams, WorkloadError, build_program, load_traces
+from workload.collectives.schedules.read_back import unpack
+from workload.generators import transformer
 from workload.trace_sets.own import IDLE
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE

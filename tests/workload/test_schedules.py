@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from workload import WorkloadError, collectives
-from workload.plans.plan import Lane, each_its_own, everyone_alike
-from workload.schedules.packed import ScheduleSet, _checked, pack
-from workload.schedules.read_back import unpack
+from workload.collectives.plans.plan import Lane, each_its_own, everyone_alike
+from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
+from workload.collectives.schedules.read_back import unpack
 
 
 def test_ring_says_what_each_step_does():

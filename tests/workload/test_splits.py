@@ -6,10 +6,10 @@ import pytest
 import et
 import topologies
 from workload import KINDS, CollectiveSettings, WorkloadError, build_program, uneven_program
+from workload.collectives.uneven.splits import matrices
 from workload.program.traffic import traffic
 from workload.trace_sets.groups import resolve
 from workload.trace_sets.own import own_traces
-from workload.uneven.splits import matrices
 
 ALL_TO_ALL = et.CollectiveCommType.ALL_TO_ALL
 TOKEN = 512

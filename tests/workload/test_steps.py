@@ -5,11 +5,11 @@ import pytest
 
 import topologies
 from workload import collective_program, collectives, uneven_program
+from workload.collectives.plans.plan import NONE
+from workload.collectives.schedules.read_back import buffers, lane_rows, unpack
+from workload.collectives.schedules.sends import message_count, most_bytes, packet_count, pairs
+from workload.collectives.schedules.steps import all_steps
 from workload.kinds import KINDS
-from workload.plans.plan import NONE
-from workload.schedules.read_back import buffers, lane_rows, unpack
-from workload.schedules.sends import message_count, most_bytes, packet_count, pairs
-from workload.schedules.steps import all_steps
 
 HOSTS = "rail-optimised:npus=8,gpus_per_host=4"
 ALGORITHMS = [

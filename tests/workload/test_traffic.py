@@ -15,8 +15,8 @@ from tests.workload.handmade import grid, two_rings
 from tests.workload.plain import plain_algorithms
 from tests.workload.test_program import workloads
 from workload import KINDS, ComputeModel, build_program, collective_program, collectives, pairs_program
+from workload.collectives.schedules.read_back import buffers, unpack
 from workload.program.traffic import Traffic, merge, traffic
-from workload.schedules.read_back import buffers, unpack
 
 WHOLE_BUFFER_TIMES_N = ("all-gather", "gather")
 

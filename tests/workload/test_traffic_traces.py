@@ -5,8 +5,8 @@ import pytest
 
 from et import read_trace
 from workload import WorkloadError, build_program, load_traces
-from workload.point_to_point import traces as traffic_traces
-from workload.point_to_point.message_sizes import message_sizes
+from workload.generators.point_to_point import traces as traffic_traces
+from workload.generators.point_to_point.message_sizes import message_sizes
 
 MIB = 1 << 20
 ONE = message_sizes("1MiB")

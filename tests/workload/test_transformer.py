@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from et import topological_order
-from workload import ComputeModel, TransformerParams, WorkloadError, build_program, load_traces, transformer
+from workload import ComputeModel, TransformerParams, WorkloadError, build_program, load_traces
+from workload.generators import transformer
 
 SMALL = TransformerParams(npus=4, layers=3, hidden=64, heads=4, vocab=100, seq=32, micro_batch=2, bucket_bytes=100_000)
 

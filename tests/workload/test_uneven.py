@@ -10,11 +10,11 @@ import topologies
 from pdes import Settings
 from tests.pdes import compare
 from workload import WorkloadError, collective_program, collectives
-from workload.plans.plan import NONE
-from workload.schedules.oracle import OracleError, check_uneven
-from workload.schedules.packed import _checked, pack
-from workload.schedules.read_back import buffers, unpack
-from workload.uneven.all_to_all_v import ALGORITHMS, all_to_all_v, buffer_bytes, units
+from workload.collectives.plans.plan import NONE
+from workload.collectives.schedules.oracle import OracleError, check_uneven
+from workload.collectives.schedules.packed import _checked, pack
+from workload.collectives.schedules.read_back import buffers, unpack
+from workload.collectives.uneven.all_to_all_v import ALGORITHMS, all_to_all_v, buffer_bytes, units
 
 HOSTS = (0, 0, 1, 1, 0, 0, 1, 1)
 

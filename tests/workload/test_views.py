@@ -10,10 +10,10 @@ from tests.workload.alpha_beta import Network
 from tests.workload.handmade import grid, two_rings
 from tests.workload.test_oracle import reasons
 from workload import WorkloadError
-from workload.plans.plan import Lane, each_its_own, everyone_alike, lines
-from workload.schedules.oracle import OracleError, check
-from workload.schedules.packed import _checked, pack
-from workload.schedules.read_back import buffers, unpack
+from workload.collectives.plans.plan import Lane, each_its_own, everyone_alike, lines
+from workload.collectives.schedules.oracle import OracleError, check
+from workload.collectives.schedules.packed import _checked, pack
+from workload.collectives.schedules.read_back import buffers, unpack
 
 GOOD = {
     "two rings": two_rings(5),

@@ -1,4 +1,4 @@
-"""Collective algorithms, one module each, found here by looking into this folder.
+"""Collective algorithms, one module each, found by looking into the folder `algorithms`.
 
 A module has
 
@@ -28,7 +28,8 @@ An algorithm that depends on where its members are on the fabric, or on the size
 - if switches take part in it, `TREES`, which trees of them (trees.aggregators): "all", "hosts" or "hosts and rails", or
   what says that of the parameters; the shape has them, and if a plan uses them its last members are their aggregators,
 - if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do,
-- if it does all-to-alls of split sizes too, `plan_uneven(cut, shape, **parameters) -> Plans` (cut: workload.uneven's
+- if it does all-to-alls of split sizes too, `plan_uneven(cut, shape, **parameters) -> Plans` (cut:
+workload.collectives.uneven's
   Units),
 - if it chooses among several ways, `describe(kind, shape, size_bytes, **parameters) -> str`, for tables.
 
@@ -36,12 +37,13 @@ One that `NAMED_ONLY = True` marks is neither a default nor among those that `al
 kinds that `NAMED_ONLY` lists.
 
 Every algorithm has two parameters more, PARTS: the buffer may be cut into parts that are collectives of their own
-(workload.plans.dataset_splits).
+(workload.collectives.plans.dataset_splits).
 
 Buffers: all-reduce, reduce, broadcast and barrier work on all of S at each member. Of the others, member m owns the
 m-th of n equal parts: all-gather and gather begin with the own part and end with all parts; reduce-scatter and scatter
 begin with all parts and end with the own one, summed or the root's; all-to-all sends part i to member i and ends with
-part i from member i in a second buffer (region 1 of workload.plans.plan). The root is member 0: traces name none.
+part i from member i in a second buffer (region 1 of workload.collectives.plans.plan). The root is member 0: traces
+name none.
 """
 
 import functools
@@ -53,15 +55,16 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from topologies import NVSWITCH, Graph
+from workload.collectives import algorithms as folder
+from workload.collectives.plans.dataset_splits import in_parts
+from workload.collectives.plans.extent import Extent, of_any
+from workload.collectives.plans.plan import Plans
+from workload.collectives.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
+from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from workload.collectives.uneven.all_to_all_v import Units
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
-from workload.plans.dataset_splits import in_parts
-from workload.plans.extent import Extent, of_any
-from workload.plans.plan import Plans
 from workload.shape import Shape
-from workload.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
-from workload.uneven.all_to_all_v import NAME as UNEVEN
-from workload.uneven.all_to_all_v import Units
 
 PREFERRED = ("ring", "direct", "dissemination")
 ON_NVSWITCHES = "nccl"
@@ -215,7 +218,9 @@ class Choice(NamedTuple):
 @functools.cache
 def algorithms() -> dict[str, Algorithm]:
     """All algorithms by name."""
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    modules = (
+        importlib.import_module(f"{folder.__name__}.{found.name}") for found in pkgutil.iter_modules(folder.__path__)
+    )
     return {module.NAME: cast("Algorithm", module) for module in modules if hasattr(module, "NAME")}
 
 
@@ -289,7 +294,7 @@ def default_uneven(even: str) -> str:
 
 
 def choose_uneven(spec: str) -> Choice | None:
-    """The algorithm that `spec` means for all-to-alls with split sizes; None = one of workload.uneven.all_to_all_v.
+    """Return the algorithm that `spec` names for all-to-alls with split sizes; None = one of uneven.all_to_all_v.
 
     Raises:
         WorkloadError: unknown algorithm or parameter, or a value of another type or out of range.

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
 from workload.pointers import pointers
 from workload.program.program import Program
-from workload.schedules.packed import DONE_AT_ONCE, Schedules
 from workload.trace_sets.groups import GroupTable
 from workload.trace_sets.view import COLLECTIVE, RECV
 

@@ -12,28 +12,28 @@ from et import TraceTable
 from topologies import Graph
 from workload import collectives
 from workload.bounds import MOST_NPUS
-from workload.checks.collectives import check_collectives
-from workload.checks.messages import check_messages
-from workload.checks.traces import check_sizes
+from workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
+from workload.collectives.trees.aggregators import IF_ANY, trees_of
+from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from workload.collectives.uneven.all_to_all_v import units
+from workload.collectives.uneven.splits import Matrices, matrices
 from workload.errors import WorkloadError
 from workload.kinds import KINDS
 from workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
+from workload.program.checks.collectives import check_collectives
+from workload.program.checks.messages import check_messages
+from workload.program.checks.traces import check_sizes
 from workload.program.durations import ComputeModel, durations_ps
 from workload.program.program import Program, Use
 from workload.program.remote import lanes
 from workload.program.sends import Sends
 from workload.program.settings import CollectiveSettings
-from workload.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
 from workload.shape import Shape, shape_of
 from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.own import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
 from workload.trace_sets.view import AS_WRITTEN, MEMORY_LANE, TraceView
-from workload.trees.aggregators import IF_ANY, trees_of
-from workload.uneven.all_to_all_v import NAME as UNEVEN
-from workload.uneven.all_to_all_v import units
-from workload.uneven.splits import Matrices, matrices
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -78,8 +78,10 @@ def build_program(
         memory_nodes: NPUs that are memory of others, and not in the group of all NPUs.
 
     Raises:
-        WorkloadError: whatever is wrong with the traces, see workload.checks.traces, workload.checks.collectives,
-            workload.checks.messages, workload.trace_sets.groups, workload.uneven.splits and workload.program.durations.
+        WorkloadError: whatever is wrong with the traces, see workload.program.checks.traces,
+            workload.program.checks.collectives,
+            workload.program.checks.messages, workload.trace_sets.groups, workload.collectives.uneven.splits and
+            workload.program.durations.
     """
     compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
     trace = np.asarray(trace_of_npu, np.int32)

@@ -8,6 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 from et import CollectiveCommType, coll_node, metadata, table_of
 from topologies import Graph
 from workload.bounds import MOST_NPUS
+from workload.collectives.schedules.packed import ScheduleSet
+from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from workload.collectives.uneven.all_to_all_v import units
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER, kind_index
 from workload.pointers import pointers
@@ -15,12 +18,9 @@ from workload.program.assembling import TraceRows, assemble, empty_rows
 from workload.program.building import build_program
 from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
-from workload.schedules.packed import ScheduleSet
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.own import IDLE, own_traces
 from workload.trace_sets.view import COLLECTIVE, RECV, SEND
-from workload.uneven.all_to_all_v import NAME as UNEVEN
-from workload.uneven.all_to_all_v import units
 
 Int64 = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.schedules.packed import Schedules
+from workload.collectives.schedules.packed import Schedules
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from topologies import Graph
 from workload import collectives
 from workload.collectives import Choice
-from workload.nccl.point_to_point import Communicator, Message, message
+from workload.collectives.nccl.point_to_point import Communicator, Message, message
 from workload.program.assembling import TraceRows
 from workload.program.program import NO_CHANNELS, Channels
 from workload.program.settings import CollectiveSettings

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workload import collectives
+from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import WorkloadError
 from workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
-from workload.uneven.all_to_all_v import NAME as UNEVEN
 
 Int64 = NDArray[np.int64]
 

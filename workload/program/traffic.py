@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workload.collectives.schedules.packed import Schedules
 from workload.program.program import Program
-from workload.schedules.packed import Schedules
 from workload.trace_sets.view import COLLECTIVE, SEND
 
 Int32 = NDArray[np.int32]

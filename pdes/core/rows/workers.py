@@ -7,7 +7,7 @@ LINE_WORDS = 16
 APART = "unused: what follows is written by others or at other times, so it is on a pair of cache lines of its own"
 
 
-class ParcelHeader(Row, words=8, written_by="nadi.benchmarks.instruments.parcel_costs workers.other_teams"):
+class ParcelHeader(Row, words=8, written_by="nadi.studies.benchmarks.instruments.parcel_costs workers.other_teams"):
     """Of what one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
     records = word(Kind.COUNT, "packets in the parcel; workers that put some in add to it, so it is the first word")
@@ -55,8 +55,8 @@ class TeamState(
     Row,
     words=64,
     written_by=(
-        "nadi.benchmarks.instruments.others nadi.benchmarks.instruments.recording workers.crew workers.exchange"
-        " workers.other_teams workers.processes workers.team"
+        "nadi.studies.benchmarks.instruments.others nadi.studies.benchmarks.instruments.recording workers.crew "
+        "workers.exchange workers.other_teams workers.processes workers.team"
     ),
 ):
     """Of all workers that share memory (pdes/workers/team.py); the first writes it, and `abort` is set by who fails."""
@@ -83,7 +83,8 @@ class Worker(
     Row,
     words=16,
     written_by=(
-        "nadi.benchmarks.instruments.meeting_costs workers.crew workers.exchange workers.other_teams workers.team"
+        "nadi.studies.benchmarks.instruments.meeting_costs workers.crew workers.exchange workers.other_teams "
+        "workers.team"
     ),
 ):
     """Of one worker of a team, and written by it alone. What others read stands on its first cache line."""

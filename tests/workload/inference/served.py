@@ -9,8 +9,8 @@ from tests.workload.training.counted import copies
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL
 from workload import ComputeModel, build_program
 from workload.compute.operators import PRODUCTS, parse_operators
-from workload.inference import Lengths, Request, Serving, Stream, generate
-from workload.training import parallel_plan
+from workload.generators.inference import Lengths, Request, Serving, Stream, generate
+from workload.generators.training import parallel_plan
 
 SMALL = LLAMA.model_copy(update={"vocab": 1024})
 LATENT = DEEPSEEK.model_copy(update={"vocab": 1024})

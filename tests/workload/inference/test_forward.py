@@ -5,11 +5,11 @@ import pytest
 from tests.workload.inference.served import LATENT, MIXED, SMALL, fixed, flops, operators, served
 from workload.compute import find_gpu
 from workload.compute.times import ComputeTimes
-from workload.memory.serving import kv_cache_bytes_per_token
-from workload.models import find, weights
-from workload.models.operations import forward_flops, output_flops
-from workload.training import parallel_plan
-from workload.training.held import stage_weights
+from workload.generators.memory.serving import kv_cache_bytes_per_token
+from workload.generators.models import find, weights
+from workload.generators.models.operations import forward_flops, output_flops
+from workload.generators.training import parallel_plan
+from workload.generators.training.held import stage_weights
 
 _PROMPT, _ANSWER = 48, 5
 

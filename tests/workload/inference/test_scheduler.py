@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.budgets import bounded
 from workload.errors import WorkloadError
-from workload.inference.batch import Batch, Prompts
-from workload.inference.requests import Lengths, Request, Stream, requests_of
-from workload.inference.scheduler import Limits, Role, schedule
+from workload.generators.inference.batch import Batch, Prompts
+from workload.generators.inference.requests import Lengths, Request, Stream, requests_of
+from workload.generators.inference.scheduler import Limits, Role, schedule
 
 _LIMITS = Limits(sequences=4, cached_tokens=0, prompt_tokens=100, chunk=0, lanes=1, stages=1)
 

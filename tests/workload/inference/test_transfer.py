@@ -4,9 +4,9 @@ import pytest
 
 from tests.workload.inference.served import LATENT, MIXED, SMALL, check, fixed, messages, served, stream
 from workload.compute import find_gpu
-from workload.inference.transfer import routes
-from workload.memory.serving import kv_cache_bytes_per_token
-from workload.training import parallel_plan
+from workload.generators.inference.transfer import routes
+from workload.generators.memory.serving import kv_cache_bytes_per_token
+from workload.generators.training import parallel_plan
 
 _PLANS = [
     ("tp2", "tp2"),

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.budgets import bounded
-from workload.memory.activations import layer_activations
-from workload.memory.estimate import estimate
-from workload.memory.in_flight import in_flight
-from workload.models import Experts, LatentAttention, Model, find
-from workload.training import parallel_plan, rules
+from workload.generators.memory.activations import layer_activations
+from workload.generators.memory.estimate import estimate
+from workload.generators.memory.in_flight import in_flight
+from workload.generators.models import Experts, LatentAttention, Model, find
+from workload.generators.training import parallel_plan, rules
 
 GB = 10**9
 

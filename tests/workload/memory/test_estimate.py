@@ -4,11 +4,11 @@ from hypothesis import strategies as st
 
 from tests.budgets import bounded
 from workload import WorkloadError
-from workload.memory import does_not_fit, estimate, kv_cache_bytes_per_token, serving_estimate
-from workload.memory.estimate import PARTS, fits
-from workload.memory.states import states_of
-from workload.models import find, names, parameters
-from workload.training import parallel_plan, rules
+from workload.generators.memory import does_not_fit, estimate, kv_cache_bytes_per_token, serving_estimate
+from workload.generators.memory.estimate import PARTS, fits
+from workload.generators.memory.states import states_of
+from workload.generators.models import find, names, parameters
+from workload.generators.training import parallel_plan, rules
 
 GB = 10**9
 

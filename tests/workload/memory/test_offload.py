@@ -2,9 +2,9 @@
 
 import pytest
 
-from workload.memory.offload import Move, moves_of_layer, moves_of_step
-from workload.training import parallel_plan
-from workload.training.held import Held
+from workload.generators.memory.offload import Move, moves_of_layer, moves_of_step
+from workload.generators.training import parallel_plan
+from workload.generators.training.held import Held
 
 
 @pytest.mark.parametrize("replicas", [1, 4])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.budgets import bounded
-from workload.models import Experts, LatentAttention, Model, find, names, operations, weights
-from workload.models.operations import training_flops
+from workload.generators.models import Experts, LatentAttention, Model, find, names, operations, weights
+from workload.generators.models.operations import training_flops
 
 gpts = st.builds(
     lambda heads, width, **rest: Model(name="gpt", heads=heads, hidden=heads * width, **rest),

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from workload import WorkloadError
-from workload.models import find, weights
-from workload.models.huggingface import model_of
+from workload.generators.models import find, weights
+from workload.generators.models.huggingface import model_of
 
 LLAMA3_8B = {
     "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,

@@ -6,8 +6,8 @@ import pytest
 
 from et import NodeType
 from tests.workload.training.small import GPT
-from workload.training import parallel_plan
-from workload.training.generator import generate
+from workload.generators.training import parallel_plan
+from workload.generators.training.generator import generate
 
 _LAYERS = GPT.layers
 

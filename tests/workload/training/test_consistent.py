@@ -11,9 +11,9 @@ from tests.budgets import bounded
 from tests.workload.training.small import cases
 from workload import ComputeModel, build_program
 from workload.compute.operators import PRODUCTS, parse_operators
-from workload.models import find
-from workload.training import parallel_plan
-from workload.training.generator import generate, nodes_at_most
+from workload.generators.models import find
+from workload.generators.training import parallel_plan
+from workload.generators.training.generator import generate, nodes_at_most
 
 NAME = re.compile(r"step\d+/(?:optimizer|(?:forward|backward|backward-weights)(?:/mb\d+)?)/[a-z0-9:/-]+")
 AXES = {"tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "memory"}

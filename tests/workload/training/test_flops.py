@@ -6,12 +6,12 @@ from hypothesis import given
 from tests.budgets import bounded
 from tests.workload.training.counted import flops
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
-from workload.models import find
-from workload.models.operations import training_flops
-from workload.training import parallel_plan
-from workload.training.generator import generate
-from workload.training.rules import settle
-from workload.training.stages import padded_vocab
+from workload.generators.models import find
+from workload.generators.models.operations import training_flops
+from workload.generators.training import parallel_plan
+from workload.generators.training.generator import generate
+from workload.generators.training.rules import settle
+from workload.generators.training.stages import padded_vocab
 
 
 @pytest.mark.parametrize(

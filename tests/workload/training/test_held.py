@@ -2,12 +2,12 @@
 
 import pytest
 
-from workload.models import find
-from workload.training import parallel_plan, rules
-from workload.training.held import held
-from workload.training.shard import Shard
-from workload.training.stages import chunks
-from workload.training.units import units
+from workload.generators.models import find
+from workload.generators.training import parallel_plan, rules
+from workload.generators.training.held import held
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import chunks
+from workload.generators.training.units import units
 
 CASES = [
     ("gpt3-175b", "tp8,pp8,dp2"),

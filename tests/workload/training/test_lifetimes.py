@@ -7,11 +7,11 @@ import pytest
 import et
 from et.schema import AttributeProto
 from tests.workload.training.small import DEEPSEEK, GPT, MIXTRAL
-from workload.memory.activations import layer_activations
-from workload.training import parallel_plan, pipeline
-from workload.training.generator import generate
-from workload.training.rules import settle
-from workload.training.stages import chunks, micro_batches
+from workload.generators.memory.activations import layer_activations
+from workload.generators.training import parallel_plan, pipeline
+from workload.generators.training.generator import generate
+from workload.generators.training.rules import settle
+from workload.generators.training.stages import chunks, micro_batches
 
 
 def lifetimes(trace):

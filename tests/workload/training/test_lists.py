@@ -6,9 +6,9 @@ import pytest
 
 from workload import WorkloadError
 from workload.compute.operators import parse_operators
-from workload.models.model import Experts, Model
-from workload.training import parallel_plan, rules
-from workload.training.generator import generate
+from workload.generators.models.model import Experts, Model
+from workload.generators.training import parallel_plan, rules
+from workload.generators.training.generator import generate
 
 HIDDEN, VOCAB, SEQUENCE, LAYERS, GPUS = 12288, 51200, 2048, 3, 7
 LARGE = Model(name="large", layers=LAYERS, hidden=HIDDEN, heads=96, vocab=VOCAB, sequence=SEQUENCE)

@@ -9,12 +9,12 @@ import pytest
 
 from tests.workload.training.small import GPT
 from workload.errors import WorkloadError
-from workload.memory.in_flight import in_flight
-from workload.training import parallel_plan, pipeline, rules
-from workload.training.generator import generate
+from workload.generators.memory.in_flight import in_flight
+from workload.generators.training import parallel_plan, pipeline, rules
+from workload.generators.training.generator import generate
 
 FOLDER = Path(pipeline.__file__).parent
-PLANS = importlib.import_module("workload.training.parallel_plan")
+PLANS = importlib.import_module("workload.generators.training.parallel_plan")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def added(tmp_path, monkeypatch):
     yield
     for cache in caches:
         cache.cache_clear()
-    for name in [name for name in sys.modules if name.startswith("workload.training.pipeline.new_")]:
+    for name in [name for name in sys.modules if name.startswith("workload.generators.training.pipeline.new_")]:
         del sys.modules[name]
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.workload.training.small import GPT, LLAMA, MIXTRAL
-from workload.models.model import Model
-from workload.training import parallel_plan, rules
-from workload.training.items import Compute
-from workload.training.shard import Shard
-from workload.training.stages import chunks
-from workload.training.units import units
+from workload.generators.models.model import Model
+from workload.generators.training import parallel_plan, rules
+from workload.generators.training.items import Compute
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import chunks
+from workload.generators.training.units import units
 
 
 def of_units(model: Model, text: str):

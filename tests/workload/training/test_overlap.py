@@ -4,8 +4,8 @@ import pytest
 
 import et
 from tests.workload.training.small import LLAMA
-from workload.training import parallel_plan
-from workload.training.generator import generate
+from workload.generators.training import parallel_plan
+from workload.generators.training.generator import generate
 
 
 class Trace:

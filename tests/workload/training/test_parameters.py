@@ -5,13 +5,13 @@ from hypothesis import given
 
 from tests.budgets import bounded
 from tests.workload.training.small import cases
-from workload.models import find, names
-from workload.training import parallel_plan
-from workload.training.held import held
-from workload.training.rules import settle
-from workload.training.shard import Shard
-from workload.training.stages import chunks
-from workload.training.units import units
+from workload.generators.models import find, names
+from workload.generators.training import parallel_plan
+from workload.generators.training.held import held
+from workload.generators.training.rules import settle
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import chunks
+from workload.generators.training.units import units
 
 
 def tensors(model, plan, stage):

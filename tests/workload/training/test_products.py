@@ -3,12 +3,12 @@
 import pytest
 
 from workload.compute.operators import PRODUCTS
-from workload.models import find, operations
-from workload.training import parallel_plan, rules
-from workload.training.items import Compute
-from workload.training.shard import Shard
-from workload.training.stages import chunks, padded_vocab
-from workload.training.units import units
+from workload.generators.models import find, operations
+from workload.generators.training import parallel_plan, rules
+from workload.generators.training.items import Compute
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import chunks, padded_vocab
+from workload.generators.training.units import units
 
 CASES = [
     ("gpt3-175b", "tp8,pp8,dp2,attention=unfused"),

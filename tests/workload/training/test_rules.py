@@ -4,11 +4,11 @@ from hypothesis import strategies as st
 
 from tests.budgets import bounded
 from workload import WorkloadError
-from workload.models import Experts, LatentAttention, Model, find, weights
-from workload.training import parallel_plan, rules
-from workload.training.held import chunk_weights, held, stage_weights
-from workload.training.parallel_plan import ParallelPlan
-from workload.training.stages import chunks, layers_of_slots, micro_batches, padded_vocab
+from workload.generators.models import Experts, LatentAttention, Model, find, weights
+from workload.generators.training import parallel_plan, rules
+from workload.generators.training.held import chunk_weights, held, stage_weights
+from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.stages import chunks, layers_of_slots, micro_batches, padded_vocab
 
 BROKEN = [
     ("llama3-70b", "tp6", "megatron", "tp is 6, expected a divisor of the 64 heads; nearest 4 and 8"),

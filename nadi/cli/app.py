@@ -1,0 +1,48 @@
+"""The commands of `nadi`, found by looking into the folder."""
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from nadi import __version__
+from nadi.cli import commands
+
+
+def build_app() -> typer.Typer:
+    """The application with every module of nadi/cli/commands, in alphabetical order."""
+    app = typer.Typer(
+        name="nadi",
+        help="Packet-level simulation of distributed AI training, driven by Chakra execution traces.",
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for module in sorted(pkgutil.iter_modules(commands.__path__), key=lambda found: found.name):
+        importlib.import_module(f"{commands.__name__}.{module.name}").register(app)
+    return app
+
+
+@cache
+def command_line() -> Any:  # noqa: ANN401 - typer's own copy of click has no public name
+    """What takes arguments; made once in a process, for that takes longer than many a command."""
+    return get_command(build_app())
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"nadi {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", is_eager=True, callback=_version
+    ),
+) -> None:
+    """Options of `nadi` itself; typer asks for a function that takes them."""

@@ -1,0 +1,163 @@
+"""`nadi bench`: how fast this machine simulates."""
+
+import json
+import os
+
+import typer
+
+from nadi.cli.commands.run import BACKEND_HELP, WORKERS_HELP
+from nadi.cli.completion import benches, topology_names
+from nadi.configuration.bounds import MOST_SEED, MOST_WORKERS
+
+MOST_RUNS = 10_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(bench)
+
+
+def bench(
+    name: str = typer.Argument(
+        "permutation",
+        metavar="NAME",
+        help="permutation, roce, allreduce, hierarchical or pairs; or trace: reading of traces.",
+        autocompletion=benches,
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    topology: str = typer.Option(
+        "", "--topology", "-t", metavar="SPEC", help="Another fabric.", autocompletion=topology_names
+    ),
+    size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),
+    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of the permutation and of ECMP."),
+    runs: int = typer.Option(5, min=1, max=MOST_RUNS, help="The figures are those of the fastest of so many runs."),
+    workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
+    backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
+    share_memory: bool = typer.Option(True, help="Whether MPI ranks of one node meet in shared memory."),
+    scaling: bool = typer.Option(
+        False,
+        "--scaling",
+        help="Serial, two copies side by side, then two ranks, with and without shared memory, processes, threads.",
+    ),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+) -> None:
+    """Packet-hops per second of a standard run, beside the rate of a plain event heap on this machine."""
+    if name == "trace":
+        _decoding(runs, as_json=as_json, quiet=quiet)
+        return
+    from nadi.launching.launcher import connected_ranks
+
+    ranks = connected_ranks(os.environ)
+    from nadi.errors import ConfigError
+    from nadi.launching.progress import progress
+    from nadi.launching.workers import Workers
+    from nadi.launching.world import together
+    from nadi.studies.benchmarks.bench import BENCHES, run_bench
+    from topologies.bounds import MOST_BYTES
+    from topologies.units import parse_bytes_within
+
+    with together(ranks):
+        if name not in BENCHES:
+            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, trace")
+        if backend not in {"threads", "processes"}:
+            raise ConfigError(f"--backend {backend}: expected threads or processes")
+        if backend == "processes" and ranks.size > 1:
+            raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
+        size_bytes = parse_bytes_within(size, MOST_BYTES) if size else 0
+        if size and not size_bytes:
+            raise ConfigError(f"--size {size}: found 0 bytes; expected more")
+    if scaling:
+        _scaling(name, topology, size, runs, as_json=as_json, quiet=quiet)
+        return
+    who = Workers(ranks, "processes" if backend == "processes" else "threads", workers, share_memory=share_memory)
+    with progress(quiet=quiet or ranks.rank > 0) as shown:
+        figures = run_bench(name, shown, spec=topology, size_bytes=size_bytes, seed=seed, runs=runs, workers=who)
+    if ranks.rank > 0:
+        return
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+        return
+    from nadi.terminal.readable import buffer_text
+    from nadi.terminal.tables import console, facts
+
+    rows = [
+        ("packet-hops", f"{figures['packet_hops']:,} in {figures['wall_s']:.3f} s (fastest of {runs})"),
+        ("packet-hops/s", f"{figures['packet_hops_per_s'] / 1e6:.2f} M"),
+        ("event heap/s", f"{figures['calibration_per_s'] / 1e6:.2f} M pop and push pairs, 10,000 pending"),
+        ("ratio", f"{figures['ratio']:.2f}"),
+        ("set-up", f"{figures['setup_s']:.2f} s, first event after {figures['first_event_s']:.2f} s"),
+        ("peak memory", f"{figures['peak_rss_bytes'] / 2**20:,.0f} MiB"),
+        ("digest", figures["digest"]),
+    ]
+    title = f"{name} on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each"
+    console().print(facts(title, rows))
+
+
+def _decoding(runs: int, *, as_json: bool, quiet: bool) -> None:
+    from nadi.launching.progress import progress
+    from nadi.studies.benchmarks.trace_decoding import run_decoding_bench
+
+    with progress(quiet=quiet) as shown:
+        found = run_decoding_bench(shown, runs=runs)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from nadi.terminal.tables import Column, FittedTable, console
+
+    table = FittedTable(
+        f"traces into tables, on one core (fastest of {runs})",
+        Column("nodes as of", form="name"),
+        "nodes",
+        Column("bytes a node", 1),
+        "M nodes/s",
+        Column("all attributes kept", 1),
+        "protobuf M nodes/s",
+        "ratio",
+        Column("peak memory (MiB)", 1),
+        Column("of that before (MiB)", 2),
+    )
+    for row in found["files"]:
+        table.add_row(
+            row["kind"],
+            f"{row['nodes']:,}",
+            f"{row['file_bytes'] / row['nodes']:,.0f}",
+            f"{row['nodes_per_s'] / 1e6:.2f}",
+            f"{row['kept_nodes_per_s'] / 1e6:.2f}",
+            f"{row['protobuf_nodes_per_s'] / 1e6:.2f}",
+            f"{row['ratio']:.1f}",
+            f"{row['peak_rss_bytes'] / 2**20:,.0f}",
+            f"{row['rss_before_bytes'] / 2**20:,.0f}",
+        )
+    console().print(table)
+
+
+def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, quiet: bool) -> None:
+    from nadi.launching.progress import progress
+    from nadi.studies.benchmarks.scaling import measure_pairs
+
+    with progress(quiet=quiet) as shown:
+        found = measure_pairs(name, shown, topology=topology, size=size, runs=runs)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from nadi.terminal.tables import Column, FittedTable, console
+
+    table = FittedTable(
+        f"{name}: two workers against one",
+        Column("workers", form="name"),
+        "M packet-hops/s",
+        "over serial",
+        Column("of capacity", 1),
+        Column("waiting", 2),
+        Column("turns", 3),
+    )
+    for row in found["rows"]:
+        table.add_row(
+            row["workers"],
+            f"{row['packet_hops_per_s'] / 1e6:.2f}",
+            f"{row['speed_up']:.3f}",
+            f"{row['share']:.3f}",
+            f"{row['waiting']:.1%}",
+            " ".join(f"{rate / 1e6:.1f}" for rate in row["of_turns"]),
+        )
+    console().print(table)

@@ -1,0 +1,98 @@
+"""`nadi compare`: runs beside each other, or a run beside what was measured."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nadi.cli.options import named_path
+
+_PATHS = (
+    "Folders of results of nadi run, the first being what the others are compared with. "
+    "With --measured one of them, and TRACES with times if they are not those that it read."
+)
+_MEASURED = "Compare a run with the times that traces carry."
+_OUT = "A page FILE.html; with --measured a folder for measured.json and a page."
+_MOST_WORST = 10_000
+
+Paths = Annotated[list[Path], typer.Argument(metavar="DIR ...", show_default=False, help=_PATHS)]
+IsMeasured = Annotated[bool, typer.Option("--measured", help=_MEASURED)]
+Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_OUT)]
+Worst = Annotated[
+    int,
+    typer.Option(min=0, max=_MOST_WORST, metavar="N", help="With --measured: how many of the worst nodes are said."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(compare)
+
+
+def compare(
+    paths: Paths,
+    is_measured: IsMeasured = False,
+    out: Out = None,
+    worst: Worst = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Runs beside each other: settings, figures, time, collectives, links. Or a run beside measured times."""
+    from nadi.errors import ConfigError
+
+    if not is_measured:
+        _compare_runs(paths, out, as_json=as_json)
+        return
+    if len(paths) > 2:
+        raise ConfigError(f"--measured: found {len(paths)} paths; expected RUN_DIR and at most TRACES beside it")
+    _compare_measured(paths[0], paths[1] if len(paths) > 1 else None, out, worst, as_json=as_json)
+
+
+def _compare_runs(folders: list[Path], out: Path | None, *, as_json: bool) -> None:
+    from nadi.insight.comparison.document import document
+    from nadi.insight.runs import Run
+    from nadi.reports.pages.comparison import page
+    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.text.comparison import render
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+
+    if out:
+        check_page(out)
+    found = document([Run(folder) for folder in folders])
+    if out:
+        write_page(out, page(found))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        console().print(render(found))
+    if out:
+        say(f"page: {out}", err=as_json)
+
+
+def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: int, *, as_json: bool) -> None:
+    from contextlib import nullcontext
+
+    from nadi.insight.measured.accuracy import document
+    from nadi.insight.measured.beside import read_beside
+    from nadi.insight.measured.clocks import estimate_clocks
+    from nadi.reports.pages import has_plotly
+    from nadi.reports.result_files.measured_files import FILES, PAGE, write_measured
+    from nadi.reports.result_files.staging import staged
+    from nadi.reports.text.measured import render
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+
+    with staged(out, FILES, key="clocks") if out else nullcontext() as staging:
+        nodes = read_beside(run, traces)
+        found = document(nodes, estimate_clocks(nodes), worst)
+        if staging:
+            write_measured(staging, nodes, found)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        console().print(render(found))
+    if out:
+        without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
+        say(f"results: {out}{without}", err=as_json)

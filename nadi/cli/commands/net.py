@@ -1,0 +1,81 @@
+"""`nadi net`: what the network did in a run, and what congestion controls there are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from nadi.cli.options import named_path
+
+
+class _Group(TyperGroup):
+    """Commands; what is none of them is a folder to show."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer has its own click
+        """Put the command `show` before a folder."""
+        if args and args[0] not in {*self.commands, "-h", "--help"}:
+            args.insert(0, "show")
+        return super().parse_args(ctx, args)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group of commands."""
+    group = typer.Typer(cls=_Group, help="The network of a run (nadi net DIR), and congestion controls.")
+    group.command()(show)
+    group.command()(controls)
+    app.add_typer(group, name="net")
+
+
+def show(
+    folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="FILE", parser=named_path, help="Write a page, FILE.html."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Busy, marked, paused and dropping links, completion times, how pauses spread and whom they held up."""
+    from nadi.insight.analysis.network import read_run
+    from nadi.insight.analysis.network_findings import document
+    from nadi.reports.pages.network import page
+    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.text.network import render
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+
+    if out:
+        check_page(out)
+    run = read_run(folder)
+    found = document(run)
+    if out:
+        write_page(out, page(run, found))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        console().print(render(found))
+    if out:
+        say(f"page: {out}", err=as_json)
+
+
+def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+    """All congestion controls and their parameters."""
+    from nadi.simulation.fidelities.fabric_settings import controls as known
+    from nadi.terminal.tables import Column, FittedTable, console
+
+    found = known()
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    out = console()
+    columns = Column("parameter", form="name"), Column("default", 1, "name"), Column("meaning", form="text")
+    for control in found:
+        signals = f"; needs {', '.join(control['signals'])}" if control["signals"] else ""
+        out.print(f"{control['name']}: {control['title']}{signals}", markup=False, soft_wrap=True)
+        table = FittedTable("", *columns, Column("elsewhere", 2, "text"), headings=False)
+        for parameter in control["parameters"]:
+            aliases = ", ".join(f"{name} x{factor:g}" for name, factor in parameter["aliases"].items())
+            said = f"{parameter['doc']}; expected {parameter['range']}"
+            table.add_row(parameter["name"], f"default {parameter['default']:g}", said, aliases)
+        if control["parameters"]:
+            out.print(table)

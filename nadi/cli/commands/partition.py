@@ -1,0 +1,166 @@
+"""`nadi partition`: which part of a parallel run would own what, and what that promises."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from nadi.cli.completion import methods
+from nadi.cli.options import FORCE_HELP, named_path
+
+if TYPE_CHECKING:
+    from nadi.terminal.tables import FittedTable
+    from partition import Report
+
+_NO_CUT = "-"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(partition)
+
+
+def partition(
+    file: Path = typer.Argument(metavar="RUN.toml", help="The run file, as for `nadi run`."),
+    parts: int = typer.Option(..., "--parts", min=1, help="How many parts: ranks or workers."),
+    method: str | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="How to divide; docs/partition.md lists the methods. Default: the run file's.",
+        autocompletion=methods,
+    ),
+    weights: Path | None = typer.Option(
+        None,
+        metavar="DIR",
+        parser=named_path,
+        help="Results of an earlier run: weigh by the packets it sent, not by those expected.",
+    ),
+    all_methods: bool = typer.Option(False, "--all-methods", help="Compare all methods."),
+    plot: Path | None = typer.Option(
+        None, metavar="FILE", parser=named_path, help="Draw the parts and their cut: FILE.html or FILE.png."
+    ),
+    overrides: list[str] = typer.Option(
+        [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.mtu=1KiB. Repeatable."
+    ),
+    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
+    from nadi.configuration.run_file import load_config
+    from nadi.errors import ConfigError
+    from nadi.reports.pages.partition import check_plot, write_plot
+    from nadi.simulation.fidelities import on_one_worker
+    from nadi.simulation.wiring.affordable import check_fabric
+    from nadi.simulation.wiring.building import built_fabric
+    from nadi.simulation.wiring.partitioning import compare, divide, expected_load, measured_load
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+
+    if plot:
+        check_plot(plot)
+    config = load_config(file, overrides)
+    if on_one_worker(config.network):
+        raise ConfigError(
+            f"[network] fidelity: found {config.network.fidelity!r}, which runs on one worker; expected 'packet'"
+        )
+    check_fabric(config.topology.source(), force=force)
+    graph = built_fabric(config)
+    load = measured_load(weights, graph) if weights else expected_load(config, graph, force=force)
+    found, said = divide(graph, parts, method or config.engine.partitioner, load, config.network)
+    document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
+    document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}
+    if all_methods:
+        reports, failures = compare(graph, parts, load, config.network)
+        shown = comparison_table(reports, {name: str(error) for name, error in failures.items()})
+        document["reports"] = [report.as_dict() for report in reports.values()]
+        document["failures"] = {name: str(error) for name, error in failures.items()}
+    else:
+        shown = parts_table(said)
+        document |= {"reports": [said.as_dict()], "owner": found.owner.tolist()}
+    if plot:
+        write_plot(plot, graph, found, load.weights)
+    if as_json:
+        typer.echo(json.dumps(document, indent=None if graph.nodes > 100 else 2))
+    else:
+        out = console()
+        out.print(f"{graph.npus} NPUs on {graph.name}\n{load.source}", markup=False)
+        out.print(shown)
+        if not all_methods:
+            out.print(facts_table(said))
+    if plot:
+        say(f"plot: {plot}", err=as_json)
+
+
+def parts_table(said: "Report") -> "FittedTable":
+    """A row for each part."""
+    from nadi.terminal.tables import Column, FittedTable
+
+    columns = Column("part", form="name"), Column("NPUs", 2), Column("switches", 3), Column("events", 1), "share"
+    table = FittedTable(f"{said.parts} parts by {said.method}", *columns)
+    for part, (npus, switches, events, share) in enumerate(
+        zip(said.npus, said.switches, said.events, said.share, strict=True)
+    ):
+        table.add_row(str(part), f"{npus:,}", f"{switches:,}", f"{events:,}", f"{share:.1%}")
+    return table
+
+
+def facts_table(said: "Report") -> "FittedTable":
+    """What the partition promises, a row for each fact."""
+    from nadi.terminal.readable import time_text
+    from nadi.terminal.tables import facts
+
+    whence = "in the earlier run" if said.duration_is_given else "by its busiest link; a run is hardly shorter"
+    rows = [
+        ("balance", f"{said.balance:.3f}, events of the busiest part over the mean"),
+        ("cut", f"{said.cut_links:,} links, {said.cut_packets:,} packets ({said.cut_share:.1%})"),
+        ("lookahead", _lookahead(said)),
+        ("network busy for", f"{time_text(said.duration_ps)} {whence}"),
+        ("windows", f"{said.windows:,}"),
+        ("events per window", f"{said.mean_events_per_window:,.0f}, in the idlest part {_least(said)}"),
+        ("predicted speed-up", f"{said.speed_up:.2f}, with 45 ns per event and 1 µs per window, as in shared memory"),
+    ]
+    return facts("", rows)
+
+
+def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> "FittedTable":
+    """A row for each method; why others cannot stands below."""
+    from nadi.terminal.tables import Column, FittedTable
+
+    parts = next(iter(reports.values())).parts
+    table = FittedTable(
+        f"{parts} parts by each method",
+        Column("method", form="name"),
+        "balance",
+        Column("cut links", 4),
+        Column("cut packets", 1),
+        Column("lookahead", 2),
+        Column("windows", 5),
+        Column("events/window", 3),
+        Column("least", 6),
+        "predicted speed-up",
+    )
+    for name, said in reports.items():
+        table.add_row(
+            name,
+            f"{said.balance:.3f}",
+            f"{said.cut_links:,}",
+            f"{said.cut_share:.1%}",
+            _lookahead(said),
+            f"{said.windows:,}",
+            f"{said.mean_events_per_window:,.0f}",
+            _least(said),
+            f"{said.speed_up:.2f}",
+        )
+    table.notes += [f"{name}: {text}" for name, text in failures.items()]
+    return table
+
+
+def _lookahead(said: "Report") -> str:
+    from nadi.terminal.readable import time_text
+
+    return time_text(said.lookahead_ps) if said.cut_links else _NO_CUT
+
+
+def _least(said: "Report") -> str:
+    return f"{said.least_events_per_window:,.0f}"

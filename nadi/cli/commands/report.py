@@ -1,0 +1,37 @@
+"""`nadi report`: a page of a run."""
+
+from pathlib import Path
+
+import typer
+
+from nadi.cli.options import named_path
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(report)
+
+
+def report(
+    folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="FILE", parser=named_path, help="The page; without, DIR/report.html."
+    ),
+    show: bool = typer.Option(False, "--open", help="Open it in the browser."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+) -> None:
+    """Write a page that shows a run: where its time went, its collectives, the fabric, queues; it works offline."""
+    from nadi.insight.runs import Run
+    from nadi.launching.progress import progress
+    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.pages.report import report as page
+    from nadi.reports.result_files.run_folder import REPORT
+    from nadi.terminal.printing import say
+
+    file = out or folder / REPORT
+    check_page(file)
+    with progress(quiet=quiet) as shown:
+        write_page(file, page(Run(folder), shown.begin))
+    say(f"page: {file}")
+    if show:
+        typer.launch(file.absolute().as_uri())

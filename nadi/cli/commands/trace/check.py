@@ -1,0 +1,67 @@
+"""`nadi trace check`: what is wrong with traces."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from nadi.cli.options import named_path
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command()(check)
+
+
+def check(
+    path: Path = typer.Argument(
+        metavar="DIR|PREFIX|FILE",
+        help="A trace set or a folder of plain traces; DIR/NAME for NAME.<npu>.et; or a single file.",
+    ),
+    groups: Path | None = typer.Option(
+        None, "--groups", metavar="FILE", help="Group file. Default: groups.json or NAME.json beside the traces."
+    ),
+    npus: int | None = typer.Option(None, "--npus", min=1, max=2**19, help="How many NPUs there should be."),
+    most: int = typer.Option(5, "--most", min=0, max=100, help="Lines for each sort of finding."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    strict: bool = typer.Option(False, "--strict", help="Exit code 2 for warnings too."),
+    fix: bool = typer.Option(False, "--fix", help="Write mended traces to -o, and check these."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for mended traces."
+    ),
+) -> None:
+    """What is wrong with traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
+    from et.checking.finding import WARNING
+    from et.checks import check_traces
+    from nadi.errors import ConfigError
+    from nadi.launching.ending import unwound
+    from nadi.reports.text.trace_check import render
+    from nadi.terminal.tables import console
+    from workload.program.checks.mended import write_mended
+    from workload.program.checks.sources import sources_of
+
+    if fix != (out is not None):
+        raise ConfigError(f"{'--fix' if fix else '-o'}: found alone; expected --fix and -o DIR together")
+    with unwound():
+        sources = sources_of(path, groups=groups, npus=npus)
+        mends = None
+        if out is not None:
+            mends = write_mended(sources, out)
+            sources = sources_of(_mended_path(path, out), groups=groups, npus=npus)
+        report = check_traces(sources)
+    if as_json:
+        described = report.described(most)
+        if mends is not None:
+            described["mends"] = [
+                {"what": m.what, "count": m.count, "examples": [e._asdict() for e in m.examples[:most]]} for m in mends
+            ]
+        typer.echo(json.dumps(described, indent=2))
+    else:
+        console().print(render(report, most, mends))
+    if not report.is_clean or (strict and report.count(WARNING)):
+        raise typer.Exit(2)
+
+
+def _mended_path(path: Path, out: Path) -> Path:
+    """What the user has named, in the folder of mended traces."""
+    return out if path.is_dir() else out / path.name

@@ -1,0 +1,68 @@
+"""`nadi trace collect`: host execution traces and Kineto traces of a training script."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import typer
+
+from nadi.cli.options import named_path
+from nadi.errors import ConfigError
+
+_STEPS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_FILE = re.compile(r"kineto\.rank[0-9]+\.json")
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command(context_settings={"ignore_unknown_options": True})(collect)
+
+
+def collect(
+    command: list[str] = typer.Argument(metavar="-- COMMAND...", help="What trains, as torchrun or python train.py."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
+    steps: str = typer.Option("3", "--steps", metavar="N|N-M", help="Steps to record, from 2: an optimizer ends each."),
+) -> None:
+    """Run a training script and record some of its steps, on every rank, with PyTorch's profiler."""
+    from et.pytorch.injected import nadi_collecting
+    from nadi.terminal.printing import say
+
+    match = _STEPS.fullmatch(steps)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 2 <= first <= last < first + 1000:
+        raise ConfigError(f"--steps {steps}: expected a step from 2 on, or a few of them as 3-5")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out}: is no folder, expected a folder for traces")
+    before = _found(out)
+    if before:
+        raise ConfigError(f"{out}: holds traces of {len(before)} ranks, expected a folder without")
+    folder = str(Path(nadi_collecting.__file__).parent)
+    path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
+    said = {
+        nadi_collecting.FOLDER: str(out.absolute()),
+        nadi_collecting.STEPS: ",".join(map(str, range(first, last + 1))),
+        "PYTHONPATH": path,
+    }
+    try:
+        code = subprocess.run(command, env=os.environ | said, check=False).returncode  # noqa: S603 - the user's own
+    except OSError as error:
+        raise ConfigError(f"{command[0]}: {error.strerror}, expected a program that trains") from error
+    if code:
+        raise _FailedError(f"{command[0]} has ended with code {code}")
+    ranks = len(_found(out))
+    if not ranks:
+        raise _FailedError(
+            f"no step was recorded: {command[0]} has not got beyond step {last} of an optimizer of PyTorch"
+        )
+    say(f"{ranks} ranks; nadi trace convert {out} -o DIR makes Chakra traces of them")
+
+
+def _found(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if _FILE.fullmatch(file.name)] if folder.is_dir() else []
+
+
+class _FailedError(RuntimeError):
+    """The script failed, or did nothing that could be recorded."""
+
+    exit_code = 1

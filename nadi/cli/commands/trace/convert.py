@@ -1,0 +1,62 @@
+"""`nadi trace convert`: traces of one kind to another."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from nadi.cli.options import named_path
+
+_NODE_BYTES = 60
+"""Bytes of a node in a Chakra trace; a computation without attributes takes 40, a collective 90."""
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command()(convert)
+
+
+def convert(
+    sources: list[Path] = typer.Argument(
+        metavar="INPUT...", help="Files or a folder, all of one kind, or a trace set."
+    ),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for what is made."),
+    source: str = typer.Option(
+        "", "--from", metavar="FORMAT", help="What INPUT is, where it cannot be told; FORMAT:option=value,... too."
+    ),
+    target: str = typer.Option("chakra", "--to", metavar="FORMAT", help="What to make of it."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="What names of files begin with."),
+    as_json: bool = typer.Option(False, "--json", help="Print what was read, made and lost as JSON."),
+) -> None:
+    """Turn traces of PyTorch, ASTRA-sim, SimAI or GOAL into Chakra traces, and Chakra traces into JSON or GOAL."""
+    from et.errors import advising
+    from et.formats import chakra, chosen, format_of, readable, writable
+    from nadi.launching.ending import unwound
+    from nadi.reports.text.convert import render
+    from nadi.terminal.tables import console
+    from workload import read_set
+    from workload.trace_sets.expansion import expanded_tables
+    from workload.trace_sets.files import is_set
+    from workload.trace_sets.folder import check_prefix, staged_traces
+
+    check_prefix(prefix)
+    writer, to_options = chosen(target, writable(), "--to")
+    of_set = len(sources) == 1 and is_set(sources[0])
+    asked = source or (chakra.NAME if of_set else "")
+    reader, from_options = chosen(asked, readable(), "--from") if asked else (format_of(sources[0]), {})
+    with unwound():
+        if of_set and reader.NAME == chakra.NAME:
+            strict = chakra.is_strict(from_options)
+            with advising(chakra.NOT_STRICT_OPTION):
+                traces = expanded_tables(read_set(sources[0], strict=strict, keep_others=True))
+        else:
+            traces = reader.read(sources, from_options)
+        names = writer.names(traces, prefix)
+        with staged_traces(out, names, "these traces", traces.nodes_each * _NODE_BYTES) as staging:
+            writer.write(traces, staging, prefix, to_options)
+    said = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
+    said |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
+    if as_json:
+        typer.echo(json.dumps(said, indent=2))
+    else:
+        console().print(render(said))

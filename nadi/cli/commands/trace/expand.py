@@ -1,0 +1,31 @@
+"""`nadi trace expand`: plain traces of a trace set."""
+
+from pathlib import Path
+
+import typer
+
+from nadi.cli.options import named_path
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command()(expand)
+
+
+def expand(
+    folder: Path = typer.Argument(metavar="DIR", help="A trace set: a folder with traces.json."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Traces are called NAME.<npu>.et."),
+) -> None:
+    """Write a trace set as other tools read traces: a file for each NPU, with its own peers, and groups.json."""
+    from nadi.launching.ending import unwound
+    from nadi.terminal.printing import say
+    from workload import expand as expanded
+    from workload import read_set
+
+    with unwound():
+        traces = read_set(folder, keep_others=True)
+        made = expanded(traces, out, prefix)
+    running = int((traces.trace_of_npu >= 0).sum())
+    groups = f', groups = "{made.parent / "groups.json"}"' if traces.families else ""
+    say(f'{running} traces; in a run file: [workload] traces = "{made}"{groups}')

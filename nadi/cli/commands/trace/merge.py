@@ -1,0 +1,40 @@
+"""`nadi trace merge`: one master trace of the traces of all NPUs."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from nadi.cli.options import named_path
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command()(merge)
+
+
+def merge(
+    where: list[Path] = typer.Argument(
+        metavar="PREFIX|DIR|FILE...", help="Traces PREFIX.<npu>.et[.gz], all of a folder, or those named."
+    ),
+    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="The master trace."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Merge the traces of all NPUs into one, which `nadi trace split` makes the same files of again."""
+    from et.reshape import find_files
+    from et.reshape import merge as merged
+    from et.reshape.files import companions
+    from nadi.launching.ending import unwound
+    from nadi.terminal.printing import say
+
+    files = [file for place in where for file in find_files(place)]
+    beside = [file for place in where if len(where) == 1 for file in companions(place)]
+    with unwound():
+        index = merged(out, files, beside)
+    nodes = sum(member.nodes for member in index.members)
+    if as_json:
+        said = {"path": str(out), "files": len(files), "nodes": nodes, "companions": [file.name for file in beside]}
+        typer.echo(json.dumps(said))
+        return
+    also = f", with {', '.join(file.name for file in beside)}" if beside else ""
+    say(f"{out}: {nodes:,} nodes of {len(files):,} traces{also}; `nadi trace split {out} -o DIR` makes them again")

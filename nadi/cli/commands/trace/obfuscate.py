@@ -1,0 +1,145 @@
+"""`nadi trace obfuscate`: traces that may be given away."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from nadi.cli.options import named_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from et import TraceTable
+    from et.obfuscation import Level, Secret
+
+    Groups = Mapping[str, Any]
+
+_FIDELITY = "What becomes of sizes and times: full, near, coarse, scaled or structure; see docs/trace-obfuscation.md."
+_GPU = "Compute nodes say how long their operators take on it (h100, ...): the operators, which tell shapes, go."
+_GROUPS = "Group file of plain traces; else groups.json beside them, if it is there."
+_PREFIX = "trace"
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command()(obfuscate)
+
+
+def obfuscate(
+    traces: Path = typer.Argument(metavar="PREFIX|DIR|SET", help="Plain traces, a folder of them, or a trace set."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
+    key_file: Path = typer.Option(..., "--key-file", metavar="FILE", help="16 bytes or more that nobody else has."),
+    fidelity: str = typer.Option("full", metavar="LEVEL", help=_FIDELITY),
+    gpu: str | None = typer.Option(None, metavar="GPU", help=_GPU),
+    groups: Path | None = typer.Option(None, metavar="FILE", help=_GROUPS),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Hide names, shapes, ids, groups and, as far as wanted, sizes and times, by a key; the structure stays."""
+    from et.obfuscation import level_of, read_secret
+    from nadi.launching.ending import unwound
+    from nadi.terminal.printing import say
+    from workload.program.recorded import with_times_on
+    from workload.trace_sets.files import is_set
+
+    level, secret = level_of(fidelity), read_secret(key_file)
+    source = _trace_set(traces, groups) if is_set(traces) else _plain_traces(traces, groups)
+    with unwound():
+        said = _hide(source, out, secret, level, with_times_on(gpu))
+    if as_json:
+        typer.echo(json.dumps(said, indent=2))
+        return
+    beside = f', groups = "{said["groups"]}"' if said["groups"] else ""
+    say(
+        f"{said['traces']:,} traces of {said['nodes']:,} nodes in disguise, fidelity {level.name}: {level.meaning}; "
+        f'in a run file: [workload] traces = "{said["out"]}"{beside}'
+    )
+    if said["operators"]:
+        say(f"{said['operators']:,} compute nodes told their operators, which are gone: --gpu NAME keeps their times")
+
+
+class _Source(NamedTuple):
+    """Where traces come from, and how they are written again.
+
+    Attributes:
+        tables: reads them, one after another, as often as it is called.
+        groups: members by name.
+        write: writes tables and groups to a folder; gives what a run file is to name: the traces, and the group file.
+    """
+
+    tables: "Callable[[], Iterable[TraceTable]]"
+    groups: "Groups"
+    write: "Callable[[Path, Iterable[TraceTable], Groups], tuple[Path, Path | None]]"
+
+
+def _hide(
+    source: _Source, out: Path, secret: "Secret", level: "Level", prepare: "Callable[[TraceTable], TraceTable]"
+) -> dict[str, object]:
+    """Hide traces: first what they use is read, then each is read again to be written."""
+    from et.obfuscation import Disguise, Vocabulary
+    from et.obfuscation import obfuscate as hidden
+
+    used = Vocabulary(groups=set(source.groups))
+    for table in source.tables():
+        used.add(table)
+    disguise = Disguise(secret, level, used)
+    counts = Counter[str](traces=0, nodes=0, operators=0)
+
+    def disguised() -> "Iterator[TraceTable]":
+        for table in map(prepare, source.tables()):
+            counts.update(traces=1, nodes=len(table), operators=_with_operators(table))
+            yield hidden(table, disguise)
+
+    groups = {disguise.groups[name]: members for name, members in source.groups.items()}
+    traces, group_file = source.write(out, disguised(), groups)
+    return {"out": str(traces), "groups": None if group_file is None else str(group_file), **counts}
+
+
+def _trace_set(path: Path, groups: Path | None) -> _Source:
+    import dataclasses
+
+    from et import TraceError
+    from workload import read_set, write_set
+
+    if groups is not None:
+        raise TraceError(f"--groups {groups}: {path} is a trace set, expected none: its groups are its families")
+    found = read_set(path)
+
+    def write(out: Path, tables: "Iterable[TraceTable]", families: "Groups") -> tuple[Path, None]:
+        renamed = dict(zip(found.families, families, strict=True))
+        copied = frozenset(renamed[name] for name in found.copied)
+        write_set(out, dataclasses.replace(found, traces=list(tables), families=families, copied=copied), _PREFIX)
+        return out, None
+
+    return _Source(lambda: found.traces, found.families, write)
+
+
+def _plain_traces(path: Path, groups: Path | None) -> _Source:
+    """One of them at a time is in memory."""
+    from et import read_groups, read_trace, write_table
+    from et.prefixes import GROUPS_NAME, plain_traces
+    from workload.trace_sets.folder import staged_traces
+
+    found = plain_traces(path)
+    beside = found.prefix.parent / GROUPS_NAME
+    group_file = beside if groups is None and beside.is_file() else groups
+    files = {npu: f"{_PREFIX}.{npu}.et{'.gz' * (file.suffix == '.gz')}" for npu, file in found.files.items()}
+
+    def write(out: Path, tables: "Iterable[TraceTable]", members: "Groups") -> tuple[Path, Path | None]:
+        with staged_traces(out, [*files.values(), *([GROUPS_NAME] * bool(members))], "these traces") as staging:
+            for name, table in zip(files.values(), tables, strict=True):
+                write_table(staging / name, table)
+            if members:
+                by_number = dict(sorted(members.items(), key=lambda item: int(item[0])))
+                (staging / GROUPS_NAME).write_text(json.dumps(by_number) + "\n", encoding="utf-8")
+        return out / _PREFIX, out / GROUPS_NAME if members else None
+
+    members = read_groups(group_file) if group_file is not None else {}
+    return _Source(lambda: map(read_trace, found.files.values()), members, write)
+
+
+def _with_operators(table: "TraceTable") -> int:
+    """How many nodes say operators and no duration."""
+    return int(((table.operators > 0) & (table.duration_micros == 0)).sum())

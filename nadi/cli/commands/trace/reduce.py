@@ -1,0 +1,50 @@
+"""`nadi trace reduce`: traces without what does not matter for the simulated time."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from nadi.cli.options import named_path
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command(name="reduce")(reduce_)
+
+
+def reduce_(
+    where: Path = typer.Argument(
+        metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], all of a folder, a set."
+    ),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
+    without_host: bool = typer.Option(
+        False, "--without-host", help="Drop all host operators, whatever time they take: the simulated time changes."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Drop nodes that take no time, fuse runs of host operators and drop implied dependencies: same simulated time."""
+    import shutil
+
+    from et.reshape import find_files, reduce_trace
+    from et.reshape.files import companions
+    from nadi.launching.ending import unwound
+    from nadi.reports.text.reshape import render_reduced
+    from nadi.terminal.tables import console
+    from workload.trace_sets.files import with_node_counts
+    from workload.trace_sets.folder import staged_traces
+
+    files, beside = find_files(where), companions(where)
+    names = [file.path.name for file in files] + sorted((file.name for file in beside), key="traces.json".__eq__)
+    found = {}
+    with unwound(), staged_traces(out, names, "these traces") as staging:
+        for file in files:
+            name = file.path.name
+            found[name] = reduce_trace(file.path, staging / name, npu=file.npu, without_host=without_host)
+        for other in beside:
+            shutil.copyfile(other, staging / other.name)
+        with_node_counts(staging, {name: one.kept for name, one in found.items()})
+    if as_json:
+        typer.echo(json.dumps({name: one._asdict() for name, one in found.items()}, indent=2))
+    else:
+        console().print(render_reduced(str(out), found))

@@ -1,0 +1,77 @@
+"""`nadi trace slice`: a part of the traces of all NPUs."""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from nadi.cli.options import named_path, number_ranges
+
+_MOST_NUMBERS = 1 << 24
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command(name="slice")(slice_)
+
+
+def slice_(
+    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], or all of a folder."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
+    steps: str = typer.Option("", "--steps", metavar="LIST", help="Training steps, as 0,2-3."),
+    nodes: str = typer.Option("", "--nodes", metavar="LIST", help="Ids of nodes, as 0-499,700."),
+    npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs, as 0-7,16."),
+    name: list[str] = typer.Option([], "--name", metavar="PATTERN", help="As 'step0/forward/*'; may be repeated."),
+    with_ancestors: bool = typer.Option(False, "--with-ancestors", help="Also what these nodes wait for."),
+    partners: Literal["keep", "drop", "refuse"] = typer.Option(
+        "keep", "--partners", help="Of a collective or message of which a part is asked for: keep all, drop it, refuse."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Write the nodes for which all that is asked holds; what depended on others waits for what these waited for."""
+    import shutil
+
+    from et.reshape import Selection, find_files, slice_traces
+    from et.reshape.files import companions
+    from nadi.errors import ConfigError
+    from nadi.launching.ending import unwound
+    from nadi.reports.text.reshape import render_sliced
+    from nadi.terminal.tables import console
+    from workload.trace_sets.files import is_set
+    from workload.trace_sets.folder import staged_traces
+
+    if is_set(where):
+        raise ConfigError(f"{where}: is a trace set, whose NPUs share traces; expected those of `nadi trace expand`")
+    selection = Selection(
+        steps=_numbers("--steps", number_ranges("--steps", steps)),
+        ids=number_ranges("--nodes", nodes),
+        npus=_numbers("--npus", number_ranges("--npus", npus)),
+        names=tuple(name) or None,
+        with_ancestors=with_ancestors,
+    )
+    files = find_files(where)
+    beside = [file for file in companions(where) if file.name != "traces.json"]
+    chosen = [file for file in files if selection.npus is None or file.npu in selection.npus]
+    if not chosen:
+        raise ConfigError(f"--npus {npus}: no trace in {where} is of these; expected some of its {len(files)} NPUs")
+    names = [file.path.name for file in chosen] + [file.name for file in beside]
+    with unwound(), staged_traces(out, names, "these traces") as staging:
+        parts = slice_traces(files, staging, selection, partners)
+        for file in beside:
+            shutil.copyfile(file, staging / file.name)
+    if as_json:
+        typer.echo(json.dumps([{**part._asdict(), "file": part.file.path.name} for part in parts], indent=2))
+    else:
+        console().print(render_sliced(str(out), parts))
+
+
+def _numbers(option: str, ranges: tuple[tuple[int, int], ...] | None) -> frozenset[int] | None:
+    """All numbers of some ranges."""
+    from nadi.errors import ConfigError
+
+    if ranges is None:
+        return None
+    if sum(last - first for first, last in ranges) > _MOST_NUMBERS:
+        raise ConfigError(f"{option}: found more than {_MOST_NUMBERS:,} numbers; expected fewer")
+    return frozenset(i for first, last in ranges for i in range(first, last + 1))

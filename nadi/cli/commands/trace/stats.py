@@ -1,0 +1,47 @@
+"""`nadi trace stats`: what the traces of all NPUs say together."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from nadi.cli.options import named_path
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command()(stats)
+
+
+def stats(
+    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="FILE.html", parser=named_path, help="A page with heat maps of the imbalance."
+    ),
+    most_nodes: int = typer.Option(
+        2_000_000, "--most-nodes", min=1, metavar="N", help="Look node by node at as many NPUs as have so many nodes."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Operators, collectives, sizes by rank and their imbalance, waiting, overlap, the critical path across ranks."""
+    from et.statistics import statistics
+    from nadi.launching.ending import unwound
+    from nadi.reports.pages.imbalance import page
+    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.text.trace_statistics import render
+    from nadi.terminal.printing import say
+    from nadi.terminal.tables import console
+    from workload.trace_sets.ranks import read_ranks
+
+    if out is not None:
+        check_page(out)
+    with unwound():
+        found = statistics(read_ranks(where), most_nodes)
+        if out is not None:
+            write_page(out, page(f"Traces of {where}", found))
+    if as_json:
+        typer.echo(json.dumps({"path": str(where), **found}, indent=2))
+    else:
+        console().print(render(str(where), found))
+    if out is not None:
+        say(f"{out}: ranks against collectives, coloured by deviation", err=as_json)

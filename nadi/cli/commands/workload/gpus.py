@@ -1,0 +1,124 @@
+"""`nadi workload gpus` and `operator-times`: on which GPUs operators can be timed, and AICB's times as a table."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from nadi.cli.options import named_path
+
+if TYPE_CHECKING:
+    from workload.compute import Gpu
+
+
+def gpus(
+    gpu: str | None = typer.Argument(None, metavar="[GPU]", help="One of them with its sources, or a TOML file."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """GPUs that [compute] gpu may name, and tables of measured times."""
+    from workload.compute import find_gpu, gpu_names
+
+    known = [find_gpu(name) for name in (gpu_names() if gpu is None else (gpu,))]
+    if as_json:
+        documents = [each.model_dump() for each in known]
+        typer.echo(json.dumps(documents if gpu is None else documents[0], indent=2))
+    elif gpu is None:
+        _show_all(known)
+    else:
+        _show_one(known[0])
+
+
+def operator_times(
+    file: Path = typer.Argument(metavar="FILE", parser=named_path, help="AICB's text of measured times."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="FILE.csv", parser=named_path, help="Table to write."),
+    gpu: str = typer.Option(..., help="On which they were measured, as `nadi workload gpus` names it."),
+    hidden: int = typer.Option(..., help="Hidden size that AIOB was told, as all that follows."),
+    heads: int = typer.Option(..., help="Attention heads."),
+    vocab: int = typer.Option(..., help="Padded vocabulary."),
+    seq: int = typer.Option(..., help="Tokens of a sequence."),
+    micro_batch: int = typer.Option(1, help="Sequences."),
+    ffn: int = typer.Option(0, help="Width of the MLP; 0: four times the hidden size."),
+    tp: int = typer.Option(1, help="Tensor-parallel GPUs."),
+    parameters: int = typer.Option(0, help="Of the model; without, param_time is left out."),
+    sequence_parallel: bool = typer.Option(False, "--sequence-parallel", help="Norms see their share of the tokens."),
+    gated: bool = typer.Option(False, "--gated", help="The MLP has a third matrix (SwiGLU)."),
+    dtype: str = typer.Option("bf16", help="Data type."),
+) -> None:
+    """Make a table for [compute] tables of AICB's measured times, which do not say their shapes."""
+    from nadi.terminal.printing import say
+    from workload.compute import AicbModel, read_aicb, write_table
+
+    model = AicbModel(
+        hidden=hidden,
+        heads=heads,
+        vocab=vocab,
+        sequence=seq,
+        micro_batch=micro_batch,
+        ffn=ffn,
+        tp=tp,
+        sequence_parallel=sequence_parallel,
+        gated=gated,
+        parameters=parameters,
+        dtype=dtype,
+    )
+    rows, left_out = read_aicb(file, gpu, model)
+    write_table(out, rows)
+    without = f"; left out: {', '.join(left_out)}" if left_out else ""
+    say(f"{out}: {len(rows)} operators of {gpu}{without}")
+
+
+def _show_all(known: "list[Gpu]") -> None:
+    from nadi.terminal.readable import size_text
+    from nadi.terminal.tables import Column, FittedTable, console
+    from workload.compute import table_names
+
+    table = FittedTable(
+        "",
+        Column("GPU", form="name"),
+        Column("16-bit TFLOP/s"),
+        Column("fp8 TFLOP/s", 2),
+        Column("memory"),
+        Column("TB/s"),
+        Column("SMs", 3),
+        Column("attention", 1, "name"),
+    )
+    for gpu in known:
+        rates = gpu.peak_flops
+        table.add_row(
+            gpu.name,
+            _teraflops(rates.get("bf16", rates.get("fp16"))),
+            _teraflops(rates.get("fp8")),
+            size_text(gpu.memory_bytes),
+            f"{gpu.memory_bandwidth_Bps / 1e12:g}",
+            str(gpu.sms),
+            gpu.attention,
+        )
+    out = console()
+    out.print(table)
+    out.print(f"measured tables: {', '.join(table_names()) or 'none'}", soft_wrap=True, markup=False)
+
+
+def _teraflops(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate / 1e12:,.4g}"
+
+
+def _show_one(gpu: "Gpu") -> None:
+    from nadi.terminal.readable import size_text
+    from nadi.terminal.tables import console, facts
+
+    rates = ", ".join(f"{dtype} {rate / 1e12:g}" for dtype, rate in gpu.peak_flops.items())
+    shown = {
+        "GPU": gpu.name,
+        "TFLOP/s": rates,
+        "memory": f"{size_text(gpu.memory_bytes)}, {gpu.memory_bandwidth_Bps / 1e12:g} TB/s",
+        "L2": f"{size_text(gpu.l2_bytes)}, {gpu.l2_bandwidth_Bps / 1e12:.3g} TB/s",
+        "SMs": f"{gpu.sms} at {gpu.clock_hz / 1e9:g} GHz",
+        "sustained": f"{gpu.sustained:g} of the peak in large matrix products",
+        "in a row": ", ".join(f"{dtype} {share:g}" for dtype, share in gpu.in_a_row.items()) or "as alone",
+        "latencies": f"memory {gpu.memory_latency_ps / 1e3:g} ns, launch {gpu.launch_overhead_ps / 1e6:g} µs",
+        "host link": f"{gpu.host_link_Bps / 1e9:g} GB/s",
+        "attention": gpu.attention,
+    }
+    shown |= {f"source of {key}": text for key, text in gpu.sources.items()}
+    console().print(facts("", tuple(shown.items())))

@@ -1,0 +1,98 @@
+"""`nadi workload inference`: the traces of serving a model."""
+
+from pathlib import Path
+
+import typer
+
+from nadi.cli.commands.workload.training import Expand, Force, Name, Out, Prefix
+from nadi.cli.options import named_path
+from nadi.configuration.bounds import MOST_SEED, MOST_SEQUENCES, MOST_TOKENS
+
+_LENGTHS = "1024, uniform:128-2048 or lognormal:512,0.8 (median and sigma)."
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command()(inference)
+
+
+def inference(
+    model: Name,
+    out: Out,
+    plan: str = typer.Option("", metavar="PLAN", help="How it is spread, as tp8,pp2,dp2,ep16,fp8."),
+    batch: int = typer.Option(1, min=1, max=MOST_SEQUENCES, help="Sequences that a replica runs at a time."),
+    prompt: str = typer.Option("1024", metavar="TOKENS", help=f"Of a request's prompt: {_LENGTHS}"),
+    generate: str = typer.Option("128", metavar="TOKENS", help=f"That are made for a request: {_LENGTHS}"),
+    requests: int = typer.Option(
+        0, min=0, max=MOST_SEQUENCES, help="How many; 0 = as many as all replicas run at a time."
+    ),
+    rate: float = typer.Option(0.0, help="Arrivals in a second (Poisson); 0 = all come at once."),
+    requests_file: Path | None = typer.Option(
+        None, metavar="CSV", parser=named_path, help="Requests: columns arrival_s,prompt,generate."
+    ),
+    chunk: int = typer.Option(
+        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="Of an iteration with chunked prefill; 0 = prompts go first."
+    ),
+    prompt_tokens: int = typer.Option(
+        8192, min=1, max=MOST_TOKENS, metavar="TOKENS", help="Of whole prompts in an iteration."
+    ),
+    cluster: str = typer.Option("", metavar="CLUSTER", help="Whose network the clock counts too, and whose GPU."),
+    gpu: str = typer.Option("", metavar="GPU", help="Clock without the network, and memory for the cache: h100, file."),
+    kv_tokens: int = typer.Option(
+        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="That a replica's cache holds; 0 = what the GPU has left."
+    ),
+    prefill_plan: str = typer.Option("", metavar="PLAN", help="Of other GPUs, which do the prompts."),
+    decode_plan: str = typer.Option("", metavar="PLAN", help="Of those that decode then, in place of --plan."),
+    kv_transfer: str = typer.Option("layer", help="Keys and values go layer by layer, or whole."),
+    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of lengths and arrivals."),
+    expand: Expand = False,
+    prefix: Prefix = "trace",
+    force: Force = False,
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+) -> None:
+    """Serving a model: prompts and decoding in continuous batches, on one set of GPUs or on two."""
+    from nadi.cli.commands.workload.serving_network import network
+    from nadi.cli.commands.workload.training import write_traces
+    from nadi.errors import ConfigError
+    from nadi.launching.ending import unwound
+    from nadi.launching.progress import progress
+    from nadi.simulation.wiring.affordable import check_trace
+    from nadi.terminal.printing import say
+    from topologies.clusters import find as find_cluster
+    from workload.compute import find_gpu
+    from workload.generators.inference import Lengths, Serving, Stream, requests_of
+    from workload.generators.inference.deployment import engines
+    from workload.generators.inference.generator import nodes_at_least, nodes_at_most, traces_of
+    from workload.generators.models import find
+    from workload.generators.training import parallel_plan
+    from workload.generators.training.generator import NODE_BYTES
+
+    if bool(prefill_plan) != bool(decode_plan) or bool(plan) == bool(decode_plan):
+        raise ConfigError("expected --plan, or both --prefill-plan and --decode-plan")
+    if kv_transfer not in {"layer", "whole"}:
+        raise ConfigError(f"--kv-transfer: found {kv_transfer!r}; expected layer or whole")
+    own, before = parallel_plan(decode_plan or plan), parallel_plan(prefill_plan) if prefill_plan else None
+    gpu = gpu or (find_cluster(cluster).gpu if cluster else "")
+    serving = Serving(
+        model=find(model),
+        plan=own,
+        batch=batch,
+        chunk=chunk,
+        prompt_tokens=prompt_tokens,
+        gpu=find_gpu(gpu) if gpu else None,
+        kv_tokens=kv_tokens,
+        network=network(cluster, own.gpus + (before.gpus if before else 0)) if cluster else None,
+        prefill_plan=before,
+        transfer="whole" if kv_transfer == "whole" else "layer",
+    )
+    count = requests or batch * serving.plan.dp
+    stream = Stream(count, Lengths.parse(prompt, "--prompt"), Lengths.parse(generate, "--generate"), rate, seed)
+    fewer = "requests or tokens"
+    with unwound(), progress(quiet=quiet) as shown:
+        asked = requests_of(requests_file or stream)
+        check_trace(nodes_at_least(serving, asked), fewer=fewer, node_bytes=NODE_BYTES, force=force)
+        made = engines(serving, asked, shown.begin)
+        check_trace(nodes_at_most(serving, made), fewer=fewer, node_bytes=NODE_BYTES, force=force)
+        said = write_traces(traces_of(serving, made, shown.begin), out, prefix, expand=expand)
+    iterations = " and ".join(f"{max(len(own) for own in engine.schedule.iterations):,}" for engine in made)
+    say(f"{len(asked):,} requests, {iterations} iterations; {said}")

@@ -1,0 +1,61 @@
+"""What communication of serving takes on a cluster, for the scheduler's clock: closed forms on an idle network."""
+
+from functools import cache
+
+import numpy as np
+
+import topologies
+import workload
+from nadi.configuration.sections import NetworkSection
+from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.curves import Curve
+from nadi.simulation.fidelities import fabric_settings as fabric
+from nadi.simulation.run import network_settings
+from topologies.clusters import find
+from workload import KINDS, CollectiveSettings
+from workload.collectives import defaults_on
+from workload.generators.inference.clock import Link, Network
+from workload.generators.training import ParallelPlan, ranks
+from workload.generators.training.items import Collective
+from workload.kinds import ALL_GATHER
+from workload.program.sends import Sends
+
+
+def network(name: str, gpus: int) -> Network:
+    """Of the first GPUs of a cluster.
+
+    Raises:
+        TopologyError: it is not known, or has no fabric of so many.
+    """
+    cluster = find(name)
+    graph = topologies.build(cluster.topology(gpus))
+    section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})
+    settings = fabric.fitted(graph, network_settings(section, record_flows=False))
+    how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
+    costs = CollectiveCosts(graph, settings)
+    program = workload.collective_program("all-reduce", graph.npus, 1, "ring")
+    sends = Sends(how, graph, np.arange(graph.npus), {}, {})
+
+    @cache
+    def curve(kind: str, members: tuple[int, ...]) -> Curve:
+        return costs.curve(program, kind, how.algorithm_of(kind), np.array(members, np.int64))
+
+    def of_engine(plan: ParallelPlan, first: int) -> Link:
+        groups = {family: tuple(npu + first for npu in own[0]) for family, own in ranks.families(plan).items()}
+        beside = first + ranks.stage_size(plan)
+
+        def collective_ps(item: Collective) -> float:
+            members = groups[item.family]
+            whole = item.bytes * (len(members) if item.kind == ALL_GATHER else 1)
+            return curve(KINDS[item.kind], members).at(whole).time_ps
+
+        @cache
+        def message_ps(size: int) -> float:
+            wire_bytes, wait_ps, shares = sends.alone(first, beside, size)
+            src, dst, sizes = (np.array([number], np.int64) for number in (first, beside, wire_bytes))
+            return wait_ps + float(costs.of_messages(MessageKeys(src, dst, sizes, np.array([shares]))).total_ps[0])
+
+        return Link(collective_ps, message_ps)
+
+    return of_engine

@@ -1,0 +1,140 @@
+"""`nadi workload traffic`: traces of messages without a model.
+
+A pattern below is a function from options to messages; `_command` makes a command of it that writes their traces.
+"""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nadi.cli.options import FORCE_HELP, named_path
+
+if TYPE_CHECKING:
+    from workload.generators.point_to_point.message_sizes import Sizes
+    from workload.generators.point_to_point.traces import Messages
+
+Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces.")]
+Prefix = Annotated[str, typer.Option(help="Beginning of the files' names: PREFIX.<npu>.et.")]
+Npus = Annotated[int, typer.Option(help="NPUs that take part.")]
+Size = Annotated[str, typer.Option(help="Of messages: 1MiB, uniform:64KiB-1MiB, web-search or hadoop.")]
+Rounds = Annotated[int, typer.Option(min=1, help="So many messages to each receiver, one after another.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of what is drawn by chance.")]
+First = Annotated[int, typer.Option(min=0, help="Number of the first NPU; traces of lower ones may lie in DIR.")]
+Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
+FanIn = Annotated[int | None, typer.Option(help="Senders; without, all others.", show_default=False)]
+Receiver = Annotated[int, typer.Option(help="Which NPU they send to.")]
+Stride = Annotated[int | None, typer.Option(help="Without, half of the NPUs.", show_default=False)]
+Load = Annotated[float, typer.Option(help="Share of the rate that each NPU offers to send.")]
+Rate = Annotated[str, typer.Option(help="Of an NPU's link.")]
+Duration = Annotated[str, typer.Option(help="Messages arrive for so long.")]
+
+_SIZE = "1MiB"
+_BITS_PS_PER_S = 8e12
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group of commands."""
+    group = typer.Typer(help="Make traces of messages without a model.")
+    for pattern in (incast, permutation, pairs, poisson, all_to_all):
+        group.command()(_command(pattern))
+    app.add_typer(group, name="traffic")
+
+
+def incast(
+    npus: Npus = 8,
+    fan_in: FanIn = None,
+    receiver: Receiver = 0,
+    size: Size = _SIZE,
+    messages: Rounds = 1,
+    seed: Seed = 1,
+) -> "tuple[Messages, str]":
+    """Many NPUs send to one."""
+    from workload.generators.point_to_point import traces
+
+    senders = npus - 1 if fan_in is None else fan_in
+    return traces.incast(npus, senders, messages, _sizes(size), seed, receiver), ""
+
+
+def permutation(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "tuple[Messages, str]":
+    """Each NPU sends to one other, chosen by chance, and receives from one."""
+    from workload.generators.point_to_point import traces
+
+    return traces.permutation(npus, messages, _sizes(size), seed), ""
+
+
+def pairs(
+    npus: Npus = 8, stride: Stride = None, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
+) -> "tuple[Messages, str]":
+    """NPUs i and i + stride send to each other."""
+    from workload.generators.point_to_point import traces
+
+    return traces.pairs(npus, npus // 2 if stride is None else stride, messages, _sizes(size), seed), ""
+
+
+def all_to_all(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "tuple[Messages, str]":
+    """Each NPU sends to all others, the next one first, one after another."""
+    from workload.generators.point_to_point import traces
+
+    return traces.all_to_all(npus, messages, _sizes(size), seed), ""
+
+
+def poisson(
+    npus: Npus = 8,
+    load: Load = 0.5,
+    rate: Rate = "400Gbps",
+    duration: Duration = "1ms",
+    size: Size = _SIZE,
+    seed: Seed = 1,
+) -> "tuple[Messages, str]":
+    """Messages to any other NPU, at moments of a Poisson process: background traffic."""
+    from topologies.bounds import LONGEST_PS, MEMORY_RATE_BPS
+    from topologies.units import parse_rate_within, parse_time_within
+    from workload.generators.point_to_point import traces
+
+    rate_bps, duration_ps = parse_rate_within(rate, MEMORY_RATE_BPS), parse_time_within(duration, LONGEST_PS)
+    made = traces.poisson(npus, load, rate_bps, duration_ps, _sizes(size), seed)
+    offered = made.bytes.sum() * _BITS_PS_PER_S / (npus * rate_bps * duration_ps)
+    return made, f", {offered:.3g} of {npus} x {rate} in {duration}"
+
+
+def _sizes(text: str) -> "Sizes":
+    from workload.generators.point_to_point.message_sizes import message_sizes
+
+    return message_sizes(text)
+
+
+def _command(pattern: Callable[..., "tuple[Messages, str]"]) -> Callable[..., None]:
+    """A command with a pattern's name and options, those of the files around them.
+
+    Args:
+        pattern: from its options to messages, and what is to be said of them beside their number and bytes.
+    """
+
+    def command(
+        out: Out, prefix: Prefix = "traffic", first_npu: First = 0, force: Force = False, **own: object
+    ) -> None:
+        made, more = pattern(**own)
+        _write(made, out, prefix, first_npu, more, force=force)
+
+    of_files = inspect.signature(command).parameters
+    before, after = [of_files[name] for name in ("out", "prefix")], [of_files[name] for name in ("first_npu", "force")]
+    options = [*before, *inspect.signature(pattern).parameters.values(), *after]
+    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # what typer reads
+    command.__annotations__ = {option.name: option.annotation for option in options}
+    command.__name__, command.__doc__ = pattern.__name__, pattern.__doc__
+    return command
+
+
+def _write(made: "Messages", out: Path, prefix: str, first_npu: int, more: str, *, force: bool) -> None:
+    from nadi.simulation.wiring.affordable import check_trace
+    from nadi.terminal.printing import say
+    from nadi.terminal.readable import amount_text
+    from workload.generators.point_to_point.traces import write
+
+    check_trace(made.nodes, fewer="NPUs or messages", force=force)
+    files = write(made, out, prefix, first_npu)
+    amount = amount_text(float(made.bytes.sum()))
+    say(f"{out / prefix}.<npu>.et: {files} traces, {len(made.src):,} messages, {amount}{more}")

@@ -1,0 +1,89 @@
+"""`nadi workload megatron`, `deepspeed` and `fsdp`: the traces of a training step."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nadi.cli.options import FORCE_HELP, named_path
+
+if TYPE_CHECKING:
+    from workload import TraceSet
+    from workload.generators.training.rules import Framework
+
+_MODEL = "A model of `nadi workload models`, a TOML file, or a config.json of Hugging Face."
+_PLAN = "How it is spread, as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full."
+
+Name = Annotated[str, typer.Option("--model", metavar="MODEL", help=_MODEL)]
+Plan = Annotated[str, typer.Option("--plan", metavar="PLAN", help=_PLAN)]
+Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces.")]
+Expand = Annotated[bool, typer.Option("--expand", help="A trace for each NPU and groups.json, for other tools.")]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="NAME", help="Beginning of the files' names.")]
+Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    group.command()(megatron)
+    group.command()(deepspeed)
+    group.command()(fsdp)
+
+
+def megatron(
+    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
+) -> None:
+    """Training steps as Megatron-LM does them: tensor, sequence, pipeline, context, expert and data parallelism."""
+    _write("megatron", model, plan, out, prefix, expand=expand, force=force)
+
+
+def deepspeed(
+    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
+) -> None:
+    """Training steps as DeepSpeed does them: ZeRO 0 to 3, pipelines, Ulysses."""
+    _write("deepspeed", model, plan, out, prefix, expand=expand, force=force)
+
+
+def fsdp(
+    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
+) -> None:
+    """Training steps as PyTorch's FSDP does them: layers are gathered before use, gradients reduce-scattered."""
+    _write("fsdp", model, plan, out, prefix, expand=expand, force=force)
+
+
+def _write(
+    framework: "Framework", name: str, plan_text: str, out: Path, prefix: str, *, expand: bool, force: bool
+) -> None:
+    from nadi.launching.ending import unwound
+    from nadi.simulation.wiring.affordable import check_trace
+    from nadi.terminal.printing import say
+    from workload.generators.models import find
+    from workload.generators.training import parallel_plan
+    from workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most
+
+    model, plan = find(name), parallel_plan(plan_text)
+    nodes = nodes_at_most(model, plan, framework)
+    check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+    with unwound():
+        said = write_traces(generate(model, plan, framework), out, prefix, expand=expand)
+    say(said)
+
+
+def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
+    """Write a trace set, or a trace for each NPU; what there is to say of it.
+
+    Raises:
+        WorkloadError: the folder cannot be written, or holds other traces.
+    """
+    from workload import expand as expanded
+    from workload import write_set
+
+    if expand:
+        made = expanded(traces, out, prefix)
+        groups = f', groups = "{made.parent / "groups.json"}"' if traces.families else ""
+    else:
+        made, groups = write_set(out, traces, prefix), ""
+    count = sum(len(trace) for trace in traces.traces)
+    return (
+        f"{traces.npus} NPUs, {len(traces.traces)} distinct traces of {count:,} nodes in all; "
+        f'in a run file: [workload] traces = "{made}"{groups}'
+    )

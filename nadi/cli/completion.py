@@ -1,0 +1,64 @@
+"""What the shell offers for the word that the user is writing: names of topologies, kinds, algorithms.
+
+The shell starts `nadi` for each word, so what is heavy is imported only by what needs it; errors offer nothing.
+"""
+
+import os
+from collections.abc import Iterable
+
+_ALL = "all"
+
+
+def topology_names(incomplete: str) -> list[str]:
+    """Topologies and clusters."""
+    from topologies import topologies
+    from topologies.clusters import clusters
+
+    return _beginning(incomplete, [*topologies(), *clusters()])
+
+
+def kinds(incomplete: str) -> list[str]:
+    """Kinds of collectives."""
+    from workload import KINDS
+    from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+
+    return _beginning(incomplete, (*KINDS, UNEVEN))
+
+
+def algorithms(incomplete: str) -> list[str]:
+    """Algorithms of the kind that the line says, or of any; several stand apart by commas, as "ring,direct"."""
+    from workload.collectives import algorithms as known
+    from workload.collectives import uneven_algorithms
+    from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+
+    kind = next((word for word in _words() if word in kinds("")), None)
+    before, comma, last = incomplete.rpartition(",")
+    if kind == UNEVEN:
+        names: Iterable[str] = uneven_algorithms()
+    else:
+        names = sorted(name for name, module in known().items() if kind is None or kind in module.KINDS)
+    offered = names if before else (_ALL, *names)
+    return [f"{before}{comma}{name}" for name in _beginning(last, offered)]
+
+
+def methods(incomplete: str) -> list[str]:
+    """Methods of partition."""
+    from partition import methods as known
+
+    return _beginning(incomplete, known())
+
+
+def benches(incomplete: str) -> list[str]:
+    """Benchmarks."""
+    from nadi.studies.benchmarks.bench import BENCHES
+
+    return _beginning(incomplete, [*BENCHES, "trace"])
+
+
+def _words() -> list[str]:
+    """The words of the line, as the shell hands them over: the parser gives up where an option's value is missing."""
+    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

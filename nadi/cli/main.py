@@ -1,0 +1,138 @@
+"""The command line: runs one command, and turns every failure into one line and an exit code.
+
+Exit codes: 0 done; 2 the user's input is wrong; 1 the run failed; 130 interrupted, 143 and 129 ended by SIGTERM and
+SIGHUP. An exception says its own code in an attribute `exit_code`; an OSError is the world's fault, not Nadi's: 1 where
+a device is full, else 2; any other exception is a defect of Nadi and ends with code 1.
+
+Until Ctrl-C is heeded nothing is imported that takes long.
+"""
+
+import errno
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from inputs.names import shown
+from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, let_first_end, speaker, speaks
+from nadi.terminal.printing import never_fail_to_print
+
+FAILED = 1
+WRONG_INPUT = 2
+_LONG_WORD = re.compile(r"\S{400,}")
+"""No path of a file system in use is as long, but a number of 5,000 digits is."""
+_OF_DEVICES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: without the program's name; None = those of the process.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        outcome = _run(arguments)
+    except BaseException as error:  # noqa: BLE001 - the outermost frame: nothing is above to handle it
+        return _end(KeyboardInterrupt() if Interrupts.asked() else error)
+    return outcome
+
+
+def entry_point(early: object = signal.default_int_handler) -> NoReturn:
+    """The console script `nadi`; `early` has handled SIGINT until now."""
+    Interrupts.heed(early)
+    try:
+        code = main()
+    except KeyboardInterrupt as interrupt:
+        code = _end(interrupt)
+    Interrupts.leave(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    never_fail_to_print()
+    from nadi.cli.app import command_line
+
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    outcome = command_line().main(args=arguments, prog_name="nadi", standalone_mode=False)
+    if outcome == INTERRUPTED:  # typer turns KeyboardInterrupt into this
+        raise KeyboardInterrupt
+    sys.stdout.flush()  # a device that is full says so here, not when Python ends
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _end(error: BaseException) -> int:
+    """Say what happened, end the other ranks, and give the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        let_first_end()
+    silent = INTERRUPTED if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", FAILED))
+    code = _report(error) if speaks(error) else silent
+    end_others(error, code)
+    return code
+
+
+def _report(error: BaseException) -> int:
+    """Print an error as one line (a stalled run adds who waits for whom) and give its exit code."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else FAILED
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # typer's, which may not be there yet
+        _say("interrupted", error)
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        _discard_output()
+        return FAILED
+    code = getattr(error, "exit_code", None)
+    if code is None:
+        return _report_other(error)
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    if text:
+        _say(" ".join(text.split()) if code == WRONG_INPUT else _without_line_feeds_of_names(text), error)
+    return int(code)
+
+
+def _without_line_feeds_of_names(text: str) -> str:
+    """Return a text whose only line feeds are those before an indented entry of a list."""
+    return "\n  ".join(" ".join(entry.split()) for entry in text.split("\n  "))
+
+
+def _report_other(error: BaseException) -> int:
+    """What nobody has foreseen: a file or device that failed, no memory, or a defect."""
+    import traceback
+
+    if os.environ.get("NADI_DEBUG"):
+        traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        if error.filename is None:
+            _discard_output()  # which is what has no name, and what Python would flush once more
+        name = "standard output" if error.filename is None else os.fsdecode(error.filename)
+        _say(shown(f"{name}: {error.strerror}"), error)
+        return FAILED if error.filename is None or error.errno in _OF_DEVICES else WRONG_INPUT
+    if isinstance(error, MemoryError):
+        _say(f"out of memory {error}".rstrip(), error)
+        return FAILED
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())
+    _say(f"{type(error).__name__}: {text}{where}; this is a defect, NADI_DEBUG=1 shows the traceback", error)
+    return FAILED
+
+
+def _shortened(word: re.Match[str]) -> str:
+    return f"{word[0][:60]}...{word[0][-20:]}"
+
+
+def _discard_output() -> None:
+    """The final flush has nowhere to go."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(text: str, error: BaseException) -> None:
+    with suppress(OSError):  # no device for it either
+        sys.stderr.write(f"nadi: error: {speaker(error)}{shown(_LONG_WORD.sub(_shortened, text), lines=True)}\n")
+        sys.stderr.flush()

@@ -1,0 +1,324 @@
+"""When a key of a run file matters: a table of conditions, and the keys that a user named without any effect.
+
+A key that cannot matter is no error: run files are used again with another fidelity, and sweeps go through switches and
+controls. `without_effect` names all such keys, so that nobody takes a key for the reason of a result.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import pdes
+from nadi.configuration.sections import FABRIC_KEYS, NetworkSection, RunConfig
+from pdes.network import balancing
+from pdes.nic import congestion
+from topologies import Graph
+from topologies.units import format_rate, format_time
+
+
+class Times(NamedTuple):
+    """What the times of compute and memory nodes come from, beside durations of the traces.
+
+    Attributes:
+        operators: Number of nodes that take the times of their operators on a GPU.
+        num_ops: Number of nodes that take num_ops / peak_flops.
+        tensors: Number of nodes that take tensor_size / bandwidth.
+    """
+
+    operators: int
+    num_ops: int
+    tensors: int
+
+
+UNKNOWN = Times(1, 1, 1)
+"""Of traces that were not read yet: they may have everything."""
+
+
+class Run(NamedTuple):
+    """What conditions are asked of.
+
+    Attributes:
+        config: Settled configuration.
+        times: What the times of its nodes come from.
+    """
+
+    config: RunConfig
+    times: Times
+
+    @property
+    def network(self) -> NetworkSection:
+        """The section [network]."""
+        return self.config.network
+
+
+class Condition(NamedTuple):
+    """What a key needs to matter.
+
+    Attributes:
+        needs: The condition in words of run files, for "needs ...".
+        holds: Whether a run meets it.
+    """
+
+    needs: str
+    holds: Callable[[Run], bool]
+
+
+def _fidelity(*models: str) -> Condition:
+    named = " or ".join(f'"{model}"' for model in models)
+    return Condition(f"[network] fidelity = {named}", lambda run: run.network.fidelity in models)
+
+
+def _signals(network: NetworkSection) -> frozenset[str]:
+    try:
+        return frozenset(congestion.control(network.congestion_control).signals)
+    except pdes.RunError:
+        return frozenset()
+
+
+def _rule(network: NetworkSection) -> balancing.Balancing:
+    try:
+        return balancing.balancing(network.load_balancing)
+    except pdes.RunError:
+        return balancing.ECMP
+
+
+def _repeats_selectively(run: Run) -> bool:
+    given = run.network.selective_repeat
+    return _rule(run.network).reorders if given == "auto" else bool(given)
+
+
+def _weights_choose_switch(run: Run) -> bool:
+    """Whether class_weights is the only key that asks for shared buffers."""
+    others = {"switch", "congestion_control", *FABRIC_KEYS} - {"class_weights"}
+    return not any(f"network.{key}" in run.config.named for key in others)
+
+
+def _can_time_out(run: Run) -> bool:
+    network = run.network
+    loses = any(fault.state or fault.error_rate for fault in run.config.faults)
+    return bool(network.rto or network.queue_limit or network.switch == "shared-buffer" or loses)
+
+
+_PACKETS = _fidelity("packet")
+_LINKS = _fidelity("packet", "closed-form")
+_WHOLE = _fidelity("analytical")
+_SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
+_QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
+_PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
+_ECN = Condition("ecn = true", lambda run: run.network.ecn is True)
+_CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _weights_choose_switch(run))
+_CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
+_NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
+_FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _rule(run.network).has_flowlets)
+_SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
+_BALANCED = Condition(
+    '[network] fidelity = "packet", or load_balancing by destination ("static", "rail")',
+    lambda run: (
+        run.network.fidelity == "packet"
+        or (run.network.fidelity == "closed-form" and _rule(run.network).by_destination)
+    ),
+)
+_TIMEOUTS = Condition("rto, queue_limit, a shared buffer or faults that lose packets", _can_time_out)
+_DOWN = Condition('[[faults]] with state = "down"', lambda run: any(fault.state for fault in run.config.faults))
+_QUEUED = Condition(
+    "phases_per_dimension or collectives_in_flight",
+    lambda run: bool(run.config.system.phases_per_dimension or run.config.system.collectives_in_flight),
+)
+_ASKED = Condition(
+    "rendezvous or collectives_in_flight",
+    lambda run: bool(run.config.system.rendezvous or run.config.system.collectives_in_flight),
+)
+_MODEL = Condition("[workload] model", lambda run: run.config.workload.model is not None)
+_TRACES = Condition("[workload] traces", lambda run: run.config.workload.traces is not None)
+_MODELLED = Condition('[compute] model = "auto" or "roofline"', lambda run: run.config.compute.model != "trace")
+_NUM_OPS = Condition("nodes with num_ops and no operators that the GPU does", lambda run: bool(run.times.num_ops))
+_TENSORS = Condition("nodes that take their time from tensor_size", lambda run: bool(run.times.tensors))
+_OPERATORS = Condition("nodes that name operators", lambda run: bool(run.times.operators))
+_GPU = Condition(
+    "nodes that name operators, or peak_flops and [memory] bandwidth left to it",
+    lambda run: bool(
+        run.times.operators
+        or (run.times.num_ops and run.config.compute.peak_flops is None)
+        or (run.times.tensors and run.config.memory.bandwidth is None)
+    ),
+)
+_WHOLE_PROMPTS = Condition("chunk = 0", lambda run: run.config.serving is None or run.config.serving.chunk == 0)
+_DRAWN = Condition(
+    "lengths that are drawn, as uniform:128-2048",
+    lambda run: run.config.serving is None or ":" in run.config.serving.prompt + run.config.serving.generate,
+)
+_ALWAYS: tuple[Condition, ...] = ()
+
+CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
+    "workload": {
+        "traces": _ALWAYS,
+        "trace_set": _ALWAYS,
+        "model": _ALWAYS,
+        "plan": _ALWAYS,
+        "framework": (_MODEL,),
+        "groups": _ALWAYS,
+        "all_gather_size": _ALWAYS,
+        "strict": (_TRACES,),
+    },
+    "serving": {
+        "batch": _ALWAYS,
+        "requests": _ALWAYS,
+        "prompt": _ALWAYS,
+        "generate": _ALWAYS,
+        "chunk": _ALWAYS,
+        "prompt_tokens": (_WHOLE_PROMPTS,),
+        "kv_tokens": _ALWAYS,
+        "seed": (_DRAWN,),
+    },
+    "topology": dict.fromkeys(("spec", "name", "params", "file", "graph", "cluster", "gpus"), _ALWAYS),
+    "system": {
+        "collectives": _ALWAYS,
+        "concurrent_collectives": _ALWAYS,
+        "splits": _ALWAYS,
+        "dataset_splits": _ALWAYS,
+        "dimension_order": _ALWAYS,
+        "scheduling": (_fidelity("packet", "analytical"), _QUEUED),
+        "phases_per_dimension": _ALWAYS,
+        "collectives_in_flight": (_PACKETS,),
+        "rendezvous": (_PACKETS,),
+        "rendezvous_control": (_PACKETS, _ASKED),
+        "compute_slowdown": _ALWAYS,
+    },
+    "network": {
+        "fidelity": _ALWAYS,
+        "congestion_aware": (_WHOLE,),
+        "endpoint_delay": _ALWAYS,
+        "reduction_bandwidth": _ALWAYS,
+        "send_latency": (_LINKS,),
+        "acknowledged": (_LINKS,),
+        "resolution": (_WHOLE,),
+        "mtu": (_LINKS,),
+        "header": (_LINKS,),
+        "ack": (_LINKS,),
+        "window": (_LINKS,),
+        "queue_limit": (_PACKETS, _QUEUES),
+        "cut_through": (_LINKS,),
+        "rto": (_PACKETS,),
+        "max_retries": (_PACKETS, _TIMEOUTS),
+        "detection_time": (_PACKETS, _DOWN),
+        "nvlink_framing": (_LINKS,),
+        "p2p_share": (_LINKS,),
+        "switch": (_PACKETS,),
+        "buffer": (_PACKETS, _SHARED),
+        "pfc": (_PACKETS, _SHARED),
+        "pfc_alpha": (_PACKETS, _SHARED),
+        "pfc_headroom": (_PACKETS, _SHARED, _PFC),
+        "pfc_resume_offset": (_PACKETS, _SHARED, _PFC),
+        "ecn": (_PACKETS, _SHARED),
+        "ecn_kmin": (_PACKETS, _SHARED, _ECN),
+        "ecn_kmax": (_PACKETS, _SHARED, _ECN),
+        "ecn_pmax": (_PACKETS, _SHARED, _ECN),
+        "trimming": (_PACKETS, _SHARED),
+        "class_weights": (_PACKETS, _SHARED, _CLASSES),
+        "p2p_class": (_PACKETS, _SHARED),
+        "congestion_control": (_PACKETS,),
+        "congestion": (_PACKETS, _CONTROL),
+        "cnp_interval": (_PACKETS, _NOTIFIED),
+        "load_balancing": (_BALANCED,),
+        "flowlet_gap": (_PACKETS, _FLOWLETS),
+        "selective_repeat": (_PACKETS,),
+        "reorder": (_PACKETS, _SELECTIVE),
+    },
+    "compute": {
+        "model": _ALWAYS,
+        "peak_flops": (_MODELLED, _NUM_OPS),
+        "gpu": (_MODELLED, _GPU),
+        "tables": (_MODELLED, _OPERATORS),
+        "scale_from": (_MODELLED, _OPERATORS),
+        "efficiency": (_MODELLED, _GPU),
+        "pace": (_MODELLED, _OPERATORS),
+    },
+    "memory": {
+        "latency": (_MODELLED,),
+        "bandwidth": (_MODELLED, _TENSORS),
+        "remote": _ALWAYS,
+        "remote_npus": _ALWAYS,
+        "remote_latency": _ALWAYS,
+        "remote_bandwidth": _ALWAYS,
+    },
+    "engine": {
+        "seed": _ALWAYS,
+        "backend": (_PACKETS,),
+        "workers": (_PACKETS,),
+        "share_memory": (_PACKETS,),
+        "lps_per_worker": (_PACKETS,),
+        "partitioner": (_PACKETS,),
+        "weights": (_PACKETS,),
+    },
+    "output": dict.fromkeys(("dir", "nodes", "flows", "report"), _ALWAYS),
+    "energy": {"table": _ALWAYS},
+}
+"""Conditions by section and key: unless all hold, the key cannot matter. [[faults]] have rules of their own."""
+
+
+def without_effect(
+    config: RunConfig,
+    times: Times = UNKNOWN,
+    graph: Graph | None = None,
+    faults: pdes.Faults | None = None,
+    finish_ps: int | None = None,
+) -> str:
+    """Name the keys and faults that a user gave and that cannot matter, in one sentence.
+
+    Args:
+        config: Settled configuration.
+        times: What the times of nodes come from.
+        graph: The fabric, to find faults that leave a rate as it is; None = not known yet.
+        faults: The faults of `config` on this fabric; None = not known yet.
+        finish_ps: End of the run in picoseconds; None = not known yet.
+
+    Returns:
+        The sentence; empty if everything that was named may matter.
+    """
+    found = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, times).items()]
+    found += _faults_without_effect(config, graph, faults, finish_ps)
+    return f"without effect here: {', '.join(found)}" if found else ""
+
+
+def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
+    """Name the keys that cannot matter in any of several runs, as `without_effect`; keys that matter in one do."""
+    found = [keys_without_effect(config) for config in configs]
+    said = [f"{key} (needs {needs})" for key, needs in found[0].items() if all(key in others for others in found)]
+    return f"without effect in all {len(configs)} runs: {', '.join(said)}" if said else ""
+
+
+def keys_without_effect(config: RunConfig, times: Times = UNKNOWN) -> dict[str, str]:
+    """Return the named keys that cannot matter, "[network] flowlet_gap", each with what it would need."""
+    run = Run(config, times)
+    found = {}
+    for section, keys in CONDITIONS.items():
+        for key, conditions in keys.items():
+            if f"{section}.{key}" not in config.named:
+                continue
+            missing = next((condition for condition in conditions if not condition.holds(run)), None)
+            if missing is not None:
+                found[f"[{section}] {key}"] = missing.needs
+    return found
+
+
+def _faults_without_effect(
+    config: RunConfig, graph: Graph | None, faults: pdes.Faults | None, finish_ps: int | None
+) -> list[str]:
+    """Return the faults that change nothing or begin after the end, each with the reason."""
+    of_links = iter(faults.links if faults is not None else ())
+    found = []
+    for number, fault in enumerate(config.faults):
+        links = next(of_links, None) if fault.npu is None else None
+        reason = ""
+        if fault.slowdown == 1:
+            reason = "slowdown is 1"
+        elif fault.added_latency == 0:
+            reason = "added_latency is 0"
+        elif (
+            fault.rate and graph is not None and links and (graph.link_rate_bps[list(links.links)] == fault.rate).all()
+        ):
+            reason = f"the rate is {format_rate(fault.rate)} without it"
+        elif finish_ps is not None and fault.at >= finish_ps:
+            reason = f"it begins at {format_time(fault.at)}, the run ends at {format_time(finish_ps)}"
+        if reason:
+            found.append(f"[faults.{number}] ({reason})")
+    return found

@@ -1,0 +1,169 @@
+"""The files that a configuration reads, and their hashes; `named_files` declares which keys name files."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+import inputs
+from nadi.configuration.named_files import Change, NamesFiles
+from nadi.configuration.sections import RunConfig
+from workload.trace_sets.exchange import Exchange, alone
+
+MOST_HASHED_BYTES = 1 << 30
+"""The contents of larger files of one path are not read a second time: reading 1 GiB takes about a second."""
+
+
+class InputFiles(NamedTuple):
+    """The files that a run reads because a key names a path.
+
+    Attributes:
+        key: Section and key, "topology.file".
+        path: The path in the settled configuration.
+        files: All files that a run reads for it.
+        bytes: Size of the regular files among them.
+        sha256: Hash of the names and contents of the regular files; beyond MOST_HASHED_BYTES, of their names, sizes
+            and times of change. Empty if there are none, as of a pipe.
+    """
+
+    key: str
+    path: str
+    files: tuple[Path, ...]
+    bytes: int
+    sha256: str
+
+    def document(self) -> dict[str, Any]:
+        """For JSON, with the number of files in place of their names."""
+        return self._asdict() | {"files": len(self.files)}
+
+
+Known = MutableMapping[tuple[str, str], InputFiles]
+"""Files that were hashed before, by key and path."""
+
+
+def files_read(
+    config: RunConfig,
+    known: Known | None = None,
+    exchange: Exchange = alone,
+    opens: Callable[[Path], bool] = lambda _: True,
+) -> list[InputFiles]:
+    """List the user's files that a run of a configuration reads, with hashes.
+
+    Args:
+        config: Settled configuration.
+        known: Files that an earlier call hashed, which are not read again; this call adds its own.
+        exchange: Function by which ranks exchange values; every rank calls `files_read`, and all get the same.
+        opens: Whether this rank may open a file; for each file, at least one rank may.
+
+    Returns:
+        One entry per path that the configuration names and that is there, in the order of sections and keys.
+    """
+    known = {} if known is None else known
+    named = [
+        (f"{name}.{key}", path, marker)
+        for name, section in _sections(config)
+        for key, marker in naming_keys(type(section)).items()
+        for path in _paths(getattr(section, key), marker)
+    ]
+    found = {(key, path): _there(path, marker) for key, path, marker in named if (key, path) not in known}
+    own = {str(file): _content_hash(file) for files in found.values() for file in files.hashed if opens(file)}
+    hashes = {file: content for part in exchange(own) for file, content in part.items()}
+    known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in found.items()})
+    entries = [known[key, path] for key, path, _ in named]
+    return [entry for entry in entries if entry.files]
+
+
+def changed_paths(config: RunConfig, change: Change) -> RunConfig:
+    """Return the configuration with each path that it names changed."""
+    sections = {}
+    for name, section in _sections(config):
+        keys = naming_keys(type(section))
+        changed = {key: marker.change(getattr(section, key), change) for key, marker in keys.items()}
+        sections[name] = section.model_copy(update=changed) if changed else section
+    return config.model_copy(update=sections)
+
+
+def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
+    """Return the keys of a section that name files, with their declarations."""
+    return {
+        key: marker
+        for key, field in section.model_fields.items()
+        for marker in field.metadata
+        if isinstance(marker, NamesFiles)
+    }
+
+
+def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
+    for name in type(config).model_fields:
+        section = getattr(config, name)
+        if isinstance(section, BaseModel):
+            yield name, section
+
+
+def _paths(value: object, marker: NamesFiles) -> list[str]:
+    """Return the paths in a value, each once; of names of a library, the path that a file of that name would have."""
+    found: list[str] = []
+
+    def note(path: str) -> str:
+        found.append(path)
+        return path
+
+    marker.change(value, note)
+    return list(dict.fromkeys(found))
+
+
+class _Files(NamedTuple):
+    """The files of a path that are there.
+
+    Attributes:
+        every: All files, with their status.
+        regular: The regular ones among them, sorted.
+        bytes: Size of these.
+    """
+
+    every: dict[Path, os.stat_result]
+    regular: list[Path]
+    bytes: int
+
+    @property
+    def hashed(self) -> list[Path]:
+        """Files whose contents are hashed."""
+        return self.regular if self.bytes <= MOST_HASHED_BYTES else []
+
+    def entry(self, key: str, path: str, hashes: Mapping[str, str]) -> InputFiles:
+        """Return what is listed for them; hashes: of contents, by path."""
+        made = hashlib.sha256()
+        for file in self.regular:
+            status = self.every[file]
+            made.update(os.fsencode(file.name))
+            made.update(f"\0{status.st_size}\0{hashes.get(str(file), status.st_mtime_ns)}\0".encode())
+        return InputFiles(key, path, tuple(self.every), self.bytes, made.hexdigest() if self.regular else "")
+
+
+def _there(path: str, marker: NamesFiles) -> _Files:
+    """Return the files of a path. What is missing is left out: the run says what is wrong with it."""
+    status = {file: _status(file) for file in marker.files(Path(path))}
+    every = {file: found for file, found in status.items() if found is not None and not stat.S_ISDIR(found.st_mode)}
+    regular = sorted(file for file, found in every.items() if stat.S_ISREG(found.st_mode))
+    return _Files(every, regular, sum(every[file].st_size for file in regular))
+
+
+def _status(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except (OSError, ValueError):
+        return None
+
+
+def _content_hash(file: Path) -> str:
+    made = hashlib.sha256()
+    try:
+        for piece in inputs.pieces(file):
+            made.update(piece)
+    except OSError:
+        return ""
+    return made.hexdigest()

@@ -1,0 +1,105 @@
+"""Metadata of a key's field, which declares that the key's value names files.
+
+The declaration has two uses: a run file's relative paths count from its folder, and the files that a configuration
+reads can be listed and hashed (nadi/configuration/input_files.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import topologies
+import workload
+
+Change = Callable[[str], str]
+"""Gives the path that takes the place of a path."""
+
+
+def _itself(path: Path) -> Sequence[Path]:
+    return [path]
+
+
+@dataclass(frozen=True)
+class NamesFiles:
+    """The value of a key names files.
+
+    Attributes:
+        change: Function of a value and a `Change`; it returns the value with each of its paths changed.
+        files: Function of one such path; it returns the files that a run reads for it.
+    """
+
+    change: Callable[[Any, Change], Any]
+    files: Callable[[Path], Sequence[Path]] = _itself
+
+
+def _path(value: Path | None, change: Change) -> Path | None:
+    return None if value is None else Path(change(str(value)))
+
+
+def _path_or_word(*words: str) -> Callable[[str, Change], str]:
+    return lambda value, change: value if value in words else change(value)
+
+
+def _if_file(value: str | None, change: Change) -> str | None:
+    """A value that is a name of the library, unless a file has that path."""
+    if value is None:
+        return None
+    changed = change(value)
+    return changed if Path(changed).is_file() else value
+
+
+def _by_ending(*endings: str) -> Callable[[str | None, Change], str | None]:
+    """A value that is a path if it has one of these endings, else a name of the library."""
+    return lambda value, change: change(value) if value is not None and Path(value).suffix in endings else value
+
+
+def _each(one: Callable[[Any, Change], Any]) -> Callable[[Sequence[Any], Change], tuple[Any, ...]]:
+    return lambda values, change: tuple(one(value, change) for value in values)
+
+
+def _spec(value: str | None, change: Change) -> str | None:
+    if value is None:
+        return None
+    changed = topologies.with_paths(value, change)
+    if changed is not None:
+        return changed
+    name, colon, rest = value.strip().partition(":")
+    is_toml = Path(name).suffix == ".toml"  # a fabric, or a cluster with parameters
+    return f"{_if_file(name, change)}{colon}{rest}" if is_toml else _if_file(value.strip(), change)
+
+
+def _cluster(value: str | None, change: Change) -> str | None:
+    """The file of a cluster, perhaps with parameters, "mine.toml:gpus=8"; names of clusters stay as they are."""
+    name, colon, rest = (value or "").partition(":")
+    return change(name) + colon + rest if Path(name).suffix == ".toml" else value
+
+
+def _params(value: Mapping[str, Any], change: Change) -> dict[str, Any]:
+    paths = topologies.path_parameters()
+    return {key: change(str(one)) if key in paths else one for key, one in value.items()}
+
+
+def _algorithms(value: Mapping[str, str], change: Change) -> dict[str, str]:
+    return {kind: workload.with_path(spec, change) for kind, spec in value.items()}
+
+
+def _results(folder: Path) -> Sequence[Path]:
+    return [folder / "summary.json", folder / "links.parquet"]
+
+
+FILE = NamesFiles(_path)
+TRACES = NamesFiles(_path, workload.files_of_traces)
+MODEL = NamesFiles(_if_file)
+SPEC = NamesFiles(_spec)
+CLUSTER = NamesFiles(_cluster)
+PARAMS = NamesFiles(_params)
+ALGORITHMS = NamesFiles(_algorithms, workload.custom_files)
+GPU = NamesFiles(_by_ending(".toml"))
+TABLES = NamesFiles(_each(_by_ending(".csv", ".parquet")))
+OUTPUT_FOLDER = NamesFiles(_path, lambda _: [])
+
+
+def results_or(*words: str) -> NamesFiles:
+    """The key names the folder of an earlier run, or is one of these words."""
+    return NamesFiles(_path_or_word(*words), _results)

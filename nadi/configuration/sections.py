@@ -1,0 +1,717 @@
+"""What a run file may say: an immutable, validated configuration; nadi/configuration/run_file.py reads one.
+
+Each section is a model; its fields are the keys. Values carry units as people write them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from nadi.configuration.bounds import (
+    MOST_AT_A_TIME,
+    MOST_BUFFER_BYTES,
+    MOST_RETRIES,
+    MOST_SEED,
+    MOST_SEQUENCES,
+    MOST_TOKENS,
+    MOST_WINDOW_PACKETS,
+    MOST_WIRE_BYTES,
+    MOST_WORKERS,
+)
+from nadi.configuration.faults import FaultSection
+from nadi.configuration.named_files import (
+    ALGORITHMS,
+    CLUSTER,
+    FILE,
+    GPU,
+    MODEL,
+    OUTPUT_FOLDER,
+    PARAMS,
+    SPEC,
+    TABLES,
+    TRACES,
+    results_or,
+)
+from nadi.errors import ConfigError
+from nadi.launching.workers import Backend, Workers
+from partition import DEFAULT_METHOD
+from pdes import Settings, SharedBuffer
+from pdes.build.schedule import Faults
+from pdes.core.setting import Setting, settings_of
+from pdes.messages.fidelity import Fidelity
+from topologies import Graph, parse_spec
+from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES, MOST_NODES
+from topologies.clusters import find
+from topologies.parameters import parse_pairs
+from topologies.units import (
+    format_bytes,
+    format_flops,
+    format_rate,
+    format_time,
+    parse_bytes_within,
+    parse_flops,
+    parse_rate_within,
+    parse_time_within,
+    short,
+)
+from workload import CollectiveSettings, ComputeModel, TraceSet
+from workload.compute import find_gpu
+
+AUTO = 0
+"""Of sizes and times that may be "auto": settled from the fabric."""
+UNLIMITED = 0
+WEIGHT_WORDS = ("traces", "fabric")
+_LONGEST_VALUE = 60
+
+
+def _format_flops(rate: float | None) -> str | None:
+    return None if rate is None else format_flops(rate)
+
+
+def _or_word(word: str, parse: Callable[[object], int]) -> BeforeValidator:
+    """Values that may be a word, held as 0, or else are above zero."""
+
+    def parse_value(value: object) -> int:
+        if value == word:
+            return 0
+        number = parse(value)
+        if number == 0:
+            raise ValueError(f"{value!r} is zero; expected more than 0 or {word!r}")
+        return number
+
+    return BeforeValidator(parse_value)
+
+
+def _word_or(word: str, show: Callable[[int], str]) -> PlainSerializer:
+    return PlainSerializer(lambda value: show(value) if value else word)
+
+
+def _bytes_to(most: int) -> Callable[[object], int]:
+    return lambda value: parse_bytes_within(value, most)
+
+
+def _time_to(longest_ps: int) -> Callable[[object], int]:
+    return lambda value: parse_time_within(value, longest_ps)
+
+
+def _not_zero(parse: Callable[[object], int]) -> BeforeValidator:
+    def parse_value(value: object) -> int:
+        number = parse(value)
+        if number == 0:
+            raise ValueError(f"{value!r} is zero; expected more than 0")
+        return number
+
+    return BeforeValidator(parse_value)
+
+
+def _parse_path(value: object) -> Path:
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError(f"{value!r} is not a path; expected text")
+    return Path(value)
+
+
+def _parse_count(value: object) -> int:
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_AT_A_TIME:
+        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MOST_AT_A_TIME}")
+    return number
+
+
+def _parse_packets(value: object) -> int | str:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_WINDOW_PACKETS
+    if not is_number and value != "auto":
+        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MOST_WINDOW_PACKETS}, or "auto"')
+    return cast("int | str", value)
+
+
+def _parse_choice(value: object) -> bool | str:
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError(f'{short(value)}; expected true, false or "auto"')
+    return value
+
+
+FilePath = Annotated[Path, BeforeValidator(_parse_path)]
+PacketSize = Annotated[int, _not_zero(_bytes_to(MOST_WIRE_BYTES)), PlainSerializer(format_bytes)]
+MessageSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BUFFER_BYTES)), _word_or("auto", format_bytes)]
+SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BYTES)), _word_or("auto", format_bytes)]
+SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MOST_BYTES)), _word_or("unlimited", format_bytes)]
+Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
+Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
+TimeAboveZero = Annotated[int, _not_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
+TimeOrAuto = Annotated[int, _or_word("auto", _time_to(LONGEST_TIMEOUT_PS)), _word_or("auto", format_time)]
+PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
+ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
+CountOrUnlimited = Annotated[int, _or_word("unlimited", _parse_count), _word_or("unlimited", str)]
+FactorOrAuto = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if value == "auto" else value),
+    PlainSerializer(lambda factor: "auto" if factor is None else factor),
+]
+"""A factor; None = "auto", settled from the model's framework."""
+Weight = Annotated[int, Field(ge=1, le=65535)]
+OptionalRate = Annotated[
+    int | None,
+    BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS)),
+    PlainSerializer(lambda bps: None if bps is None else format_rate(bps)),
+]
+OptionalFlops = Annotated[float | None, BeforeValidator(parse_flops), PlainSerializer(_format_flops)]
+
+
+SETTINGS: dict[str, Setting] = {
+    setting.key: setting
+    for owner in (Settings, SharedBuffer, Fidelity, Faults, Workers)
+    for setting in settings_of(owner)
+    if setting.is_given
+}
+"""Of the engine, by their keys."""
+_SHARED_BUFFER = {setting.key: setting for setting in settings_of(SharedBuffer)}
+
+
+def given_default(key: str) -> Any:  # noqa: ANN401 - of any type
+    """What users would write for the engine's default: a word where it is no value, of what has a name its name."""
+    setting = SETTINGS[key]
+    if setting.unset and not setting.default:
+        return setting.unset
+    show = {"_ps": format_time, "_bytes": format_bytes}.get(setting.unit)
+    return show(setting.default) if show else getattr(setting.default, "name", setting.default)
+
+
+def _engine(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+    """A key that is a setting of the engine: its default and meaning are declared there."""
+    setting = SETTINGS[key]
+    is_number = isinstance(setting.default, int)  # read sizes and times are numbers, also where users write a word
+    return Field(setting.default if is_number else given_default(key), description=setting.doc, **bounds)
+
+
+def _engine_if(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+    """The same of a key that some networks lack: None there."""
+    return Field(None, description=SETTINGS[key].doc, **bounds)
+
+
+class Section(BaseModel):
+    """A section of the run file: immutable, unknown keys rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def engine_settings(owner: type, section: Section) -> dict[str, Any]:
+    """What a section says of the engine's settings of a class, by their names; "auto" is the engine's default."""
+    found = {setting: getattr(section, setting.key, None) for setting in settings_of(owner) if setting.is_given}
+    said = {setting.name: value for setting, value in found.items() if value is not None}
+    return {name: value for name, value in said.items() if value != "auto"}
+
+
+def _parse_plan(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str | dict):
+        raise ValueError(f'{short(value)} is no plan; expected text, as "tp8,pp4,dp32", or a table')  # noqa: TRY004 - pydantic's
+    from workload.generators.training import parallel_plan
+
+    return str(parallel_plan(value))
+
+
+def _parse_lengths(value: object) -> str:
+    from workload.generators.inference import Lengths
+
+    Lengths.parse(value, "tokens")
+    return str(value)
+
+
+_Lengths = Annotated[str, BeforeValidator(_parse_lengths)]
+
+
+def _given(kind: type) -> PlainValidator:
+    """A value that Python gives, or, read back from results, the words that stand there for it."""
+
+    def parse(value: object) -> object:
+        if value is None or isinstance(value, kind) or (isinstance(value, str) and value):
+            return value
+        raise ValueError(f"found a {type(value).__name__}; expected a {kind.__name__}, which only Python can give")
+
+    return PlainValidator(parse)
+
+
+def _said_of_graph(value: Graph | str | None) -> str | None:
+    return f"{value.name}, made in Python" if isinstance(value, Graph) else value
+
+
+def _said_of_traces(value: TraceSet | str | None) -> str | None:
+    return f"{len(value.traces)} traces, made in Python" if isinstance(value, TraceSet) else value
+
+
+GivenGraph = Annotated[Graph | str | None, _given(Graph), PlainSerializer(_said_of_graph)]
+GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer(_said_of_traces)]
+
+
+class WorkloadSection(Section):
+    """What the NPUs do: traces, or a model and a plan."""
+
+    traces: Annotated[FilePath | None, TRACES] = Field(
+        None,
+        description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or folder of a trace set, '
+        "or of traces of one beginning",
+    )
+    trace_set: GivenTraces = Field(
+        None, description="in place of traces: those that Python gives (docs/python.md); results hold words for them"
+    )
+    model: Annotated[str | None, MODEL] = Field(
+        None, description="in place of traces: a model's name (`nadi workload models`), or file"
+    )
+    plan: Annotated[str | None, BeforeValidator(_parse_plan)] = Field(
+        None, description='how the model is trained, "tp8,pp4,dp32"'
+    )
+    framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
+        "megatron", description="whose training step of the model it is, or that it is served as [serving] says"
+    )
+    groups: Annotated[FilePath | None, FILE] = Field(
+        None,
+        description="JSON file of the communicators that the traces name; without, groups.json if traces is a folder",
+    )
+    all_gather_size: Literal["contribution", "total"] = Field(
+        CollectiveSettings.all_gather_size,
+        description="what comm_size of all-gather and gather counts: one member's part, or all of it",
+    )
+    strict: bool = Field(True, description="refuse dependencies on nodes that a trace lacks; false drops them")
+
+    @model_validator(mode="after")
+    def _traces_or_model(self) -> Self:
+        if (self.traces is None) == (self.model is None) and self.trace_set is None:
+            found = "both" if self.traces is not None else "neither"
+            raise ValueError(f"found {found} of traces and model; expected one of them")
+        if self.trace_set is not None:
+            beside = next((key for key in ("traces", "model", "groups") if getattr(self, key) is not None), None)
+            if beside is not None:
+                raise ValueError(f"{beside} stands beside trace_set; expected one of them")
+        if (self.model is None) != (self.plan is None):
+            if self.model is None:
+                raise ValueError("found plan alone; expected model beside it")
+            ranks = f"`nadi plan --model {self.model} --cluster NAME --gpus N` ranks them"
+            raise ValueError(f'found model alone; expected plan, as "tp8,pp4,dp32" beside it ({ranks})')
+        if self.groups is not None and self.model is not None:
+            raise ValueError("groups stand beside model; expected traces beside them")
+        return self
+
+
+class ServingSection(Section):
+    """What is asked of a model that is served; all requests come at once."""
+
+    batch: int = Field(1, ge=1, le=MOST_SEQUENCES, description="sequences that a replica runs at a time")
+    requests: int = Field(0, ge=0, le=MOST_SEQUENCES, description="how many; 0 = as many as all replicas run at a time")
+    prompt: _Lengths = Field("1024", description="tokens of prompts: 1024, uniform:128-2048, lognormal:512,0.8")
+    generate: _Lengths = Field("128", description="tokens that are made for each")
+    chunk: int = Field(
+        0, ge=0, le=MOST_TOKENS, description="tokens of an iteration with chunked prefill; 0 = prompts go first, whole"
+    )
+    prompt_tokens: int = Field(8192, ge=1, le=MOST_TOKENS, description="of whole prompts in an iteration")
+    kv_tokens: int = Field(
+        0, ge=0, le=MOST_TOKENS, description="that a replica's cache holds; 0 = what the GPU has left"
+    )
+    seed: int = Field(1, ge=0, le=MOST_SEED, description="of lengths")
+
+
+class TopologySection(Section):
+    """The fabric: exactly one of spec, name, file and cluster, or one that Python gives."""
+
+    spec: Annotated[str | None, SPEC] = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
+    name: str | None = Field(None, description="name of a topology; its parameters stand in params")
+    params: Annotated[dict[str, Any], PARAMS] = Field(
+        {}, description="parameters of the topology called name, or in place of spec's"
+    )
+    file: Annotated[FilePath | None, FILE] = Field(
+        None, description="a network in a file, as `nadi topology build` writes it"
+    )
+    graph: GivenGraph = Field(
+        None, description="a fabric that Python gives (docs/python.md); results hold words for it"
+    )
+    cluster: Annotated[str | None, CLUSTER] = Field(
+        None, description='a cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
+    )
+    gpus: int | None = Field(None, ge=1, le=MOST_NODES, description="how many GPUs of the cluster; all if not given")
+
+    @field_validator("cluster")
+    @classmethod
+    def _is_known(cls, name: str | None) -> str | None:
+        if name is not None:
+            find(name)
+        return name
+
+    @model_validator(mode="after")
+    def _one_of_four(self) -> Self:
+        given = [key for key in ("spec", "name", "file", "cluster", "graph") if getattr(self, key) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(f"found {found} of spec, name, file and cluster; expected exactly one, as --cluster NAME")
+        beside = next((key for key in ("file", "graph") if self.params and getattr(self, key) is not None), None)
+        if beside is not None:
+            raise ValueError(f"params stand beside {beside}; expected name or spec beside them")
+        if self.gpus is not None and self.cluster is None:
+            raise ValueError("gpus stands without cluster; expected cluster beside it")
+        if self.cluster is not None:
+            find(self.cluster).with_parameters(self.params).topology(self.gpus)
+        return self
+
+    def source(self) -> str | dict[str, Any]:
+        """What `topologies.build` takes: a spec, a path, or a table.
+
+        Raises:
+            TopologyError: params stand beside a spec that is none.
+            ConfigError: it is a fabric that Python has given, in another process.
+        """
+        if self.graph is not None:
+            raise ConfigError(f"[topology] graph: {self.graph!s:.100}; no file holds it, so only that process has it")
+        if self.cluster is not None:
+            name, _, rest = self.cluster.partition(":")
+            own = {"name": name, **parse_pairs(self.cluster, rest)}
+            return own | ({"gpus": self.gpus} if self.gpus else {}) | self.params
+        if self.name is not None:
+            return {"name": self.name, **self.params}
+        if self.spec is not None and self.params:
+            return parse_spec(self.spec) | self.params
+        return self.spec or str(self.file)
+
+
+class SystemSection(Section):
+    """How collectives are done."""
+
+    collectives: Annotated[dict[str, str], ALGORITHMS] = Field(
+        {}, description='algorithm of each kind, all-reduce = "ring"; others: default'
+    )
+    concurrent_collectives: StrictBool = _engine("concurrent_collectives")
+    splits: int = Field(
+        CollectiveSettings.splits,
+        ge=1,
+        le=1024,
+        description="into how many parts algorithms of several dimensions cut a buffer",
+    )
+    dataset_splits: int = Field(
+        CollectiveSettings.dataset_splits,
+        ge=1,
+        le=1024,
+        description="into how many parts a buffer is cut that are collectives one after another",
+    )
+    dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = Field(
+        CollectiveSettings.dimension_order, description="in which order the splits take the dimensions"
+    )
+    scheduling: Literal["fifo", "lifo", "priority"] = _engine("scheduling")
+    phases_per_dimension: CountOrUnlimited = _engine("phases_per_dimension")
+    collectives_in_flight: CountOrUnlimited = _engine("collectives_in_flight")
+    rendezvous: SizeOrUnlimited = _engine("rendezvous")
+    rendezvous_control: MessageSize = _engine("rendezvous_control")
+    compute_slowdown: FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
+
+
+OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control")
+"""Keys of [system] that only the packet network has; others take no notice of them."""
+PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
+ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
+FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")
+"""Keys that only switches with shared buffers have."""
+_OF_FIDELITY = {"analytical": ("congestion_aware", "resolution")}
+"""Keys of models other than packets."""
+_FIDELITY_LIKE = {"closed-form": "packet"}
+"""Models with the keys of another: closed forms are those of packets on an idle network."""
+_OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
+"""Keys that all models have. The others are those of packets."""
+
+
+class NetworkSection(Section):
+    """Packets, queues, transport, switches and congestion control.
+
+    `switch` is settled when the section is read. Keys that cannot matter have their defaults, whatever was given: those
+    of another model of the network, those of shared buffers with output queues and the other way round, those of PFC
+    and ECN without these. Keys of shared buffers and of the analytical network are None then. Keys of another model of
+    the network are not written.
+    """
+
+    fidelity: Literal["packet", "analytical", "closed-form"] = _engine("fidelity")
+    congestion_aware: StrictBool | None = _engine_if("congestion_aware")
+    endpoint_delay: Time = _engine("endpoint_delay")
+    reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
+    send_latency: Time = _engine("send_latency")
+    acknowledged: StrictBool = _engine("acknowledged")
+    resolution: TimeAboveZero | None = _engine_if("resolution")
+    mtu: PacketSize = _engine("mtu")
+    header: PacketSize = _engine("header")
+    ack: PacketSize = _engine("ack")
+    window: SizeOrAuto = _engine("window")
+    queue_limit: SizeOrUnlimited = _engine("queue_limit")
+    cut_through: StrictBool = _engine("cut_through")
+    rto: TimeOrAuto = _engine("rto")
+    max_retries: int = _engine("max_retries", ge=1, le=MOST_RETRIES)
+    detection_time: Moment = _engine("detection_time")
+    nvlink_framing: StrictBool = _engine("nvlink_framing")
+    p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
+    switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
+    buffer: BufferSize | None = _engine_if("buffer")
+    pfc: StrictBool | None = _engine_if("pfc")
+    pfc_alpha: float | None = _engine_if("pfc_alpha", ge=1 / 1024, le=1024)
+    pfc_headroom: BufferSizeOrAuto | None = _engine_if("pfc_headroom")
+    pfc_resume_offset: BufferSizeFromZero | None = _engine_if("pfc_resume_offset")
+    ecn: StrictBool | None = _engine_if("ecn")
+    ecn_kmin: BufferSizeFromZero | None = _engine_if("ecn_kmin")
+    ecn_kmax: BufferSizeFromZero | None = _engine_if("ecn_kmax")
+    ecn_pmax: float | None = _engine_if("ecn_pmax", ge=0, le=1)
+    trimming: StrictBool | None = _engine_if("trimming")
+    class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
+    p2p_class: Literal[0, 1] | None = _engine_if("p2p_class")
+    congestion_control: str = _engine("congestion_control")
+    congestion: dict[str, FiniteFloat] = Field({}, description="parameters of the congestion control")
+    cnp_interval: Time = _engine("cnp_interval")
+    load_balancing: str = _engine("load_balancing")
+    flowlet_gap: Time = _engine("flowlet_gap")
+    selective_repeat: ChoiceOrAuto = _engine("selective_repeat")
+    reorder: PacketsOrAuto = _engine("reorder")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settle(cls, found: object) -> object:
+        if not isinstance(found, dict):
+            return found
+        values = {key: value for key, value in found.items() if value is not None}
+        model = fidelity_like(values.get("fidelity", "packet"))
+        if isinstance(model, str) and model in _OF_FIDELITY:
+            if values.get("switch") == "auto":
+                del values["switch"]
+            return {key: given_default(key) for key in _OF_FIDELITY[model]} | values
+        if values.get("switch", "auto") == "auto":
+            shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
+            values["switch"] = "shared-buffer" if shares else "output-queued"
+        if values["switch"] == "shared-buffer":
+            usual = {key: given_default(key) for key in FABRIC_KEYS if key != "class_weights"}
+            without = {
+                key
+                for key, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS))
+                if (usual | values)[key] is not True
+                for key in keys
+            }
+            values = {key: value for key, value in usual.items() if key not in without} | values
+        return values
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_defaults(cls, found: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Give keys that cannot matter their defaults, once their values are known to be right."""
+        section = read(found)
+        fields = cls.model_fields
+        without = {key: fields[key].default for key in section.model_fields_set if not section.has(key)}
+        return section.model_copy(update=without) if without else section
+
+    def has(self, key: str) -> bool:
+        """Whether the section's model of the network, its switches, PFC and ECN have a key."""
+        if fidelity_of(key) not in {"", fidelity_like(self.fidelity)}:
+            return False
+        if key == "queue_limit":
+            return self.switch == "output-queued"
+        if key in FABRIC_KEYS and self.switch == "output-queued":
+            return False
+        return (self.pfc is True or key not in PFC_KEYS) and (self.ecn is True or key not in ECN_KEYS)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        complaint = self._complaint()
+        if complaint:
+            raise ValueError(complaint)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        own = {"", fidelity_like(self.fidelity)}
+        return {key: value for key, value in written.items() if fidelity_of(key) in own}
+
+    def _complaint(self) -> str:
+        """What does not go together; empty if all is well."""
+        if self.switch == "output-queued":
+            return ""
+        found = []
+        if self.cut_through:
+            found += ['cut_through = true with switch = "shared-buffer"; expected cut_through = false']
+        if self.trimming and self.pfc:
+            found += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
+        if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
+            low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
+            found += [f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax"]
+        return found[0] if found else ""
+
+
+def fidelity_of(key: str) -> str:
+    """The model of the network that has a key, empty where all have it."""
+    if key in _OF_ALL:
+        return ""
+    return next((name for name, keys in _OF_FIDELITY.items() if key in keys), "packet")
+
+
+def fidelity_like(given: Any) -> Any:  # noqa: ANN401 - as it was read, of any type
+    """The model whose keys a given one has: closed forms have those of packets; what is no model stays as it is."""
+    return _FIDELITY_LIKE.get(given, given) if isinstance(given, str) else given
+
+
+class ComputeSection(Section):
+    """How long compute nodes take."""
+
+    model: Literal["auto", "trace", "roofline"] = Field(
+        ComputeModel.model,
+        description="duration of the trace; operators, or num_ops and tensor_size; or what the node has",
+    )
+    peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
+    gpu: Annotated[str | None, GPU] = Field(
+        None, description="on which operators are done: `nadi workload gpus` lists them, or the path of a TOML file"
+    )
+    tables: Annotated[tuple[str, ...], TABLES] = Field(
+        (), description="measured times of operators: names, or paths of CSV or Parquet"
+    )
+    scale_from: Annotated[str | None, GPU] = Field(
+        None, description="GPU whose measured times are scaled where the tables have none of gpu"
+    )
+    efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
+        {}, description="share of the GPU's rates that a class of operators reaches; others: docs/compute.md"
+    )
+
+    pace: Literal["step", "serving", "alone"] | None = Field(
+        None,
+        description="operators of gpu are as slow as in a training step, as in a server that replays CUDA graphs, or "
+        "as fast as alone in a benchmark; without: serving where the traces name requests, else step",
+    )
+
+    @field_validator("gpu", "scale_from")
+    @classmethod
+    def _known_gpu(cls, value: str | None) -> str | None:
+        if value is not None and not value.endswith(".toml"):  # the path of a file is from the run file's folder
+            find_gpu(value)
+        return value
+
+
+class MemorySection(Section):
+    """Memory of an NPU."""
+
+    latency: Time = Field(0, description="of each memory node")
+    bandwidth: OptionalRate = Field(None, description='of memory nodes and of the roofline, "2.04TB/s"')
+    remote: Literal["npu", "node", "pool", "none"] | None = Field(
+        None,
+        description="memory of tensors that are elsewhere (tensor_loc other than 0): each NPU has one of its own, "
+        "each host has one, NPUs of the fabric serve them over the network, or there is none; without, they are "
+        "treated as local",
+    )
+    remote_npus: tuple[Annotated[int, Field(ge=0, le=MOST_NODES)], ...] = Field(
+        (), description="NPUs that are the memory of a pool, and have no traces"
+    )
+    remote_latency: Time = Field(0, description="of each access to remote memory")
+    remote_bandwidth: OptionalRate = Field(None, description='of remote memory, "64GB/s"')
+
+    @model_validator(mode="after")
+    def _remote_is_said(self) -> Self:
+        if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
+            key = "remote_latency" if self.remote_latency else "remote_bandwidth"
+            raise ValueError(f'{key} stands without remote = "npu", "node" or "pool"; expected both or neither')
+        if (self.remote == "pool") != bool(self.remote_npus):
+            raise ValueError('expected remote = "pool" and remote_npus together, as remote_npus = [64, 65]')
+        return self
+
+
+class EngineSection(Section):
+    """The engine."""
+
+    seed: int = _engine("seed", ge=0, le=MOST_SEED)
+    backend: Backend = _engine("backend")
+    workers: int = _engine("workers", ge=1, le=MOST_WORKERS)
+    share_memory: bool = _engine("share_memory")
+    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MOST_WORKERS)
+    partitioner: str = Field(
+        DEFAULT_METHOD, description="how the fabric is divided; docs/partition.md lists the methods"
+    )
+    weights: Annotated[str, results_or(*WEIGHT_WORDS)] = Field(
+        "traces", description='what the division weighs: "traces", "fabric" or the folder of an earlier run'
+    )
+
+
+class EnergySection(Section):
+    """What energy and cost are counted by."""
+
+    table: Annotated[FilePath | None, FILE] = Field(
+        None, description="powers and prices in TOML, over the default ones"
+    )
+
+
+class OutputSection(Section):
+    """What is written."""
+
+    dir: Annotated[FilePath | None, OUTPUT_FOLDER] = Field(
+        None, description="folder of the results; --out goes before it; without either, no files"
+    )
+    nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row for each trace node of each NPU")
+    flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row for each message")
+    report: bool = Field(default=False, description="report.html, a page of the run, as --report has it written, too")
+
+
+@dataclass(frozen=True)
+class NamedKeys:
+    """The keys that a user gave. They are no part of what a configuration means, so any two are equal.
+
+    Attributes:
+        keys: Section and key, "network.mtu".
+    """
+
+    keys: frozenset[str] = field(default=frozenset(), compare=False)
+
+
+class RunConfig(Section):
+    """A run file."""
+
+    workload: WorkloadSection
+    serving: ServingSection | None = None
+    topology: TopologySection
+    system: SystemSection = SystemSection()
+    network: NetworkSection = NetworkSection()
+    compute: ComputeSection = ComputeSection()
+    memory: MemorySection = MemorySection()
+    engine: EngineSection = EngineSection()
+    output: OutputSection = OutputSection()
+    energy: EnergySection | None = None
+    faults: tuple[FaultSection, ...] = Field((), description="what fails, slows down or comes back, and when")
+
+    _named: NamedKeys = PrivateAttr(default=NamedKeys())
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Keys that the user gave, "network.mtu", without those that a cluster sets; empty if nobody knows."""
+        return self._named.keys
+
+    def with_named(self, keys: Iterable[str]) -> Self:
+        """Return the configuration with the keys that the user gave."""
+        config = self.model_copy()
+        config._named = NamedKeys(frozenset(keys))  # noqa: SLF001 - of this class
+        return config
+
+    @model_validator(mode="after")
+    def _serves(self) -> Self:
+        if self.serving is not None and (self.workload.framework != "inference" or self.workload.model is None):
+            raise ValueError(
+                '[serving] stands without a model that is served; expected [workload] framework = "inference"'
+            )
+        return self
+
+    def settled(self) -> dict[str, Any]:
+        """All values as a run file would have them, defaults too; for summary.json."""
+        return self.model_dump(mode="json", exclude_none=True)

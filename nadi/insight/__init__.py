@@ -1,0 +1,1 @@
+"""What finished runs mean: their times by cause, critical paths, comparisons, and measured times beside them."""

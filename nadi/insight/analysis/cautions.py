@@ -1,0 +1,181 @@
+"""What a run leaves out or cannot mean, to be said in the report and in summary.json: one sentence each."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.configuration.effects import Times, without_effect
+from nadi.configuration.from_model import remarks
+from nadi.insight.analysis.node_times import utilisation
+from nadi.simulation.run import FinishedRun
+from nadi.simulation.wiring.building import memory_nodes
+from pdes.build.fabric import covering_packets
+from pdes.core.state import SELECTIVE_PACKETS
+from topologies.units import format_time
+from workload.trace_sets.view import COLLECTIVE, COMPUTE, MEMORY
+
+NOBODY_WAITS = (
+    "with [network] congestion_aware = false no message waits for another, so times are too short; "
+    'congestion_aware = true or fidelity = "packet" tells by how much'
+)
+
+
+class Counts(NamedTuple):
+    """What the NPUs of a rank do.
+
+    Attributes:
+        nodes: trace nodes.
+        timed: of these compute and memory nodes.
+        collectives: of these collectives.
+        remote: of these with a tensor that is not in local memory, where [memory] says nothing of remote memory.
+        remote_npus: on how many NPUs.
+        times: what the times of compute and memory nodes come from.
+        first_remote: file and node of the first of them; "" if there is none.
+    """
+
+    nodes: int
+    timed: int
+    collectives: int
+    remote: int
+    remote_npus: int
+    times: Times
+    first_remote: str
+
+
+def count(simulation: FinishedRun) -> Counts:
+    """Counts of this rank's NPUs."""
+    program = simulation.program
+    npus = np.bincount(program.trace_of_npu[program.trace_of_npu >= 0], minlength=len(program.trace_ptr) - 1)
+    users = np.repeat(npus, np.diff(program.trace_ptr))
+    kind = program.node_kind
+    remote, remote_npus, first = 0, 0, ""
+    is_modelled = simulation.config.memory.remote is not None
+    for number, table in enumerate([] if is_modelled else simulation.traces):
+        rows = np.flatnonzero(table.tensor_loc)
+        running = int(np.count_nonzero(simulation.trace_of_npu == number))
+        if len(rows) and running:
+            first = first or f"{table.path}: node {table.node_id[rows[0]]}"
+            remote += running * len(rows)
+            remote_npus += running
+    return Counts(
+        nodes=int(users.sum()),
+        timed=int(users[(kind == COMPUTE) | (kind == MEMORY)].sum()),
+        collectives=int(users[kind == COLLECTIVE].sum()),
+        remote=remote,
+        remote_npus=remote_npus,
+        times=_times(simulation),
+        first_remote=first,
+    )
+
+
+def _times(simulation: FinishedRun) -> Times:
+    """Count nodes whose times are worked out, in the traces that this rank's NPUs run; some may be of no such kind."""
+    compute = simulation.config.compute
+    counts = np.zeros(3, np.int64)
+    for number, table in enumerate(simulation.traces):
+        if not np.any(simulation.trace_of_npu == number):
+            continue
+        is_open = (table.duration_micros == 0) | (compute.model == "roofline")
+        by_operators = is_open & (table.operators > 0) & (compute.gpu is not None)
+        rest = is_open & ~by_operators
+        masks = by_operators, rest & (table.num_ops > 0), rest & (table.tensor_size > 0)
+        counts += [np.count_nonzero(mask) for mask in masks]
+    return Times(*counts.tolist())
+
+
+def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
+    """Sentences about a run, from what the NPUs of all ranks do."""
+    total = Counts(
+        nodes=sum(each.nodes for each in of_ranks),
+        timed=sum(each.timed for each in of_ranks),
+        collectives=sum(each.collectives for each in of_ranks),
+        remote=sum(each.remote for each in of_ranks),
+        remote_npus=sum(each.remote_npus for each in of_ranks),
+        times=Times(*(sum(column) for column in zip(*(each.times for each in of_ranks), strict=True))),
+        first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
+    )
+    memories = memory_nodes(simulation.config, simulation.graph)
+    said = remarks(simulation.config, simulation.graph.npus - len(memories))
+    if total.remote:
+        said.append(
+            f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
+            f"(tensor_loc other than 0, first in {total.first_remote}); without [memory] remote they are treated as "
+            "local"
+        )
+    without = without_effect(
+        simulation.config,
+        total.times,
+        simulation.graph,
+        simulation.settings.faults,
+        simulation.results.finish_time_ps,
+    )
+    said += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
+    if simulation.results.finish_time_ps == 0:
+        said.append(_why_no_time(simulation, total))
+    if not simulation.settings.fidelity.congestion_aware:
+        said += _too_much(simulation)
+    return said
+
+
+def _narrow_window(simulation: FinishedRun) -> str:
+    """Whether selective repeat keeps `window = "auto"` below what a round trip holds."""
+    settings = simulation.settings
+    if settings.fidelity.act or settings.window_bytes or not settings.selective_repeat:
+        return ""
+    packets = covering_packets(simulation.graph, settings)
+    if packets <= SELECTIVE_PACKETS:
+        return ""
+    return (
+        f'[network] window = "auto" is {SELECTIVE_PACKETS} packets, the most that selective repeat keeps, and the '
+        f"longest round trip holds {packets:,}: one flow alone may not fill the fastest port; a larger mtu helps"
+    )
+
+
+def _overtaken(simulation: FinishedRun) -> str:
+    """Whether packets were sent again only because those of later flowlets overtook them."""
+    settings, counters = simulation.settings, simulation.results.counters
+    again = int(counters.get("retransmitted_packets", 0))
+    if not again or counters.get("dropped_packets", 0) or not settings.load_balancing.has_flowlets:
+        return ""
+    if settings.selective_repeat:
+        return ""
+    return (
+        f'{again:,} packets were sent again, and none was dropped: with load_balancing = "flowlet" packets overtook '
+        "others of their flow, which go-back-N takes for a loss; selective_repeat = true, or a flowlet_gap longer than "
+        f"{format_time(settings.flowlet_gap_ps)}, avoids it"
+    )
+
+
+def _too_much(simulation: FinishedRun) -> list[str]:
+    """Whether links would have to carry more than they can."""
+    graph, results = simulation.graph, simulation.results
+    share = utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
+    if not (share > 1).any():
+        return []
+    most = int(share.argmax())
+    name = f"{graph.node_name(graph.link_src[most])} → {graph.node_name(graph.link_dst[most])}"
+    count = f"{np.count_nonzero(share > 1):,} of {graph.links:,} links"
+    return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {NOBODY_WAITS}"]
+
+
+def _why_no_time(simulation: FinishedRun, total: Counts) -> str:
+    """Why a run takes no time, as far as the traces tell."""
+    if total.nodes == 0:
+        files = "the trace is" if len(simulation.traces) == 1 else f"all {len(simulation.traces)} traces are"
+        path = simulation.traces[0].path if simulation.traces else simulation.config.workload.traces or ""
+        return f"no NPU has anything to do: {files} without nodes ({path})"
+    reasons = []
+    if total.timed and simulation.config.compute.model == "trace":
+        reasons.append(f'{total.timed:,} compute and memory nodes have no duration, and [compute] model is "trace"')
+    elif total.timed:
+        reasons.append(
+            f"{total.timed:,} compute and memory nodes have neither a duration nor, for a roofline, num_ops or "
+            "tensor_size"
+        )
+    if total.collectives:
+        reasons.append(f"{total.collectives:,} collectives have nobody to send to")
+    others = total.nodes - total.timed - total.collectives
+    if others:
+        reasons.append(f"{others:,} nodes are of types that take no time")
+    return f"the run takes no time: {'; '.join(reasons)}"

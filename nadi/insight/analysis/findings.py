@@ -1,0 +1,231 @@
+"""What a run shows: the analysis of a FinishedRun, with names, algorithms and closed forms beside the times.
+
+On several ranks each analyses its own NPUs (`part`), and rank 0 puts the parts together (`merge`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.analysis.cautions import Counts, cautions, count
+from nadi.insight.analysis.node_times import (
+    Collectives,
+    NpuTimes,
+    bandwidths_Bps,
+    find_collectives,
+    merge_collectives,
+    npu_times,
+    utilisation,
+)
+from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
+from nadi.insight.analysis.step_times import names_an_axis, step_times
+from nadi.simulation.closed_forms.collective import ClosedForm, closed_form, fullest_ps
+from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.run import FinishedRun
+from nadi.simulation.wiring.building import memory_nodes
+from workload import KINDS
+from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from workload.trace_sets.exchange import Exchange, alone
+
+Float64 = NDArray[np.float64]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+_ANY_SIZE = -1
+_MOST_PACKETS = 1 << 21
+"""That are played for the closed forms of a run, in two seconds or so, each kind, size and number of members once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Analysis of a run with c collectives.
+
+    Attributes:
+        npu_times: where each NPU's time went.
+        collectives: c of them.
+        group_names: c names as the traces have them, "" = all NPUs.
+        algorithms: c names.
+        closed_form_ps: float64[c], on an idle network.
+        closed_form_played: bool[c], its steps were played; else that is what a formula says.
+        algorithm_Bps: float64[c], size over time.
+        bus_Bps: float64[c], that times the factor of nccl-tests.
+        utilisation: float64[links], what a link sent over what it could have sent in the run.
+        warnings: what the run leaves out or cannot mean; see analysis.cautions.
+        step_times: int64[npus, c], where each NPU's time went by axis (analysis.step_times); None = no name tells.
+        serving: figures of requests; None = no name tells of any.
+    """
+
+    npu_times: NpuTimes
+    collectives: Collectives
+    group_names: list[str]
+    algorithms: list[str]
+    closed_form_ps: Float64
+    closed_form_played: NDArray[np.bool_]
+    algorithm_Bps: Float64  # noqa: N815 - bytes, not bits
+    bus_Bps: Float64  # noqa: N815 - bytes, not bits
+    utilisation: Float64
+    warnings: list[str]
+    step_times: Int64 | None = None
+    serving: Figures | None = None
+
+    @property
+    def ratio(self) -> Float64:
+        """float64[c]: time over closed form; NaN where that is 0."""
+        time_ps = self.collectives.time_ps
+        ratio = np.full(len(time_ps), np.nan)
+        np.divide(time_ps, self.closed_form_ps, out=ratio, where=self.closed_form_ps > 0)
+        return ratio
+
+
+@dataclass(frozen=True, eq=False)
+class RankFindings:
+    """What one rank has of the findings: that of its own k NPUs.
+
+    Attributes:
+        npus: int64[k], their numbers.
+        npu_times: where the time of each went, k of them.
+        collectives: their part of each collective.
+        group_names: of the groups in which they ran collectives.
+        closed_forms: by group, kind and size; of all-to-alls with split sizes by group, place and -1.
+        counts: of what they do.
+        step_times: int64[k, c], where the time of each went by axis; see analysis.step_times; None = no name tells.
+        requests: when they came and had tokens, as far as these NPUs tell; None = no name tells of any.
+    """
+
+    npus: Int64
+    npu_times: NpuTimes
+    collectives: Collectives
+    group_names: dict[int, str]
+    closed_forms: dict[tuple[int, int, int], ClosedForm]
+    counts: Counts
+    step_times: Int64 | None
+    requests: Requests | None = None
+
+
+def find(simulation: FinishedRun) -> Findings:
+    """Analyse a run of one rank."""
+    return merge(simulation, [part(simulation)])
+
+
+def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
+    """Analyse what the NPUs of this rank did; NPUs of other ranks have no trace in its Program.
+
+    Args:
+        simulation: the run.
+        exchange: with the other ranks, which all call this.
+    """
+    results, program = simulation.results, simulation.program
+    nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
+    npus = np.flatnonzero(program.trace_of_npu >= 0)
+    times = npu_times(program, *nodes, results.finish_time_ps)
+    found = find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
+    if results.folded:
+        times = NpuTimes(*(column[results.folded.like] for column in times))
+    schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
+    unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
+    played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
+    steps = None
+    if names_an_axis(simulation.traces, exchange):
+        steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
+        steps[list(memory_nodes(simulation.config, simulation.graph))] = 0  # memory does no step
+    return RankFindings(
+        npus=npus,
+        npu_times=NpuTimes(*(column[npus] for column in times)),
+        collectives=found,
+        group_names={group: program.group_names[group] for group in np.unique(found.group).tolist()},
+        closed_forms=_closed_forms(simulation, found, schedule, played),
+        counts=count(simulation),
+        step_times=None if steps is None else steps[npus],
+        requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
+    )
+
+
+def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
+    """Findings of a run, from the parts of all its ranks.
+
+    Args:
+        simulation: of any rank that has all links.
+        parts: in any order.
+    """
+    results = simulation.results
+    place = np.argsort(np.concatenate([p.npus for p in parts]))
+    times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
+    found = merge_collectives([p.collectives for p in parts])
+    of_step = [p.step_times for p in parts]
+    any_step = any(steps is not None for steps in of_step)
+    names: dict[int, str] = {}
+    closed_forms: dict[tuple[int, int, int], ClosedForm] = {}
+    for p in parts:
+        names |= p.group_names
+        closed_forms |= p.closed_forms
+    keys = list(_keys(found))
+    kinds = [
+        UNEVEN if key[2] == _ANY_SIZE else KINDS[kind] for key, kind in zip(keys, found.kind.tolist(), strict=True)
+    ]
+    algorithm_of = {kind: simulation.collectives.algorithm_of(kind) for kind in set(kinds)}
+    sizes = zip(
+        found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True
+    )
+    bandwidths = np.array([bandwidths_Bps(*row) for row in sizes]).reshape(-1, 2)
+    return Findings(
+        npu_times=NpuTimes(*times),
+        collectives=found,
+        group_names=[names[group] for group in found.group.tolist()],
+        algorithms=[algorithm_of[kind] for kind in kinds],
+        closed_form_ps=np.array([closed_forms[key].time_ps for key in keys], np.float64),
+        closed_form_played=np.array([closed_forms[key].is_played for key in keys], np.bool_),
+        algorithm_Bps=bandwidths[:, 0],
+        bus_Bps=bandwidths[:, 1],
+        utilisation=utilisation(
+            simulation.graph,
+            results.links["tx_bytes"],
+            results.finish_time_ps,
+            simulation.settings.faults.links,
+            int(results.settled.get("cell_ps", 1)),
+        ),
+        warnings=cautions(simulation, [p.counts for p in parts]),
+        step_times=np.concatenate([steps for steps in of_step if steps is not None])[place] if any_step else None,
+        serving=figures(p.requests for p in parts),
+    )
+
+
+def _keys(found: Collectives) -> Iterator[tuple[int, int, int]]:
+    """Group, kind and size of each collective; of uneven ones group, place and _ANY_SIZE."""
+    columns = (found.group, found.seq, found.kind, found.size_bytes, found.uneven)
+    for group, seq, kind, size_bytes, uneven in zip(*(column.tolist() for column in columns), strict=True):
+        yield (group, seq, _ANY_SIZE) if uneven else (group, kind, size_bytes)
+
+
+def _closed_forms(
+    simulation: FinishedRun, found: Collectives, schedule: Int32, played: Played
+) -> dict[tuple[int, int, int], ClosedForm]:
+    """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
+    program, graph, settings = simulation.program, simulation.graph, simulation.settings
+    known: dict[tuple[int, int, int], ClosedForm] = {}
+    for i, key in enumerate(_keys(found)):
+        if key in known:
+            continue
+        if settings.fidelity.is_closed_form:
+            told = int(schedule[i]), int(found.size_bytes[i])
+            known[key] = ClosedForm(float(found.time_ps[i]), is_played=told not in simulation.formulas)
+            continue
+        group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
+        members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
+        if key[2] == _ANY_SIZE:
+            fullest = fullest_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
+            known[key] = ClosedForm(fullest, is_played=False)
+            continue
+        known[key] = closed_form(
+            graph,
+            program,
+            settings,
+            kind=kind,
+            algorithm=simulation.collectives.algorithm_of(kind),
+            schedule=int(schedule[i]),
+            members=members,
+            size_bytes=size_bytes,
+            played=played,
+        )
+    return known

@@ -1,0 +1,92 @@
+"""How busy links were over time, as the times of messages tell.
+
+A run records what each link sent in all, and the begin and end of each message. What is in between is estimated here: a
+message's bytes spread evenly over its time, on a shortest way (the first of several that are equal).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import topologies
+from nadi.insight.runs import Run
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+MOST_PAIRS = 20_000
+"""Of NPUs whose ways are looked at; those with most bytes."""
+_BITS = 8
+_PS_PER_S = 1e12
+
+
+class LinkLoad(NamedTuple):
+    """Load of k links over time.
+
+    Attributes:
+        link: int64[k], their numbers, the busiest first.
+        edges_ps: float64[stretches + 1].
+        share: float64[k, stretches], of what the link can send; may be above 1, as it is an estimate.
+    """
+
+    link: Int64
+    edges_ps: Float64
+    share: Float64
+
+
+def link_load(run: Run, most: int, stretches: int) -> LinkLoad:
+    """Load of the busiest links.
+
+    Args:
+        run: with messages.
+        most: links.
+        stretches: of the run's time, all alike.
+
+    Raises:
+        ConfigError, TopologyError: the fabric cannot be built again.
+    """
+    busy = np.asarray(run.links["tx_bytes"], np.float64)
+    order = np.argsort(-np.asarray(run.links["utilisation"], np.float64), kind="stable")[:most]
+    links = order[busy[order] > 0]
+    edges = np.linspace(0, max(run.finish_time_ps, 1), stretches + 1)
+    rate_bps = np.asarray(run.links["rate_bps"], np.float64)
+    flows, uses = run.flows, _uses(run, links)
+    start_ps, finish_ps, size = (np.asarray(flows[name], np.float64) for name in ("start_ps", "finish_ps", "bytes"))
+    pair = np.asarray(flows["src"], np.int64) * run.graph.npus + np.asarray(flows["dst"], np.int64)
+    share = np.zeros((len(links), stretches))
+    for row, link in enumerate(links.tolist()):
+        own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
+        sent = _spread(start_ps[own], np.maximum(finish_ps[own], start_ps[own] + 1), size[own], edges)
+        share[row] = sent * _BITS / (rate_bps[link] * np.diff(edges) / _PS_PER_S)
+    return LinkLoad(links, edges, share)
+
+
+def _uses(run: Run, links: Int64) -> dict[int, Int64]:
+    """Pairs of NPUs (src * npus + dst) whose messages go over each of the links."""
+    graph = run.graph
+    key = np.asarray(run.flows["src"], np.int64) * graph.npus + np.asarray(run.flows["dst"], np.int64)
+    pairs, index = np.unique(key, return_inverse=True)
+    most = np.argsort(-np.bincount(index.reshape(-1), np.asarray(run.flows["bytes"], np.float64)), kind="stable")
+    wanted, found = set(links.tolist()), dict[int, list[int]]()
+    for pair in pairs[most[:MOST_PAIRS]].tolist():
+        src, dst = divmod(pair, graph.npus)
+        for link in topologies.route(graph, src, dst) if src != dst else ():
+            if link in wanted:
+                found.setdefault(link, []).append(pair)
+    return {link: np.array(own, np.int64) for link, own in found.items()}
+
+
+def _spread(start_ps: Float64, finish_ps: Float64, size: Float64, edges: Float64) -> Float64:
+    """float64[stretches]: bytes of each stretch, of messages that send evenly from start to finish."""
+    rate = size / (finish_ps - start_ps)
+    return np.diff(_sent(start_ps, rate, edges) - _sent(finish_ps, rate, edges))
+
+
+def _sent(begin_ps: Float64, rate: Float64, edges: Float64) -> Float64:
+    """float64[edges]: what has been sent by then by senders that begin at these times and never end."""
+    order = np.argsort(begin_ps, kind="stable")
+    count = np.searchsorted(begin_ps[order], edges)
+    rates = np.concatenate([[0.0], np.cumsum(rate[order])])
+    before = np.concatenate([[0.0], np.cumsum((rate * begin_ps)[order])])
+    return edges * rates[count] - before[count]

@@ -1,0 +1,360 @@
+"""What the network did in a run, from its folder of results: links, completion times, pauses and whom they held up.
+
+A *pause* stands here for the time from a pause of a class of a link to its resume. Switch b pauses link a -> b because
+its buffer fills; where links that leave b were paused at that time themselves, the one paused longest is taken for the
+cause, else b is where the congestion is: the root of a tree along which the pauses spread.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from nadi.configuration.sections import RunConfig
+from nadi.errors import ConfigError
+from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, Schema
+from nadi.simulation.wiring.building import built_fabric
+from nadi.simulation.wiring.earlier_run import read_summary, read_table
+from topologies import Graph, TopologyError
+from topologies.routing import next_links
+
+Int64 = NDArray[np.int64]
+Table = Mapping[str, Any]
+"""Columns by name: arrays, or lists of text."""
+
+MOST_PAUSES = 100_000
+MOST_PAIRS = 20_000
+MOST_MESSAGES = 200_000
+PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
+
+
+@dataclass(frozen=True, eq=False)
+class NetRun:
+    """What a folder of results says of the network.
+
+    Attributes:
+        summary: summary.json.
+        links: columns of links.parquet, and `name`.
+        flows, queues, marks, pauses: columns; None where the run wrote no such file.
+        graph: the fabric; None where it cannot be built again, and
+        why_no_graph: why.
+    """
+
+    summary: dict[str, Any]
+    links: Table
+    flows: Table | None
+    queues: Table | None
+    marks: Table | None
+    pauses: Table | None
+    graph: Graph | None
+    why_no_graph: str = ""
+
+
+class Pauses(NamedTuple):
+    """The p pauses of a run, by their begin: link, data class, begin and end; int64[p] each."""
+
+    link: Int64
+    data_class: Int64
+    start_ps: Int64
+    end_ps: Int64
+
+
+@dataclass
+class Branch:
+    """A link in a tree of pauses, and the links that were paused because of it.
+
+    Attributes:
+        name: of the link; at the root, of the switch.
+        link: its number, -1 at the root.
+        first_ps: begin of its first pause in this place.
+        pauses: how many.
+        paused_ps: their sum.
+        spread: further branches, by link and class.
+    """
+
+    name: str
+    link: int
+    first_ps: int
+    pauses: int = 0
+    paused_ps: int = 0
+    spread: "dict[tuple[int, int], Branch]" = field(default_factory=dict)
+
+    def size(self) -> int:
+        """Links in the tree."""
+        return (self.link >= 0) + sum(branch.size() for branch in self.spread.values())
+
+    def whole_ps(self) -> int:
+        """Pauses of all links in the tree, summed."""
+        return self.paused_ps + sum(branch.whole_ps() for branch in self.spread.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; branches by their first pause."""
+        here: dict[str, Any] = {"link": self.name} if self.link >= 0 else {"switch": self.name}
+        here |= {"first_ps": self.first_ps, "pauses": self.pauses, "paused_ps": self.paused_ps}
+        return here | {"spread": [branch.as_dict() for branch in self.in_order()]}
+
+    def in_order(self) -> "list[Branch]":
+        """Branches by their first pause."""
+        return sorted(self.spread.values(), key=lambda branch: (branch.first_ps, branch.link))
+
+
+class Victim(NamedTuple):
+    """A message that pauses held up though it used no congested link.
+
+    Attributes:
+        row: of flows.parquet.
+        slowdown: NaN where the time alone is not known.
+        paused_ps: time for which a link that it crossed was paused meanwhile, the most of any link.
+        link: that link.
+        is_sure: false where several paths are equal and only some of them make it a victim.
+    """
+
+    row: int
+    slowdown: float
+    paused_ps: int
+    link: int
+    is_sure: bool
+
+
+_NEEDED = {
+    LINKS: ("src", "dst", "rate_bps", "utilisation"),
+    FLOWS: ("src", "dst", "bytes", "start_ps", "finish_ps"),
+    QUEUES: ("link", "time_ps", "bytes"),
+    MARKS: ("link", "time_ps", "packets"),
+    PAUSES: ("link", "time_ps", "data_class", "paused"),
+}
+"""Columns that each table must have."""
+_READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}
+"""What is read of tables that may have very many rows."""
+
+
+def read_run(folder: Path) -> NetRun:
+    """Read what a run has written.
+
+    Raises:
+        ConfigError: no folder of results, or one that cannot be read.
+    """
+    try:
+        summary = read_summary(folder)
+        links, flows, queues, marks, pauses = (
+            _columns(folder, schema, needed, summary) for schema, needed in _NEEDED.items()
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or folder}: {error.strerror or error}; expected results of `nadi run --out`"
+        ) from None
+    except ValueError as error:
+        raise ConfigError(f"{folder}: {' '.join(str(error).split())}; expected results of `nadi run --out`") from None
+    if links is None:
+        raise ConfigError(f"{folder}: no links.parquet; expected results of `nadi run --out`")
+    names = [f"{src} → {dst}" for src, dst in zip(links["src"], links["dst"], strict=True)]
+    graph, why = _fabric(summary, len(names))
+    return NetRun(summary, {**links, "name": names}, flows, queues, marks, pauses, graph, why)
+
+
+def most(links: Table, column: str, count: int) -> list[dict[str, Any]]:
+    """Links with most of a column, none where it is 0: number, name, rate, that column, utilisation."""
+    values = links.get(column)
+    if values is None:
+        return []
+    chosen = np.argsort(-values, kind="stable")[:count]
+    return [
+        {
+            "link": int(link),
+            "name": links["name"][link],
+            "rate_bps": int(links["rate_bps"][link]),
+            column: values[link].item(),
+            "utilisation": float(links["utilisation"][link]),
+        }
+        for link in chosen[values[chosen] > 0]
+    ]
+
+
+def tiers(links: Table) -> list[str]:
+    """For each link what it joins: "npu → leaf"."""
+    return [f"{_kind(src)} → {_kind(dst)}" for src, dst in zip(links["src"], links["dst"], strict=True)]
+
+
+def completion(flows: Table) -> list[dict[str, Any]]:
+    """Completion times and slow-downs of messages: of all, then by decade of their size."""
+    time_ps = flows["finish_ps"] - flows["start_ps"]
+    slow = flows.get("slowdown", np.full(len(time_ps), np.nan))
+    decade = np.floor(np.log10(np.maximum(flows["bytes"], 1))).astype(np.int64)
+    rows = [_of_messages(None, time_ps, slow)] if len(time_ps) else []
+    for of in np.unique(decade).tolist():
+        here = decade == of
+        rows.append(_of_messages(10**of, time_ps[here], slow[here]))
+    return rows
+
+
+def find_pauses(log: Table, finish_ps: int) -> Pauses:
+    """Pauses from a log of pauses and resumes; what is not resumed lasts until finish_ps."""
+    time_ps, link = log["time_ps"].astype(np.int64), log["link"].astype(np.int64)
+    data_class, paused = log["data_class"].astype(np.int64), log["paused"].astype(np.bool_)
+    order = np.lexsort((time_ps, data_class, link))
+    time_ps, link, data_class, paused = (column[order] for column in (time_ps, link, data_class, paused))
+    end_ps = np.full(len(link), max(finish_ps, int(time_ps.max(initial=0))))
+    same = (link[1:] == link[:-1]) & (data_class[1:] == data_class[:-1])
+    end_ps[:-1] = np.where(same, time_ps[1:], end_ps[:-1])
+    begins = np.flatnonzero(paused)
+    begins = begins[np.argsort(time_ps[begins], kind="stable")]
+    return Pauses(link[begins], data_class[begins], time_ps[begins], end_ps[begins])
+
+
+def causes(pauses: Pauses, links: Table) -> Int64:
+    """int64[p]: the pause that each one comes from; -1 = its switch is where the congestion is.
+
+    A pause takes effect a link's delay after the switch asks for it; what was paused when it asked may be the cause.
+    """
+    leaving: dict[tuple[str, int], dict[int, list[int]]] = {}
+    starts = pauses.start_ps.tolist()
+    cause = np.full(len(starts), -1, np.int64)
+    delay_ps = links["delay_ps"]
+    for i, (link, of) in enumerate(zip(pauses.link.tolist(), pauses.data_class.tolist(), strict=True)):
+        asked_ps = starts[i] - int(delay_ps[link])
+        earliest = starts[i]
+        for earlier in leaving.get((links["dst"][link], of), {}).values():
+            place = bisect_right(earlier, asked_ps, key=starts.__getitem__) - 1
+            before = earlier[place] if place >= 0 else -1
+            if before >= 0 and starts[before] < earliest and asked_ps < pauses.end_ps[before]:
+                cause[i], earliest = before, starts[before]
+        leaving.setdefault((links["src"][link], of), {}).setdefault(link, []).append(i)
+    return cause
+
+
+def spread(pauses: Pauses, cause: Int64, links: Table) -> list[Branch]:
+    """Trees along which pauses spread, the largest first: a root for each congested switch."""
+    roots: dict[str, Branch] = {}
+    place: list[Branch] = []
+    for i, (link, of, start_ps, end_ps) in enumerate(zip(*(column.tolist() for column in pauses), strict=True)):
+        switch = links["dst"][link]
+        root = roots.setdefault(switch, Branch(switch, -1, start_ps)) if cause[i] < 0 else place[cause[i]]
+        name = f"{links['src'][link]} → {links['dst'][link]}" + (f" (class {of})" if of else "")
+        branch = root.spread.setdefault((link, of), Branch(name, link, start_ps))
+        branch.pauses += 1
+        branch.paused_ps += end_ps - start_ps
+        place.append(branch)
+    return sorted(roots.values(), key=lambda root: (-root.size(), -root.whole_ps(), root.first_ps))
+
+
+def root_links(roots: Sequence[Branch], links: Table) -> Int64:
+    """The congested links: those that leave a root's switch, with at least half of its longest queue."""
+    found: list[int] = []
+    src = np.array(links["src"])
+    queue = links["buffered_bytes"]
+    for root in roots:
+        here = np.flatnonzero(src == root.name)
+        longest = queue[here].max(initial=0)
+        found += here[2 * queue[here] >= max(longest, 1)].tolist()
+    return np.unique(np.array(found, np.int64))
+
+
+def victims(graph: Graph, flows: Table, pauses: Pauses, congested: Int64) -> list[Victim]:
+    """Messages held up at a paused link though they use no congested one, the slowest first.
+
+    The MOST_MESSAGES slowest messages are looked at, of at most MOST_PAIRS pairs of NPUs.
+    """
+    of_link = _intervals(pauses)
+    bad = set(congested.tolist())
+    slow = flows.get("slowdown", np.full(len(flows["src"]), np.nan))
+    paths: dict[tuple[int, int], dict[int, bool]] = {}
+    found = []
+    for row in np.argsort(-np.nan_to_num(slow, nan=-1.0), kind="stable")[:MOST_MESSAGES].tolist():
+        pair = int(flows["src"][row]), int(flows["dst"][row])
+        if pair not in paths:
+            if len(paths) == MOST_PAIRS:
+                break
+            paths[pair] = possible_links(graph, *pair)
+        path = paths[pair]
+        if any(path.get(link, False) for link in bad):
+            continue
+        start_ps, finish_ps = int(flows["start_ps"][row]), int(flows["finish_ps"][row])
+        held = [
+            (_overlap(of_link[link], start_ps, finish_ps), sure, link) for link, sure in path.items() if link in of_link
+        ]
+        held = [each for each in held if each[0] > 0]
+        if held:
+            paused_ps, _, link = max(held, key=lambda each: (each[1], each[0], -each[2]))
+            is_sure = any(sure for _, sure, _ in held) and not bad & path.keys()
+            found.append(Victim(row, float(slow[row]), paused_ps, link, is_sure))
+    return found
+
+
+def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
+    """Links of all equal paths between two NPUs; True for those that each path has."""
+    links: dict[int, bool] = {}
+    here = {src}
+    while here:
+        ahead = {link for node in here for link in next_links(graph, node, dst)}
+        links |= dict.fromkeys(ahead, len(ahead) == 1)
+        here = {int(graph.link_dst[link]) for link in ahead} - {dst}
+    return links
+
+
+def _columns(folder: Path, schema: Schema, needed: Sequence[str], summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Columns of a Parquet file, text as lists; None where there is no file."""
+    table = read_table(folder, schema, needed, _READ.get(schema), summary)
+    if table is None:
+        return None
+    is_name = schema.kinds(needed)
+    found = {}
+    for name in table.column_names:
+        column = table[name]
+        is_text = is_name.get(name) or pa.types.is_dictionary(column.type)
+        found[name] = column.to_pylist() if is_text else column.to_numpy()
+        table = table.drop_columns(name)  # not twice in memory
+    return found
+
+
+def _fabric(summary: Mapping[str, Any], links: int) -> tuple[Graph | None, str]:
+    """The fabric of a run, or why it cannot be built again."""
+    try:
+        graph = built_fabric(RunConfig.model_validate(summary["config"]))
+    except KeyError:
+        return None, "summary.json has no config"
+    except (ValidationError, ConfigError, TopologyError, OSError) as error:
+        return None, " ".join(str(error).split())
+    if graph.links != links:
+        return None, f"{graph.name} has {graph.links} links now, the run had {links}"
+    return graph, ""
+
+
+def _kind(name: str) -> str:
+    return " ".join(re.sub(r"[\d.]+", " ", name).split()) or name
+
+
+def _of_messages(size_bytes: int | None, time_ps: Int64, slow: NDArray[np.float64]) -> dict[str, Any]:
+    """A row of `completion`; size_bytes: least of its decade, None = all."""
+    known = slow[~np.isnan(slow)]
+    return {
+        "from_bytes": size_bytes,
+        "messages": len(time_ps),
+        "time_ps": {f"p{p:g}": int(_percentile(time_ps, p)) for p in PERCENTILES},
+        "slowdown": {f"p{p:g}": float(_percentile(known, p)) for p in PERCENTILES} if len(known) else None,
+    }
+
+
+def _percentile(values: NDArray, percent: float) -> Any:  # noqa: ANN401 - of the array's type
+    """The least value that so many per cent do not exceed."""
+    return np.percentile(values, percent, method="inverted_cdf")
+
+
+def _intervals(pauses: Pauses) -> dict[int, tuple[Int64, Int64]]:
+    """Begin and end of the pauses of each link."""
+    order = np.lexsort((pauses.start_ps, pauses.link))
+    link = pauses.link[order]
+    firsts = np.flatnonzero(np.diff(link, prepend=-1))
+    parts = zip(np.split(pauses.start_ps[order], firsts[1:]), np.split(pauses.end_ps[order], firsts[1:]), strict=True)
+    return dict(zip(link[firsts].tolist(), parts, strict=False))
+
+
+def _overlap(of: tuple[Int64, Int64], start_ps: int, finish_ps: int) -> int:
+    """Picoseconds of pauses within a time."""
+    return int(np.maximum(np.minimum(of[1], finish_ps) - np.maximum(of[0], start_ps), 0).sum())

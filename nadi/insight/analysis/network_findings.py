@@ -1,0 +1,93 @@
+"""What `nadi net` finds in a run's folder, as one document: for JSON, the terminal and the page."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.analysis.network import (
+    MOST_PAUSES,
+    Branch,
+    NetRun,
+    Pauses,
+    Table,
+    causes,
+    completion,
+    find_pauses,
+    most,
+    root_links,
+    spread,
+    victims,
+)
+
+MOST_LINKS = 10
+MOST_TREES = 5
+MOST_VICTIMS = 20
+COLUMNS = {
+    "utilisation": "busiest links",
+    "marked_packets": "most marked",
+    "paused_ps": "most paused",
+    "dropped_packets": "most dropped",
+    "trimmed_packets": "most trimmed",
+}
+"""Columns of links.parquet of which the largest are shown, and what that is called."""
+
+
+def document(run: NetRun) -> dict[str, Any]:
+    """Links, completion times, how pauses spread and whom they held up, in values that JSON can hold."""
+    return {
+        "topology": run.summary.get("topology"),
+        "finish_time_ps": run.summary.get("finish_time_ps"),
+        "links": {column: most(run.links, column, MOST_LINKS) for column in COLUMNS},
+        "messages": completion(run.flows) if run.flows else None,
+        **_pauses(run),
+    }
+
+
+def _pauses(run: NetRun) -> dict[str, Any]:
+    """How pauses spread, and whom they held up; why that is not known."""
+    if run.pauses is None:
+        paused = run.links.get("paused_ps")
+        why = "no pauses.parquet" if paused is not None and paused.any() else "nothing was paused"
+        return {"pauses": 0, "trees": [], "victims": None, "why_no_victims": why}
+    pauses = find_pauses(run.pauses, int(run.summary.get("finish_time_ps", 0)))
+    found = len(pauses.link)
+    pauses = Pauses(*(column[:MOST_PAUSES] for column in pauses))
+    roots = spread(pauses, causes(pauses, run.links), run.links)
+    congested = root_links(roots, run.links)
+    return {
+        "pauses": found,
+        "pauses_looked_at": len(pauses.link),
+        "roots": len(roots),
+        "trees": [_tree(root, run.links) for root in roots[:MOST_TREES]],
+        "congested_links": [run.links["name"][link] for link in congested.tolist()],
+        **_victims(run, pauses, congested),
+    }
+
+
+def _tree(root: Branch, links: Table) -> dict[str, Any]:
+    """A tree, and the ports of its root where the congestion is."""
+    congested = [links["name"][link] for link in root_links([root], links).tolist()]
+    return {"links": root.size(), "whole_paused_ps": root.whole_ps(), "congested": congested, **root.as_dict()}
+
+
+def _victims(run: NetRun, pauses: Pauses, congested: NDArray[np.int64]) -> dict[str, Any]:
+    why = run.why_no_graph if run.graph is None else "no flows.parquet" if run.flows is None else ""
+    if run.graph is None or run.flows is None:
+        return {"victims": None, "why_no_victims": why}
+    found = victims(run.graph, run.flows, pauses, congested)
+    rows = [
+        {
+            "src": int(run.flows["src"][victim.row]),
+            "dst": int(run.flows["dst"][victim.row]),
+            "bytes": int(run.flows["bytes"][victim.row]),
+            "start_ps": int(run.flows["start_ps"][victim.row]),
+            "slowdown": None if math.isnan(victim.slowdown) else victim.slowdown,
+            "paused_ps": victim.paused_ps,
+            "link": run.links["name"][victim.link],
+            "sure": victim.is_sure,
+        }
+        for victim in found[:MOST_VICTIMS]
+    ]
+    return {"victims_found": len(found), "victims": rows}

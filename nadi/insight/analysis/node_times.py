@@ -1,0 +1,292 @@
+"""What the times of trace nodes mean: where each NPU's time went, how long each collective took, which links were busy.
+
+A trace node occupies its NPU from start to finish. Of an NPU's time, *compute* is what compute nodes of the accelerator
+cover, *cpu* what those of the host cover, *memory* what memory nodes cover, *communication* what sends, receives and
+collectives cover. *Exposed* communication is the part that no compute of the accelerator covers; *host* is what compute
+nodes of the host alone cover, while accelerator, memory and communication wait; *idle* is covered by nothing. A receive
+covers its wait for the message: waiting for others is communication.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdes import LinkFault
+from topologies import Graph
+from workload import KINDS, Program
+from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = 1, 2, 3, 4, 5
+CPU_LANE = 0
+_MOST_ROWS = 4_000_000
+_PS_PER_S = 10**12
+
+
+class NodeRows(NamedTuple):
+    """Trace nodes of some NPUs, m of them.
+
+    Attributes:
+        npu: int64[m].
+        row: int64[m], row within the NPU's trace.
+        at: int64[m], row of Program.node_*.
+        result: slice of the per-NPU arrays of Results.
+        npus: the NPUs, those without trace nodes too.
+    """
+
+    npu: Int64
+    row: Int64
+    at: Int64
+    result: slice
+    npus: range
+
+
+class NpuTimes(NamedTuple):
+    """Per NPU, int64[npus] picoseconds; `finish_ps` is when its last node ended."""
+
+    compute_ps: Int64
+    cpu_ps: Int64
+    memory_ps: Int64
+    communication_ps: Int64
+    exposed_ps: Int64
+    host_ps: Int64
+    idle_ps: Int64
+    finish_ps: Int64
+
+
+class Collectives(NamedTuple):
+    """The c collectives of a run, or those of some of its NPUs, by group and place in the group.
+
+    Attributes:
+        group: int32[c].
+        seq: int32[c], the how-manieth of its group.
+        kind: int8[c], row of workload.KINDS.
+        uneven: bool[c], an all-to-all with split sizes.
+        npu: int64[c], the least member that is looked at, and
+        row: int64[c], the collective's row in its trace.
+        members: int64[c], how many the group has.
+        size_bytes: int64[c], the whole buffer S.
+        start_ps: int64[c], the first member that is looked at began.
+        ready_ps: int64[c], the last one began.
+        finish_ps: int64[c], the last one was done.
+    """
+
+    group: Int32
+    seq: Int32
+    kind: NDArray[np.int8]
+    uneven: Mask
+    npu: Int64
+    row: Int64
+    members: Int64
+    size_bytes: Int64
+    start_ps: Int64
+    ready_ps: Int64
+    finish_ps: Int64
+
+    @property
+    def time_ps(self) -> Int64:
+        """int64[c]: from when all members are there to when the last is done."""
+        return self.finish_ps - self.ready_ps
+
+
+def npu_blocks(rows_of_npu: Int64) -> list[range]:
+    """All NPUs in blocks whose trace nodes fit in memory.
+
+    Args:
+        rows_of_npu: int64[npus], trace nodes of each.
+    """
+    block = (np.cumsum(rows_of_npu) - rows_of_npu) // _MOST_ROWS
+    starts = np.flatnonzero(np.diff(block, prepend=-1))
+    return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
+
+
+def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> NodeRows:
+    """The trace nodes of a block, NPU by NPU."""
+    npu = np.repeat(np.arange(npus.start, npus.stop), np.diff(npu_node_ptr[npus.start : npus.stop + 1]))
+    begin, stop = int(npu_node_ptr[npus.start]), int(npu_node_ptr[npus.stop])
+    row = np.arange(begin, stop) - npu_node_ptr[npu]
+    return NodeRows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), npus)
+
+
+def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
+    """All trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory."""
+    for npus in npu_blocks(np.diff(npu_node_ptr)):
+        yield rows_of(program, npu_node_ptr, npus)
+
+
+def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> Int64:
+    """Length of the union of intervals, per owner.
+
+    Args:
+        owner: int64[m], 0 .. owners-1.
+        start_ps: int64[m].
+        finish_ps: int64[m], not before start_ps.
+        owners: how many.
+
+    Returns:
+        int64[owners].
+    """
+    order = np.lexsort((start_ps, owner))
+    owner, start_ps, finish_ps = owner[order], start_ps[order], finish_ps[order]
+    ends, place = np.unique(finish_ps, return_inverse=True)
+    # later owners have larger keys, so the running maximum never looks across owners
+    latest = np.maximum.accumulate(owner * len(ends) + place) if len(order) else place
+    reached = ends[latest % max(len(ends), 1)]
+    before = np.zeros_like(start_ps)
+    before[1:] = np.where(owner[1:] == owner[:-1], reached[:-1], start_ps[1:])
+    before[:1] = start_ps[:1]
+    gained = np.maximum(finish_ps - np.maximum(start_ps, before), 0)
+    total = np.zeros(owners, np.int64)
+    np.add.at(total, owner, gained)
+    return total
+
+
+def npu_times(
+    program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64, finish_time_ps: int
+) -> NpuTimes:
+    """Where each NPU's time went.
+
+    Args:
+        program: what ran.
+        npu_node_ptr: int64[npus+1], see pdes.Results.
+        node_start_ps: int64[], same.
+        node_finish_ps: int64[], same.
+        finish_time_ps: end of the run, until which an NPU that is done idles.
+    """
+    parts = [
+        _block_times(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result], finish_time_ps)
+        for rows in row_blocks(program, npu_node_ptr)
+    ]
+    return NpuTimes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def find_collectives(
+    program: Program,
+    npu_node_ptr: Int64,
+    node_start_ps: Int64,
+    node_finish_ps: Int64,
+    group_like: Int32 | None = None,
+) -> Collectives:
+    """All collectives that ran, by group and place in the group.
+
+    Args:
+        program: what ran.
+        npu_node_ptr: int64[npus+1], see pdes.Results.
+        node_start_ps: int64[], same.
+        node_finish_ps: int64[], same.
+        group_like: int32[G], the group that stands for each, see pdes.results.Folded; None = each for itself.
+    """
+    parts = [
+        _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
+        for rows in row_blocks(program, npu_node_ptr)
+    ]
+    if group_like is not None:
+        parts = [part._replace(group=group_like[part.group]) for part in parts]
+    return merge_collectives(parts)
+
+
+def merge_collectives(parts: Sequence[Collectives]) -> Collectives:
+    """Collectives of whose members each part has some, in any order and number."""
+    together = Collectives(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    order = np.lexsort((together.npu, together.seq, together.group))
+    together = _taken(together, order)
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (np.diff(together.group) != 0) | (np.diff(together.seq) != 0)
+    first = np.flatnonzero(is_first)
+    if len(first) == 0:
+        return together
+    return _taken(together, first)._replace(
+        start_ps=np.minimum.reduceat(together.start_ps, first),
+        ready_ps=np.maximum.reduceat(together.ready_ps, first),
+        finish_ps=np.maximum.reduceat(together.finish_ps, first),
+    )
+
+
+def _taken(found: Collectives, which: Int64) -> Collectives:
+    return Collectives(**{name: column[which] for name, column in found._asdict().items()})
+
+
+def bus_factor(kind: str, members: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md); 1 where it does not."""
+    if kind == "all-reduce":
+        return 2 * (members - 1) / members
+    if kind in {"reduce-scatter", "all-gather", "all-to-all", UNEVEN, "gather", "scatter"}:
+        return (members - 1) / members
+    return 1.0
+
+
+def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tuple[float, float]:  # noqa: N802 - bytes
+    """Algorithm and bus bandwidth in bytes per second; 0 where no time passed."""
+    if time_ps <= 0:
+        return 0.0, 0.0
+    algorithm_Bps = size_bytes / time_ps * _PS_PER_S  # noqa: N806 - bytes, not bits
+    return algorithm_Bps, algorithm_Bps * bus_factor(KINDS[kind], members)
+
+
+def _block_collectives(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64) -> Collectives:
+    """Each member's part as a collective of its own; start_ps and finish_ps are those of the rows."""
+    keep = program.node_kind[rows.at] == COLLECTIVE
+    npu, at = rows.npu[keep], rows.at[keep]
+    group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
+    return Collectives(
+        group=group,
+        seq=program.node_seq[at],
+        kind=program.node_collective[at],
+        uneven=program.node_uneven[at],
+        npu=npu,
+        row=rows.row[keep],
+        members=np.diff(program.group_ptr)[group],
+        size_bytes=program.node_bytes[at],
+        start_ps=start_ps[keep],
+        ready_ps=start_ps[keep],
+        finish_ps=finish_ps[keep],
+    )
+
+
+def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64, finish_time_ps: int) -> NpuTimes:
+    """Times of the NPUs of a block; start_ps and finish_ps are those of its rows."""
+    kind = program.node_kind[rows.at]
+    owner = rows.npu - rows.npus.start
+    on_cpu = (kind == COMPUTE) & (program.node_lane[rows.at] == CPU_LANE)
+    is_compute, is_communication = (kind == COMPUTE) & ~on_cpu, kind >= SEND
+    compute, cpu, memory, communication, both, busy, anything = (
+        covered_ps(owner[mask], start_ps[mask], finish_ps[mask], len(rows.npus))
+        for mask in (
+            is_compute,
+            on_cpu,
+            kind == MEMORY,
+            is_communication,
+            is_compute | is_communication,
+            (kind > 0) & ~on_cpu,
+            kind > 0,
+        )
+    )
+    last_ps = np.zeros(len(rows.npus), np.int64)
+    np.maximum.at(last_ps, owner, finish_ps)
+    host, idle = anything - busy, finish_time_ps - anything
+    return NpuTimes(compute, cpu, memory, communication, both - compute, host, idle, last_ps)
+
+
+def utilisation(
+    graph: Graph, tx_bytes: Int64, finish_time_ps: int, faults: Sequence[LinkFault] = (), cell_ps: int = 1
+) -> NDArray[np.float64]:
+    """float64[links]: what each link sent over what it could have sent in the run.
+
+    Where faults give a link another rate, that is its mean rate over the run; each change counts from the begin of the
+    first cell at or after its time (docs/faults.md).
+    """
+    if finish_time_ps <= 0:
+        return np.zeros(graph.links)
+    rate_bps = graph.link_rate_bps.astype(np.float64)
+    for fault in faults:
+        if fault.rate_bps:
+            begin, end = (min(-(-t // cell_ps) * cell_ps, finish_time_ps) for t in (fault.at_ps, fault.until_ps))
+            which = list(fault.links)
+            rate_bps[which] += (fault.rate_bps - graph.link_rate_bps[which]) * ((end - begin) / finish_time_ps)
+    return tx_bytes * (8 * _PS_PER_S / finish_time_ps) / rate_bps

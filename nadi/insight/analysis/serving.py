@@ -1,0 +1,117 @@
+"""Serving in figures: time to first token (TTFT), time per output token (TPOT), and tokens per second."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et import TraceTable
+from nadi.insight.analysis.node_times import row_blocks
+from pdes import Results
+from workload import Program
+from workload.generators.inference.request_names import requests_in
+
+Int32 = NDArray[np.int32]
+
+PS_PER_S = 1e12
+PERCENTILES = (50, 90, 95, 99)
+"""Percentiles of TTFT and TPOT that tables show."""
+QUANTILES = 101
+"""Points of a cumulative distribution: each percent."""
+
+
+@dataclass
+class Requests:
+    """When requests came, and when they had how many tokens: picoseconds by request and number of tokens, 0 = came."""
+
+    times_ps: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    def note(self, request: int, tokens: int, at_ps: int) -> None:
+        """Of several GPUs that have a token the last one counts."""
+        own = self.times_ps.setdefault(request, {})
+        own[tokens] = max(own.get(tokens, 0), at_ps)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of all requests that had a token.
+
+    Attributes:
+        requests: how many.
+        tokens: that were made.
+        ttft_ps: float64[requests], from when it came to its first token.
+        tpot_ps: float64[those with more than one token], mean time of a token after the first.
+        span_ps: from when the first request came to the last token.
+    """
+
+    requests: int
+    tokens: int
+    ttft_ps: NDArray[np.float64]
+    tpot_ps: NDArray[np.float64]
+    span_ps: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """That were made, over the whole span."""
+        return self.tokens / max(self.span_ps, 1) * PS_PER_S
+
+
+def requests_of(
+    program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results
+) -> Requests | None:
+    """What the traces of this rank's NPUs say; None = no request.
+
+    Args:
+        program: what ran.
+        traces: distinct trace files.
+        trace_of_npu: int32[npus], which of them an NPU runs, below 0 = none.
+        results: when the nodes ran.
+    """
+    named = [{row: told for row, *told in requests_in(trace)} for trace in traces]
+    if not any(named):
+        return None
+    found = Requests()
+    for rows in row_blocks(program, results.npu_node_ptr):
+        finish_ps = results.node_finish_ps[rows.result]
+        npus, firsts = np.unique(rows.npu, return_index=True)
+        for npu, first in zip(npus.tolist(), firsts.tolist(), strict=True):
+            for row, (request, tokens) in named[trace_of_npu[npu]].items():
+                found.note(request, tokens, int(finish_ps[first + row]))
+    return found
+
+
+def figures(parts: Iterable[Requests | None]) -> Figures | None:
+    """Of what all ranks have seen; None = no request has a token."""
+    all_parts = Requests()
+    for part in parts:
+        for request, own in (part.times_ps if part else {}).items():
+            for tokens, at_ps in own.items():
+                all_parts.note(request, tokens, at_ps)
+    done = [own for _, own in sorted(all_parts.times_ps.items()) if 0 in own and 1 in own]
+    if not done:
+        return None
+    longer = [own for own in done if max(own) > 1]
+    return Figures(
+        requests=len(done),
+        tokens=sum(max(own) for own in done),
+        ttft_ps=np.array([own[1] - own[0] for own in done], np.float64),
+        tpot_ps=np.array([(own[max(own)] - own[1]) / (max(own) - 1) for own in longer], np.float64),
+        span_ps=max(own[max(own)] for own in done) - min(own[0] for own in done),
+    )
+
+
+def document(found: Figures) -> dict[str, Any]:
+    """Return what summary.json holds: counts, tokens per second, and for TTFT and TPOT mean, percentiles and quantiles.
+
+    `ttft` and `tpot` hold `mean_ps`, `p50_ps` to `p99_ps`, and `quantiles_ps`, the times of 0 %, 1 % ... 100 % of the
+    requests. A request with one token has no TPOT.
+    """
+    made: dict[str, Any] = {"requests": found.requests, "tokens": found.tokens, "tokens_per_s": found.tokens_per_s}
+    for name, times_ps in (("ttft", found.ttft_ps), ("tpot", found.tpot_ps)):
+        if len(times_ps):
+            percentiles = {f"p{p}_ps": float(np.percentile(times_ps, p)) for p in PERCENTILES}
+            quantiles = np.quantile(times_ps, np.linspace(0, 1, QUANTILES)).tolist()
+            made[name] = {"mean_ps": float(np.mean(times_ps)), **percentiles, "quantiles_ps": quantiles}
+    return made

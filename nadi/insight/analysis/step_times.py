@@ -1,0 +1,343 @@
+"""Where the time of a training step went, by axis of parallelism, as the names of trace nodes tell.
+
+At each moment an NPU is computing (a compute node of the accelerator runs), or it waits. What it waits for is told by
+what comes next on the accelerator: of the parents of the compute node that begins next, the one that finished last held
+it up; before this one could begin, its own latest parent did; and so back to the moment when the accelerator fell idle.
+The time from when a node could begin until it finished is that node's. After the last compute node, the node that
+finished last takes its place. Of a communication, the time
+
+- before the sender has begun to send (of a receive) is `bubble`: waiting for a neighbour of the pipeline,
+- before the last member has begun (of a collective) is `bubble` where the axis crosses stages, pp, embedding and world;
+  else it belongs to the communication that made the last member late (nadi/insight/analysis/lateness.py), or to the
+  axis itself
+  where computation did,
+- else is that of its axis, exposed.
+
+Time that belongs to nodes of the host and of memory is `other`; what is left, after an NPU's last node, is `idle`. The
+columns add up to the run.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et import NodeType, TraceTable
+from nadi.insight.analysis.lateness import Segments, divided
+from nadi.insight.analysis.node_times import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND, NodeRows, row_blocks
+from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
+from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
+from pdes import Results
+from pdes.results import Folded
+from workload import Program
+from workload.trace_sets.exchange import Exchange, alone
+
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+_UNNAMED, _BUBBLE, _OTHER = (CATEGORIES.index(name) for name in ("unnamed", "bubble", "other"))
+_COMPUTE, _IDLE = CATEGORIES.index("compute"), CATEGORIES.index("idle")
+_CROSSES_STAGES = np.isin(CATEGORIES, ("pp", "embedding", "world"))
+_NONE = -1
+_COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
+_SEQ_BITS = 20
+_SEQ_MASK = (1 << _SEQ_BITS) - 1
+_TAG_BITS = 24
+_LEAST_PEER = 1 << 19
+
+
+class Begun(NamedTuple):
+    """When the other ends of communication began: of messages and of collectives, by ascending key.
+
+    Attributes:
+        sender, message: int64[s], NPU, and its peer, tag and place as one number,
+        sent_ps: int64[s], when it began to send.
+        collective: int64[c], group and place as one number.
+        ready_ps: int64[c], when its last member began.
+        last: int64[c], the NPU of that member, the lowest of several.
+    """
+
+    sender: Int64
+    message: Int64
+    sent_ps: Int64
+    collective: Int64
+    ready_ps: Int64
+    last: Int64
+
+
+def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
+    """Return whether the name of any communication in the traces says its axis of parallelism.
+
+    Args:
+        traces: Distinct trace files of this rank.
+        exchange: Exchange with the other ranks, which all call this function.
+    """
+    axes = _axes(traces)
+    return any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED)))))
+
+
+def step_times(
+    program: Program,
+    traces: Sequence[TraceTable],
+    trace_of_npu: Int32,
+    results: Results,
+    exchange: Exchange = alone,
+) -> Int64:
+    """int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0.
+
+    Args:
+        program: what ran.
+        traces: distinct trace files, whose names tell the axes.
+        trace_of_npu: int32[npus], which of them an NPU runs, below 0 = none.
+        results: when the nodes ran.
+        exchange: with the other ranks, which all call this.
+    """
+    axes = _axes(traces)
+    folded = results.folded or Folded(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
+    begun = _merged(exchange(_begun(program, results, folded)))
+    parents = _Parents(traces)
+    first_row = np.cumsum([0, *(len(trace.type) for trace in traces)])[:-1]
+
+    def blocks() -> Iterator[Segments]:
+        for rows in row_blocks(program, results.npu_node_ptr):
+            start_ps, finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
+            file_row = first_row[trace_of_npu[rows.npu]] + rows.row
+            yield _Block(program, rows, start_ps, finish_ps, axes[file_row], parents, file_row, folded).segments(begun)
+
+    total, has_waits = np.zeros((program.npus, len(CATEGORIES)), np.int64), False
+    for segments in blocks():
+        np.add.at(total, (segments.npu, segments.category), segments.until_ps - segments.begin_ps)
+        has_waits |= bool((segments.last >= 0).any())
+    own = program.trace_of_npu >= 0
+    if any(exchange(has_waits)):
+        _divide_waits(total, own, exchange(_together(list(blocks()))))
+    total[own, _IDLE] = results.finish_time_ps - total[own].sum(axis=1)
+    return total if results.folded is None else total[results.folded.like]
+
+
+def _divide_waits(total: Int64, own: NDArray[np.bool_], parts: Sequence[Segments]) -> None:
+    """Move waits for late members from the axes where they were met to the communication that made them late.
+
+    Args:
+        total: int64[npus, categories], changed for this rank's NPUs.
+        own: bool[npus], which these are.
+        parts: Segments of all ranks.
+    """
+    waits = divided(_together(parts), len(CATEGORIES), stays=(_COMPUTE, _IDLE))
+    here = own[waits.npu]
+    npu, category, share_ps = waits.npu[here], waits.category[here], waits.share_ps[here]
+    np.add.at(total, npu, share_ps)
+    np.subtract.at(total, (npu, category), share_ps.sum(axis=1))
+
+
+def _together(parts: Sequence[Segments]) -> Segments:
+    none = Segments(*(np.zeros(0, np.int64) for _ in Segments._fields))
+    return Segments(*(np.concatenate(column) for column in zip(none, *parts, strict=True)))
+
+
+class _Parents:
+    """Parents of the nodes of all trace files."""
+
+    def __init__(self, traces: Sequence[TraceTable]) -> None:
+        parents = np.cumsum([0, *(len(trace.dep) for trace in traces)])
+        ptr = [trace.dep_ptr[:-1] + first for trace, first in zip(traces, parents[:-1], strict=True)]
+        self._ptr = np.concatenate([*ptr, parents[-1:]]).astype(np.int64)
+        self._row = np.concatenate([np.zeros(0, np.int32), *(trace.dep for trace in traces)])
+
+    def latest(self, at: Int64, first: Int64, finish_ps: Int64) -> Int64:
+        """int64[k]: of each node, the parent that finished last (the least row of several), -1 = it has none.
+
+        Args:
+            at: int64[k], row of all files together.
+            first: int64[k], where the NPU's nodes begin in finish_ps.
+            finish_ps: int64[m].
+        """
+        begin, count = self._ptr[at], np.diff(self._ptr)[at]
+        found = np.full(len(at), _NONE, np.int64)
+        has = np.flatnonzero(count)
+        if len(has) == 0:
+            return found
+        starts = np.cumsum(count[has]) - count[has]
+        within = np.arange(int(count[has].sum())) - np.repeat(starts, count[has])
+        parent = self._row[np.repeat(begin[has], count[has]) + within] + np.repeat(first[has], count[has])
+        latest_ps = np.maximum.reduceat(finish_ps[parent], starts)
+        late = np.where(finish_ps[parent] == np.repeat(latest_ps, count[has]), parent, len(finish_ps))
+        found[has] = np.minimum.reduceat(late, starts)
+        return found
+
+
+class _Block:
+    """Trace nodes of some NPUs, m of them, and when they ran."""
+
+    def __init__(
+        self,
+        program: Program,
+        rows: NodeRows,
+        start_ps: Int64,
+        finish_ps: Int64,
+        axes: Int8,
+        parents: _Parents,
+        file_row: Int64,
+        folded: Folded,
+    ) -> None:
+        self._program, self._rows, self._parents, self._file_row = program, rows, parents, file_row
+        self._folded = folded
+        self._start_ps, self._finish_ps = start_ps, finish_ps
+        kind = program.node_kind[rows.at]
+        is_compute = (kind == COMPUTE) & (program.node_lane[rows.at] != CPU_LANE)
+        self._category = np.where(is_compute, 0, np.where(kind >= SEND, axes, _OTHER))
+        self._first = np.arange(len(rows.row)) - rows.row
+        self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
+
+    def segments(self, begun: Begun) -> Segments:
+        """What this block's NPUs did or waited for, those that took time."""
+        own = np.flatnonzero(self._category == _COMPUTE)
+        parts = [self._segments(own, self._start_ps[own], self._finish_ps[own], self._category[own])]
+        node, from_ps, until_ps = self._gaps(own)
+        while len(node):
+            could_ps = self._could_begin_ps(node)
+            begin_ps = np.maximum(from_ps, could_ps)
+            parts += self._shares(node, begin_ps, until_ps, begun)
+            parent = self._latest[node]
+            goes_on = begin_ps > from_ps
+            node, from_ps, until_ps = parent[goes_on], from_ps[goes_on], begin_ps[goes_on]
+        found = _together(parts)
+        takes_time = found.until_ps > found.begin_ps
+        return Segments(*(column[takes_time] for column in found))
+
+    def _segments(self, node: Int64, begin_ps: Int64, until_ps: Int64, category: Int64 | Int8) -> Segments:
+        """Segments that are no waits for members of a collective."""
+        none = np.full(len(node), _NONE)
+        return Segments(self._rows.npu[node], begin_ps, until_ps, category.astype(np.int64), none, np.zeros_like(none))
+
+    def _gaps(self, own: Int64) -> tuple[Int64, Int64, Int64]:
+        """What held the accelerator up, from when and until when; own: what it computed."""
+        npu, finish_ps = self._rows.npu, self._finish_ps
+        own = own[np.lexsort((self._start_ps[own], npu[own]))]
+        is_first = np.diff(npu[own], prepend=-1) != 0
+        before_ps = np.where(is_first, 0, np.concatenate([[0], finish_ps[own][:-1]])) if len(own) else own
+        cause = self._latest_parents(own)
+        at = np.flatnonzero((self._start_ps[own] > before_ps) & (cause >= 0))
+        at = at[finish_ps[cause[at]] > before_ps[at]]
+        ends, end_from_ps = self._ends(own)
+        return (
+            np.concatenate([cause[at], ends]),
+            np.concatenate([before_ps[at], end_from_ps]),
+            np.concatenate([np.minimum(self._start_ps[own][at], finish_ps[cause[at]]), finish_ps[ends]]),
+        )
+
+    def _ends(self, own: Int64) -> tuple[Int64, Int64]:
+        """The node of each NPU that finished last, and when the accelerator was done, where that was earlier."""
+        npu = self._rows.npu
+        order = np.lexsort((self._finish_ps, npu))
+        last = order[np.flatnonzero(np.diff(npu[order], append=-1))]
+        done_ps = np.zeros(self._program.npus, np.int64)
+        np.maximum.at(done_ps, npu[own], self._finish_ps[own])
+        from_ps = done_ps[npu[last]]
+        later = self._finish_ps[last] > from_ps
+        return last[later], from_ps[later]
+
+    def _latest_parents(self, node: Int64) -> Int64:
+        """int64[k]: the parent of each that finished last."""
+        asked = node[self._latest[node] < _NONE]
+        self._latest[asked] = self._parents.latest(self._file_row[asked], self._first[asked], self._finish_ps)
+        return self._latest[node]
+
+    def _could_begin_ps(self, node: Int64) -> Int64:
+        parent = self._latest_parents(node)
+        return np.where(parent >= 0, self._finish_ps[parent], 0)
+
+    def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: Begun) -> list[Segments]:
+        """The time of some nodes: the bubble, waits for members of their collectives, and what is their axes' own."""
+        category = self._category[node]
+        met_ps = np.clip(self._met_ps(node, begun), begin_ps, until_ps)
+        bubble = self._segments(node, begin_ps, met_ps, np.full(len(node), _BUBBLE))
+        ready_ps = met_ps.copy()
+        of = np.flatnonzero((self._program.node_kind[self._rows.at[node]] == COLLECTIVE) & ~_CROSSES_STAGES[category])
+        npu, at = self._rows.npu[node[of]], self._rows.at[node[of]]
+        keys = _collective(self._program, npu, at, self._folded)
+        place = np.searchsorted(begun.collective, keys)
+        ready_ps[of] = np.clip(begun.ready_ps[place], met_ps[of], until_ps[of])
+        wait = self._segments(node[of], met_ps[of], ready_ps[of], category[of])
+        last = np.where(begun.last[place] == npu, _NONE, begun.last[place])
+        is_next = (place > 0) & (begun.collective[np.maximum(place - 1, 0)] == keys - 1) & (keys & _SEQ_MASK > 0)
+        before_ps = np.where(is_next, begun.ready_ps[np.maximum(place - 1, 0)], 0)
+        wait = wait._replace(last=last, met_ps=before_ps)
+        return [bubble, wait, self._segments(node, ready_ps, until_ps, category)]
+
+    def _met_ps(self, node: Int64, begun: Begun) -> Int64:
+        """int64[k]: until when the other ends had not begun, 0 where that is nobody's bubble."""
+        program, at, npu = self._program, self._rows.at[node], self._rows.npu[node]
+        kind = program.node_kind[at]
+        found = np.zeros(len(node), np.int64)
+        of = np.flatnonzero(kind == RECV)
+        peer = program.node_peer[at[of]].astype(np.int64)
+        keys = _message(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
+        found[of] = _looked_up(begun.sender, begun.message, begun.sent_ps, self._folded.like[npu[of] + peer], keys)
+        of = np.flatnonzero((kind == COLLECTIVE) & _CROSSES_STAGES[self._category[node]])
+        keys = _collective(program, npu[of], at[of], self._folded)
+        found[of] = begun.ready_ps[np.searchsorted(begun.collective, keys)] if len(of) else 0
+        return found
+
+
+def _axes(traces: Sequence[TraceTable]) -> Int8:
+    """int8[n]: rows of CATEGORIES, of the communication of all trace files; 0 of other nodes."""
+    row_of = {name: CATEGORIES.index(name) for name in AXES}
+    found = [np.zeros(0, np.int8)]
+    for trace in traces:
+        own = np.zeros(len(trace.type), np.int8)
+        for row in np.flatnonzero(np.isin(trace.type, _COMMUNICATION)).tolist():
+            word = trace.names[row].rpartition("/")[2].partition(":")[0]
+            own[row] = row_of.get(word, _UNNAMED)
+        found.append(own)
+    return np.concatenate(found)
+
+
+def _begun(program: Program, results: Results, folded: Folded) -> Begun:
+    """What this rank's NPUs began."""
+    parts = []
+    for rows in row_blocks(program, results.npu_node_ptr):
+        kind, start_ps = program.node_kind[rows.at], results.node_start_ps[rows.result]
+        of = np.flatnonzero(kind == SEND)
+        at = rows.at[of]
+        message = _message(program.node_peer[at].astype(np.int64), program.node_tag[at], program.node_seq[at])
+        all_of = np.flatnonzero(kind == COLLECTIVE)
+        collective = _collective(program, rows.npu[all_of], rows.at[all_of], folded)
+        parts.append(Begun(rows.npu[of], message, start_ps[of], collective, start_ps[all_of], rows.npu[all_of]))
+    return _merged(parts)
+
+
+def _merged(parts: Sequence[Begun]) -> Begun:
+    together = Begun(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True)))
+    order = np.lexsort((together.message, together.sender))
+    by_key = np.lexsort((-together.last, together.ready_ps, together.collective))
+    last = by_key[np.flatnonzero(np.diff(together.collective[by_key], append=-1))]
+    return Begun(
+        *(column[order] for column in (together.sender, together.message, together.sent_ps)),
+        *(column[last] for column in (together.collective, together.ready_ps, together.last)),
+    )
+
+
+def _message(peer: Int64, tag: NDArray[np.int32], seq: NDArray[np.int32]) -> Int64:
+    """Peer (minus the NPU's own number), tag and place as one number."""
+    place = (peer + _LEAST_PEER) << (_TAG_BITS + _SEQ_BITS)
+    return place | tag.astype(np.int64) << _SEQ_BITS | seq.astype(np.int64)
+
+
+def _collective(program: Program, npu: Int64, at: Int64, folded: Folded) -> Int64:
+    """Group, or the one that stands for it, and place as one number."""
+    group = folded.group_like[program.slot_group[program.slot_ptr[npu] + program.node_group[at]]].astype(np.int64)
+    return group << _SEQ_BITS | program.node_seq[at]
+
+
+def _looked_up(owner: Int64, key: Int64, value: Int64, wanted_owner: Int64, wanted: Int64) -> Int64:
+    """Values by owner and key, which are sorted by both; 0 where there is none."""
+    if len(owner) == 0 or len(wanted) == 0:
+        return np.zeros(len(wanted), np.int64)
+    known = np.unique(key)
+    packed = owner * len(known) + np.searchsorted(known, key)
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    at = np.minimum(np.searchsorted(packed, wanted_owner * len(known) + place), len(packed) - 1)
+    return np.where((owner[at] == wanted_owner) & (key[at] == wanted), value[at], 0)

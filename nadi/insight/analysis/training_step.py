@@ -1,0 +1,93 @@
+"""A training step in figures: where the time went, tokens per second, and what share of the GPUs was used."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.configuration.from_model import model_and_plan
+from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.simulation.run import FinishedRun
+from workload.compute import find_gpu
+
+Int64 = NDArray[np.int64]
+PS_PER_S = 1e12
+
+
+class Throughput(NamedTuple):
+    """Of the steps of a model.
+
+    Attributes:
+        steps: optimizer steps.
+        tokens_per_s: of all replicas.
+        model_flops: operations that a step needs, without what is worked out again. Of attention's pairs of query and
+            key those count that a causal mask leaves, about half (FlashAttention, arXiv 2205.14135).
+        hardware_flops: model_flops and what recomputation adds.
+        mfu: model_flops over what the plan's GPUs could do in that time at their peak for the plan's data type; None
+            = no GPU is known.
+        hfu: hardware_flops over the same.
+        model_flops_all_pairs: as model_flops, but all pairs of query and key count, as in Megatron-LM's papers (arXiv
+            2104.04473) and PaLM's definition of MFU (arXiv 2204.02311, appendix B).
+        mfu_all_pairs: as mfu, of model_flops_all_pairs.
+        hfu_all_pairs: as hfu, all pairs counted.
+    """
+
+    steps: int
+    tokens_per_s: float
+    model_flops: int
+    hardware_flops: int
+    mfu: float | None
+    hfu: float | None
+    model_flops_all_pairs: int
+    mfu_all_pairs: float | None
+    hfu_all_pairs: float | None
+
+
+def throughput(simulation: FinishedRun) -> Throughput | None:
+    """Of a run that names a model; None of others, and of one that takes no time."""
+    found, finish_ps = model_and_plan(simulation.config), simulation.results.finish_time_ps
+    if found is None or finish_ps == 0:
+        return None
+    from workload.generators.models import training_flops
+
+    model, plan = found
+    step_s = finish_ps / plan.steps / PS_PER_S
+    batch, tokens = plan.global_batch, plan.sequence
+    needed, needed_all = (training_flops(model, batch, tokens, causal=causal) for causal in (True, False))
+    done, done_all = (
+        training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal) for causal in (True, False)
+    )
+    gpu = simulation.config.compute.gpu
+    peak = simulation.config.compute.peak_flops or (find_gpu(gpu).peak_flops.get(plan.dtype) if gpu else None)
+    could = None if peak is None else peak * plan.gpus * step_s
+    return Throughput(
+        steps=plan.steps,
+        tokens_per_s=plan.global_batch * plan.sequence / step_s,
+        model_flops=needed,
+        hardware_flops=done,
+        mfu=None if could is None else needed / could,
+        hfu=None if could is None else done / could,
+        model_flops_all_pairs=needed_all,
+        mfu_all_pairs=None if could is None else needed_all / could,
+        hfu_all_pairs=None if could is None else done_all / could,
+    )
+
+
+def document(simulation: FinishedRun, times: Int64 | None) -> dict[str, Any]:
+    """What summary.json says of the step; times: int64[npus, len(CATEGORIES)], None = names tell no axes."""
+    made: dict[str, Any] = {}
+    rates = throughput(simulation)
+    if rates is not None:
+        made["time_ps"] = simulation.results.finish_time_ps / rates.steps
+        made |= {key: value for key, value in rates._asdict().items() if value is not None}
+    if times is not None:
+        busy = at_work(times)
+        made["npus"] = len(busy)
+        made |= {f"{name}_ps": float(value) for name, value in zip(CATEGORIES, busy.mean(axis=0), strict=True)}
+    return made
+
+
+def at_work(times: Int64) -> Int64:
+    """The rows of NPUs that have anything to do."""
+    busy = times[times[:, : CATEGORIES.index("idle")].sum(axis=1) > 0]
+    return busy if len(busy) else times

@@ -1,0 +1,94 @@
+"""Collectives of runs beside each other, by group, kind and size."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.comparison.changes import relative, size
+from nadi.insight.runs import Run
+from nadi.simulation.schemas import COLLECTIVES
+
+
+class Key(NamedTuple):
+    """What collectives of two runs have in common.
+
+    Attributes:
+        group: its name in the traces; groups of one family have one name; "" = all NPUs.
+        kind: all-reduce, ...
+        members: of each group.
+        size_bytes: the whole buffer.
+    """
+
+    group: str
+    kind: str
+    members: int
+    size_bytes: int
+
+
+def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """A row for each key that any run has, those whose summed time differs most first.
+
+    Of a run that has none of a key the values are None. `count` is how many there were, `time_ps` their sum from the
+    moment when all members were there, `median_ps` of one, `wait_ps` the sum of how long the first member waited for
+    the last, `ratio` the summed time over the summed closed forms.
+    """
+    found = [_of(run) for run in runs]
+    rows = []
+    for key in dict.fromkeys(key for each in found for key in each):
+        of_run = [each.get(key) for each in found]
+        row: dict[str, Any] = {**key._asdict(), "algorithm": [each and each["algorithm"] for each in of_run]}
+        for name in ("count", "time_ps", "median_ps", "wait_ps", "ratio"):
+            row[name] = [None if each is None else each[name] for each in of_run]
+        rows.append(row | {"change": relative(row["time_ps"])})
+    return sorted(rows, key=lambda row: -size(row["time_ps"]))
+
+
+def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of `collectives` whatever their sizes and members, so that other plans have a counterpart.
+
+    Returns:
+        A row for each group and kind: `count`, `bytes` (count times the buffer) and `time_ps` of each run, 0 where it
+        has none, and `change` of the time.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        runs = len(row["count"])
+        empty = {name: [0] * runs for name in ("count", "bytes", "time_ps")}
+        total = found.setdefault((row["group"], row["kind"]), {"group": row["group"], "kind": row["kind"], **empty})
+        for run, count in enumerate(row["count"]):
+            total["count"][run] += count or 0
+            total["bytes"][run] += (count or 0) * row["size_bytes"]
+            total["time_ps"][run] += row["time_ps"][run] or 0
+    made = [row | {"change": relative(row["time_ps"])} for row in found.values()]
+    return sorted(made, key=lambda row: -size(row["time_ps"]))
+
+
+def _of(run: Run) -> dict[Key, dict[str, Any]]:
+    if not run.has(COLLECTIVES) or not len(run.collectives):
+        return {}
+    table = run.collectives
+    names, kinds, algorithms = (table[name].to_pylist() for name in ("group_name", "kind", "algorithm"))
+    members, sizes = (table[name].to_pylist() for name in ("members", "bytes"))
+    keys = list(map(Key, names, kinds, members, sizes))
+    order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    number = np.array([order[key] for key in keys])
+    by_key = np.argsort(number, kind="stable")
+    starts = np.flatnonzero(np.diff(number[by_key], prepend=-1))
+    parts = np.split(by_key, starts[1:])
+    values = {name: np.asarray(table[name], np.float64) for name in ("time_ps", "closed_form_ps")}
+    values["wait_ps"] = np.asarray(table["ready_ps"], np.float64) - np.asarray(table["start_ps"], np.float64)
+    return {key: _told(part, values, algorithms) for key, part in zip(order, parts, strict=True)}
+
+
+def _told(part: NDArray[np.int64], values: dict[str, NDArray[np.float64]], algorithms: list[str]) -> dict[str, Any]:
+    time_ps, closed_ps = values["time_ps"][part], float(values["closed_form_ps"][part].sum())
+    return {
+        "count": len(part),
+        "time_ps": float(time_ps.sum()),
+        "median_ps": float(np.median(time_ps)),
+        "wait_ps": float(values["wait_ps"][part].sum()),
+        "ratio": float(time_ps.sum()) / closed_ps if closed_ps else None,
+        "algorithm": ", ".join(dict.fromkeys(algorithms[row] for row in part.tolist())),
+    }

@@ -1,0 +1,203 @@
+"""What bound a piece of communication: a link's rate, latency, a pause, or others in the way."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import topologies
+from nadi.errors import ConfigError
+from nadi.insight.analysis.network import find_pauses
+from nadi.insight.explanation.contention import IN_THE_WAY, Contention
+from nadi.insight.explanation.fabric import closed_forms, of_collectives
+from nadi.insight.explanation.happened import Happened
+from nadi.insight.explanation.messages import MessagesOfPath, Rows
+from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, Piece
+from nadi.insight.runs import Run
+from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.schemas import LINKS, PAUSES
+from nadi.terminal.readable import rate_text
+
+Int64 = NDArray[np.int64]
+
+_HALF = 0.5
+_BITS = 8
+_PS_PER_S = 1e12
+
+
+class Bound(NamedTuple):
+    """What bound a piece.
+
+    Attributes:
+        resource: "link", "latency", "queue", "pause" or "network" (not known more closely).
+        name: of the link; "" = of none.
+        text: in words.
+        idle_ps: what the piece takes on an idle network; NaN = not known.
+    """
+
+    resource: str
+    name: str
+    text: str
+    idle_ps: float
+
+
+class Bounds:
+    """Answers for the pieces of a path, those that are alike once."""
+
+    def __init__(self, run: Run, found: Happened, pieces: Sequence[Piece], shared: Contention) -> None:
+        """Read links, pauses and collectives of a run and the path's messages, as far as the run has kept them."""
+        self._run, self._found, self._shared = run, found, shared
+        self._known: dict[tuple[object, ...], Bound] = {}
+        self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
+        self._rows = self._of_collectives()
+        self._messages = self._of_path(pieces)
+        self._costs: CollectiveCosts | None = None
+        self._pauses = None
+        if run.has(PAUSES) and run.pauses is not None:
+            self._pauses = find_pauses(_columns(run.pauses), run.finish_time_ps)
+
+    def of(self, piece: Piece) -> Bound | None:
+        """What bound a piece; None of one that is no communication."""
+        if piece.what not in {COLLECTIVE, MESSAGES, SENDING}:
+            return None
+        key = self._key(piece)
+        if key not in self._known:
+            self._known[key] = self._found_out(piece)
+        return self._known[key]
+
+    def _key(self, piece: Piece) -> tuple[object, ...]:
+        """Pieces with the same key were bound by the same: those alike that took as long, to one part in fifty."""
+        took = round(math.log(max(piece.time_ps, 1.0)) * 50)
+        return piece.what, piece.sort, int(self._found.program.node_bytes[self._found.at[piece.node]]), took
+
+    def _found_out(self, piece: Piece) -> Bound:
+        idle_ps, flows = self._alone(piece)
+        used = _bytes_by_link(self._run, flows) if self._links is not None and len(flows["src"]) else {}
+        if self._links is None or not used:
+            why = "closed forms know of no links" if self._links is None else "its messages or their ways are not known"
+            return Bound("network", "", why, idle_ps)
+        serial = {link: size * _BITS / self._links["rate_bps"][link] * _PS_PER_S for link, size in used.items()}
+        slowest = max(serial, key=lambda link: serial[link])
+        if idle_ps > 0 and piece.time_ps > IN_THE_WAY * idle_ps:
+            return self._in_the_way(piece, used, slowest, idle_ps)
+        name, rate = self._name(slowest), rate_text(self._links["rate_bps"][slowest])
+        if serial[slowest] >= _HALF * min(piece.time_ps, idle_ps if idle_ps > 0 else piece.time_ps):
+            return Bound("link", name, f"rate of {name} ({rate})", idle_ps)
+        if self._share_of_bytes(piece) >= _HALF:
+            return Bound("link", name, f"rate of the channels on {name} ({rate})", idle_ps)
+        return Bound("latency", "", "latency: one step waits for the one before", idle_ps)
+
+    def _in_the_way(self, piece: Piece, used: Mapping[int, float], slowest: int, idle_ps: float) -> Bound:
+        """Something else than the piece's own bytes: a pause, else the busiest link on its ways while it lasted."""
+        links = self._links or {}
+        if self._pauses is not None:
+            during = (self._pauses.start_ps < piece.end_ps) & (self._pauses.end_ps > piece.start_ps)
+            overlap = np.minimum(self._pauses.end_ps, piece.end_ps) - np.maximum(self._pauses.start_ps, piece.start_ps)
+            paused: dict[int, float] = {}
+            for link, time_ps in zip(self._pauses.link[during].tolist(), overlap[during].tolist(), strict=True):
+                if link in used:
+                    paused[link] = paused.get(link, 0.0) + time_ps
+            if paused:
+                most = max(paused, key=lambda link: paused[link])
+                if paused[most] >= _HALF * (piece.time_ps - idle_ps):
+                    name = self._name(most)
+                    return Bound("pause", name, f"pauses of {name}", idle_ps)
+        kind = int(self._shared.of_node[piece.node])
+        if kind >= 0:
+            bottleneck = self._shared.kinds[kind].bottleneck()
+        else:  # one of very many kinds: the link with the longest queue of the whole run
+            queue_s = {link: links["max_queue_bytes"][link] / links["rate_bps"][link] for link in used}
+            bottleneck = max(used, key=lambda link: (queue_s[link], link == slowest))
+        if kind >= 0 and not self._shared.kinds[kind].has_bottleneck():
+            return Bound("latency", "", "latency: launches, and steps that wait for each other", idle_ps)
+        name, times = self._name(bottleneck), piece.time_ps / idle_ps
+        return Bound("queue", name, f"others in the way, {times:.2f} times the idle time; queue of {name}", idle_ps)
+
+    def _share_of_bytes(self, piece: Piece) -> float:
+        """The share of a collective's closed form that grows with its size: twice what half of its bytes save."""
+        if piece.what != COLLECTIVE:
+            return 0.0
+        if self._costs is None:
+            self._costs = closed_forms(self._run)
+        found, node = self._found, np.array([piece.node])
+        group, schedule, size = of_collectives(found, node)
+        kinds = found.program.node_collective[found.at[node]]
+        whole, half = (
+            float(
+                self._costs.of_collectives(
+                    found.program,
+                    self._run.work.collectives,
+                    CollectiveKeys(group, schedule, each, found.npu[node], found.row[node]),
+                    kinds,
+                ).time_ps[0]
+            )
+            for each in (size, size // 2)
+        )
+        return 2 * (whole - half) / whole if whole else 0.0
+
+    def _alone(self, piece: Piece) -> tuple[float, Rows]:
+        """What it takes on an idle network (NaN = not known), and its messages."""
+        if piece.what == COLLECTIVE:
+            group, seq = self._place(piece.node)
+            row = self._rows.get((group, seq))
+            idle_ps = float(self._run.collectives["closed_form_ps"][row].as_py()) if row is not None else math.nan
+            return idle_ps, self._messages.of_collective(group, seq)
+        flows = self._messages.between(*self._ends(piece), piece.end_ps)
+        ideal_ps = int(flows["ideal_ps"][0]) if len(flows["src"]) else 0
+        return float(ideal_ps) if ideal_ps > 0 else math.nan, flows
+
+    def _place(self, node: int) -> tuple[int, int]:
+        program, at, npu = self._found.program, int(self._found.at[node]), int(self._found.npu[node])
+        group = int(program.slot_group[program.slot_ptr[npu] + program.node_group[at]])
+        return group, int(program.node_seq[at])
+
+    def _of_collectives(self) -> dict[tuple[int, int], int]:
+        """Row of collectives.parquet by group and place."""
+        groups, places = (self._run.collectives[name].to_pylist() for name in ("group", "seq"))
+        return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
+
+    def _of_path(self, pieces: Sequence[Piece]) -> MessagesOfPath:
+        """Messages of the first piece of each key."""
+        first: dict[tuple[object, ...], Piece] = {}
+        for piece in pieces:
+            if piece.what in {COLLECTIVE, MESSAGES, SENDING}:
+                first.setdefault(self._key(piece), piece)
+        joint = [piece for piece in first.values() if piece.what == COLLECTIVE]
+        pairs = [self._ends(piece) for piece in first.values() if piece.what != COLLECTIVE]
+        return MessagesOfPath(self._run, [self._place(piece.node) for piece in joint], pairs)
+
+    def _ends(self, piece: Piece) -> tuple[int, int]:
+        """Sender and receiver of a message."""
+        found, node = self._found, piece.node
+        npu, peer = int(found.npu[node]), int(found.npu[node] + found.program.node_peer[found.at[node]])
+        return (npu, peer) if piece.what == SENDING else (peer, npu)
+
+    def _name(self, link: int) -> str:
+        links = self._links or {}
+        return f"{links['src'][link]} → {links['dst'][link]}"
+
+
+def _bytes_by_link(run: Run, flows: Mapping[str, Int64]) -> dict[int, float]:
+    """Bytes of messages by the links of a shortest way each, the first of several."""
+    try:
+        graph = run.graph
+    except (ConfigError, topologies.TopologyError):
+        return {}
+    used: dict[int, float] = {}
+    pairs = flows["src"] * graph.npus + flows["dst"]
+    for pair in np.unique(pairs).tolist():
+        src, dst = divmod(pair, graph.npus)
+        if src == dst:
+            continue
+        size = float(flows["bytes"][pairs == pair].sum())
+        for link in topologies.route(graph, src, dst):
+            used[link] = used.get(link, 0.0) + size
+    return used
+
+
+def _columns(table: object) -> dict[str, NDArray]:
+    names = table.column_names  # type: ignore[attr-defined]
+    return {name: np.asarray(table[name]) for name in names}  # type: ignore[index]

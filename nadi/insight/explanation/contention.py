@@ -1,0 +1,298 @@
+"""Contention: which links collectives and messages shared with other traffic, and how busy these links were meanwhile.
+
+A collective or message that took more than `IN_THE_WAY` times its time on an idle network is contended. All messages
+that were on their way during it, its own and others', are laid over the fabric: over all equal-cost links alike, and
+then in proportion to what the counter of each link says of the whole run, which shows how ECMP or another rule really
+chose. Bytes over rate is how long a link was busy meanwhile; the busiest link on the piece's own ways is its
+bottleneck.
+
+The explanation names that link, and the what-ifs make it faster: both are made of the same figures.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import partition
+from nadi.errors import ConfigError
+from nadi.insight.explanation.fabric import of_collectives, settings_of, shares_of_messages
+from nadi.insight.explanation.happened import Happened
+from nadi.insight.runs import Run
+from nadi.simulation.closed_forms.flows import ideal_ps
+from nadi.simulation.schemas import FLOWS, LINKS
+from topologies import Graph, TopologyError
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+IN_THE_WAY = 1.1
+"""Contended: it took more than so many times its time on an idle network."""
+MOST_KINDS = 48
+"""Kinds of contended pieces whose links are worked out, those that took longest together."""
+_PARTS_OF_OCTAVE = 8
+"""Pieces alike in all else are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
+_HALF = 0.5
+_BITS, _PS_PER_S = 8, 1e12
+_TIMES = ("ready_ps", "finish_ps", "closed_form_ps")
+_COLUMNS = ("src", "dst", "group", "seq", "bytes", "start_ps", "finish_ps")
+
+Pairs = tuple[Int64, Float64]
+"""Pairs of NPUs, each as sender * npus + receiver, and the bytes between them."""
+
+
+class Kind(NamedTuple):
+    """A kind of contended pieces, by one that stands for it.
+
+    Attributes:
+        time_ps: how long that one took.
+        idle_ps: how long it takes on an idle network.
+        links: int64[k], the links on its ways.
+        busy_ps: float64[k], how long each of them was busy meanwhile, with all traffic.
+    """
+
+    time_ps: float
+    idle_ps: float
+    links: Int64
+    busy_ps: Float64
+
+    def bottleneck(self) -> int:
+        """The busiest link."""
+        return int(self.links[np.argmax(self.busy_ps)])
+
+    def has_bottleneck(self) -> bool:
+        """Whether the busiest link was busy for at least half of the time; else launches and latency took longer."""
+        return bool(self.busy_ps.max() >= _HALF * self.time_ps)
+
+    def faster(self, faster: Float64, idle_ratio: float) -> float:
+        """Time with faster links over the time now, at most 1.
+
+        What the bottleneck sends, and the waiting that others cause there, shrinks with the bottleneck's rate until
+        another link is the bottleneck. What is left changes as the piece does on an idle network; and the piece never
+        takes less than it would there.
+
+        Args:
+            faster: float64[links], the factor of each link's rate.
+            idle_ratio: time on an idle network with the faster links over that with the links as they are.
+        """
+        busiest_ps = float(self.busy_ps.max())
+        waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
+        at_bottleneck_ps = min(max(busiest_ps, waited_ps), self.time_ps)
+        still = float((self.busy_ps / faster[self.links]).max()) / busiest_ps
+        least_ps = min(self.idle_ps * idle_ratio, self.time_ps)
+        rest_ps = (self.time_ps - at_bottleneck_ps) * min(idle_ratio, 1.0)
+        return max(at_bottleneck_ps * still + rest_ps, least_ps) / self.time_ps
+
+
+class Contention(NamedTuple):
+    """The contended collectives and messages of a run.
+
+    Attributes:
+        kinds: what is known of each kind.
+        of_node: int64[n], the kind of each trace node's collective or message; -1 = not contended, or not known.
+        node: int64[len(kinds)], a trace node of the piece that stands for each kind.
+    """
+
+    kinds: Sequence[Kind]
+    of_node: Int64
+    node: Int64
+
+
+class _Pieces(NamedTuple):
+    """Contended pieces, p of them.
+
+    Attributes:
+        node: int64[p], a node of each: a member of the collective, or the receive.
+        group, seq: int64[p], of a collective; -1 of a message.
+        src, dst: int64[p], of a message; -1 of a collective.
+        bytes: int64[p].
+        begin_ps, end_ps, idle_ps: float64[p].
+    """
+
+    node: Int64
+    group: Int64
+    seq: Int64
+    src: Int64
+    dst: Int64
+    bytes: Int64
+    begin_ps: Float64
+    end_ps: Float64
+    idle_ps: Float64
+
+
+def contention(run: Run, found: Happened, path: Iterable[int]) -> Contention:
+    """Find the contended pieces of a run; none where it kept no messages or its fabric is not known.
+
+    Args:
+        run: The run.
+        found: Its moments.
+        path: Trace nodes on the critical path; their pieces stand for their kinds before others.
+    """
+    nothing = Contention([], np.full(len(found.npu), -1), np.zeros(0, np.int64))
+    if run.summary.get("network") == "closed-form" or not (run.has(LINKS) and run.has(FLOWS)):
+        return nothing
+    try:
+        graph = run.graph
+    except (ConfigError, TopologyError):
+        return nothing
+    pieces = _contended(run, found, graph)
+    if not len(pieces.node):
+        return nothing
+    piece_of_node = _pieces_of_nodes(found, pieces)
+    on_path = np.zeros(len(pieces.node), np.bool_)
+    on_path[[piece for piece in piece_of_node[list(path)].tolist() if piece >= 0]] = True
+    kind_of_piece, stands = _kinds(found, pieces, on_path)
+    kinds = _busy_links(run, graph, _taken(pieces, stands))
+    is_known = np.array([len(kind.links) > 0 for kind in kinds])
+    kind_of_piece[(kind_of_piece >= 0) & ~is_known[kind_of_piece]] = -1
+    of_node = np.where(piece_of_node >= 0, kind_of_piece[piece_of_node], -1)
+    return Contention(kinds, of_node, pieces.node[stands])
+
+
+def _contended(run: Run, found: Happened, graph: Graph) -> _Pieces:
+    """All pieces that took longer than IN_THE_WAY times their time on an idle network."""
+    both = _of_collectives(run, found), _of_messages(run, found, graph)
+    pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
+    with np.errstate(invalid="ignore"):
+        long = (pieces.idle_ps > 0) & (pieces.end_ps - pieces.begin_ps > IN_THE_WAY * pieces.idle_ps)
+    return _taken(pieces, np.flatnonzero(long))
+
+
+def _of_collectives(run: Run, found: Happened) -> _Pieces:
+    """All collectives, from when their last member had begun."""
+    program, node = found.program, found.first
+    group, _, size = of_collectives(found, node)
+    seq = program.node_seq[found.at[node]].astype(np.int64)
+    table = run.collectives
+    rows = {
+        key: row for row, key in enumerate(zip(*(table[name].to_pylist() for name in ("group", "seq")), strict=True))
+    }
+    row = np.array([rows.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
+    node, group, seq, size = node[row >= 0], group[row >= 0], seq[row >= 0], size[row >= 0]
+    columns = (np.asarray(table[name].fill_null(0), np.float64)[row[row >= 0]] for name in _TIMES)
+    none = np.full(len(node), -1)
+    return _Pieces(node, group, seq, none, none, size, *columns)
+
+
+def _of_messages(run: Run, found: Happened, graph: Graph) -> _Pieces:
+    """All messages that a receive waited for, from the begin of their send."""
+    node = np.flatnonzero((found.sender >= 0) & (found.finish_ps > found.start_ps))
+    src, dst, size = found.npu[found.sender[node]], found.npu[node], found.program.node_bytes[found.at[node]]
+    none = np.full(len(node), -1)
+    flows = {"src": src, "dst": dst, "group": none, "bytes": size}
+    idle_ps = ideal_ps(graph, settings_of(run), flows, shares_of_messages(found, found.sender[node]))
+    begin_ps, end_ps = found.start_ps[found.sender[node]], found.finish_ps[node]
+    times = (column.astype(np.float64) for column in (begin_ps, end_ps, idle_ps))
+    return _Pieces(node, none, none, src, dst, size.astype(np.int64), *times)
+
+
+def _pieces_of_nodes(found: Happened, pieces: _Pieces) -> Int64:
+    """int64[n]: the piece of each trace node; -1 = of none."""
+    number = np.arange(len(pieces.node))
+    is_joint = pieces.group >= 0
+    of_collective = np.full(len(found.first) + 1, -1)  # the last entry is for nodes of no collective
+    of_collective[found.collective[pieces.node[is_joint]]] = number[is_joint]
+    of_node = of_collective[found.collective]
+    receives = pieces.node[~is_joint]
+    of_node[receives] = of_node[found.sender[receives]] = number[~is_joint]
+    return of_node
+
+
+def _kinds(found: Happened, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tuple[Int64, Int64]:
+    """int64[p], the kind of each piece, -1 = a kind of little time; and the piece that stands for each kind."""
+    time_ps = pieces.end_ps - pieces.begin_ps
+    what = found.program.node_collective[found.at[pieces.node]].astype(np.int64)
+    slowdown = np.rint(_PARTS_OF_OCTAVE * np.log2(time_ps / pieces.idle_ps)).astype(np.int64)
+    keys = np.stack([pieces.group >= 0, what, pieces.bytes, np.rint(pieces.idle_ps).astype(np.int64), slowdown])
+    _, number = np.unique(keys, axis=1, return_inverse=True)
+    number = number.reshape(-1)
+    longest = np.argsort(-np.bincount(number, time_ps), kind="stable")[:MOST_KINDS]
+    place = np.full(number.max() + 1, -1)
+    place[longest] = np.arange(len(longest))
+    order = np.lexsort((-time_ps, ~on_path, number))
+    first = order[np.searchsorted(number[order], longest)]
+    return place[number], first
+
+
+def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[Kind]:
+    """What is known of each piece: how long the links on its ways were busy while it lasted."""
+    traffic = _Traffic(run, graph.npus, pieces)
+    sent_bytes = np.asarray(run.links["tx_bytes"], np.float64)
+    spread_bytes = _loads(graph, _together(traffic.whole))
+    # What a link really sent in the run, with headers and acknowledgements, over its share if all equal ways are alike.
+    chosen = np.divide(sent_bytes, spread_bytes, out=np.zeros(graph.links), where=spread_bytes > 0)
+    ps_per_byte = _BITS * _PS_PER_S / graph.link_rate_bps
+    found = []
+    times = zip(pieces.begin_ps, pieces.end_ps, pieces.idle_ps, strict=True)
+    for at, (begin_ps, end_ps, idle_ps) in enumerate(times):
+        links = np.flatnonzero(_loads(graph, _together(traffic.own[at])) * chosen)
+        busy_ps = _loads(graph, _together(traffic.during[at])) * chosen * ps_per_byte
+        found.append(Kind(float(end_ps - begin_ps), float(idle_ps), links, busy_ps[links]))
+    return found
+
+
+class _Traffic:
+    """Pairs of NPUs and their bytes, out of flows.parquet block by block.
+
+    Attributes:
+        own: Of each piece, the pairs of its own messages.
+        during: Of each piece, all pairs and the bytes that were on their way while it lasted.
+        whole: All pairs of the run.
+    """
+
+    def __init__(self, run: Run, npus: int, pieces: _Pieces) -> None:
+        self._npus, self._pieces = npus, pieces
+        self.own: list[list[Pairs]] = [[] for _ in pieces.node]
+        self.during: list[list[Pairs]] = [[] for _ in pieces.node]
+        self.whole: list[Pairs] = []
+        for block in run.blocks(FLOWS, _COLUMNS):
+            self._add({name: np.asarray(block.column(name).fill_null(-1), np.int64) for name in _COLUMNS})
+
+    def _add(self, flows: dict[str, Int64]) -> None:
+        """Add the messages of a block."""
+        src, dst = flows["src"], flows["dst"]
+        between_npus = (src != dst) & (src < self._npus) & (dst < self._npus)
+        pair, size = np.where(between_npus, src * self._npus + dst, -1), flows["bytes"].astype(np.float64)
+        self.whole.append(_summed(pair, size))
+        time_ps = np.maximum(flows["finish_ps"] - flows["start_ps"], 1)
+        for at, (begin_ps, end_ps) in enumerate(zip(self._pieces.begin_ps, self._pieces.end_ps, strict=True)):
+            meets = np.flatnonzero((flows["start_ps"] < end_ps) & (flows["finish_ps"] > begin_ps))
+            until_ps, from_ps = np.minimum(flows["finish_ps"][meets], end_ps), flows["start_ps"][meets]
+            overlap_ps = until_ps - np.maximum(from_ps, begin_ps)
+            self.during[at].append(_summed(pair[meets], size[meets] * overlap_ps / time_ps[meets]))
+            mine = meets[self._is_own(at, {name: column[meets] for name, column in flows.items()})]
+            self.own[at].append(_summed(pair[mine], size[mine]))
+
+    def _is_own(self, at: int, flows: dict[str, Int64]) -> NDArray[np.bool_]:
+        """Which messages are those of a piece."""
+        pieces = self._pieces
+        if pieces.group[at] >= 0:
+            return (flows["group"] == pieces.group[at]) & (flows["seq"] == pieces.seq[at])
+        is_pair = (flows["src"] == pieces.src[at]) & (flows["dst"] == pieces.dst[at])
+        return is_pair & (flows["group"] < 0)
+
+
+def _summed(pair: Int64, size: Float64) -> Pairs:
+    """Each pair once; without what is no pair (-1)."""
+    pairs, number = np.unique(pair, return_inverse=True)
+    total = np.asarray(np.bincount(number.reshape(-1), size, len(pairs)), np.float64)
+    return pairs[pairs >= 0], total[pairs >= 0]
+
+
+def _together(parts: Sequence[Pairs]) -> Pairs:
+    return _summed(
+        np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)]),
+        np.concatenate([np.zeros(0), *(part[1] for part in parts)]),
+    )
+
+
+def _loads(graph: Graph, pairs: Pairs) -> Float64:
+    """float64[links]: bytes of each link, spread over all equal-cost links alike."""
+    if not len(pairs[0]):
+        return np.zeros(graph.links)
+    return partition.link_loads(graph, pairs[0] // graph.npus, pairs[0] % graph.npus, pairs[1])
+
+
+def _taken(pieces: _Pieces, which: Int64) -> _Pieces:
+    return _Pieces(**{name: column[which] for name, column in pieces._asdict().items()})

@@ -1,0 +1,102 @@
+"""An explanation as data: the path by what it is made of, what bound it, and what would make the run shorter."""
+
+from collections.abc import Callable
+from typing import Any
+
+from nadi.insight.explanation.bounds import Bounds
+from nadi.insight.explanation.contention import contention
+from nadi.insight.explanation.folded import is_folded
+from nadi.insight.explanation.happened import Happened, happened
+from nadi.insight.explanation.path import Piece, critical_path, npus_of
+from nadi.insight.explanation.what_if import FASTER, what_if
+from nadi.insight.runs import Run
+
+MOST_LONGEST = 20
+
+
+def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
+    """Return what `nadi explain DIR --json` prints; times are picoseconds.
+
+    Args:
+        run: Results of a run.
+        factor: How much faster each thing of the what-ifs is.
+        report: Called with a text that says what is done now.
+
+    Raises:
+        ConfigError: the run cannot be explained; one line says why.
+        TraceError, WorkloadError, TopologyError: its traces or its fabric have gone, or are others now.
+    """
+    report("reading the traces again")
+    found = happened(run)
+    report("following the critical path")
+    pieces = critical_path(run, found)
+    report("looking for messages that were in the way")
+    shared = contention(run, found, [piece.node for piece in pieces])
+    bounds = Bounds(run, found, pieces, shared)
+    npus = npus_of(found, pieces)
+    report("working out what would make the run shorter")
+    return {
+        "finish_time_ps": run.finish_time_ps,
+        "pieces": len(pieces),
+        "changes_of_npu": max(0, len(npus) - 1),
+        "npus": sorted(set(npus)),
+        "stand_for_others": is_folded(run),
+        "by_what": _by_what(pieces, bounds, run.finish_time_ps),
+        "by_bound": _by_bound(pieces, bounds, run.finish_time_ps),
+        "longest": [_one(run, found, piece, bounds) for piece in _longest(pieces)],
+        "what_if": [answer._asdict() for answer in what_if(run, found, shared, factor)],
+    }
+
+
+def _by_what(pieces: list[Piece], bounds: Bounds, whole_ps: int) -> list[dict[str, Any]]:
+    """Pieces of one sort together, by their time; of communication what most of its time was bound by."""
+    sorts: dict[tuple[str, str], list[Piece]] = {}
+    for piece in pieces:
+        sorts.setdefault((piece.what, piece.sort), []).append(piece)
+    rows = []
+    for (what, sort), own in sorts.items():
+        time_ps = sum(piece.time_ps for piece in own)
+        texts: dict[str, float] = {}
+        for piece in own:
+            bound = bounds.of(piece)
+            if bound is not None:
+                texts[bound.text] = texts.get(bound.text, 0.0) + piece.time_ps
+        rows.append(
+            {
+                "what": what,
+                "sort": sort,
+                "count": len(own),
+                "time_ps": time_ps,
+                "share": time_ps / whole_ps if whole_ps else 0.0,
+                "bound": max(texts, key=lambda text: texts[text]) if texts else "",
+            }
+        )
+    return sorted(rows, key=lambda row: -row["time_ps"])
+
+
+def _by_bound(pieces: list[Piece], bounds: Bounds, whole_ps: int) -> list[dict[str, Any]]:
+    """Time on the path by what bound it: compute, a link, latency, queues, pauses."""
+    times: dict[str, float] = {}
+    for piece in pieces:
+        bound = bounds.of(piece)
+        key = bound.resource if bound else piece.what
+        times[key] = times.get(key, 0.0) + piece.time_ps
+    rows = [{"bound": key, "time_ps": time_ps, "share": time_ps / max(whole_ps, 1)} for key, time_ps in times.items()]
+    return sorted(rows, key=lambda row: -float(row["time_ps"]))
+
+
+def _longest(pieces: list[Piece]) -> list[Piece]:
+    return sorted(sorted(pieces, key=lambda piece: -piece.time_ps)[:MOST_LONGEST], key=lambda piece: piece.start_ps)
+
+
+def _one(run: Run, found: Happened, piece: Piece, bounds: Bounds) -> dict[str, Any]:
+    bound = bounds.of(piece)
+    return {
+        "what": piece.what,
+        "name": run.nodes["name"][piece.node].as_py(),
+        "npu": int(found.npu[piece.node]),
+        "start_ps": piece.start_ps,
+        "time_ps": piece.time_ps,
+        "bound": bound.text if bound else "",
+        "idle_ps": None if bound is None or bound.idle_ps != bound.idle_ps else bound.idle_ps,
+    }

@@ -1,0 +1,291 @@
+"""A finished run as moments: when each trace node began and ended, and what it waited for.
+
+Vertices are the begin of each node, its end, and the moment when the last member of a collective had begun. Edges are
+
+- begin -> end of a node: how long it took,
+- begin of a member -> last member has begun -> end of each member: how long the collective took after that,
+- begin of a send -> end of its receive: how long the message took,
+- end -> begin: a dependency of the trace, the node before it on its lane, or the collective of its group before it;
+  else the node of the NPU whose end let it begin. What lies between the last of these
+  ends and the begin, and that nothing tells, is kept as it was.
+
+With the times of the run as weights, the longest ways are the run itself, to the picosecond.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from nadi.errors import ConfigError
+from nadi.insight.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
+from nadi.insight.explanation.dag import Dag, Edges
+from nadi.insight.explanation.folded import StandIns, stand_ins
+from nadi.insight.runs import Run
+from workload import Program
+
+Int64 = NDArray[np.int64]
+
+MOST_NODES = 8_000_000
+DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
+"""What an edge is: a node's duration; a collective after its last member had begun; a message; what waits for an end; a
+member that joins its collective."""
+_TAG_BITS, _SEQ_BITS = 24, 20
+_MOST_LANES = 8
+
+
+class Happened(NamedTuple):
+    """A run of n trace nodes and c collectives; vertices: n begins, n ends, c moments when the last member had begun.
+
+    Attributes:
+        dag: the moments; times are picoseconds.
+        kind: int8[E], what each edge of `dag.edges` is.
+        of_node: int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node.
+        npu, row: int64[n], of each node.
+        node_kind: int8[n], as Program has it.
+        lane: int8[n], as Program has it.
+        at: int64[n], row of Program.node_*.
+        start_ps, finish_ps: int64[n].
+        collective: int64[n], the collective of a node; -1 = none.
+        first: int64[c], one node of each collective.
+        ready_ps: int64[c], when its last member had begun.
+        sender: int64[n], the send of a receive; -1 = none.
+        program: what ran.
+    """
+
+    dag: Dag
+    kind: NDArray[np.int8]
+    of_node: Int64
+    npu: Int64
+    row: Int64
+    node_kind: NDArray[np.int8]
+    lane: NDArray[np.int8]
+    at: Int64
+    start_ps: Int64
+    finish_ps: Int64
+    collective: Int64
+    first: Int64
+    ready_ps: Int64
+    sender: Int64
+    program: Program
+
+    def last(self) -> int:
+        """The vertex at which the run ended."""
+        return len(self.npu) + int(np.argmax(self.finish_ps))
+
+
+def _check_rows(run: Run, program: Program, npu: Int64, row: Int64) -> None:
+    """Check that the nodes of a run are those of its traces.
+
+    Raises:
+        ConfigError: A row is beyond the trace of its NPU.
+    """
+    trace = program.trace_of_npu[npu]
+    rows = np.where(trace >= 0, np.diff(program.trace_ptr)[trace], 0)
+    wrong = np.flatnonzero(row >= rows)
+    if len(wrong):
+        first = wrong[0]
+        found = f"row {row[first]} of NPU {npu[first]}, whose trace has {rows[first]} rows"
+        raise ConfigError(f"{run.folder}: nodes.parquet: {found}; expected results of `nadi run --out`")
+
+
+def happened(run: Run) -> Happened:
+    """The moments of a run.
+
+    Raises:
+        ConfigError: the run has not kept its trace nodes, or too many of them.
+        TraceError, WorkloadError, ConfigError: its traces have gone, or are others now.
+    """
+    nodes, program = run.nodes, run.work.program
+    if len(nodes) > MOST_NODES:
+        raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MOST_NODES:,} to be explained")
+    npu, row = (np.asarray(nodes[name], np.int64) for name in ("npu", "row"))
+    _check_rows(run, program, npu, row)
+    start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in ("start_ps", "finish_ps"))
+    at = program.trace_ptr[program.trace_of_npu[npu]] + row
+    kind = program.node_kind[at]
+    stands = stand_ins(run, program, npu)
+    collective, first, ready_ps = _collectives(program, npu, at, kind, start_ps, stands.group)
+    sender = _senders(program, npu, at, kind, stands)
+    parents = _parents(program, npu, row)
+    own_lane = np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[at], -1).astype(np.int64)
+    if not run.config.system.concurrent_collectives:
+        own = np.flatnonzero(collective >= 0)
+        own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MOST_LANES
+    turns = _turns(npu, own_lane, start_ps, finish_ps)
+    before = _lane_before(npu, start_ps, finish_ps, (np.append(parents[0], turns[0]), np.append(parents[1], turns[1])))
+    edges, what, of_node = _edges(start_ps, finish_ps, collective, ready_ps, sender, (parents, turns, before))
+    begin = np.concatenate([start_ps, finish_ps, ready_ps]).astype(np.float64)
+    dag = Dag(len(begin), edges, begin)
+    return Happened(
+        dag,
+        what[dag.place],
+        of_node[dag.place],
+        npu,
+        row,
+        kind,
+        program.node_lane[at],
+        at,
+        start_ps,
+        finish_ps,
+        collective,
+        first,
+        ready_ps,
+        sender,
+        program,
+    )
+
+
+def senders_of(run: Run) -> Int64:
+    """int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = of no receive.
+
+    Raises:
+        TraceError, WorkloadError, ConfigError: the traces have gone, or are others now.
+    """
+    program = run.work.program
+    npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
+    at = program.trace_ptr[program.trace_of_npu[npu]] + row
+    return _senders(program, npu, at, program.node_kind[at], stand_ins(run, program, npu))
+
+
+def names(run: Run) -> pa.ChunkedArray:
+    """Names of the nodes, in the order of Happened."""
+    return run.nodes["name"]
+
+
+def _collectives(
+    program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], start_ps: Int64, alike: Int64
+) -> tuple[Int64, Int64, Int64]:
+    """The collective of each node, one node of each collective, and when the last member of each had begun."""
+    number = np.full(len(npu), -1)
+    own = np.flatnonzero((kind == COLLECTIVE) & (program.node_schedule[at] >= 0))
+    group = alike[program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]]]
+    key = group << 32 | program.node_seq[at[own]].astype(np.int64)
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    number[own] = index.reshape(-1)
+    ready_ps = np.zeros(len(first), np.int64)
+    np.maximum.at(ready_ps, number[own], start_ps[own])
+    return number, own[first], ready_ps
+
+
+def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], stands: StandIns) -> Int64:
+    """int64[n]: the send of each receive, or the one that stands for it; -1 = of no receive."""
+    found = np.full(len(npu), -1)
+    recvs = np.flatnonzero(kind == RECV)
+    peer = npu[recvs] + program.node_peer[at[recvs]]
+    sent_by, sent_at, place = _sends(program, np.unique(peer), stands)
+    if not len(recvs) or not len(sent_by):
+        return found
+    sent_to = sent_by + program.node_peer[sent_at]
+    both = np.concatenate([sent_by * program.npus + sent_to, peer * program.npus + npu[recvs]])
+    _, pair = np.unique(both, return_inverse=True)
+    key = pair.reshape(-1) << (_TAG_BITS + _SEQ_BITS) | _of_pair(program, np.concatenate([sent_at, at[recvs]]))
+    order = np.argsort(key[: len(sent_by)], kind="stable")
+    wanted = key[len(sent_by) :]
+    where = np.minimum(np.searchsorted(key[: len(sent_by)][order], wanted), len(sent_by) - 1)
+    matches = key[: len(sent_by)][order][where] == wanted
+    found[recvs[matches]] = place[order[where[matches]]]
+    return found
+
+
+def _sends(program: Program, npus: Int64, stands: StandIns) -> tuple[Int64, Int64, Int64]:
+    """Of all sends of some NPUs: whose, row of Program.node_*, and the node that tells of it."""
+    npus = npus[stands.first[npus] >= 0]
+    trace = program.trace_of_npu[npus]
+    rows = np.diff(program.trace_ptr)[trace]
+    npu = np.repeat(npus, rows)
+    row = np.arange(len(npu)) - np.repeat(np.cumsum(rows) - rows, rows)
+    at = program.trace_ptr[program.trace_of_npu[npu]] + row
+    is_send = program.node_kind[at] == SEND
+    return npu[is_send], at[is_send], (stands.first[npu] + row)[is_send]
+
+
+def _of_pair(program: Program, at: Int64) -> Int64:
+    """What tells the messages of a pair apart: tag and place, of sends and receives."""
+    tag, seq = program.node_tag[at].astype(np.int64), program.node_seq[at].astype(np.int64)
+    return (tag & ((1 << _TAG_BITS) - 1)) << _SEQ_BITS | seq & ((1 << _SEQ_BITS) - 1)
+
+
+def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:
+    """Edges parent -> child between nodes, by their place."""
+    runs = np.flatnonzero(np.diff(npu, prepend=-1))
+    sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for begin in runs.tolist():
+        trace = program.trace_of_npu[npu[begin]]
+        low, high = program.trace_ptr[trace], program.trace_ptr[trace + 1]
+        ptr = program.child_ptr[low : high + 1]
+        if row[begin] != 0:
+            raise ConfigError(f"nodes.parquet: NPU {npu[begin]} begins with row {row[begin]}; expected 0")
+        sources.append(begin + np.repeat(np.arange(high - low), np.diff(ptr)))
+        targets.append(begin + program.child[ptr[0] : ptr[-1]].astype(np.int64))
+    return np.concatenate(sources), np.concatenate(targets)
+
+
+def _turns(npu: Int64, lane: Int64, start_ps: Int64, finish_ps: Int64) -> tuple[Int64, Int64]:
+    """Of nodes that take turns, each and the next: of a lane of an NPU, or of the collectives of a group.
+
+    Args:
+        npu: int64[n].
+        lane: int64[n], nodes of an NPU with the same number take turns; -1 = with none.
+        start_ps: int64[n].
+        finish_ps: int64[n].
+    """
+    order = np.lexsort((finish_ps, start_ps, lane, npu))
+    order = order[lane[order] >= 0]
+    first, second = order[:-1], order[1:]
+    follows = (npu[first] == npu[second]) & (lane[first] == lane[second]) & (finish_ps[first] <= start_ps[second])
+    return first[follows], second[follows]
+
+
+def _lane_before(npu: Int64, start_ps: Int64, finish_ps: Int64, parents: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
+    """Of nodes that began after all their parents had ended: the node of the same NPU that ended just then."""
+    parent, child = parents
+    latest = np.full(len(npu), -1)
+    np.maximum.at(latest, child, finish_ps[parent])
+    waited = np.flatnonzero((latest < start_ps) & (start_ps > 0))
+    longer = np.flatnonzero(finish_ps > start_ps)  # what takes no time holds up nothing
+    if not len(waited) or not len(longer):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    times = np.unique(np.concatenate([finish_ps[longer], start_ps[waited]]))
+    key = npu[longer] * len(times) + np.searchsorted(times, finish_ps[longer])
+    order = np.argsort(key, kind="stable")
+    wanted = npu[waited] * len(times) + np.searchsorted(times, start_ps[waited])
+    where = np.minimum(np.searchsorted(key[order], wanted), len(order) - 1)
+    matches = key[order][where] == wanted
+    return longer[order[where[matches]]], waited[matches]
+
+
+def _edges(
+    start_ps: Int64,
+    finish_ps: Int64,
+    collective: Int64,
+    ready_ps: Int64,
+    sender: Int64,
+    waits: tuple[tuple[Int64, Int64], ...],
+) -> tuple[Edges, NDArray[np.int8], Int64]:
+    """All edges, what each is, and its node."""
+    n = len(start_ps)
+    node = np.arange(n)
+    joins = np.flatnonzero(collective >= 0)
+    done = joins[finish_ps[joins] >= ready_ps[collective[joins]]]
+    message = np.flatnonzero((sender >= 0) & (finish_ps > start_ps))
+    message = message[start_ps[sender[message]] <= finish_ps[message]]
+    is_held = np.zeros(n, np.bool_)  # by something else than its own duration
+    is_held[done], is_held[message] = True, True
+    own = np.where(is_held, 0, finish_ps - start_ps)
+    source = np.concatenate([wait[0] for wait in waits])
+    target = np.concatenate([wait[1] for wait in waits])
+    latest = np.full(n, np.iinfo(np.int64).min)
+    np.maximum.at(latest, target, finish_ps[source])
+    gap = np.where(latest == np.iinfo(np.int64).min, 0, start_ps - latest)
+    parts = (
+        (node, n + node, own, DURATION, node),
+        (joins, 2 * n + collective[joins], np.zeros(len(joins)), JOINS, joins),
+        (2 * n + collective[done], n + done, finish_ps[done] - ready_ps[collective[done]], DONE, done),
+        (sender[message], n + message, finish_ps[message] - start_ps[sender[message]], MESSAGE, message),
+        (n + source, target, gap[target], AFTER, target),
+    )
+    columns = [np.concatenate([part[column] for part in parts]) for column in (0, 1, 2, 4)]
+    what = np.repeat(np.array([part[3] for part in parts], np.int8), [len(part[0]) for part in parts])
+    return Edges(columns[0], columns[1], columns[2].astype(np.float64)), what, columns[3]

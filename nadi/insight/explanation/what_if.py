@@ -1,0 +1,195 @@
+"""What a run would take if the GPUs, the links of a tier, or a kind of communication were faster.
+
+The moments of the run are worked out again with other weights: a node of the accelerator takes 1/1.1 of its time; a
+collective or a message changes as its closed form does from the fabric as it is to the faster one or, if others were
+in the way, as its bottleneck does (nadi/insight/explanation/contention.py). The order in which nodes shared lanes
+stays, and
+so does what no dependency explains.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.analysis.network import tiers
+from nadi.insight.analysis.node_times import COMPUTE, SEND
+from nadi.insight.explanation.contention import Contention
+from nadi.insight.explanation.fabric import closed_forms_on, of_collectives, settings_of, shares_of_messages
+from nadi.insight.explanation.happened import DONE, DURATION, MESSAGE, Happened, names
+from nadi.insight.explanation.path import axis_of
+from nadi.insight.runs import Run
+from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
+from nadi.simulation.closed_forms.flows import ideal_ps
+from nadi.simulation.schemas import COMMUNICATION_AXES, LINKS
+from pdes.build.settings import Settings
+from topologies import Graph
+from workload import KINDS
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+FASTER = 1.1
+MOST_TIERS = 8
+"""Of links that are asked about, the busiest: each asks for all closed forms again."""
+_CPU_LANE = 0
+
+
+class Answer(NamedTuple):
+    """What a change would do.
+
+    Attributes:
+        change: in words.
+        key: "gpu", "tier NAME" or "collectives NAME".
+        finish_time_ps: of the run, told.
+        gain: share of the run that it saves.
+    """
+
+    change: str
+    key: str
+    finish_time_ps: float
+    gain: float
+
+
+def what_if(run: Run, found: Happened, shared: Contention, factor: float = FASTER) -> list[Answer]:
+    """Answers for GPUs, tiers of links and kinds of communication, the largest gain first.
+
+    Args:
+        run: the run.
+        found: its moments.
+        shared: which collectives and messages others were in the way of, and where.
+        factor: how many times as fast each would be.
+    """
+    weight = found.dag.edges.weight
+    whole_ps = float(found.dag.times(weight)[found.last()])
+    answers = []
+    for change, key, changed in _changes(run, found, shared, factor):
+        n = len(found.npu)
+        finish_ps = float(found.dag.times(changed)[n : 2 * n].max())
+        answers.append(Answer(change, key, finish_ps, (whole_ps - finish_ps) / whole_ps if whole_ps else 0.0))
+    return sorted(answers, key=lambda answer: -answer.gain)
+
+
+def _changes(run: Run, found: Happened, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
+    """In words, a key, and the weights."""
+    said = f"{factor - 1:.0%} faster"
+    weight, kind, of_node = found.dag.edges.weight, found.kind, found.of_node
+    on_gpu = (found.node_kind == COMPUTE) & (found.lane != _CPU_LANE)
+    if on_gpu.any():
+        faster = (kind == DURATION) & on_gpu[of_node]
+        yield f"GPUs {said}", "gpu", np.where(faster, weight / factor, weight)
+    sort, words = _sorts(run, found)
+    sort_of_edge = np.where(_is_communication(found), sort[of_node], -1)
+    for number in sorted(np.unique(sort[sort >= 0]).tolist(), key=words.__getitem__):
+        faster = sort_of_edge == number
+        yield f"{words[number]} {said}", f"collectives {words[number]}", np.where(faster, weight / factor, weight)
+    yield from _of_tiers(run, found, shared, factor)
+
+
+def _is_communication(found: Happened) -> NDArray[np.bool_]:
+    """bool[E]: the time of a collective, of a message, or until one had left."""
+    own = (found.kind == DURATION) & ((found.collective >= 0) | (found.node_kind == SEND))[found.of_node]
+    return (found.kind == DONE) | (found.kind == MESSAGE) | own
+
+
+def _sorts(run: Run, found: Happened) -> tuple[Int64, list[str]]:
+    """int64[n]: axis, or kind, of each collective, send and receive, a place in the list; -1 of other nodes."""
+    words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
+    name = names(run).unify_dictionaries().combine_chunks()
+    axes = np.array([_place(COMMUNICATION_AXES, axis_of(word)) for word in name.dictionary.to_pylist()], np.int64)
+    axis = axes[np.asarray(name.indices)] if len(axes) else np.full(len(found.npu), -1)
+    kind = found.program.node_collective[found.at].astype(np.int64)
+    without_axis = np.where(kind >= 0, len(COMMUNICATION_AXES) + kind, len(words) - 1)
+    speaks = (found.collective >= 0) | (found.sender >= 0) | (found.node_kind == SEND)
+    return np.where(speaks, np.where(axis >= 0, axis, without_axis), -1), words
+
+
+def _place(words: tuple[str, ...], word: str) -> int:
+    return words.index(word) if word in words else -1
+
+
+def _of_tiers(run: Run, found: Happened, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
+    if not run.has(LINKS) or not len(run.links) or not _is_communication(found).any():
+        return
+    graph = run.graph
+    settings = settings_of(run)
+    words = {"src": run.links["src"].to_pylist(), "dst": run.links["dst"].to_pylist()}
+    of_link = np.array([" and ".join(sorted(tier.split(" → "))) for tier in tiers(words)])
+    now = _Times(run, found, graph, settings)
+    for name in _busiest(of_link, np.asarray(run.links["utilisation"], np.float64)):
+        rate_bps = np.where(of_link == name, np.round(graph.link_rate_bps * factor), graph.link_rate_bps)
+        faster = dataclasses.replace(graph, link_rate_bps=rate_bps.astype(np.int64))
+        then = _Times(run, found, faster, settings)
+        ratio = _with_contention(now.ratio(then), shared, np.where(of_link == name, factor, 1.0))
+        if (ratio < 1).any():
+            weight = found.dag.edges.weight
+            shorter = np.where(_is_communication(found), weight * ratio[found.of_node], weight)
+            yield f"links between {name} {factor - 1:.0%} faster", f"tier {name}", shorter
+
+
+def _with_contention(ratio: Float64, shared: Contention, faster: Float64) -> Float64:
+    """float64[n]: of contended pieces what their bottlenecks say, of all others the ratio of their closed forms.
+
+    Args:
+        ratio: float64[n], of each node's closed form with the faster links over that with the links as they are.
+        shared: the contended pieces.
+        faster: float64[links], the factor of each link's rate.
+    """
+    of_kind = [kind.faster(faster, float(ratio[node])) for kind, node in zip(shared.kinds, shared.node, strict=True)]
+    return np.where(shared.of_node >= 0, np.array([*of_kind, 1.0])[shared.of_node], ratio)
+
+
+def _busiest(of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
+    """MOST_TIERS tiers, by their busiest link, as they come where they are alike; of_link: str[links], of each."""
+    names, first, tier = np.unique(of_link, return_index=True, return_inverse=True)
+    busiest = np.zeros(len(names))
+    np.maximum.at(busiest, tier.reshape(-1), utilisation)
+    return [str(names[at]) for at in np.lexsort((first, -busiest))[:MOST_TIERS]]
+
+
+class _Times:
+    """Closed forms of all collectives and messages of a run on a fabric.
+
+    Attributes:
+        time_ps: float64[n], of each node's collective or message; NaN = not known, or no communication.
+    """
+
+    def __init__(self, run: Run, found: Happened, graph: Graph, settings: Settings) -> None:
+        program = found.program
+        self.time_ps = np.full(len(found.npu), np.nan)
+        first = found.first
+        if len(first):
+            keys, index = _keys(found)
+            kinds = program.node_collective[found.at[first[keys]]]
+            group, schedule, size = of_collectives(found, first[keys])
+            asked = CollectiveKeys(group, schedule, size, found.npu[first[keys]], found.row[first[keys]])
+            costs = closed_forms_on(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
+            own = found.collective >= 0
+            self.time_ps[own] = costs.time_ps.astype(np.float64)[index][found.collective[own]]
+        ends = np.flatnonzero((found.node_kind == SEND) | (found.sender >= 0))
+        if len(ends):
+            npu, peer = found.npu[ends], found.npu[ends] + program.node_peer[found.at[ends]]
+            is_send = found.node_kind[ends] == SEND
+            flows = {"src": np.where(is_send, npu, peer), "dst": np.where(is_send, peer, npu)}
+            flows |= {"group": np.full(len(ends), -1), "bytes": program.node_bytes[found.at[ends]]}
+            sends = np.where(is_send, ends, found.sender[ends])
+            alone = ideal_ps(graph, settings, flows, shares_of_messages(found, sends))
+            self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
+
+    def ratio(self, then: "_Times") -> Float64:
+        """float64[n]: what each takes then over what it takes now; 1 where that is not known."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = then.time_ps / self.time_ps
+        return np.where(np.isfinite(found), found, 1.0)
+
+
+def _keys(found: Happened) -> tuple[Int64, Int64]:
+    """One collective of each group, schedule, size and kind, and which of these each collective is."""
+    group, schedule, size = of_collectives(found, found.first)
+    kinds = found.program.node_collective[found.at[found.first]].astype(np.int64)
+    _, first, index = np.unique(
+        np.stack([group, schedule, size, kinds]), axis=1, return_index=True, return_inverse=True
+    )
+    return first, index.reshape(-1)

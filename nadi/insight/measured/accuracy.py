@@ -1,0 +1,329 @@
+"""How far a run is off from what was measured: errors of collectives, nodes, sizes, groups, pairs of NPUs and ranks.
+
+A member of a collective takes part from its own start until the collective is done, so its duration holds its wait for
+those that come later. The last to come does not wait: the least duration of all members is the *transfer*, and what a
+member takes beyond that is *waiting*, measured and simulated alike. Errors are simulated over measured, less 1.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.analysis.node_times import bus_factor
+from nadi.insight.measured.beside import KINDS, PS_PER_MICRO, SEND, TimedNodes
+from nadi.insight.measured.clocks import Clocks
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+_PS_PER_S = 10**12
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """The distribution of n relative errors.
+
+    Attributes:
+        count: n.
+        measured_ps: sum of what was measured.
+        simulated_ps: sum of what was simulated.
+        median: of the errors.
+        p95: 95th percentile of their absolute values.
+        worst: the one of the largest absolute value.
+    """
+
+    count: int
+    measured_ps: int
+    simulated_ps: int
+    median: float
+    p95: float
+    worst: float
+
+    @classmethod
+    def of(cls, simulated_ps: Int64, measured_ps: Int64) -> "Spread | None":
+        """Of n pairs of times; None if there are none."""
+        if not len(measured_ps):
+            return None
+        error = simulated_ps / measured_ps - 1
+        return cls(
+            len(error),
+            int(measured_ps.sum()),
+            int(simulated_ps.sum()),
+            float(np.median(error)),
+            float(np.percentile(np.abs(error), 95)),
+            float(error[np.argmax(np.abs(error))]),
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Joint:
+    """c operations of several NPUs, collectives or messages, of which nodes have measured times.
+
+    Attributes:
+        number: int64[c], as TimedNodes.collective or .message numbers them, ascending.
+        measured_ps, simulated_ps: int64[c], the transfer.
+        measured_wait_ps, simulated_wait_ps: int64[c], the most that a member waited.
+        first: int64[c], a row of TimedNodes: the member that waited least.
+        of: int64[n], the operation of each of TimedNodes, -1 = none.
+    """
+
+    number: Int64
+    measured_ps: Int64
+    simulated_ps: Int64
+    measured_wait_ps: Int64
+    simulated_wait_ps: Int64
+    first: Int64
+    of: Int64
+
+
+def collectives_of(nodes: TimedNodes) -> Joint:
+    """Put the members of each collective together."""
+    return _joint(nodes, nodes.collective)
+
+
+def messages_of(nodes: TimedNodes) -> Joint:
+    """Put the two ends of each message together."""
+    return _joint(nodes, nodes.message)
+
+
+def _joint(nodes: TimedNodes, number: Int64) -> Joint:
+    rows = np.flatnonzero(number >= 0)
+    rows = rows[np.lexsort((nodes.measured_ps[rows], number[rows]))]
+    is_first = np.diff(number[rows], prepend=-1) > 0
+    begins = np.flatnonzero(is_first)
+    of = np.full(len(nodes), -1, np.int64)
+    of[rows] = np.cumsum(is_first) - 1
+    measured, simulated = nodes.measured_ps[rows], nodes.simulated_ps[rows]
+
+    def reduced(reduce: np.ufunc, values: Int64) -> Int64:
+        return reduce.reduceat(values, begins) if len(begins) else values
+
+    least, least_simulated = reduced(np.minimum, measured), reduced(np.minimum, simulated)
+    return Joint(
+        number=number[rows[begins]],
+        measured_ps=least,
+        simulated_ps=least_simulated,
+        measured_wait_ps=reduced(np.maximum, measured) - least,
+        simulated_wait_ps=reduced(np.maximum, simulated) - least_simulated,
+        first=rows[begins],
+        of=of,
+    )
+
+
+def document(nodes: TimedNodes, clocks: Clocks, worst: int = 10) -> dict[str, Any]:
+    """All that is said of the accuracy, in values that JSON can hold; worst: how many of the worst nodes."""
+    collectives, messages = collectives_of(nodes), messages_of(nodes)
+    residual = np.abs(clocks.residual_micros)
+    return {
+        "run": str(nodes.run),
+        "traces": str(nodes.traces),
+        "nodes": {"compared": len(nodes), **nodes.left_out},
+        "collectives": _document(Spread.of(collectives.simulated_ps, collectives.measured_ps)),
+        "messages": _document(Spread.of(messages.simulated_ps, messages.measured_ps)),
+        "ranks": _document(_spans(nodes)),
+        "rounding": _rounding(nodes, collectives),
+        "kinds": [
+            {"kind": name, **dataclasses.asdict(spread)}
+            for number, name in enumerate(KINDS)
+            if (spread := _spread(nodes, nodes.kind == number)) is not None
+        ],
+        "sizes": _sizes(nodes, collectives),
+        "groups": _groups(nodes, collectives),
+        "pairs": _pairs(nodes, messages),
+        "worst": _worst(nodes, (collectives, messages), worst),
+        "rank_rows": _rank_rows(nodes, (collectives, messages), clocks),
+        "clocks": {
+            "ranks": int(np.count_nonzero(clocks.reference >= 0)),
+            "residual_p95_micros": _or_none(np.percentile(residual, 95)) if len(residual) else None,
+        },
+    }
+
+
+def _document(spread: Spread | None) -> dict[str, Any] | None:
+    return None if spread is None else dataclasses.asdict(spread)
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 3)
+
+
+def _spread(nodes: TimedNodes, which: NDArray[Any]) -> Spread | None:
+    return Spread.of(nodes.simulated_ps[which], nodes.measured_ps[which])
+
+
+def _spans(nodes: TimedNodes) -> Spread | None:
+    """Of the ranks: from the start of the first compared node to the end of the last."""
+    npu, measured, simulated = spans(nodes)
+    has = nodes.has_start[npu] & (measured > 0)
+    return Spread.of(simulated[has], measured[has])
+
+
+def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:
+    """The NPUs with nodes, and what passes from the start of their first node to the end of their last.
+
+    Returns:
+        int64[r] NPUs, int64[r] picoseconds measured (0 where the trace has no starts), int64[r] simulated.
+    """
+    begins = np.flatnonzero(np.diff(nodes.npu, prepend=-1))
+    npu = nodes.npu[begins]
+    end = np.maximum.reduceat(nodes.measured_start_ps + nodes.measured_ps, begins)
+    measured = np.where(nodes.has_start[npu], end, 0)
+    first = np.minimum.reduceat(nodes.simulated_start_ps, begins)
+    last = np.maximum.reduceat(nodes.simulated_start_ps + nodes.simulated_ps, begins)
+    return npu, measured, last - first
+
+
+def _sizes(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
+    """A row for each kind, size and number of members of collectives: transfers, bandwidths and waiting."""
+    kind = np.asarray(nodes.collectives["kind"], dtype=str)[found.number]
+    size = nodes.collectives["bytes"][found.number]
+    members = nodes.collectives["members"][found.number]
+    rows = []
+    for key in sorted(set(zip(kind.tolist(), size.tolist(), members.tolist(), strict=True))):
+        which = (kind == key[0]) & (size == key[1]) & (members == key[2])
+        spread = Spread.of(found.simulated_ps[which], found.measured_ps[which])
+        if spread is None:
+            continue
+        measured = float(np.median(found.measured_ps[which]))
+        simulated = float(np.median(found.simulated_ps[which]))
+        factor = bus_factor(key[0], key[2])
+        rows.append(
+            {
+                "kind": key[0],
+                "bytes": key[1],
+                "members": key[2],
+                **dataclasses.asdict(spread),
+                "measured_transfer_ps": measured,
+                "simulated_transfer_ps": simulated,
+                "measured_busbw_Bps": key[1] * factor * _PS_PER_S / measured,
+                "simulated_busbw_Bps": key[1] * factor * _PS_PER_S / simulated if simulated else None,
+                "measured_wait_ps": float(np.median(found.measured_wait_ps[which])),
+                "simulated_wait_ps": float(np.median(found.simulated_wait_ps[which])),
+            }
+        )
+    return rows
+
+
+def _groups(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
+    """A row for each group, that whose transfers are furthest off, in all, first."""
+    group = nodes.collectives["group"][found.number]
+    own = np.flatnonzero(nodes.collective >= 0)
+    met = np.unique(np.stack([nodes.collectives["group"][nodes.collective[own]], nodes.npu[own]]), axis=1)
+    npus = dict(zip(np.unique(met[0]).tolist(), _parts(met[0], met[1]), strict=True))
+    rows = []
+    for which in _parts(group, np.arange(len(group))):
+        spread = Spread.of(found.simulated_ps[which], found.measured_ps[which])
+        if spread is not None:
+            at = found.number[which[0]]
+            number, members = int(group[which[0]]), int(nodes.collectives["members"][at])
+            named = {"group": number, "name": str(nodes.collectives["group_name"][at]), "members": members}
+            rows.append({**named, "npus": npus[number].tolist(), **dataclasses.asdict(spread)})
+    return sorted(rows, key=_far)
+
+
+def _parts(key: Int64, values: Int64) -> list[Int64]:
+    """Values of each distinct key, in the order of the keys."""
+    order = np.argsort(key, kind="stable")
+    return np.split(values[order], np.flatnonzero(np.diff(key[order])) + 1) if len(key) else []
+
+
+def _far(row: dict[str, Any]) -> float:
+    """Orders rows: the furthest off in all comes first."""
+    return -abs(row["simulated_ps"] / row["measured_ps"] - 1)
+
+
+def _pairs(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
+    """A row for each pair of NPUs with messages, that whose transfers are furthest off, in all, first."""
+    rows = []
+    npu, peer, is_send = nodes.npu[found.first], nodes.peer[found.first], nodes.kind[found.first] == SEND
+    ends = np.stack([np.where(is_send, npu, peer), np.where(is_send, peer, npu)])
+    pairs, of = np.unique(ends, axis=1, return_inverse=True)
+    for (src, dst), which in zip(pairs.T.tolist(), _parts(of.reshape(-1), np.arange(len(npu))), strict=True):
+        spread = Spread.of(found.simulated_ps[which], found.measured_ps[which])
+        if spread is not None:
+            rows.append({"src": src, "dst": dst, **dataclasses.asdict(spread)})
+    return sorted(rows, key=_far)
+
+
+def _worst(nodes: TimedNodes, joint: tuple[Joint, ...], most: int) -> list[dict[str, Any]]:
+    """What is furthest off in picoseconds: nodes of one NPU, and collectives and messages by their transfer."""
+    local = np.flatnonzero((nodes.collective < 0) & (nodes.message < 0))
+    row = np.concatenate([local, *(found.first for found in joint)])
+    measured = np.concatenate([nodes.measured_ps[local], *(found.measured_ps for found in joint)])
+    simulated = np.concatenate([nodes.simulated_ps[local], *(found.simulated_ps for found in joint)])
+    far = np.abs(simulated - measured)
+    order = np.lexsort((row, -far))[:most]
+    return [
+        {
+            "npu": int(nodes.npu[row[i]]),
+            "node_id": int(nodes.node_id[row[i]]),
+            "name": str(nodes.name[int(row[i])].as_py()),
+            "kind": _kind_text(nodes, int(row[i])),
+            "bytes": int(nodes.size_bytes[row[i]]),
+            "measured_ps": int(measured[i]),
+            "simulated_ps": int(simulated[i]),
+            "error": float(simulated[i] / measured[i] - 1),
+        }
+        for i in order[far[order] > 0].tolist()
+    ]
+
+
+def _kind_text(nodes: TimedNodes, row: int) -> str:
+    at = int(nodes.collective[row])
+    return KINDS[nodes.kind[row]] if at < 0 else str(nodes.collectives["kind"][at])
+
+
+def _rank_rows(nodes: TimedNodes, joint: tuple[Joint, ...], clocks: Clocks) -> list[dict[str, Any]]:
+    """A row for each rank: its span, and what its compute, transfers and waiting come to, measured and simulated."""
+    npu, measured_span, simulated_span = spans(nodes)
+    sums: dict[str, Int64] = {}
+    is_local = (nodes.collective < 0) & (nodes.message < 0)
+    for side in ("measured", "simulated"):
+        durations: Int64 = getattr(nodes, f"{side}_ps")
+        sums[f"{side}_compute_ps"] = _summed(nodes, durations, is_local)
+        transfer = np.zeros(len(nodes), np.int64)
+        for found in joint:
+            is_of = found.of >= 0
+            transfer[is_of] = getattr(found, f"{side}_ps")[found.of[is_of]]
+        sums[f"{side}_transfer_ps"] = _summed(nodes, transfer, ~is_local)
+        sums[f"{side}_wait_ps"] = _summed(nodes, durations - transfer, ~is_local)
+    rows = []
+    begins = _begins(nodes, clocks)
+    for i, number in enumerate(npu.tolist()):
+        measured, simulated = int(measured_span[i]), int(simulated_span[i])
+        has = bool(nodes.has_start[number]) and measured > 0
+        rows.append(
+            {
+                "npu": number,
+                "measured_span_ps": measured if has else None,
+                "simulated_span_ps": simulated,
+                "error": simulated / measured - 1 if has else None,
+                **{name: int(values[number]) for name, values in sums.items()},
+                "measured_begin_micros": _or_none(begins[number]),
+                "clock_offset_micros": _or_none(clocks.offset_micros[number]),
+            }
+        )
+    return rows
+
+
+def _begins(nodes: TimedNodes, clocks: Clocks) -> Float64:
+    """float64[npus]: microseconds by which a rank began after the first of those whose clocks are set by its own's."""
+    since = nodes.base_micros - clocks.offset_micros - nodes.base_micros.max()
+    first = np.full(len(since), np.inf)
+    known = clocks.reference >= 0
+    np.minimum.at(first, clocks.reference[known], since[known])
+    return np.where(known, since - first[clocks.reference], np.nan)
+
+
+def _summed(nodes: TimedNodes, values: Int64, which: NDArray[np.bool_]) -> Int64:
+    """int64[npus]: sums of each NPU."""
+    sums = np.zeros(len(nodes.has_start), np.int64)
+    np.add.at(sums, nodes.npu[which], values[which])
+    return sums
+
+
+def _rounding(nodes: TimedNodes, found: Joint) -> float:
+    """What a microsecond, the unit of traces, is of the median measured transfer; without any, of the median node."""
+    times = found.measured_ps if len(found.measured_ps) else nodes.measured_ps
+    return PS_PER_MICRO / float(np.median(times))

@@ -1,0 +1,307 @@
+"""Nodes of a run beside the times that traces carry for them."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et import topological_order
+from et.waiting import waited_micros
+from nadi.errors import ConfigError
+from nadi.simulation import schemas
+from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+from nadi.simulation.wiring.earlier_run import read_summary, read_table
+from workload import TraceSet, load_set
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Int64 = NDArray[np.int64]
+
+KINDS = ("compute", "host compute", "memory", "send", "recv", "collective")
+COMPUTE, HOST_COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(len(KINDS))
+PS_PER_MICRO = 10**6
+_NODE_COLUMNS = ("npu", "row", "node_id", "name", "kind", "lane", "group", "bytes", "start_ps", "finish_ps")
+_COLLECTIVE_COLUMNS = ("group", "group_name", "seq", "kind", "members", "bytes", "start_ps")
+_LONGEST_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TimedNodes:
+    """n nodes of a run whose traces say how long they took, in order of NPUs and rows.
+
+    Attributes:
+        run: folder of the run.
+        traces: what the measured times were read from.
+        npu: int64[n].
+        node_id: uint64[n].
+        name: pa.ChunkedArray[n] of text.
+        kind: int8[n], row of KINDS.
+        size_bytes: int64[n], of a message or a collective's whole buffer.
+        peer: int64[n], the other NPU of a send or receive, -1 = none.
+        collective: int64[n], row of `collectives`, -1 = none.
+        message: int64[n], number of the message that a send or receive is an end of, -1 = none.
+        simulated_start_ps: int64[n].
+        simulated_ps: int64[n], how long the run took for it.
+        measured_start_ps: int64[n], since the first of its NPU's nodes here; 0 where has_start is false.
+        measured_ps: int64[n], more than 0; with the wait that a converter has taken out of it (et.waiting).
+        has_start: bool[npus], whether the trace of an NPU says when nodes began.
+        base_micros: int64[npus], the start, on the NPU's own clock, of the first of its nodes here.
+        collectives: what collectives.parquet says of those of the run, column by column.
+        left_out: counts of the run's nodes that are not here: "without_trace", "not_in_traces" and "without_time".
+    """
+
+    run: Path
+    traces: Path
+    npu: Int64
+    node_id: NDArray[np.uint64]
+    name: "pa.ChunkedArray"
+    kind: NDArray[np.int8]
+    size_bytes: Int64
+    peer: Int64
+    collective: Int64
+    message: Int64
+    simulated_start_ps: Int64
+    simulated_ps: Int64
+    measured_start_ps: Int64
+    measured_ps: Int64
+    has_start: NDArray[np.bool_]
+    base_micros: Int64
+    collectives: dict[str, Any]
+    left_out: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.npu)
+
+
+def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
+    """Pair the nodes of a run with those of traces, by NPU and id.
+
+    Args:
+        run: folder of results of `nadi run`.
+        traces: prefix, file or trace set with times; None = those that the run read.
+
+    Raises:
+        ConfigError: the folder holds no run with nodes, or the traces are not those of the run or carry no times.
+        et.TraceError, workload.WorkloadError: the traces are wrong.
+    """
+    config, nodes, collectives = _read_run(run)
+    said = config.get("workload", {}).get("traces")
+    if traces is None and said is None:
+        raise ConfigError(f"{run}: a run of a model, which carries no measured times; expected TRACES beside it")
+    source = traces if traces is not None else Path(said)
+    npus = int(nodes["npu"].max()) + 1
+    use_compiled_decoder()
+    loaded = load_set(source, npus, strict=False, keep_others=True)
+    return _paired(run, source, nodes, collectives, loaded)
+
+
+def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Settled configuration, nodes and collectives of a run."""
+    try:
+        summary = read_summary(run)
+        nodes = read_table(run, schemas.NODES, _NODE_COLUMNS, counts=summary)
+        collectives = read_table(run, schemas.COLLECTIVES, _COLLECTIVE_COLUMNS, counts=summary)
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or run}: {error.strerror or error}; expected a folder of results of nadi run"
+        ) from None
+    except ValueError as error:
+        raise ConfigError(f"{run}: {error}") from None
+    if nodes is None or collectives is None:
+        lacking = schemas.NODES.file if nodes is None else schemas.COLLECTIVES.file
+        raise ConfigError(f'{run}: no {lacking}; expected results of nadi run with [output] nodes = "all"')
+    if not nodes.num_rows:
+        raise ConfigError(f"{run}: {schemas.NODES.file} has no rows; expected a run of traces")
+    config = summary.get("config")
+    found: dict[str, Any] = {name: nodes[name].to_numpy() for name in ("npu", "row", "node_id", "bytes")}
+    found |= {name: nodes[name].to_numpy() for name in ("start_ps", "finish_ps")}
+    found |= {"kind": _words(nodes["kind"]), "lane": _words(nodes["lane"]), "name": nodes["name"]}
+    found["group"] = nodes["group"].fill_null(-1).to_numpy()
+    of_collectives = {name: collectives[name].to_numpy(zero_copy_only=False) for name in _COLLECTIVE_COLUMNS}
+    return config if isinstance(config, dict) else {}, found, of_collectives
+
+
+def _words(column: "pa.ChunkedArray") -> NDArray[Any]:
+    """Text of few different words as an array of str; null as ""."""
+    return column.cast("string").fill_null("").to_numpy(zero_copy_only=False).astype(str)
+
+
+def _paired(
+    run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], loaded: TraceSet
+) -> TimedNodes:
+    """The nodes that both have and the traces have times for."""
+    kind = _kinds(nodes)
+    at, left_out = _rows_in_traces(nodes, loaded, kind >= 0)
+    is_there = at >= 0
+    if not np.any(is_there):
+        raise ConfigError(f"{source}: no node of the run {run} is in these traces; expected the traces that were run")
+    trace_of_row = loaded.trace_of_npu[nodes["npu"].clip(max=len(loaded.trace_of_npu) - 1)]
+    columns = _columns(loaded, ("duration_micros", "start_time_micros", "comm_src", "comm_dst", "comm_tag"))
+    ptr = np.cumsum([0, *(len(trace) for trace in loaded.traces)])
+    place = np.where(is_there, ptr[trace_of_row] + at, 0)
+    waited = np.concatenate([waited_micros(trace) for trace in loaded.traces])
+    duration = np.where(is_there, (columns["duration_micros"] + waited)[place], 0)
+    start = np.where(is_there, (columns["start_time_micros"] - waited)[place], 0)
+    if duration.max() > _LONGEST_MICROS:
+        raise ConfigError(f"{source}: a node takes {duration.max():,} microseconds; expected at most 10^13")
+    position = _positions(nodes["npu"], loaded, np.where(kind >= SEND, at, -1))
+    timed = np.flatnonzero(is_there & (duration > 0))
+    left_out["without_time"] = int(np.count_nonzero(is_there)) - len(timed)
+    if not len(timed):
+        raise ConfigError(f"{source}: no node has a duration; expected traces that carry measured times")
+    has_start, base, since = _starts(nodes["npu"], timed, start)
+    written_peer = np.where(kind == SEND, columns["comm_dst"][place], columns["comm_src"][place])
+    example = loaded.example_npu[trace_of_row]
+    shift = np.where(example >= 0, nodes["npu"] - example, 0)
+    is_message = is_there & ((kind == SEND) | (kind == RECV))
+    peer = np.where(is_message, written_peer + shift, -1)
+    seq = _seq(np.flatnonzero(is_there & (kind == COLLECTIVE)), position, nodes["npu"], nodes["group"])
+    tag = np.where(is_message, columns["comm_tag"][place], -1)
+    return TimedNodes(
+        run=run,
+        traces=source,
+        npu=nodes["npu"][timed].astype(np.int64),
+        node_id=nodes["node_id"][timed],
+        name=nodes["name"].take(timed),
+        kind=kind[timed],
+        size_bytes=nodes["bytes"][timed],
+        peer=peer[timed].astype(np.int64),
+        collective=_collective_of(run, source, nodes, collectives, seq)[timed],
+        message=_message_of(nodes["npu"], kind, peer, tag, position)[timed],
+        simulated_start_ps=nodes["start_ps"][timed],
+        simulated_ps=(nodes["finish_ps"] - nodes["start_ps"])[timed],
+        measured_start_ps=since * PS_PER_MICRO,
+        measured_ps=duration[timed] * PS_PER_MICRO,
+        has_start=has_start,
+        base_micros=base,
+        collectives=collectives,
+        left_out=left_out,
+    )
+
+
+def _kinds(nodes: dict[str, Any]) -> NDArray[np.int8]:
+    """int8[rows of the run]: row of KINDS, -1 = a node that does nothing."""
+    kind = np.full(len(nodes["npu"]), -1, np.int8)
+    for number, name in enumerate(KINDS):
+        kind[nodes["kind"] == name] = number
+    kind[(kind == COMPUTE) & (nodes["lane"] == "cpu")] = HOST_COMPUTE
+    return kind
+
+
+def _columns(loaded: TraceSet, names: tuple[str, ...]) -> dict[str, Int64]:
+    """Columns of all traces, one after another."""
+    return {name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64) for name in names}
+
+
+def _rows_in_traces(nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.bool_]) -> tuple[Int64, dict[str, int]]:
+    """int64[rows of the run]: the row of each node within its NPU's trace, -1 = none; and counts of those left out."""
+    found = np.full(len(nodes["npu"]), -1, np.int64)
+    without_trace = 0
+    sorted_ids: dict[int, tuple[NDArray[np.uint64], Int64]] = {}
+    for npu, own in _slices(nodes["npu"]):
+        trace = int(loaded.trace_of_npu[npu]) if npu < len(loaded.trace_of_npu) else -1
+        if trace < 0:
+            without_trace += int(np.count_nonzero(counts[own]))
+            continue
+        table = loaded.traces[trace]
+        if trace not in sorted_ids:
+            by_id = np.argsort(table.node_id)
+            sorted_ids[trace] = table.node_id[by_id], by_id
+        ids, by_id = sorted_ids[trace]
+        place = np.searchsorted(ids, nodes["node_id"][own]).clip(max=max(len(ids) - 1, 0))
+        same = ids[place] == nodes["node_id"][own] if len(ids) else np.zeros(len(place), bool)
+        found[own] = np.where(same, by_id[place] if len(ids) else -1, -1)
+    found[~counts] = -1
+    lacking = int(np.count_nonzero(counts)) - without_trace - int(np.count_nonzero(found >= 0))
+    return found, {"without_trace": without_trace, "not_in_traces": lacking}
+
+
+def _slices(npu: Int64) -> list[tuple[int, slice]]:
+    """Rows of each NPU, which stand one after another."""
+    begins = np.flatnonzero(np.diff(npu, prepend=-1))
+    ends = [*begins[1:].tolist(), *([len(npu)] if len(npu) else [])]
+    return [(int(npu[begin]), slice(int(begin), end)) for begin, end in zip(begins, ends, strict=True)]
+
+
+def _starts(npu: Int64, timed: Int64, start: Int64) -> tuple[NDArray[np.bool_], Int64, Int64]:
+    """Which NPUs have starts, the first of each in microseconds, and int64[timed]: since that one."""
+    npus = int(npu.max()) + 1
+    own = npu[timed]
+    latest = np.full(npus, -1, np.int64)
+    np.maximum.at(latest, own, start[timed])
+    base = np.full(npus, np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(base, own, start[timed])
+    has_start = (latest > 0) & (latest - base <= _LONGEST_MICROS)
+    base[~has_start] = 0
+    return has_start, base, np.where(has_start[own], start[timed] - base[own], 0)
+
+
+def _positions(npu: Int64, loaded: TraceSet, at: Int64) -> Int64:
+    """int64[rows of the run]: the place of each, where at >= 0, in the order by which its NPU's trace is numbered."""
+    found = np.full(len(at), -1, np.int64)
+    rows = np.flatnonzero(at >= 0)
+    places: dict[int, Int64] = {}
+    for number, own in _slices(npu[rows]):
+        trace = int(loaded.trace_of_npu[number])
+        if trace not in places:
+            order = topological_order(loaded.traces[trace])
+            places[trace] = np.empty(len(order), np.int64)
+            places[trace][order] = np.arange(len(order))
+        found[rows[own]] = places[trace][at[rows[own]]]
+    return found
+
+
+def _seq(rows: Int64, position: Int64, *keys: Int64) -> Int64:
+    """int64[len(position)]: the how-manieth of its keys each of the rows is, by position; -1 elsewhere."""
+    seq = np.full(len(position), -1, np.int64)
+    order = rows[np.lexsort((position[rows], *(key[rows] for key in keys)))]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    begins = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+    seq[order] = np.arange(len(order)) - begins
+    return seq
+
+
+def _message_of(npu: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int64, position: Int64) -> Int64:
+    """int64[rows of the run]: equal at both ends of a message, the how-manieth with its ends and tag; -1 = none."""
+    found = np.full(len(npu), -1, np.int64)
+    ends = np.flatnonzero((position >= 0) & (peer >= 0))
+    if not len(ends):
+        return found
+    seq = _seq(ends, position, npu, peer, tag, kind.astype(np.int64))[ends]
+    is_send = kind[ends] == SEND
+    src, dst = np.where(is_send, npu[ends], peer[ends]), np.where(is_send, peer[ends], npu[ends])
+    _, number = np.unique(np.stack([src, dst, tag[ends], seq]), axis=1, return_inverse=True)
+    found[ends] = number.reshape(-1)
+    return found
+
+
+def _collective_of(run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], seq: Int64) -> Int64:
+    """int64[rows of the run]: the row of collectives.parquet of each, -1 = none.
+
+    Raises:
+        ConfigError: that table has another start for one: the traces are not those of the run.
+    """
+    found = np.full(len(seq), -1, np.int64)
+    rows = np.flatnonzero(seq >= 0)
+    if not len(rows):
+        return found
+    width = int(max(collectives["seq"].max(initial=0), seq.max())) + 1
+    key = collectives["group"].astype(np.int64) * width + collectives["seq"]
+    by_key = np.argsort(key)
+    wanted = nodes["group"][rows].astype(np.int64) * width + seq[rows]
+    place = np.searchsorted(key[by_key], wanted).clip(max=max(len(key) - 1, 0))
+    same = key[by_key][place] == wanted if len(key) else np.zeros(len(rows), bool)
+    found[rows[same]] = by_key[place[same]]
+    rows = rows[same]
+    before = nodes["start_ps"][rows] < collectives["start_ps"][found[rows]]
+    if np.any(before):
+        row = rows[int(np.argmax(before))]
+        raise ConfigError(
+            f"{source}: node {nodes['node_id'][row]} of NPU {nodes['npu'][row]} is another collective in the run "
+            f"{run}; expected the traces that were run, with their dependencies"
+        )
+    return found

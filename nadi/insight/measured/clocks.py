@@ -1,0 +1,93 @@
+"""How far the clocks of ranks are apart, by the collectives that they did together.
+
+All members of an all-reduce, all-gather, reduce-scatter, all-to-all or barrier are done at about the same moment: none
+can be before the last has begun. By how much a rank's measured finish is behind the others', less what the run says,
+its clock is ahead. Least absolute deviations over all collectives (least squares, reweighted), so that single
+delays do not count.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.measured.beside import PS_PER_MICRO, TimedNodes
+from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+
+SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
+_ROUNDS = 12
+_LEAST_RESIDUAL_MICROS = 0.01
+_TOLERANCE = 1e-13
+
+
+class Clocks(NamedTuple):
+    """Clocks of the ranks.
+
+    Attributes:
+        offset_micros: float64[npus], by how much a rank's clock is ahead of the first rank's that it is compared with;
+            NaN = it shares no collective with another rank.
+        reference: int64[npus], that first rank; -1 = none.
+        residual_micros: float64[observations], what the offsets leave of the differences of finishes.
+    """
+
+    offset_micros: NDArray[np.float64]
+    reference: NDArray[np.int64]
+    residual_micros: NDArray[np.float64]
+
+
+def estimate_clocks(nodes: TimedNodes) -> Clocks:
+    """Find the offsets of all ranks whose traces say when nodes began."""
+    npus = len(nodes.has_start)
+    rows = _observations(nodes)
+    offset, reference = np.full(npus, np.nan), np.full(npus, -1, np.int64)
+    if not len(rows):
+        return Clocks(offset, reference, np.zeros(0))
+    npu = nodes.npu[rows]
+    finish = nodes.measured_start_ps[rows] + nodes.measured_ps[rows]
+    simulated = nodes.simulated_start_ps[rows] + nodes.simulated_ps[rows]
+    _, instance = np.unique(nodes.collective[rows], return_inverse=True)
+    difference = (finish - simulated) / PS_PER_MICRO
+    solved, first, residual = _solved(npu, instance, difference, npus)
+    met = np.unique(npu)
+    reference[met] = first[met]
+    base = nodes.base_micros[met] - nodes.base_micros[reference[met]]
+    offset[met] = base + solved[met] - solved[reference[met]]
+    return Clocks(offset, reference, residual)
+
+
+def _observations(nodes: TimedNodes) -> NDArray[np.int64]:
+    """Rows of synchronising collectives of which two members or more are timed."""
+    kinds = np.asarray(nodes.collectives["kind"], dtype=str)
+    synchronises = np.isin(kinds, SYNCHRONISING)
+    is_one = (nodes.collective >= 0) & nodes.has_start[nodes.npu]
+    is_one[is_one] = synchronises[nodes.collective[is_one]]
+    rows = np.flatnonzero(is_one)
+    counts = np.bincount(nodes.collective[rows], minlength=len(kinds))
+    return rows[counts[nodes.collective[rows]] > 1]
+
+
+def _solved(
+    npu: NDArray[np.int64], instance: NDArray[np.int64], difference: NDArray[np.float64], npus: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Offsets that leave least of difference = offset of the rank + moment of the collective; and first ranks."""
+    from scipy import sparse
+    from scipy.sparse import csgraph
+    from scipy.sparse.linalg import lsqr
+
+    count, columns = len(npu), npus + int(instance.max()) + 1
+    row = np.arange(count)
+    ones = np.ones(2 * count)
+    places = np.concatenate([row, row]), np.concatenate([npu, npus + instance])
+    matrix = sparse.csr_matrix((ones, places), (count, columns))
+    edges = sparse.coo_matrix((np.ones(count), (npu, npus + instance)), (columns, columns))
+    _, component = csgraph.connected_components(edges, directed=False)
+    first = np.full(int(component.max()) + 1, npus, np.int64)
+    np.minimum.at(first, component[npu], npu)
+    weight, solved = np.ones(count), np.zeros(columns)
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weight)
+        left = difference - matrix @ solved
+        found = lsqr(sparse.diags(root) @ matrix, root * left, atol=_TOLERANCE, btol=_TOLERANCE)
+        solved = solved + found[0]
+        weight = 1 / np.maximum(np.abs(difference - matrix @ solved), _LEAST_RESIDUAL_MICROS)
+    return solved[:npus], first[component[:npus]], difference - matrix @ solved

@@ -1,0 +1,130 @@
+"""The figures by which runs are compared: what each is, in which unit, and whether less is better."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.insight.runs.balance import balance
+from nadi.insight.runs.energy import energy_of
+from nadi.insight.runs.run import Run
+from nadi.simulation.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINKS, NPUS, STEP_CATEGORIES
+
+
+class Figure(NamedTuple):
+    """One figure of a run.
+
+    Attributes:
+        name: as a column of tables has it, with its unit at the end.
+        meaning: a few words.
+        form: "time", "share", "count", "rate", "number" or "bytes": how it is written.
+        is_cost: less is better.
+    """
+
+    name: str
+    meaning: str
+    form: str
+    is_cost: bool = True
+
+
+_COUNTS = {
+    "packet_hops": "packets times the links that each crossed",
+    "dropped_packets": "packets lost at full queues or by faults",
+    "marked_packets": "packets that ECN marked",
+    "pause_frames": "pauses that PFC sent",
+    "retransmitted_packets": "packets sent again",
+    "timeouts": "timeouts of senders",
+}
+FIGURES = (
+    Figure("finish_time_ps", "until the last NPU was done", "time"),
+    Figure("step_time_ps", "of one optimizer step", "time"),
+    Figure("tokens_per_s", "of all replicas", "rate", is_cost=False),
+    Figure("ttft_p50_ps", "time to first token of half the requests", "time"),
+    Figure("ttft_p99_ps", "time to first token of 99 % of the requests", "time"),
+    Figure("tpot_p50_ps", "time per output token of half the requests", "time"),
+    Figure("tpot_p99_ps", "time per output token of 99 % of the requests", "time"),
+    Figure("output_tokens_per_s", "output tokens that were served per second", "rate", is_cost=False),
+    Figure("mfu", "model FLOP, causal attention counted half, over the GPUs' peak", "share", is_cost=False),
+    Figure("mfu_all_pairs", "the same with all pairs of query and key", "share", is_cost=False),
+    Figure("compute_share", "of the NPUs' time, their mean", "share", is_cost=False),
+    Figure("exposed_share", "communication that no compute hides, of the NPUs' time", "share"),
+    *(Figure(f"{axis}_share", f"exposed communication of the axis {axis}", "share") for axis in COMMUNICATION_AXES),
+    Figure("bubble_share", "waiting for other stages of the pipeline", "share"),
+    Figure("idle_share", "after an NPU's last node", "share"),
+    Figure("collectives_ps", "of all collectives, summed", "time"),
+    Figure("collectives_ratio", "that over their closed forms", "number"),
+    Figure("median_completion_ps", "of messages", "time"),
+    Figure("p99_completion_ps", "of messages", "time"),
+    Figure("p99_slowdown", "of messages, over what each takes alone", "number"),
+    Figure("busiest_link", "share of the run in which it sent", "share"),
+    *(Figure(name, meaning, "count") for name, meaning in _COUNTS.items()),
+    Figure("energy_J", "of one optimizer step, or else of the run, with the data centre's overhead", "number"),
+    Figure("cost_usd", "of the same: GPUs' hours, and electricity where they are owned", "number"),
+    Figure("wall_s", "seconds that the simulation itself took", "number"),
+    Figure("imbalance", "of the simulation: the most that a worker worked, over the mean of all", "number"),
+    Figure("waiting_share", "of its workers' wall time, in which they waited for each other", "share"),
+    Figure("peak_rss_bytes", "most memory of the simulation", "bytes"),
+)
+
+_STEP_KEYS = {
+    "step_time_ps": "time_ps",
+    "tokens_per_s": "tokens_per_s",
+    "mfu": "mfu",
+    "mfu_all_pairs": "mfu_all_pairs",
+}
+"""Figures that summary.json has of a step, and their keys there."""
+
+
+def figures(run: Run) -> dict[str, float]:
+    """Those that the run has, by name, in the order of FIGURES."""
+    found = dict(_of_summary(run)) | dict(_of_tables(run))
+    return {figure.name: found[figure.name] for figure in FIGURES if figure.name in found}
+
+
+def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
+    summary = run.summary
+    yield "finish_time_ps", run.finish_time_ps
+    step = summary.get("step", {})
+    for name, key in _STEP_KEYS.items():
+        if key in step:
+            yield name, float(step[key])
+    serving = summary.get("serving", {})
+    for name in ("ttft", "tpot"):
+        if name in serving:
+            yield from ((f"{name}_{percentile}_ps", serving[name][f"{percentile}_ps"]) for percentile in ("p50", "p99"))
+    if serving:
+        yield "output_tokens_per_s", serving["tokens_per_s"]
+    times = {name: float(step.get(f"{name}_ps", 0.0)) for name in STEP_CATEGORIES}
+    whole = sum(times.values())
+    if whole:
+        axes = {axis: times[axis] / whole for axis in COMMUNICATION_AXES}
+        yield "exposed_share", sum(axes.values()) + times["unnamed"] / whole
+        yield from ((f"{axis}_share", share) for axis, share in axes.items() if share)
+        yield from ((f"{name}_share", times[name] / whole) for name in ("compute", "bubble", "idle"))
+    yield from ((name, float(summary[name])) for name in (*_COUNTS, "wall_s", "peak_rss_bytes") if name in summary)
+
+
+def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
+    if "compute_ps" not in run.summary.get("step", {}) and run.finish_time_ps:
+        for name in ("compute", "exposed", "idle"):
+            yield f"{name}_share", float(np.mean(run.npus[f"{name}_ps"])) / run.finish_time_ps
+    if run.has(COLLECTIVES) and len(run.collectives):
+        time_ps, closed_ps = (float(np.sum(run.collectives[name])) for name in ("time_ps", "closed_form_ps"))
+        yield "collectives_ps", time_ps
+        if closed_ps:
+            yield "collectives_ratio", time_ps / closed_ps
+    if run.has(FLOWS) and len(run.flows):
+        took = np.asarray(run.flows["finish_ps"]) - np.asarray(run.flows["start_ps"])
+        yield "median_completion_ps", float(np.median(took))
+        yield "p99_completion_ps", float(np.percentile(took, 99))
+        slow = np.asarray(run.flows["slowdown"].drop_null(), np.float64)
+        if len(slow):
+            yield "p99_slowdown", float(np.percentile(slow, 99))
+    if run.finish_time_ps and run.has(NPUS):
+        bill, steps = energy_of(run).bill, int(run.summary.get("step", {}).get("steps", 0)) or 1
+        yield "energy_J", bill.joules / steps
+        yield "cost_usd", bill.usd / steps
+    if run.workers is not None and len(run.workers):
+        yield from (("imbalance", balance(run).imbalance), ("waiting_share", balance(run).waiting))
+    if run.has(LINKS) and len(run.links):
+        yield "busiest_link", float(np.max(run.links["utilisation"]))

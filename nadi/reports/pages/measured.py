@@ -1,0 +1,126 @@
+"""The page of `nadi compare --measured`: measured against simulated times, errors and ranks. Needs plotly."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inputs import shown as as_shown
+from nadi.insight.measured.accuracy import collectives_of, messages_of
+from nadi.insight.measured.beside import KINDS, TimedNodes
+from nadi.reports import measured as tables
+from nadi.reports.pages.series import style
+from nadi.terminal.printing import in_page
+from nadi.terminal.readable import size_text
+
+MOST_POINTS = 5000
+_PS_PER_US = 1e6
+_MOST_BINS = 60
+
+
+def render(nodes: TimedNodes, found: dict[str, Any]) -> str:
+    """The page as HTML that stands alone.
+
+    Args:
+        nodes: what was compared.
+        found: the document of nadi.insight.measured.accuracy.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nadi.reports", "templates/measured"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        finalize=_plain,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    shown = [tables.kinds_table(found), tables.sizes_table(found), tables.groups_table(found)]
+    shown += [tables.pairs_table(found), tables.ranks_table(found), tables.worst_table(found)]
+    return environment.get_template("page.html.j2").render(
+        overview=tables.overview(found),
+        picture=figure(nodes).to_html(full_html=False, include_plotlyjs=True),
+        tables=[table for table in shown if table.rows],
+    )
+
+
+def _plain(value: object) -> object:
+    return as_shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def figure(nodes: TimedNodes) -> Any:  # noqa: ANN401 - plotly has no types
+    """Simulated over measured times, a series for each kind, and below it how often each error occurs."""
+    from plotly import graph_objects as go
+    from plotly.subplots import make_subplots
+
+    titles = "simulated over measured (of communication the transfer)", "errors"
+    drawn = make_subplots(rows=2, cols=1, vertical_spacing=0.12, row_heights=[0.7, 0.3], subplot_titles=titles)
+    least, most = np.inf, 0.0
+    for number, (kind, measured, simulated, texts) in enumerate(series(nodes)):
+        look = {"color": style(number).colour}
+        points = go.Scattergl(
+            x=measured / _PS_PER_US,
+            y=simulated / _PS_PER_US,
+            text=texts,
+            name=in_page(kind),
+            mode="markers",
+            marker=look,
+            legendgroup=kind,
+        )
+        errors = go.Histogram(
+            x=100 * (simulated / measured - 1),
+            nbinsx=_MOST_BINS,
+            name=in_page(kind),
+            marker=look,
+            legendgroup=kind,
+            showlegend=False,
+        )
+        drawn.add_trace(points, row=1, col=1)
+        drawn.add_trace(errors, row=2, col=1)
+        positive = np.concatenate([measured, simulated[simulated > 0]]) / _PS_PER_US
+        least, most = min(least, positive.min()), max(most, positive.max())
+    line = {"color": "#888888", "dash": "dash"}
+    drawn.add_trace(go.Scatter(x=[least, most], y=[least, most], mode="lines", line=line, name="equal"), row=1, col=1)
+    drawn.update_xaxes(type="log", title_text="measured (µs)", row=1, col=1)
+    drawn.update_yaxes(type="log", title_text="simulated (µs)", row=1, col=1)
+    drawn.update_xaxes(title_text="error (%)", row=2, col=1)
+    drawn.update_yaxes(title_text="nodes", row=2, col=1)
+    drawn.update_layout(height=1000, plot_bgcolor="white", barmode="stack")
+    return drawn
+
+
+def series(nodes: TimedNodes) -> list[tuple[str, NDArray[np.int64], NDArray[np.int64], list[str]]]:
+    """Kind, measured and simulated picoseconds and labels of what is drawn; of many nodes the furthest off."""
+    found = []
+    collectives, messages = collectives_of(nodes), messages_of(nodes)
+    kinds = np.asarray(nodes.collectives["kind"], dtype=str)[collectives.number]
+    of_kind = [(kind, collectives, np.flatnonzero(kinds == kind)) for kind in np.unique(kinds).tolist()]
+    for kind, joint, places in [*of_kind, ("message", messages, np.arange(len(messages.number)))]:
+        which = _furthest(joint.measured_ps, joint.simulated_ps, places)
+        if len(which):
+            labels = _labels(nodes, joint.first[which])
+            found.append((kind, joint.measured_ps[which], joint.simulated_ps[which], labels))
+    for number, kind in enumerate(KINDS):
+        rows = np.flatnonzero((nodes.kind == number) & (nodes.collective < 0) & (nodes.message < 0))
+        rows = _furthest(nodes.measured_ps, nodes.simulated_ps, rows)
+        if len(rows):
+            found.append((kind, nodes.measured_ps[rows], nodes.simulated_ps[rows], _labels(nodes, rows)))
+    return found
+
+
+def _furthest(measured: NDArray[np.int64], simulated: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """At most MOST_POINTS of the rows."""
+    if len(rows) <= MOST_POINTS:
+        return rows
+    far = np.abs(simulated[rows] - measured[rows])
+    return np.sort(rows[np.argsort(-far, kind="stable")[:MOST_POINTS]])
+
+
+def _labels(nodes: TimedNodes, rows: NDArray[np.int64]) -> list[str]:
+    names = nodes.name.take(rows).to_pylist()
+    sizes = nodes.size_bytes[rows].tolist()
+    npus = nodes.npu[rows].tolist()
+    return [
+        in_page(f"NPU {npu}: {name}" + (f", {size_text(size)}" if size > 0 else ""))
+        for npu, name, size in zip(npus, names, sizes, strict=True)
+    ]

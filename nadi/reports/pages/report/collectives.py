@@ -1,0 +1,141 @@
+"""The collectives: how fast each kind and size was beside what it takes on an idle network."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.runs import Run
+from nadi.reports.pages.page import Heading, Part, Plot, Section, Table, Words
+from nadi.reports.pages.series import style
+from nadi.terminal.printing import in_page
+from nadi.terminal.readable import buffer_text, in_unit, time_unit
+
+MOST_ROWS = 40
+MOST_POINTS = 3000
+_HEADINGS = (
+    ("group", True),
+    ("kind", True),
+    ("algorithm", True),
+    ("size", False),
+    ("members", False),
+    ("count", False),
+    ("time ({unit})", False),
+    ("waited ({unit})", False),
+    ("closed form ({unit})", False),
+    ("ratio", False),
+    ("busbw (GB/s)", False),
+)
+
+
+class Alike(NamedTuple):
+    """Collectives of one name of groups, kind, size and number of members; `rows` of the table, the slowest first."""
+
+    name: str
+    kind: str
+    bytes: int
+    members: int
+    rows: NDArray[np.int64]
+
+
+def section(run: Run) -> Section:
+    """A picture of bus bandwidth over size, and a table."""
+    title, lead = "Collectives", "How long each took beside the same steps on an idle network."
+    found = alike(run)
+    if not found:
+        return Section("collectives", title, lead, [])
+    parts: list[Part] = [_plot(run, found), _table(run, found)]
+    if len(found) > MOST_ROWS:
+        parts.append(Words(f"{len(found) - MOST_ROWS:,} more rows took less time; all stand in collectives.parquet."))
+    return Section("collectives", title, lead, parts)
+
+
+def alike(run: Run) -> list[Alike]:
+    """Those that are alike together, by the time that all of them took, the most first."""
+    table = run.collectives
+    if not len(table):
+        return []
+    columns = [np.asarray(table["bytes"]), np.asarray(table["members"])]
+    names, name = np.unique(np.array(table["group_name"].to_pylist(), object).astype(str), return_inverse=True)
+    kinds, kind = np.unique(np.array(table["kind"].to_pylist(), object).astype(str), return_inverse=True)
+    keys, index = np.unique(np.stack([name, kind, *columns], axis=1), axis=0, return_inverse=True)
+    index = index.reshape(-1)
+    total_ps = np.bincount(index, np.asarray(table["time_ps"], np.float64))
+    rows = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
+    return [
+        Alike(str(names[keys[of][0]]), str(kinds[keys[of][1]]), int(keys[of][2]), int(keys[of][3]), rows[of])
+        for of in np.argsort(-total_ps, kind="stable").tolist()
+    ]
+
+
+def _plot(run: Run, found: list[Alike]) -> Plot:
+    from plotly import graph_objects as go
+
+    bus = np.asarray(run.collectives["busbw_Bps"]) / 1e9
+    ratio = np.asarray(run.collectives["ratio"], np.float64)
+    drawn, series = go.Figure(), sorted({(each.name, each.kind) for each in found})
+    for number, (name, kind) in enumerate(series):
+        own = [each for each in found if (each.name, each.kind) == (name, kind)]
+        rows = np.concatenate([each.rows for each in own])
+        shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_POINTS // len(series) + 1)).astype(np.int64)]
+        look = style(number)
+        drawn.add_scatter(
+            x=np.asarray(run.collectives["bytes"])[shown],
+            y=bus[shown],
+            mode="markers",
+            name=in_page(f"{name or 'all'} {kind}"),
+            marker={"color": look.colour, "symbol": f"circle{look.mark}", "size": 8, "opacity": 0.7},
+            customdata=np.stack([np.round(ratio[shown], 3)], axis=1),
+            hovertemplate="%{x:.4s}B, %{y:,.4g} GB/s, %{customdata[0]} of closed form<extra>%{fullData.name}</extra>",
+        )
+        ideal = [each for each in own if float(np.mean(_closed_ps(run, each))) > 0]
+        ideal.sort(key=lambda each: each.bytes)
+        expected = [float(np.mean(bus[each.rows] * ratio[each.rows])) for each in ideal]
+        drawn.add_scatter(
+            x=[each.bytes for each in ideal],
+            y=expected,
+            mode="markers",
+            name=in_page(f"{name or 'all'} {kind}, closed form"),
+            marker={"symbol": "line-ew-open", "size": 18, "color": look.colour, "line": {"width": 2}},
+            showlegend=False,
+        )
+    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    drawn.update_xaxes(type="log", title_text="size (bytes)", exponentformat="SI")
+    drawn.update_yaxes(title_text="bus bandwidth (GB/s)", rangemode="tozero")
+    slow = [each for each in found if len(each.rows) and np.nanmean(ratio[each.rows]) > 1.05] if len(found) else []
+    says = "Points are collectives, dashes what an idle network gives. Of the sorts in the table below "
+    says += f"{len(slow) or 'none'} {'are' if len(slow) > 1 else 'is'} more than 5 % slower on its mean."
+    return Plot("bus bandwidth over size", drawn, says)
+
+
+def _table(run: Run, found: list[Alike]) -> Table:
+    column = {name: np.asarray(run.collectives[name]) for name in ("time_ps", "start_ps", "ready_ps", "busbw_Bps")}
+    algorithms, played = run.collectives["algorithm"].to_pylist(), np.asarray(run.collectives["closed_form_played"])
+    shown = found[:MOST_ROWS]
+    unit = time_unit([float(column["time_ps"][each.rows].mean()) for each in shown])
+    headings = [Heading(name.format(unit=unit.name), is_text=is_text) for name, is_text in _HEADINGS]
+    rows = []
+    for each in shown:
+        time_ps, closed_ps = float(column["time_ps"][each.rows].mean()), float(_closed_ps(run, each).mean())
+        waited_ps = float((column["ready_ps"] - column["start_ps"])[each.rows].mean())
+        about = "" if played[each.rows].all() else "~"
+        rows.append(
+            [
+                each.name or "all",
+                each.kind,
+                algorithms[int(each.rows[0])],
+                buffer_text(each.bytes),
+                f"{each.members:,}",
+                f"{len(each.rows):,}",
+                in_unit(time_ps, unit),
+                in_unit(waited_ps, unit),
+                f"{about}{in_unit(closed_ps, unit)}",
+                f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
+                f"{float(column['busbw_Bps'][each.rows].mean()) / 1e9:,.2f}",
+            ]
+        )
+    return Table("by the time that they took together, the most first", headings, rows)
+
+
+def _closed_ps(run: Run, each: Alike) -> NDArray[np.float64]:
+    return np.asarray(run.collectives["closed_form_ps"], np.float64)[each.rows]

@@ -1,0 +1,144 @@
+"""The fabric, its links coloured by how busy they were."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.errors import ConfigError
+from nadi.insight.runs import Run
+from nadi.reports.pages.page import Heading, Part, Plot, Section, Table, Words
+from nadi.reports.pages.places import MOST_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
+from nadi.terminal.printing import in_page
+from nadi.terminal.readable import amount_text, rate_text, time_text
+from topologies import Graph, TopologyError
+
+MOST_ROWS = 20
+MOST_NAMED = 48
+MOST_DRAWN_SHARP = 4000
+"""Lines that are drawn as SVG, which every browser can; of more than that by WebGL."""
+_LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)
+_COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
+"""Of links by load, from one of _LOADS to the next; far apart in hue and lightness."""
+
+
+_BUFFER_WHY = "The most that waited at its port of a shared buffer; NPUs have none."
+"""Where links are paused, waits say little of what waited."""
+
+
+_EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
+    ("marked", "marked_packets", "{:,}".format),
+    ("paused", "paused_ps", time_text),
+    ("dropped", "dropped_packets", "{:,}".format),
+)
+"""Columns of the table that are left out where nothing of the kind happened: heading, of links.parquet, as text."""
+
+
+def section(run: Run) -> Section:
+    """A picture, and the busiest links."""
+    title, lead = "Fabric", "Which links carried the run. A link is busy while it sends; both directions count apart."
+    if run.summary.get("network") == "closed-form":
+        why = "Closed forms know of no links: with fidelity = packet this section shows the fabric and its load."
+        return Section("fabric", title, lead, [Words(why)])
+    parts: list[Part] = []
+    try:
+        parts.append(_plot(run, run.graph))
+    except (ConfigError, TopologyError) as error:
+        parts.append(Words(f"The fabric cannot be drawn: {error}", is_warning=True))
+    return Section("fabric", title, lead, [*parts, _table(run)])
+
+
+def _plot(run: Run, graph: Graph) -> Plot:
+    from plotly import graph_objects as go
+
+    load = np.asarray(run.links["utilisation"], np.float64)
+    marks = lay_out(graph, np.zeros(graph.nodes, np.int64), (load * 10**6).astype(np.int64))
+    lines = marks.line.shape[1]
+    of_line = np.zeros(lines)
+    drawn_links = marks.of_link >= 0
+    np.maximum.at(of_line, marks.of_link[drawn_links], load[drawn_links])
+    drawn = go.Figure()
+    unused = np.flatnonzero(of_line == 0)
+    if len(unused):
+        _lines(drawn, marks, unused, "rgba(128,140,155,0.25)", "unused")
+    of_line[unused] = -1.0
+    for low, high, colour in zip(_LOADS, _LOADS[1:], _COLOURS, strict=False):
+        here = np.flatnonzero((of_line >= low) & (of_line < high))
+        if len(here):
+            _lines(drawn, marks, here, colour, f"{low:.0%} to {min(high, 1):.0%} busy")
+    _hover(drawn, graph, marks, np.maximum(of_line, 0))
+    _marks(drawn, graph, marks)
+    axis = {"visible": False}
+    drawn.update_layout(xaxis=axis, yaxis=axis, margin={"t": 10, "b": 10, "l": 10, "r": 10}, hovermode="closest")
+    shown = f"{len(marks.part):,} marks" if len(marks.part) < graph.nodes else f"{graph.nodes:,} nodes"
+    says = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
+    if lines == MOST_LINES:
+        says += " Only the busiest lines are drawn."
+    return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, says, 560)
+
+
+def _lines(drawn: Any, marks: Marks, here: NDArray[np.int64], colour: str, name: str) -> None:  # noqa: ANN401 - plotly has no types
+    x, y = (with_gaps(place[marks.line[:, here]]) for place in (marks.x, marks.y))
+    look = {"color": colour, "width": 2.2 if len(here) < 400 else 1}
+    add = drawn.add_scatter if marks.line.shape[1] <= MOST_DRAWN_SHARP else drawn.add_scattergl
+    add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
+
+
+def _hover(drawn: Any, graph: Graph, marks: Marks, of_line: NDArray[np.float64]) -> None:  # noqa: ANN401 - plotly has no types
+    """Invisible points in the middle of the busiest lines, which say what a line is."""
+    chosen = np.argsort(-of_line, kind="stable")[:2000]
+    ends = marks.line[:, chosen]
+    names = [
+        in_page(f"{mark_name(graph, marks, a)} — {mark_name(graph, marks, b)}: {load:.1%} busy")
+        for a, b, load in zip(*ends.tolist(), of_line[chosen].tolist(), strict=True)
+    ]
+    x, y = (place[ends].mean(axis=0) for place in (marks.x, marks.y))
+    drawn.add_scatter(
+        x=x, y=y, mode="markers", marker={"opacity": 0, "size": 10}, text=names, hoverinfo="text", showlegend=False
+    )
+
+
+def _marks(drawn: Any, graph: Graph, marks: Marks) -> None:  # noqa: ANN401 - plotly has no types
+    for is_switch, name, symbol, size in ((False, "NPU", "circle", 7), (True, "switch", "square", 11)):
+        here = np.flatnonzero(marks.is_switch == is_switch)
+        if len(here):
+            texts = [in_page(mark_name(graph, marks, mark)) for mark in here.tolist()]
+            look = {"color": "#5a6675" if is_switch else "#7f93ab", "symbol": symbol, "size": size}
+            drawn.add_scatter(
+                x=marks.x[here],
+                y=marks.y[here],
+                mode="markers+text" if len(marks.part) <= MOST_NAMED else "markers",
+                marker=look,
+                text=texts,
+                textposition="top center" if is_switch else "bottom center",
+                textfont={"size": 10},
+                cliponaxis=False,
+                hoverinfo="text",
+                name=name,
+            )
+
+
+def _table(run: Run) -> Table:
+    links = run.links
+    load = np.asarray(links["utilisation"], np.float64)
+    chosen = np.argsort(-load, kind="stable")[:MOST_ROWS]
+    in_buffers = bool(np.asarray(links["buffered_bytes"]).any())
+    headings = [Heading("link", is_text=True), *map(Heading, ("rate", "sent", "busy"))]
+    headings.append(Heading("longest queue", _BUFFER_WHY if in_buffers else ""))
+    events = [each for each in _EVENTS if np.asarray(links[each[1]]).any()]
+    headings += [Heading(name) for name, _, _ in events]
+    rows = []
+    for at in chosen[load[chosen] > 0].tolist():
+        row = {name: links[name][at].as_py() for name in links.column_names}
+        rows.append(
+            [
+                f"{row['src']} → {row['dst']}",
+                rate_text(row["rate_bps"]),
+                amount_text(row["tx_bytes"]),
+                f"{row['utilisation']:.1%}",
+                amount_text(row["buffered_bytes"] if in_buffers else row["max_queue_bytes"]),
+                *(text(row[column]) for _, column, text in events),
+            ]
+        )
+    return Table("the busiest links", headings, rows, f"All {len(load):,} stand in links.parquet.")

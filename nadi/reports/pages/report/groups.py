@@ -1,0 +1,54 @@
+"""Which NPUs the report puts together: the stages of a pipeline, else every NPU of a small run, else all."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.runs import Run
+
+MOST_GROUPS = 32
+
+
+class NpuGroups(NamedTuple):
+    """The groups of a run.
+
+    Attributes:
+        names: of g groups.
+        group: int64[npus], the group of each NPU.
+        why: in words, what a group is.
+    """
+
+    names: list[str]
+    group: NDArray[np.int64]
+    why: str
+
+    def first(self) -> list[int]:
+        """The first NPU of each group."""
+        return [int(np.flatnonzero(self.group == number)[0]) for number in range(len(self.names))]
+
+
+def npu_groups(run: Run) -> NpuGroups:
+    """Stages of the pipeline where the run names a plan with several, else NPUs, else one group of all."""
+    npus = int(run.summary.get("npus", len(run.npus)))
+    stages = _stages(run)
+    if 1 < stages <= MOST_GROUPS and npus % stages == 0:
+        names = [f"stage {stage}" for stage in range(stages)]
+        return NpuGroups(names, np.arange(npus) // (npus // stages), "the NPUs of a pipeline stage, their mean")
+    if npus <= MOST_GROUPS:
+        return NpuGroups([f"npu {npu}" for npu in range(npus)], np.arange(npus), "an NPU")
+    busy = np.asarray(run.npus["idle_ps"]) < run.finish_time_ps
+    names = ["all NPUs"] if busy.all() or not busy.any() else ["NPUs with work", "idle NPUs"]
+    group = np.zeros(npus, np.int64) if len(names) == 1 else np.where(busy, 0, 1)
+    return NpuGroups(names, group, "NPUs, their mean")
+
+
+def _stages(run: Run) -> int:
+    """Of the pipeline, whose NPUs follow each other: pp is slowest in the order of NPUs; 1 = the run names none."""
+    workload = run.config.workload
+    if workload.plan is None or workload.framework == "inference":
+        return 1
+    from workload.generators.training import parallel_plan
+
+    plan = parallel_plan(workload.plan)
+    return plan.pp if plan.gpus == run.summary.get("npus") else 1

@@ -1,0 +1,122 @@
+"""Where the time of the NPUs went: compute, exposed communication by axis, bubble, idle."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.insight.runs import Run
+from nadi.reports.pages.page import Heading, Part, Plot, Section, Table
+from nadi.reports.pages.report.groups import NpuGroups, npu_groups
+from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
+from nadi.terminal.readable import Unit, in_unit, time_unit
+
+COLOURS = {
+    "compute": "#2ca02c",
+    "tp": "#1f77b4",
+    "cp": "#00a2b4",
+    "ep": "#9467bd",
+    "etp": "#cc6ce4",
+    "dp": "#ea7200",
+    "pp": "#e4549c",
+    "embedding": "#905a4e",
+    "kv": "#909c00",
+    "world": "#5b6b8c",
+    "unnamed": "#2460fc",
+    "communication": "#3d8fd1",
+    "memory": "#909c00",
+    "bubble": "#a09060",
+    "host": "#c07a2c",
+    "other": "#7a9a6f",
+    "idle": "#8a969c",
+}
+WHY = {
+    "compute": "The accelerator computes.",
+    "tp": "Tensor parallelism: exposed time of collectives within a layer.",
+    "cp": "Context parallelism: exposed time of exchanges of keys and values.",
+    "ep": "Expert parallelism: exposed time of all-to-alls to experts and back.",
+    "etp": "Tensor parallelism of experts, exposed.",
+    "dp": "Data parallelism: exposed time of gradients' and parameters' collectives.",
+    "pp": "Pipeline parallelism: exposed time in which activations and gradients are sent.",
+    "embedding": "The all-reduce of the embedding's gradients between first and last stage, exposed.",
+    "kv": "Transfers of keys and values between servers of prompts and of tokens, exposed.",
+    "world": "Collectives of all NPUs, exposed.",
+    "unnamed": "Exposed communication; names of trace nodes do not tell its axis.",
+    "communication": "Communication that no compute of the accelerator hides.",
+    "bubble": "Waiting for another stage of the pipeline that has not begun to send.",
+    "host": "Compute nodes of the host alone.",
+    "other": "Nodes of memory, and in steps with axes of the host, that nothing else covers.",
+    "idle": "Nothing to do, up to the end of the run.",
+}
+
+
+def section(run: Run) -> Section:
+    """Bars and a table, a row for each group of NPUs."""
+    groups, times = npu_groups(run), times_of(run)
+    parts: list[Part] = [_plot(groups, times), _table(groups, times)]
+    lead = f"Each bar is {groups.why}; the parts add up to the run. Communication that compute hides does not appear."
+    return Section("step", "Where the time went", lead, parts)
+
+
+def times_of(run: Run) -> dict[str, NDArray[np.float64]]:
+    """float64[npus] picoseconds by category, those that are not 0 everywhere; they add up to the run."""
+    if run.steps is not None:
+        found = {name: np.asarray(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
+    else:
+        kinds = ("compute", "exposed", "host", "idle")
+        npus = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in kinds}
+        npus["other"] = run.finish_time_ps - np.sum(list(npus.values()), axis=0)
+        npus["communication"] = npus.pop("exposed")
+        found = {name: npus[name] for name in ("compute", "communication", "host", "other", "idle")}
+    return {name: values for name, values in found.items() if values.any()}
+
+
+def exposed(times: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """float64[npus]: exposed communication of all axes."""
+    names = [name for name in times if name in {*COMMUNICATION_AXES, "unnamed", "communication"}]
+    return np.sum([times[name] for name in names], axis=0) if names else np.zeros(len(next(iter(times.values()))))
+
+
+def _unit(times: dict[str, NDArray[np.float64]]) -> Unit:
+    """Of the bars and of their figures."""
+    return time_unit([float(sum(values[0] for values in times.values()))])
+
+
+def _means(groups: NpuGroups, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(groups.group, values) / np.bincount(groups.group)
+
+
+def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
+    from plotly import graph_objects as go
+
+    unit = _unit(times)
+    drawn = go.Figure()
+    for name, values in times.items():
+        drawn.add_bar(
+            y=groups.names,
+            x=_means(groups, values) / unit.ps,
+            name=name,
+            orientation="h",
+            marker_color=COLOURS[name],
+            hovertemplate=f"%{{y}}: {name} %{{x:,.4g}} {unit.name}<extra></extra>",
+        )
+    drawn.update_layout(barmode="stack", margin={"t": 10, "b": 40, "l": 10, "r": 10}, legend={"traceorder": "normal"})
+    drawn.update_xaxes(title_text=unit.name)
+    drawn.update_yaxes(autorange="reversed")
+    whole = sum(values.mean() for values in times.values()) or 1.0
+    shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
+    says = f"On the mean of all NPUs: {', '.join(shares)}."
+    height = max(130 + 26 * len(groups.names), 90 + 20 * len(times))  # bars, and a line of the legend for each part
+    return Plot(f"time of the run by what it was spent on ({unit.name})", drawn, says, height)
+
+
+def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:
+    unit = _unit(times)
+    headings = [Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
+    headings += [Heading(f"{name} ({unit.name})", WHY[name]) for name in times]
+    headings.append(Heading("exposed share"))
+    means = {name: _means(groups, values) for name, values in times.items()}
+    whole, hidden = np.sum(list(means.values()), axis=0), _means(groups, exposed(times))
+    rows = []
+    for number, name in enumerate(groups.names):
+        share = hidden[number] / whole[number] if whole[number] else 0.0
+        rows.append([name, *(in_unit(values[number], unit) for values in means.values()), f"{share:.1%}"])
+    return Table("the same in figures", headings, rows)

@@ -1,0 +1,136 @@
+"""What some NPUs did over time, in colours; the whole of it is `nadi timeline`."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from nadi.insight.runs import Run
+from nadi.reports.pages.page import Part, Plot, Section, Words
+from nadi.reports.pages.report.groups import npu_groups
+from nadi.reports.pages.report.step import COLOURS
+from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
+from nadi.terminal.readable import time_unit
+
+MOST_NPUS = 16
+STRETCHES = 1500
+SHADES = 5
+"""Steps of opacity: the more of a stretch an activity covers, the more opaque it is."""
+LEAST_COVER = 0.02
+_LANES = ("compute", "communication", "memory")
+_NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
+
+
+def section(run: Run) -> Section:
+    """A row for each lane of a few NPUs."""
+    title, lead = "Timeline", "Compute and communication of some NPUs, side by side: where one waits for the other."
+    if not run.has(NODES):
+        why = 'The run kept no trace nodes ([output] nodes = "none"), so that there is no timeline.'
+        return Section("timeline", title, lead, [Words(why)])
+    parts: list[Part] = [_plot(run)]
+    parts.append(Words(f"nadi timeline {run.folder} -o run.perfetto-trace has every node, for ui.perfetto.dev."))
+    return Section("timeline", title, lead, parts)
+
+
+def sampled(run: Run) -> list[int]:
+    """The NPUs that are shown: the first of each group, else as many of the others as there is room for."""
+    first = npu_groups(run).first()
+    npus = int(run.summary.get("npus", len(run.npus)))
+    if len(first) < 2 and npus > 1:
+        first = np.unique(np.linspace(0, npus - 1, MOST_NPUS // 2).astype(int)).tolist()
+    if len(first) > MOST_NPUS:
+        first = [first[at] for at in np.unique(np.linspace(0, len(first) - 1, MOST_NPUS).astype(int))]
+    has_nodes = set(pc.unique(run.nodes["npu"]).to_pylist())
+    return [npu for npu in first if npu in has_nodes] or sorted(has_nodes)[:MOST_NPUS]
+
+
+def _plot(run: Run) -> Plot:
+    from plotly import graph_objects as go
+
+    npus, unit = sampled(run), time_unit([run.finish_time_ps])
+    edges = np.linspace(0, max(run.finish_time_ps, 1), STRETCHES + 1)
+    rows, values, texts = [], [], []
+    used: set[int] = set()
+    for npu in npus:
+        for lane, codes, covers in _lanes(run.nodes, npu, edges):
+            rows.append(f"npu {npu} {lane}")
+            values.append(np.where(covers < LEAST_COVER, np.nan, codes * SHADES + np.ceil(covers * SHADES) - 1))
+            names = np.array(_NAMES)[codes]
+            texts.append([f"{name}, busy {cover:.0%}" for name, cover in zip(names, covers, strict=True)])
+            used |= set(np.unique(codes[covers >= LEAST_COVER]).tolist())
+    colours = [_shade(COLOURS[name], (level + 1) / SHADES) for name in _NAMES for level in range(SHADES)]
+    count = len(colours)
+    steps = [[(at + side) / count, colour] for at, colour in enumerate(colours) for side in (0, 1)]
+    drawn = go.Figure(
+        go.Heatmap(
+            x=(edges[:-1] + edges[1:]) / 2 / unit.ps,
+            y=rows,
+            z=values,
+            text=texts,
+            zmin=-0.5,
+            zmax=count - 0.5,
+            colorscale=steps,
+            showscale=False,
+            ygap=1,
+            hovertemplate=f"%{{y}}, %{{x:,.5g}} {unit.name}: %{{text}}<extra></extra>",
+        )
+    )
+    for code in sorted(used):
+        marker = {"color": COLOURS[_NAMES[code]], "symbol": "square", "size": 12}
+        drawn.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=_NAMES[code])
+    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    drawn.update_xaxes(title_text=unit.name, range=[0, run.finish_time_ps / unit.ps])
+    drawn.update_yaxes(autorange="reversed", fixedrange=True)
+    says = (
+        f"{len(npus)} of {run.summary.get('npus', 0):,} NPUs; each point is what covers most of 1/{STRETCHES:,} of the "
+    )
+    says += "run, the fainter the less of it that covers. Drag to look closer."
+    return Plot("lanes of some NPUs over time", drawn, says, 140 + 22 * len(rows))
+
+
+def _shade(colour: str, opacity: float) -> str:
+    """Return a colour "#rrggbb" with an opacity from 0 to 1."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def _lanes(
+    nodes: pa.Table, npu: int, edges: NDArray[np.float64]
+) -> list[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
+    """Of an NPU's lanes with anything in them: name, what covers most of each stretch, and how much of it."""
+    own = nodes.filter(pc.equal(nodes["npu"], npu))
+    start_ps, finish_ps = (np.asarray(own[name], np.float64) for name in ("start_ps", "finish_ps"))
+    code = _codes(own)
+    found = []
+    for lane, codes in zip(_LANES, ([0], range(1, _NAMES.index("memory")), [_NAMES.index("memory")]), strict=True):
+        covers = np.stack([_covered(start_ps[code == each], finish_ps[code == each], edges) for each in codes])
+        if covers.any():
+            most = covers.argmax(axis=0)
+            found.append((lane, np.array(codes)[most], np.minimum(covers.max(axis=0), 1.0)))
+    return found
+
+
+def _codes(nodes: pa.Table) -> NDArray[np.int64]:
+    """int64[n]: what each node is, a place in _NAMES; -1 = nothing that is shown."""
+    kind, lane = (np.array(nodes[name].to_pylist(), object) for name in ("kind", "lane"))
+    code = np.full(len(kind), -1)
+    code[(kind == "compute") & (lane == "compute")] = 0
+    code[kind == "memory"] = _NAMES.index("memory")
+    for at in np.flatnonzero(np.isin(kind, ("send", "recv", "collective"))).tolist():
+        axis = nodes["name"][at].as_py().rpartition("/")[2].partition(":")[0]
+        code[at] = _NAMES.index(axis if axis in COMMUNICATION_AXES else "communication")
+    return code
+
+
+def _covered(
+    start_ps: NDArray[np.float64], finish_ps: NDArray[np.float64], edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """float64[stretches]: the share of each that intervals cover, those that overlap counted twice."""
+    return np.diff(_before(finish_ps, edges) - _before(start_ps, edges)) * -1 / np.diff(edges)
+
+
+def _before(times_ps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[edges]: the sum over the times before an edge of how long before it they are."""
+    ordered = np.sort(times_ps)
+    count = np.searchsorted(ordered, edges)
+    return edges * count - np.concatenate([[0.0], np.cumsum(ordered)])[count]

@@ -1,0 +1,118 @@
+"""Results as files: summary.json and Parquet tables, complete in a folder of `nadi.reports.result_files.staging`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nadi import __version__
+from nadi.insight.analysis import serving
+from nadi.insight.analysis import training_step as step
+from nadi.insight.analysis.findings import Findings
+from nadi.launching.gather import ALONE, Ranks
+from nadi.simulation import schemas
+from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
+from nadi.simulation.fidelities.fabric_settings import settled_parameters
+from nadi.simulation.run import FinishedRun
+
+SUMMARY = "summary.json"
+TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
+REPORT = "report.html"
+RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN), REPORT)
+"""What a run may write; the first stands for its being complete. A page of an earlier run does not stay."""
+SUMMARY_KEY = "digest"
+"""Top-level key by which a summary.json is known as one of Nadi's."""
+_SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
+
+
+def write_results(
+    simulation: FinishedRun, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE
+) -> None:
+    """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
+
+    Args:
+        simulation: what this rank has of the run; on rank 0 flows, links and counters are those of all ranks.
+        findings: of the whole run; None on other ranks than 0.
+        folder: where to; None on other ranks than 0.
+        ranks: the other ranks.
+    """
+    from nadi.reports.result_files import run_tables
+
+    output = simulation.config.output
+    if folder:
+        folder.mkdir(exist_ok=True)
+    if output.nodes == "all":
+        run_tables.write_nodes(simulation, folder, ranks)
+    if findings and folder:
+        if output.flows == "all":
+            run_tables.write_flows(simulation, folder)
+        run_tables.write_findings(simulation, findings, folder)
+        run_tables.write_logs(simulation.results, folder)
+    peaks = ranks.gather(simulation.peak_rss_bytes())
+    if folder:
+        text = json.dumps(summary(simulation, peaks, findings), indent=2)
+        (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+
+
+def summary(
+    simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
+) -> dict[str, Any]:
+    """What summary.json holds: figures of the run and the settled configuration.
+
+    Args:
+        simulation: of rank 0.
+        peak_rss_of_ranks: bytes; None = this process is all there is.
+        findings: of the whole run, for warnings and the step.
+    """
+    peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
+    results, counters = simulation.results, simulation.results.counters
+    return {
+        "version": __version__,
+        "network": simulation.config.network.fidelity,
+        "switches": _switches(simulation),
+        "topology": simulation.graph.name,
+        "npus": simulation.graph.npus,
+        "nodes": simulation.graph.nodes,
+        "links": simulation.graph.links,
+        "finish_time_ps": results.finish_time_ps,
+        **counters,
+        "ranks": len(peaks),
+        "threads": simulation.workers.threads,
+        "processes": simulation.workers.processes,
+        "lps": simulation.workers.lps,
+        "wall_s": results.wall_s,
+        "setup_s": results.setup_s,
+        "first_event_s": results.first_event_s,
+        "packet_hops_per_s": counters["packet_hops"] / max(results.wall_s, 1e-9),
+        "peak_rss_bytes": sum(peaks),
+        "digest": results.digest,
+        "warnings": list(findings.warnings) if findings else [],
+        "step": step.document(simulation, findings.step_times if findings else None),
+        **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
+        **({"ports": _ports(simulation)} if simulation.settings.fidelity.is_closed_form else {}),
+        "settled": _settled(simulation),
+        "config": simulation.config.settled(),
+        "named": sorted(simulation.config.named),
+        "files": [entry.document() for entry in simulation.files],
+        "working_folder": str(Path.cwd()),
+    }
+
+
+def _switches(simulation: FinishedRun) -> str:
+    """What the switches of packets have; message-level models know of none."""
+    whole = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
+    return "none" if whole else _SWITCHES[simulation.config.network.switch]
+
+
+def _ports(simulation: FinishedRun) -> dict[str, Any]:
+    """What ports would have sent, had packets been sent."""
+    found = sent_by_ports(simulation.graph, simulation.program, simulation.settings)
+    return {"used": {name: of._asdict() for name, of in found.ports.items()}, "unused_switches": found.unused}
+
+
+def _settled(simulation: FinishedRun) -> dict[str, Any]:
+    """What was settled from the fabric, and the values of the congestion control's parameters."""
+    chosen = simulation.settings.congestion_control
+    collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
+    found = simulation.results.settled | ({"collectives": collectives} if collectives else {})
+    return found | ({"congestion": settled_parameters(chosen)} if chosen.update else {})

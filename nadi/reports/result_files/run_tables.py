@@ -1,0 +1,182 @@
+"""The Parquet tables of a run."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import pdes
+from nadi.insight.analysis.findings import Findings
+from nadi.insight.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
+from nadi.launching.gather import Ranks
+from nadi.simulation import schemas
+from nadi.simulation.closed_forms.flows import UNKNOWN, ideal_ps, shares_of, slowdown
+from nadi.simulation.run import FinishedRun
+from workload import KINDS
+
+NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
+LANES = ("cpu", "compute", "memory", "remote")
+
+
+def write_flows(simulation: FinishedRun, folder: Path) -> None:
+    """One row for each message."""
+    pq.write_table(_flows(simulation), folder / schemas.FLOWS.file)
+
+
+def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
+    """Links, collectives and NPUs."""
+    pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
+    pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
+    pq.write_table(_npus(simulation, findings), folder / schemas.NPUS.file)
+    if findings.step_times is not None:
+        pq.write_table(_steps(findings.step_times), folder / schemas.STEPS.file)
+
+
+def write_logs(results: pdes.Results, folder: Path) -> None:
+    """Queues, marks, pauses and workers, each only where the run has recorded any."""
+    for schema in schemas.LOGS:
+        columns = getattr(results, schema.name, None)
+        if columns and len(next(iter(columns.values()))):
+            pq.write_table(schema.table(columns), folder / schema.file)
+
+
+def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: Ranks) -> None:
+    """One row for each trace node of each NPU, in blocks of NPUs that are the same for any number of ranks."""
+    names = _NodeNames(simulation)
+    path = folder and folder / schemas.NODES.file
+    with pq.ParquetWriter(path, schemas.NODES.arrow()) if path else nullcontext() as writer:
+        for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
+            parts = ranks.gather(_nodes(simulation, names, npus))
+            if writer and parts:
+                writer.write_table(_by_npu(parts))
+
+
+def _rows_of_npu(simulation: FinishedRun, ranks: Ranks) -> NDArray[np.int64]:
+    """int64[npus]: trace nodes of each NPU, of all ranks."""
+    own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
+    rows_of_npu = np.zeros(simulation.program.npus, np.int64)
+    for npus, rows in ranks.exchange((own, np.diff(simulation.results.npu_node_ptr)[own])):
+        rows_of_npu[npus] = rows
+    return rows_of_npu
+
+
+def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Table:
+    """Trace nodes of those NPUs of a block that are this rank's."""
+    program, results = simulation.program, simulation.results
+    rows = rows_of(program, results.npu_node_ptr, npus)
+    kind = program.node_kind[rows.at]
+    group = np.full(len(rows.at), -1, np.int32)
+    is_collective = kind == COLLECTIVE
+    npu, at = rows.npu[is_collective], rows.at[is_collective]
+    group[is_collective] = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
+    columns = {
+        "npu": rows.npu,
+        "row": rows.row,
+        "node_id": names.ids(rows.npu, rows.row),
+        "name": names.names(rows.npu, rows.row),
+        "kind": _words(NODE_KINDS, kind),
+        "lane": _words(LANES, np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[rows.at], -1)),
+        "group": pa.array(group, mask=group < 0),
+        "bytes": program.node_bytes[rows.at],
+        "start_ps": results.node_start_ps[rows.result],
+        "finish_ps": results.node_finish_ps[rows.result],
+    }
+    return schemas.NODES.table(columns)
+
+
+def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
+    """Tables of several ranks as one, in the order of NPUs."""
+    if len(parts) == 1:
+        return parts[0]
+    table = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    return table.take(np.argsort(table["npu"].to_numpy(), kind="stable"))
+
+
+class _NodeNames:
+    """Ids and names of trace nodes; all traces' names as one dictionary, each word once."""
+
+    def __init__(self, simulation: FinishedRun) -> None:
+        traces = simulation.traces
+        self._ptr = np.cumsum([0, *(len(trace) for trace in traces)])
+        self._trace_of_npu = simulation.trace_of_npu
+        self._ids = np.concatenate([np.zeros(0, np.uint64), *(trace.node_id for trace in traces)])
+        words = pa.array([name for trace in traces for name in trace.names], pa.string()).dictionary_encode()
+        self._words, self._index = words.dictionary, words.indices.to_numpy()
+
+    def ids(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return self._ids[self._ptr[self._trace_of_npu[npu]] + row]
+
+    def names(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> pa.DictionaryArray:
+        index = self._index[self._ptr[self._trace_of_npu[npu]] + row]
+        return pa.DictionaryArray.from_arrays(index.astype(np.int32), self._words)
+
+
+def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryArray:
+    """Words by number, null below 0."""
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
+
+
+def _flows(simulation: FinishedRun) -> pa.Table:
+    flows = simulation.results.flows
+    shares = shares_of(simulation.program, flows)
+    ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares)
+    unknown = ideal == UNKNOWN
+    more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
+    return schemas.FLOWS.table({**flows, **more})
+
+
+def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
+    graph = simulation.graph
+    names = [graph.node_name(node) for node in range(graph.nodes)]
+    return schemas.LINKS.table(
+        {
+            "link": np.arange(graph.links),
+            "src": _words(tuple(names), graph.link_src),
+            "dst": _words(tuple(names), graph.link_dst),
+            "rate_bps": graph.link_rate_bps,
+            "delay_ps": graph.link_delay_ps,
+            **simulation.results.links,
+            "utilisation": findings.utilisation,
+        }
+    )
+
+
+def _collectives(findings: Findings) -> pa.Table:
+    found = findings.collectives
+    return schemas.COLLECTIVES.table(
+        {
+            "group": found.group,
+            "group_name": pa.array(findings.group_names, pa.string()),
+            "seq": found.seq,
+            "kind": _words(KINDS, found.kind),
+            "algorithm": pa.array(findings.algorithms, pa.string()),
+            "members": found.members,
+            "bytes": found.size_bytes,
+            "start_ps": found.start_ps,
+            "ready_ps": found.ready_ps,
+            "finish_ps": found.finish_ps,
+            "time_ps": found.time_ps,
+            "algbw_Bps": findings.algorithm_Bps,
+            "busbw_Bps": findings.bus_Bps,
+            "closed_form_ps": findings.closed_form_ps,
+            "closed_form_played": findings.closed_form_played,
+            "ratio": findings.ratio,
+        }
+    )
+
+
+def _steps(times: NDArray[np.int64]) -> pa.Table:
+    """One row for each NPU; times: int64[npus, len(STEP_CATEGORIES)]."""
+    columns = {f"{name}_ps": times[:, column] for column, name in enumerate(schemas.STEP_CATEGORIES)}
+    return schemas.STEPS.table({"npu": np.arange(len(times)), **columns})
+
+
+def _npus(simulation: FinishedRun, findings: Findings) -> pa.Table:
+    """One row for each NPU; `like` is given where the trace nodes of another stand for its own."""
+    times, folded = findings.npu_times, simulation.results.folded
+    more = {"like": folded.like} if folded else {}
+    return schemas.NPUS.table({"npu": np.arange(len(times.idle_ps)), **times._asdict(), **more})

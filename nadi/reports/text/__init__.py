@@ -1,0 +1,1 @@
+"""What commands print: each module makes the text of one kind of finding, and computes nothing."""

@@ -1,0 +1,210 @@
+"""What `nadi compare A B ...` prints."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from nadi.insight.comparison.links import by_load
+from nadi.terminal.readable import amount_text, buffer_text, figure_text, in_unit, rate_text, time_text, time_unit
+from nadi.terminal.tables import Column, FittedTable
+
+MOST_ROWS = 20
+_LEAST = 5e-7
+"""Of a relative change that is shown as one."""
+
+
+def render(document: dict[str, Any]) -> RenderableType:
+    """The document of nadi.insight.comparison.document as something that a rich Console prints."""
+    parts: list[RenderableType] = [runs_table(document), *document["notes"], ""]
+    tables = [settings_table, figures_table, times_table, groups_table, collectives_table, tiers_table, links_table]
+    parts += [table for table in (make(document) for make in tables) if table.rows]
+    return Group(*parts)
+
+
+def runs_table(document: dict[str, Any]) -> FittedTable:
+    """What is compared."""
+    table = FittedTable("runs", *_texts("run", "topology"), "NPUs", Column("network", 2, "name"), "simulated time")
+    table.columns.append(Column("digest", 3, "name"))
+    for run in document["runs"]:
+        time, npus = time_text(run["finish_time_ps"]), f"{run['npus'] or 0:,}"
+        table.add_row(run["name"], run["topology"] or "-", npus, run["network"] or "-", time, run["digest"][:12])
+    return table
+
+
+def settings_table(document: dict[str, Any]) -> FittedTable:
+    """Settings that differ."""
+    table = FittedTable("settings that differ", *_texts("key", *_names(document)))
+    for row in document["settings"]:
+        if not row["is_derived"]:
+            table.add_row(row["key"], *map(setting_text, row["values"]))
+    derived = [row["key"] for row in document["settings"] if row["is_derived"]]
+    if derived:
+        table.notes.append(f"{len(derived)} more follow from these: {', '.join(derived)} (--json has their values)")
+    return table
+
+
+def figures_table(document: dict[str, Any]) -> FittedTable:
+    """Figures, and how far they are from the first run's."""
+    table = FittedTable("figures", Column("figure", form="name"), *_beside(document))
+    for row in document["figures"]:
+        values = [figure_text(row["form"], value) for value in row["values"]]
+        is_share = row["form"] == "share"
+        table.add_row(label(row["name"]), *_pairs(values, [change_text(each, is_share) for each in row["change"]]))
+    return table
+
+
+def times_table(document: dict[str, Any]) -> FittedTable:
+    """Kinds of time."""
+    rows = document["times"]["rows"]
+    unit = time_unit(time for row in rows for time in row["time_ps"])
+    title = f"where the time of the NPUs went, their mean ({unit.name})"
+    table = FittedTable(title, Column("what", form="name"), *_beside(document))
+    for row in rows:
+        values = [in_unit(time, unit) for time in row["time_ps"]]
+        table.add_row(row["what"], *_pairs(values, [_added(change, unit) for change in row["change_ps"]]))
+    return table
+
+
+def groups_table(document: dict[str, Any]) -> FittedTable:
+    """Collectives by group and kind, whatever their sizes."""
+    rows = document["groups"]
+    unit = time_unit(time for row in rows for time in row["time_ps"])
+    title = f"collectives by group and kind: their summed time ({unit.name})"
+    heads = Column("group", form="name"), Column("kind", form="name"), Column("count", 1), Column("buffers", 2)
+    table = FittedTable(title, *heads, *_beside(document))
+    for row in rows[:MOST_ROWS]:
+        count, sizes = (_either(row["count"], lambda each: f"{each:,}"), _either(row["bytes"], amount_text))
+        values = [in_unit(time, unit) for time in row["time_ps"]]
+        changes = [change_text(each) for each in row["change"]]
+        table.add_row(row["group"] or "all", row["kind"], count, sizes, *_pairs(values, changes))
+    _note_more(table, rows)
+    return table
+
+
+def collectives_table(document: dict[str, Any]) -> FittedTable:
+    """Collectives by group, kind and size, those that differ most first."""
+    rows = document["collectives"]
+    shown = rows[:MOST_ROWS]
+    unit = time_unit(time for row in shown for time in row["median_ps"] if time)
+    heads = (Column("group", form="name"), Column("kind", form="name"), Column("n", 3), "size", Column("count", 2))
+    title = f"collectives: median time ({unit.name}), and how far all together are from the first run's"
+    table = FittedTable(title, *heads, *_beside(document))
+    for row in shown:
+        count = _either(row["count"], lambda each: f"{each:,}")
+        who = (row["group"] or "all", row["kind"], f"{row['members']:,}", buffer_text(row["size_bytes"]), count)
+        values = ["-" if each is None else in_unit(each, unit) for each in row["median_ps"]]
+        table.add_row(*who, *_pairs(values, [change_text(each) for each in row["change"]]))
+    _note_more(table, rows)
+    return table
+
+
+def tiers_table(document: dict[str, Any]) -> FittedTable:
+    """Tiers of links: the busiest link's share of the run, and bytes sent."""
+    table = FittedTable("tiers of links", Column("tier", form="name"), Column("what", form="name"), *_names(document))
+    for row in by_load([row for row in document["tiers"] if any(row["tx_bytes"])]):
+        for name, what, show in TIER_ROWS:
+            if name in _ALWAYS or any(row[name]):
+                tier = row["tier"] if name == "rate_bps" else ""
+                table.add_row(tier, what, *("-" if each is None else show(each) for each in row[name]))
+        table.end_group()
+    unused = [row["tier"] for row in document["tiers"] if not any(row["tx_bytes"])]
+    if unused:
+        table.notes.append(f"not used in any run: {', '.join(unused)}")
+    return table
+
+
+def links_table(document: dict[str, Any]) -> FittedTable:
+    """Single links whose share of time busy differs most."""
+    found = document["links"]
+    table = FittedTable("links: share of the run in which they sent", Column("link", form="name"), *_beside(document))
+    moved = [row for row in found["rows"] if len(set(row["utilisation"])) > 1][:MOST_ROWS]
+    for row in moved:
+        busy = row["utilisation"]
+        table.add_row(row["link"], *_pairs([f"{each:.1%}" for each in busy], [points(each - busy[0]) for each in busy]))
+    more = found["left_out"] + len(found["rows"]) - len(moved)
+    if more:
+        table.notes.append(f"and {more:,} more links that are not alike")
+    return table
+
+
+TIER_ROWS = (
+    ("rate_bps", "rate, mean", rate_text),
+    ("links", "links", lambda count: f"{count:,}"),
+    ("max_utilisation", "the busiest", lambda share: f"{share:.1%}"),
+    ("mean_utilisation", "busy, mean", lambda share: f"{share:.1%}"),
+    ("tx_bytes", "sent", amount_text),
+    ("max_queue_bytes", "longest queue", amount_text),
+    ("dropped_packets", "packets dropped", lambda count: f"{count:,.0f}"),
+    ("marked_packets", "packets marked", lambda count: f"{count:,.0f}"),
+    ("pause_frames", "pauses", lambda count: f"{count:,.0f}"),
+    ("paused_ps", "time paused", time_text),
+)
+"""Of a tier: key, words, and how a value is written."""
+_ALWAYS = ("rate_bps", "links", "max_utilisation", "mean_utilisation", "tx_bytes")
+"""Of these, those that are shown where all are 0, too."""
+
+
+def label(name: str) -> str:
+    """A figure's name for people: values say their unit themselves."""
+    for end, unit in (("_ps", ""), ("_bytes", ""), ("_J", " (J)"), ("_usd", " ($)"), ("_s", " (s)")):
+        if name.endswith(end) and not name.endswith("_per_s"):
+            name = name.removesuffix(end) + unit
+    return name.replace("_", " ")
+
+
+def change_text(change: float | None, is_share: bool = False) -> str:
+    """A change as people read it: in percent, of shares in points."""
+    if change is None:
+        return "-"
+    if is_share:
+        return points(change)
+    return f"{change:+.2%}" if abs(change) >= _LEAST else "="
+
+
+def points(change: float) -> str:
+    """A difference of two shares, in points of a percent."""
+    return f"{100 * change:+.1f} pt" if abs(change) >= _LEAST else "="
+
+
+def setting_text(value: object) -> str:
+    """A value of a setting as a run file has it."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _either(values: Sequence[Any], show: Callable[[Any], str]) -> str:
+    """Values of all runs in one cell, those that are alike once."""
+    return " / ".join(dict.fromkeys("-" if each is None else show(each) for each in values))
+
+
+def _note_more(table: FittedTable, rows: Sequence[Any]) -> None:
+    if len(rows) > MOST_ROWS:
+        table.notes.append(f"and {len(rows) - MOST_ROWS:,} more, which differ less (--json has all)")
+
+
+def _added(change_ps: float | None, unit: Any) -> str:  # noqa: ANN401 - a Unit
+    if change_ps is None:
+        return "-"
+    return f"{'+' if change_ps > 0 else '-'}{in_unit(abs(change_ps), unit)}" if abs(change_ps) >= 1 else "="
+
+
+def _names(document: dict[str, Any]) -> list[str]:
+    return [run["name"] for run in document["runs"]]
+
+
+def _texts(*headings: str) -> list[Column]:
+    return [Column(heading, form="name") for heading in headings]
+
+
+def _beside(document: dict[str, Any]) -> list[str]:
+    """Headings: a run's values, and for all but the first how far they are off."""
+    first, *others = _names(document)
+    return [first, *(heading for name in others for heading in (name, f"to {first}"))]
+
+
+def _pairs(values: Sequence[str], changes: Sequence[str]) -> list[str]:
+    first, *others = values
+    return [first, *(cell for pair in zip(others, changes[1:], strict=True) for cell in pair)]

@@ -1,0 +1,95 @@
+"""What `nadi energy` prints."""
+
+import math
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from nadi.terminal.tables import Column, FittedTable, facts
+
+_ENERGIES = (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6))
+_POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
+
+
+def render(document: dict[str, Any]) -> RenderableType:
+    """The document of nadi.insight.runs.energy as something that a rich Console prints."""
+    return Group(facts("energy and cost", summary(document)), "", parts_table(document), *notes(document))
+
+
+def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """The figures of a run, of its step, and of its tokens."""
+    rows = [
+        ("energy", f"{joules_text(document['energy_J'])} ({plain(document['energy_J'] / 3.6e6)} kWh)"),
+        ("mean power", watts_text(document["mean_W"])),
+        ("cost", _cost(document)),
+        ("electricity", usd_text(document["electricity_usd"])),
+    ]
+    for key, name in (("step", "of a step"), ("million_tokens", "of a million tokens")):
+        if key in document:
+            rows.append((name, f"{joules_text(document[key]['energy_J'])}, {usd_text(document[key]['cost_usd'])}"))
+    return rows
+
+
+def parts_table(document: dict[str, Any]) -> FittedTable:
+    """Joules by part."""
+    unit, joules = _unit(document["energy_J"], _ENERGIES)
+    table = FittedTable(
+        "energy by part",
+        Column("part", form="name"),
+        Column("count", 2),
+        Column(f"static ({unit})", 1),
+        Column(f"for bits ({unit})", 1),
+        f"together ({unit})",
+        "share",
+    )
+    for row in document["parts"]:
+        amounts = (f"{row[name] / joules:,.4g}" for name in ("static_J", "per_bit_J", "J"))
+        table.add_row(row["part"], count_text(row), *amounts, f"{row['share']:.1%}")
+    return table
+
+
+def count_text(row: dict[str, Any]) -> str:
+    """The number of a part that the run is charged for; where that is a share, of how many."""
+    count = f"{row['count']:,.1f}".removesuffix(".0")
+    return count if count == f"{row['of']:,}" else f"{count} of {row['of']:,}"
+
+
+def notes(document: dict[str, Any]) -> list[str]:
+    """Where the numbers are from, and what is not counted."""
+    table = document["table_from"]
+    source = f"{table} over the default table" if table else "the default table"
+    return [f"GPU {document['gpu']}; powers and prices: {source} (nadi energy --show-table).", *document["notes"]]
+
+
+def joules_text(joules: float) -> str:
+    """An energy, to four digits: 1.234 kJ."""
+    unit, size = _unit(joules, _ENERGIES)
+    return f"{joules / size:,.4g} {unit}"
+
+
+def watts_text(watts: float) -> str:
+    """A power, to four digits: 12.34 kW."""
+    unit, size = _unit(watts, _POWERS)
+    return f"{watts / size:,.4g} {unit}"
+
+
+def usd_text(usd: float) -> str:
+    """Dollars: in cents where they are many, else to four digits."""
+    return f"${usd:,.2f}" if usd >= 100 else f"${plain(usd)}"
+
+
+def plain(value: float) -> str:
+    """To four digits, without an exponent: 0.00007188."""
+    decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
+    text = f"{value:,.{max(decimals, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _cost(document: dict[str, Any]) -> str:
+    hours = f"{plain(document['gpu_hours'])} GPU hours"
+    how = "rented, electricity in it" if document["is_rented"] else "owned, with electricity"
+    return f"{usd_text(document['cost_usd'])} ({hours}, {how})"
+
+
+def _unit(value: float, units: tuple[tuple[str, float], ...]) -> tuple[str, float]:
+    return next((unit for unit in units if value >= unit[1]), units[-1])

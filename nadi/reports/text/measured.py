@@ -1,0 +1,228 @@
+"""What `nadi compare --measured` prints."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from nadi.terminal.readable import Unit, in_unit, size_text, time_unit
+from nadi.terminal.tables import Column, FittedTable, facts
+
+_MOST_ROWS = 16
+_MOST_NPUS = 8
+_LEAST_RANKS = 2
+_NOTICEABLE = 0.005
+
+
+def render(found: dict[str, Any]) -> RenderableType:
+    """The document of nadi.insight.measured.accuracy as something that a rich Console prints."""
+    parts: list[RenderableType] = [overview(found), "", kinds_table(found)]
+    if found["sizes"]:
+        parts.append(sizes_table(found))
+    if len(found["groups"]) > 1:
+        parts.append(groups_table(found))
+    if found["pairs"]:
+        parts.append(pairs_table(found))
+    parts.append(ranks_table(found))
+    if found["worst"]:
+        parts.append(worst_table(found))
+    return Group(*parts)
+
+
+def overview(found: dict[str, Any]) -> FittedTable:
+    """How far off the run is, in a few lines."""
+    nodes = found["nodes"]
+    left_out = [f"{nodes[key]:,} {words}" for key, words in _LEFT_OUT.items() if nodes[key]]
+    rows = [("nodes compared", ", ".join([f"{nodes['compared']:,}", *left_out]))]
+    rows.append(("transfers of collectives", _said(found["collectives"], "no collective has a measured time")))
+    if found["messages"] is not None:
+        rows.append(("transfers of messages", _said(found["messages"], "")))
+    rows.append(("spans of ranks", _said(found["ranks"], "the traces do not say when nodes began")))
+    clocks = found["clocks"]
+    if clocks["ranks"] >= _LEAST_RANKS:
+        within = f"95 % of the finishes of collectives agree within {clocks['residual_p95_micros']:,.3g} µs"
+        rows.append(("clocks", f"of {clocks['ranks']:,} ranks set by what they did together; {within}"))
+    table = facts(f"{found['run']} beside the times of {found['traces']}", rows)
+    if found["rounding"] > _NOTICEABLE:
+        table.notes.append(f"traces hold whole microseconds, {found['rounding']:.1%} of the median measured time")
+    return table
+
+
+_LEFT_OUT = {
+    "without_time": "without a measured time",
+    "not_in_traces": "not in the traces",
+    "without_trace": "of NPUs without a trace",
+}
+
+
+def kinds_table(found: dict[str, Any]) -> FittedTable:
+    """Errors of all nodes by kind; members of collectives with their waiting."""
+    unit = _unit_of(found["kinds"])
+    table = FittedTable("nodes, communication with its waiting", Column("kind", form="name"), *_spread_columns(unit))
+    for row in found["kinds"]:
+        table.add_row(row["kind"], *_spread_cells(row, unit))
+    return table
+
+
+def sizes_table(found: dict[str, Any]) -> FittedTable:
+    """Transfers and waiting of collectives by kind and size, medians."""
+    rows = found["sizes"]
+    unit = time_unit([row["measured_transfer_ps"] for row in rows])
+    table = FittedTable(
+        "collectives: the median transfer of each kind and size, and the median of the longest waits",
+        Column("kind", form="name"),
+        "size",
+        "members",
+        "count",
+        f"measured ({unit.name})",
+        f"simulated ({unit.name})",
+        "median error",
+        Column("p95", 2),
+        Column("worst", 3),
+        Column("measured busbw (GB/s)", 4),
+        Column("simulated busbw (GB/s)", 4),
+        Column(f"measured wait ({unit.name})", 1),
+        Column(f"simulated wait ({unit.name})", 1),
+    )
+    for row in rows:
+        simulated_busbw = row["simulated_busbw_Bps"]
+        table.add_row(
+            row["kind"],
+            size_text(row["bytes"]),
+            f"{row['members']:,}",
+            f"{row['count']:,}",
+            in_unit(row["measured_transfer_ps"], unit),
+            in_unit(row["simulated_transfer_ps"], unit),
+            percent(row["median"]),
+            percent(row["p95"], signed=False),
+            percent(row["worst"]),
+            f"{row['measured_busbw_Bps'] / 1e9:,.2f}",
+            "-" if simulated_busbw is None else f"{simulated_busbw / 1e9:,.2f}",
+            in_unit(row["measured_wait_ps"], unit),
+            in_unit(row["simulated_wait_ps"], unit),
+        )
+    return table
+
+
+def groups_table(found: dict[str, Any]) -> FittedTable:
+    """Transfers by group, the furthest off first."""
+    rows = found["groups"][:_MOST_ROWS]
+    unit = _unit_of(rows)
+    columns = Column("group", form="name"), Column("NPUs", 4, "name"), *_spread_columns(unit)
+    table = FittedTable(_first("transfers of groups", rows, found["groups"]), *columns)
+    for row in rows:
+        more = " ..." if len(row["npus"]) > _MOST_NPUS else ""
+        npus = " ".join(map(str, row["npus"][:_MOST_NPUS])) + more
+        table.add_row(row["name"] or str(row["group"]), npus, *_spread_cells(row, unit))
+    return table
+
+
+def pairs_table(found: dict[str, Any]) -> FittedTable:
+    """Messages by pair of NPUs, the furthest off first."""
+    rows = found["pairs"][:_MOST_ROWS]
+    unit = _unit_of(rows)
+    columns = "from NPU", "to NPU", *_spread_columns(unit)
+    table = FittedTable(_first("transfers of messages", rows, found["pairs"]), *columns)
+    for row in rows:
+        table.add_row(str(row["src"]), str(row["dst"]), *_spread_cells(row, unit))
+    return table
+
+
+def ranks_table(found: dict[str, Any]) -> FittedTable:
+    """Spans of ranks and what their times come to, the furthest off first where there are many."""
+    rows = found["rank_rows"]
+    if len(rows) > _MOST_ROWS:
+        rows = sorted(rows, key=lambda row: -abs(row["error"] or 0))[:_MOST_ROWS]
+    unit = time_unit([row["simulated_span_ps"] for row in rows])
+    table = FittedTable(
+        _first(f"ranks, measured and simulated ({unit.name})", rows, found["rank_rows"]),
+        "NPU",
+        "span",
+        "simulated",
+        "error",
+        Column("compute", 1),
+        Column("simulated", 1),
+        Column("transfer", 2),
+        Column("simulated", 2),
+        Column("waiting", 2),
+        Column("simulated", 2),
+        Column("began after (µs)", 3),
+        Column("clock ahead (µs)", 4),
+    )
+    for row in rows:
+        measured = row["measured_span_ps"]
+        halves = [in_unit(row[f"{side}_{what}_ps"], unit) for what in _HALVES for side in ("measured", "simulated")]
+        table.add_row(
+            str(row["npu"]),
+            "-" if measured is None else in_unit(measured, unit),
+            in_unit(row["simulated_span_ps"], unit),
+            "-" if measured is None else percent(row["error"]),
+            *halves,
+            *("-" if row[key] is None else f"{row[key]:,.3f}" for key in _OF_CLOCKS),
+        )
+    return table
+
+
+_OF_CLOCKS = ("measured_begin_micros", "clock_offset_micros")
+_HALVES = ("compute", "transfer", "wait")
+
+
+def worst_table(found: dict[str, Any]) -> FittedTable:
+    """The nodes that are furthest off, in time."""
+    rows = found["worst"]
+    unit = time_unit([row["measured_ps"] for row in rows])
+    table = FittedTable(
+        "furthest off in time, communication by its transfer",
+        "NPU",
+        "node",
+        Column("name", 1, "name"),
+        Column("kind", form="name"),
+        Column("size", 2),
+        f"measured ({unit.name})",
+        f"simulated ({unit.name})",
+        "error",
+    )
+    for row in rows:
+        times = in_unit(row["measured_ps"], unit), in_unit(row["simulated_ps"], unit)
+        size = size_text(row["bytes"]) if row["bytes"] > 0 else "-"
+        cells = str(row["npu"]), str(row["node_id"]), row["name"], row["kind"], size
+        table.add_row(*cells, *times, percent(row["error"]))
+    return table
+
+
+def percent(error: float, *, signed: bool = True) -> str:
+    """A relative error: +1.23 %."""
+    return f"{error:+.2%}" if signed else f"{error:.2%}"
+
+
+def _said(spread: dict[str, Any] | None, without: str) -> str:
+    if spread is None:
+        return without
+    bias = percent(spread["simulated_ps"] / spread["measured_ps"] - 1)
+    median, p95, worst = percent(spread["median"]), percent(spread["p95"], signed=False), percent(spread["worst"])
+    return f"{spread['count']:,}: median error {median}, 95 % within {p95}, worst {worst}, in all {bias}"
+
+
+def _spread_columns(unit: Unit) -> tuple[Column | str, ...]:
+    sums = Column(f"measured ({unit.name})"), Column(f"simulated ({unit.name})")
+    return "count", *sums, "in all", "median error", Column("p95", 2), Column("worst", 3)
+
+
+def _spread_cells(row: dict[str, Any], unit: Unit) -> Sequence[str]:
+    return (
+        f"{row['count']:,}",
+        in_unit(row["measured_ps"], unit),
+        in_unit(row["simulated_ps"], unit),
+        percent(row["simulated_ps"] / row["measured_ps"] - 1),
+        percent(row["median"]),
+        percent(row["p95"], signed=False),
+        percent(row["worst"]),
+    )
+
+
+def _unit_of(rows: Iterable[dict[str, Any]]) -> Unit:
+    return time_unit([row["measured_ps"] for row in rows])
+
+
+def _first(title: str, rows: Sequence[object], of: Sequence[object]) -> str:
+    return title if len(rows) == len(of) else f"{title}: the {len(rows)} furthest off of {len(of):,}"

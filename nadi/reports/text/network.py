@@ -1,0 +1,134 @@
+"""What `nadi net` prints: nadi.insight.analysis.network_findings.document on the terminal."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from nadi.insight.analysis.network_findings import COLUMNS, MOST_LINKS
+from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
+from nadi.terminal.tables import Column, FittedTable
+
+MOST_BRANCHES = 40
+
+
+def render(document: dict[str, Any]) -> RenderableType:
+    """The document as something that a rich Console prints."""
+    head = f"{document['topology']}\n{time_text(document['finish_time_ps'] or 0)}"
+    return Group(head, *_links(document["links"]), *_messages(document["messages"]), *_spread(document))
+
+
+def tree_lines(tree: dict[str, Any]) -> list[str]:
+    """A line for each branch of a tree of pauses, indented by its depth, and one for the root."""
+    whole = f"{tree['links']} links, paused for {time_text(tree['whole_paused_ps'])} in all"
+    return [f"{tree['switch']}, congested at {ports(tree)}: {whole}", *_branches(tree, 1)]
+
+
+def ports(tree: dict[str, Any]) -> str:
+    """Where the congestion is at the root of a tree: its port, or the first of several."""
+    first, *others = tree["congested"] or ["no port"]
+    return f"{first} and {len(others)} more" if others else first
+
+
+def _branches(tree: dict[str, Any], depth: int) -> Iterator[str]:
+    for branch in tree["spread"]:
+        times = f"first at {time_text(branch['first_ps'])}, {time_text(branch['paused_ps'])} in all"
+        yield f"{'  ' * depth}{branch['link']}: {branch['pauses']:,} pauses, {times}"
+        yield from _branches(branch, depth + 1)
+
+
+def _links(of_column: dict[str, list[dict[str, Any]]]) -> Iterator[FittedTable]:
+    for column, title in COLUMNS.items():
+        rows = of_column[column]
+        if not rows:
+            continue
+        unit = time_unit(row[column] for row in rows)
+        is_time = column.endswith("_ps")
+        heading = column.replace("_ps", f" ({unit.name})").replace("_", " ")
+        extra = () if column == "utilisation" else (heading,)
+        table = FittedTable(title, Column("link", form="name"), Column("rate", 2), Column("busy", 1), *extra)
+        for row in rows:
+            value = in_unit(row[column], unit) if is_time else f"{row[column]:,}"
+            table.add_row(
+                row["name"], rate_text(row["rate_bps"]), f"{row['utilisation']:.1%}", *([value] if extra else [])
+            )
+        yield table
+
+
+def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
+    if not rows:
+        yield "no messages, or no flows.parquet\n"
+        return
+    unit = time_unit(ps for row in rows for ps in row["time_ps"].values())
+    titles = {
+        "time_ps": f"completion time of messages ({unit.name}), by size",
+        "slowdown": "slow-down of messages, times what they take alone, by size",
+    }
+    for column, title in titles.items():
+        names = rows[0][column]
+        if names is None:
+            continue
+        needs = {"p50": 0, "p90": 2, "p99": 1, "p99.9": 3, "p100": 0}
+        shown = (Column("most" if name == "p100" else name, needs.get(name, 4)) for name in names)
+        table = FittedTable(title, "size from", "messages", *shown)
+        for row in rows:
+            size = "all" if row["from_bytes"] is None else amount_text(row["from_bytes"])
+            values = row[column]
+            cells = [in_unit(values[n], unit) if column == "time_ps" else f"{values[n]:.2f}" for n in values or ()]
+            table.add_row(size, f"{row['messages']:,}", *(cells or ["-"] * len(names)))
+        yield table
+
+
+def spread_heading(document: Mapping[str, Any], looked_at: str = "") -> str:
+    """How many pauses there were, how many of them were looked at, and from how many roots they spread."""
+    roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
+    return f"how pauses spread: {document['pauses']:,} pauses{looked_at}, {roots}"
+
+
+def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
+    trees = document["trees"]
+    if trees:
+        looked = document["pauses_looked_at"]
+        shown = f", the first {looked:,} looked at" if looked < document["pauses"] else ""
+        yield Text(spread_heading(document, shown), style="bold")
+    for tree in trees:
+        root, *lines = tree_lines(tree)
+        yield from (root, *lines[:MOST_BRANCHES])
+        if len(lines) > MOST_BRANCHES:
+            yield f"  and {len(lines) - MOST_BRANCHES} more"
+    if trees:
+        more = document["roots"] - len(trees)
+        yield f"and {more} smaller\n" if more else ""
+    yield from _victims(document)
+
+
+def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
+    if document["victims"] is None:
+        why = document["why_no_victims"]
+        if why != "nothing was paused":
+            yield f"whom pauses held up is not known: {why}"
+        return
+    congested = document["congested_links"]
+    more = f" and {len(congested) - MOST_LINKS} more" if len(congested) > MOST_LINKS else ""
+    yield f"congested: {', '.join(congested[:MOST_LINKS])}{more}"
+    if not document["victims"]:
+        yield "head-of-line victims: none; pauses held up no message that uses no congested link\n"
+        return
+    unit = time_unit(row["paused_ps"] for row in document["victims"])
+    table = FittedTable(
+        f"head-of-line victims: {document['victims_found']:,} messages on no congested link, held up by pauses",
+        Column("src", form="name"),
+        Column("dst", form="name"),
+        Column("size", 2),
+        "slow-down",
+        Column(f"paused ({unit.name})", 1),
+        Column("most at", 3, "name"),
+        Column("sure", 4, "name"),
+    )
+    for row in document["victims"]:
+        slow = "-" if row["slowdown"] is None else f"{row['slowdown']:.2f}"
+        ends = f"npu {row['src']}", f"npu {row['dst']}", amount_text(row["bytes"])
+        sure = "yes" if row["sure"] else "perhaps"
+        table.add_row(*ends, slow, in_unit(row["paused_ps"], unit), row["link"], sure)
+    yield table

@@ -1,0 +1,258 @@
+"""The report of a run on the terminal."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from nadi.insight.analysis import serving
+from nadi.insight.analysis.findings import Findings
+from nadi.reports.text.serving import serving_table
+from nadi.reports.text.training_step import step_line, step_table
+from nadi.simulation.run import FinishedRun
+from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
+from nadi.terminal.tables import Column, FittedTable, console
+from topologies import NVSWITCH, Graph
+from workload import KINDS
+from workload.collectives import ON_NVSWITCHES
+from workload.collectives.nccl.generations import AUTO, generation_of
+from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+
+MOST_NPUS = 8
+MOST_COLLECTIVES = 20
+MOST_LINKS = 5
+WHOLE = "--out"
+_FABRIC_COUNTERS = {
+    "marked_packets": "packets marked",
+    "pause_frames": "pauses",
+    "dropped_packets": "packets dropped",
+    "trimmed_packets": "packets trimmed",
+    "retransmitted_packets": "packets sent again",
+    "timeouts": "timeouts",
+    "congestion_notifications": "congestion notifications",
+}
+
+
+def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
+    """Print where time went, the collectives, the busiest links, and where the tables are.
+
+    Args:
+        simulation: The run.
+        findings: What was found about it.
+        out: Folder of the results; None = they are not kept.
+        took_s: Seconds since the command began: reading, making worlds, compiling and analysing count too.
+    """
+    out_console = console()
+    out_console.print(render(simulation, findings, took_s))
+    where = f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir"
+    out_console.print(where, soft_wrap=True, highlight=False, markup=False)
+
+
+def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
+    """Return the report as something that a rich Console prints; took_s: seconds since the command began."""
+    parts: list[RenderableType] = [_headline(simulation, findings, took_s), npu_table(simulation, findings)]
+    parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
+    step, by_axis = step_line(simulation), step_table(findings)
+    parts += [Text(step, style="bold")] if step else []
+    parts += [serving_table(serving.document(findings.serving))] if findings.serving else []
+    parts += [by_axis] if by_axis else []
+    if len(findings.collectives.group):
+        parts.append(collective_table(findings))
+    if not simulation.settings.fidelity.is_closed_form:
+        parts.append(link_table(simulation, findings))
+    if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
+        parts.append(fabric_table(simulation))
+    return Group(*parts)
+
+
+def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
+    """Where each NPU's time went; of many NPUs the least, median and most."""
+    times = findings.npu_times
+    columns = (times.compute_ps, times.cpu_ps, times.memory_ps, times.communication_ps, times.exposed_ps, times.idle_ps)
+    npus = simulation.program.npus
+    if npus <= MOST_NPUS:
+        rows = [(str(npu), [float(column[npu]) for column in columns]) for npu in range(npus)]
+    else:
+        picks = (("least", np.min), ("median", np.median), ("most", np.max))
+        rows = [(f"{name} of {npus}", [float(pick(column)) for column in columns]) for name, pick in picks]
+    unit = time_unit(time_ps for _, row in rows for time_ps in row)
+    table = FittedTable(
+        f"time of each NPU ({unit.name})",
+        Column("npu", form="name"),
+        "compute",
+        Column("cpu", 3),
+        Column("memory", 4),
+        Column("communication", 1),
+        "exposed",
+        Column("idle", 2),
+        whole=WHOLE,
+    )
+    for name, row in rows:
+        table.add_row(name, *(in_unit(time_ps, unit) for time_ps in row))
+    return table
+
+
+def collective_table(findings: Findings) -> FittedTable:
+    """Collectives, the slowest first; alike ones (name of the group, kind and size) are one row."""
+    found = findings.collectives
+    _, name = np.unique(findings.group_names, return_inverse=True)
+    keys = np.stack([name, found.kind, found.size_bytes, found.members], axis=1)
+    _, index, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    total_ps = np.bincount(index.reshape(-1), found.time_ps)
+    alike = np.argsort(-total_ps, kind="stable")[:MOST_COLLECTIVES].tolist()
+    of_row = [np.flatnonzero(index.reshape(-1) == which) for which in alike]
+    times_ps = [float(np.mean(found.time_ps[which])) for which in of_row]
+    unit = time_unit(times_ps)
+    table = FittedTable(
+        f"collectives: mean time and closed form on an idle network ({unit.name}), algorithm and bus bandwidth (GB/s)",
+        Column("group", 5, "name"),
+        Column("kind", form="name"),
+        Column("algorithm", 3, "name"),
+        "size",
+        Column("n", 7),
+        Column("count", 6),
+        "time",
+        Column("closed form", 8),
+        Column("ratio", 2),
+        Column("algbw", 9),
+        Column("busbw", 4),
+        whole=WHOLE,
+    )
+    for which, number, time_ps in zip(of_row, alike, times_ps, strict=True):
+        first, closed_ps = int(which[0]), float(np.mean(findings.closed_form_ps[which]))
+        about = "" if findings.closed_form_played[which].all() else "~"
+        table.add_row(
+            findings.group_names[first] or "all",
+            KINDS[found.kind[first]],
+            findings.algorithms[first],
+            buffer_text(int(found.size_bytes[first])),
+            str(found.members[first]),
+            f"{count[number]:,}",
+            in_unit(time_ps, unit),
+            about + in_unit(closed_ps, unit),
+            f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
+            *_gigabytes((findings.algorithm_Bps[which].mean(), findings.bus_Bps[which].mean())),
+        )
+    if len(total_ps) > MOST_COLLECTIVES:
+        table.notes.append(f"and {len(total_ps) - MOST_COLLECTIVES} more in collectives.parquet")
+    return table
+
+
+def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
+    """The links that sent for the largest share of the run."""
+    graph, links = simulation.graph, simulation.results.links
+    longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
+    table = FittedTable(
+        "busiest links",
+        Column("link", form="name"),
+        Column("rate", 3),
+        Column("sent", 2),
+        "busy",
+        Column("longest queue", 1),
+        Column("packets dropped", 4),
+        whole=WHOLE,
+    )
+    for link in np.argsort(-findings.utilisation, kind="stable")[:MOST_LINKS].tolist():
+        if links["tx_bytes"][link] == 0:
+            break
+        table.add_row(
+            _link_name(graph, link),
+            rate_text(int(graph.link_rate_bps[link])),
+            amount_text(int(links["tx_bytes"][link])),
+            f"{findings.utilisation[link]:.1%}",
+            amount_text(int(longest[link])),
+            f"{links['dropped_packets'][link]:,}",
+        )
+    return table
+
+
+def _link_name(graph: Graph, link: int) -> str:
+    return f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
+
+
+def fabric_table(simulation: FinishedRun) -> FittedTable:
+    """What happened in the fabric: a row for each thing that did, and the link where most of it was."""
+    graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
+    table = FittedTable("fabric", Column("what", form="name"), "count", Column("most of one link", form="text"))
+    for name, words in _FABRIC_COUNTERS.items():
+        count = counters.get(name, 0)
+        if count:
+            table.add_row(words, f"{count:,}", _most(graph, links.get(name), "{:,}"))
+    paused_ps = links.get("paused_ps")
+    if paused_ps is not None and paused_ps.any():
+        whole_ps = max(simulation.results.finish_time_ps, 1)
+        table.add_row("links paused", f"{np.count_nonzero(paused_ps):,}", _most(graph, paused_ps / whole_ps, "{:.1%}"))
+    return table
+
+
+def _most(graph: Graph, values: NDArray | None, form: str) -> str:
+    """The largest value, and the link that has it; empty where there is none."""
+    if values is None or not values.any():
+        return ""
+    link = int(values.argmax())
+    return f"{form.format(values[link])} at {_link_name(graph, link)}"
+
+
+def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str:
+    results, counters = simulation.results, simulation.results.counters
+    times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
+    columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
+    compute, exposed, host, idle = (float(column.mean()) / whole_ps for column in columns)
+    of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
+    is_closed_form = simulation.settings.fidelity.is_closed_form
+    return (
+        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}{_interference(simulation)}"
+        f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
+        f"{took_s:.1f} s since the command began\n"
+        f"{counters['trace_nodes']:,} trace nodes, "
+        f"{_no_contention(simulation) if is_closed_form else _moved(simulation)}\n"
+        f"mean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
+    )
+
+
+def _moved(simulation: FinishedRun) -> str:
+    """What has crossed the network."""
+    results, counters = simulation.results, simulation.results.counters
+    moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
+    hops = "packet-hops"
+    if simulation.settings.fidelity.act:
+        moved = f"{counters['flows']:,} messages, whole ({simulation.settings.fidelity.name.replace('_', '-')})"
+        hops = "message-hops"
+    rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
+    return f"{moved}\n{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s"
+
+
+def _no_contention(simulation: FinishedRun) -> str:
+    """What a run at closed forms leaves out."""
+    folded = simulation.results.folded
+    said = "closed-form: every collective and message as if alone on the network, no contention"
+    if folded:
+        kept, npus = len(np.unique(folded.like)), simulation.program.npus
+        said += f"\n{kept:,} of {npus:,} NPUs are shown, the others do the same at the same times (npus.parquet: like)"
+    return said
+
+
+def _constants(simulation: FinishedRun) -> str:
+    """A line where NCCL's constants are the fabric's: which."""
+    graph, settings = simulation.graph, simulation.collectives
+    specs = {settings.algorithm_of(kind) for kind in settings.algorithm if kind != UNEVEN}
+    guessed = sorted(spec for spec in specs if spec.partition(":")[0] == ON_NVSWITCHES and "generation=" not in spec)
+    if not guessed:
+        return ""
+    rate_bps = int(graph.link_rate_bps[graph.node_kind[graph.link_dst] == NVSWITCH].max(initial=0))
+    made = generation_of(AUTO, graph.accelerator, rate_bps).name
+    why = "the machine" if graph.accelerator == made else f"NVLinks of {rate_text(rate_bps)}"
+    return f"collectives: nccl with the constants of {made} ({why})\n"
+
+
+def _interference(simulation: FinishedRun) -> str:
+    """A line where collectives slow down the computation beside them: by how much."""
+    slowdown = simulation.settings.compute_slowdown
+    return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
+
+
+def _gigabytes(rates_Bps: Iterable[float]) -> Sequence[str]:  # noqa: N803 - bytes, not bits
+    return [f"{rate / 1e9:.2f}" for rate in rates_Bps]

@@ -1,0 +1,236 @@
+"""The timeline of a simulated run: lanes of some NPUs, arrows of messages, links' load and queues over time."""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from nadi.errors import ConfigError
+from nadi.insight.analysis.link_load import link_load
+from nadi.insight.explanation.happened import senders_of
+from nadi.insight.explanation.path import axis_of
+from nadi.insight.runs import Run
+from nadi.reports.timelines.lanes import Slice, write_lane
+from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
+from nadi.simulation.schemas import FLOWS, LINKS
+
+Int64 = NDArray[np.int64]
+
+MOST_NPUS = 64
+MOST_SLICES = 200_000
+MOST_LINKS = 16
+MOST_QUEUES = 16
+STRETCHES = 1000
+_PS_PER_NS = 1000
+_LANES = ("compute", "memory", "cpu", "remote")
+
+
+class Shown(NamedTuple):
+    """What a timeline shows, and what it leaves out.
+
+    Attributes:
+        npus: of how many there are lanes.
+        npus_left_out: how many more there are.
+        slices: how many.
+        aggregated: short nodes for which slices of several stand.
+        flows: arrows from sends to receives.
+        counters: links whose load or queue is shown.
+        left_out: nodes that are not to be seen: more overlap than there are tracks.
+    """
+
+    npus: int
+    npus_left_out: int
+    slices: int
+    aggregated: int
+    flows: int
+    counters: int
+    left_out: int
+
+    def notes(self) -> list[str]:
+        """In words what is left out."""
+        notes = []
+        if self.npus_left_out:
+            notes.append(
+                f"{self.npus:,} of {self.npus + self.npus_left_out:,} NPUs, evenly apart (--npus names others)"
+            )
+        if self.aggregated:
+            notes.append(f"{self.aggregated:,} short nodes are put together with their neighbours")
+        if self.left_out:
+            notes.append(f"{self.left_out:,} nodes are left out: too many overlap")
+        return notes
+
+
+def write_timeline(
+    path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), most_slices: int = MOST_SLICES
+) -> Shown:
+    """Write the timeline of a run; its size is bounded by the slices and counters that it may have.
+
+    Args:
+        path: of the file.
+        run: with its trace nodes.
+        npus: that are shown; none = at most MOST_NPUS of them, evenly apart.
+        most_slices: of all NPUs together.
+
+    Raises:
+        ConfigError: the run has kept no trace nodes, or none of such an NPU.
+        OutputError: the file cannot be written.
+    """
+    there = np.unique(np.asarray(run.nodes["npu"], np.int64))
+    missing = sorted(set(npus) - set(there.tolist()))
+    if missing:
+        raise ConfigError(
+            f"{run.folder}: NPU {missing[0]} has no trace nodes; expected some of {len(there):,} that have"
+        )
+    if not len(there):
+        raise ConfigError(f"{run.folder}: no trace nodes; expected a run with some")
+    chosen = (
+        np.array(sorted(set(npus))) if npus else there[np.unique(np.linspace(0, len(there) - 1, MOST_NPUS).astype(int))]
+    )
+    arrows = _arrows(run, chosen)
+    slices = aggregated = left_out = 0
+    with perfetto_trace(path) as trace:
+        for rank, npu in enumerate(chosen.tolist()):
+            made = _npu(trace, run, npu, rank, arrows, most_slices // len(chosen))
+            slices, aggregated, left_out = slices + made[0], aggregated + made[1], left_out + made[2]
+        counters = _loads(trace, run) + _queues(trace, run)
+        shown = Shown(len(chosen), len(there) - len(chosen), slices, aggregated, len(arrows) // 2, counters, left_out)
+        if shown.notes():
+            track = trace.track("what this timeline shows")
+            for note in shown.notes():
+                trace.instant(track, 0, note)
+    return shown
+
+
+def _npu(
+    trace: PerfettoTrace, run: Run, npu: int, rank: int, arrows: dict[tuple[int, int], int], most: int
+) -> tuple[int, int, int]:
+    """Slices of an NPU, nodes that were put together, and those that were left out."""
+    nodes = run.nodes.filter(pc.equal(run.nodes["npu"], npu))
+    columns = {name: nodes[name].to_pylist() for name in ("row", "name", "kind", "lane", "bytes", "group")}
+    begin_ns, end_ns = (np.asarray(nodes[name], np.int64) // _PS_PER_NS for name in ("start_ps", "finish_ps"))
+    took_ps = np.asarray(nodes["finish_ps"], np.int64) - np.asarray(nodes["start_ps"], np.int64)
+    lane = [_lane(*told) for told in zip(columns["kind"], columns["lane"], columns["name"], strict=True)]
+    alone = np.zeros(len(nodes), np.bool_)
+    alone[np.argsort(-took_ps, kind="stable")[: max(most, 1)]] = True
+    process = trace.process(f"NPU {npu}", npu + 1, rank)
+    written = aggregated = left_out = 0
+    for number, name in enumerate(sorted(set(lane) - {""}, key=_order)):
+        rows = np.array([row for row, of in enumerate(lane) if of == name], np.int64)
+        rows = rows[np.lexsort((-end_ns[rows], begin_ns[rows]))]
+        made: list[Slice] = []
+        short: list[int] = []
+        for row in rows.tolist():
+            if not alone[row]:
+                short.append(row)
+                continue
+            made += _several(short, begin_ns, end_ns)
+            aggregated, short = aggregated + len(short), []
+            said: dict[str, Value] = {"row": columns["row"][row], "took_ps": int(took_ps[row])}
+            if columns["bytes"][row]:
+                said["bytes"] = columns["bytes"][row]
+            if columns["group"][row] is not None:
+                said["group"] = columns["group"][row]
+            flow = arrows.get((npu, columns["row"][row]))
+            ends = () if flow is None else (flow,)
+            is_send = columns["kind"][row] == "send"
+            own = (ends, ()) if is_send else ((), ends)
+            made.append(Slice(int(begin_ns[row]), int(end_ns[row]), columns["name"][row], said, *own))
+        made += _several(short, begin_ns, end_ns)
+        aggregated += len(short)
+        written += len(made)
+        left_out += write_lane(trace, name, process, made, number)
+    return written, aggregated, left_out
+
+
+def _several(rows: Sequence[int], begin_ns: Int64, end_ns: Int64) -> list[Slice]:
+    """One slice for short nodes between longer ones."""
+    if not rows:
+        return []
+    name = f"{len(rows):,} short nodes"
+    return [Slice(int(begin_ns[rows].min()), int(end_ns[rows].max()), name, {"nodes": len(rows)})]
+
+
+def _lane(kind: str, lane: str | None, name: str) -> str:
+    """Of a node; "" = it is not shown, as nothing takes it any time."""
+    if kind in {"compute", "memory"}:
+        return lane or kind
+    if kind == "noop":
+        return ""
+    axis = axis_of(name)
+    what = {"send": "sends", "recv": "receives"}.get(kind, "collectives")
+    return f"{axis} {what}" if axis else what
+
+
+def _order(lane: str) -> tuple[int, str]:
+    return (_LANES.index(lane), lane) if lane in _LANES else (len(_LANES), lane)
+
+
+def _arrows(run: Run, npus: Int64) -> dict[tuple[int, int], int]:
+    """The number of the arrow at each send and receive of which both are shown, by NPU and row."""
+    kinds = set(pc.unique(run.nodes["kind"]).to_pylist())
+    if not {"send", "recv"} <= kinds:
+        return {}
+    npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
+    try:
+        sender = senders_of(run)
+    except ValueError as error:
+        if getattr(error, "exit_code", None) != ConfigError.exit_code:
+            raise
+        return {}
+    recvs = np.flatnonzero(sender >= 0)
+    both = recvs[np.isin(npu[recvs], npus) & np.isin(npu[sender[recvs]], npus)]
+    arrows: dict[tuple[int, int], int] = {}
+    for number, recv in enumerate(both.tolist(), 1):
+        send = int(sender[recv])
+        arrows[int(npu[recv]), int(row[recv])] = arrows[int(npu[send]), int(row[send])] = number
+    return arrows
+
+
+def _loads(trace: PerfettoTrace, run: Run) -> int:
+    """Counters of the busiest links, as messages tell."""
+    if run.summary.get("network") == "closed-form" or not run.has(LINKS) or not run.has(FLOWS) or not len(run.flows):
+        return 0
+    try:
+        load = link_load(run, MOST_LINKS, STRETCHES)
+    except ValueError as error:
+        if getattr(error, "exit_code", None) != ConfigError.exit_code:
+            raise
+        return 0
+    parent = trace.track("links: load, as the times of messages tell")
+    for rank, (link, share) in enumerate(zip(load.link.tolist(), load.share, strict=True)):
+        track = trace.counter(_link(run, link), "%", parent, rank)
+        _count(trace, track, load.edges_ps[:-1], np.round(share * 100, 2))
+    return len(load.link)
+
+
+def _queues(trace: PerfettoTrace, run: Run) -> int:
+    """Counters of the fullest shared buffers."""
+    if run.queues is None or not len(run.queues):
+        return 0
+    link, time_ps, depth = (np.asarray(run.queues[name], np.int64) for name in ("link", "time_ps", "bytes"))
+    fullest = np.zeros(int(link.max()) + 1, np.int64)
+    np.maximum.at(fullest, link, depth)
+    chosen = np.argsort(-fullest, kind="stable")[:MOST_QUEUES]
+    chosen = chosen[fullest[chosen] > 0]
+    parent = trace.track("queues: most that waited at the port")
+    for rank, port in enumerate(chosen.tolist()):
+        here = np.flatnonzero(link == port)
+        here = here[np.argsort(time_ps[here], kind="stable")]
+        _count(trace, trace.counter(_link(run, port), "B", parent, rank), time_ps[here], depth[here])
+    return len(chosen)
+
+
+def _count(trace: PerfettoTrace, track: int, time_ps: NDArray[np.floating | np.integer], values: NDArray) -> None:
+    """Values where they change."""
+    last = None
+    for time, value in zip(time_ps.tolist(), values.tolist(), strict=True):
+        if value != last:
+            trace.count(track, int(time) // _PS_PER_NS, value)
+            last = value
+
+
+def _link(run: Run, link: int) -> str:
+    return f"{run.links['src'][link].as_py()} → {run.links['dst'][link].as_py()}"

@@ -1,0 +1,216 @@
+"""The timeline of Chakra traces: lanes for each NPU, arrows from sends to receives, bounded in size."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from et import TraceTable, collective_name
+from et.reshape.partners import Key
+from et.statistics.paths import MOST_NODES, earliest
+from et.statistics.ranks import LANES, NO_LANE, Member, Rank, communications_of, lanes_of, some_of
+from et.statistics.timing import has_starts
+from nadi.reports.timelines.lanes import Slice, write_lane
+from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
+
+Int64 = NDArray[np.int64]
+
+MOST_SLICES = 200_000
+_NS_PER_MICRO = 1000
+
+
+class Shown(NamedTuple):
+    """What a timeline shows, and what it leaves out.
+
+    Attributes:
+        npus: of how many.
+        npus_left_out: how many more there are.
+        which: what NPUs are shown, where some are not.
+        slices: how many, those that stand for several nodes too.
+        aggregated: nodes that slices of several stand for.
+        left_out: nodes that are not to be seen: they have no start, or too many overlap.
+        flows: arrows from sends to receives, of which both are shown by themselves.
+        times: "recorded"; "by dependencies" where the traces say durations only; "steps" where they say none.
+    """
+
+    npus: int
+    npus_left_out: int
+    which: str
+    slices: int
+    aggregated: int
+    left_out: int
+    flows: int
+    times: str
+
+    def notes(self) -> list[str]:
+        """In words what is left out, and what times mean."""
+        found = []
+        if self.npus_left_out:
+            found.append(f"{self.npus:,} of {self.npus + self.npus_left_out:,} NPUs, {self.which}")
+        if self.aggregated:
+            found.append(f"{self.aggregated:,} short nodes are put together with their neighbours")
+        if self.left_out:
+            found.append(f"{self.left_out:,} nodes are left out: they have no start, or too many overlap")
+        if self.times == "by dependencies":
+            found.append("no starts are recorded: nodes start as soon as their dependencies allow, whatever their lane")
+        if self.times == "steps":
+            found.append("no times are recorded: each node takes 1 us as soon as its dependencies allow")
+        return found
+
+
+class _Times(NamedTuple):
+    """begin_ns, end_ns: int64 of each rank's rows, -1 = never; how: see Shown.times."""
+
+    begin_ns: list[Int64]
+    end_ns: list[Int64]
+    how: str
+
+
+def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], most_slices: int = MOST_SLICES) -> Shown:
+    """Write the timeline of some NPUs.
+
+    Where there are too many nodes, fewer NPUs are shown (et.statistics.ranks.some_of); where one NPU alone has too
+    many, its longest nodes, and between them one slice for those that are shorter.
+
+    Args:
+        path: of the file.
+        ranks: NPUs and their traces.
+        most_slices: of all NPUs together.
+
+    Raises:
+        TraceError: dependencies have a cycle.
+        OutputError: the file cannot be written.
+    """
+    picked = some_of(ranks, min(most_slices, MOST_NODES))
+    found = communications_of(picked)
+    times = _times(picked, found)
+    flows = _flows(found)
+    slices = aggregated = left_out = 0
+    seen: list[int] = []
+    with perfetto_trace(path) as trace:
+        for number, rank in enumerate(picked):
+            own = _LaneWriter(trace, rank, number, times, flows, most_slices // len(picked))
+            own.write()
+            slices += own.slices
+            aggregated += own.aggregated
+            left_out += own.left_out
+            seen += own.flows_seen
+        whole = len(seen) - len(set(seen))
+        shares = len({id(rank.table) for rank in ranks}) < len(ranks)
+        which = "one of each distinct trace" if shares else "evenly apart"
+        shown = Shown(len(picked), len(ranks) - len(picked), which, slices, aggregated, left_out, whole, times.how)
+        _write_notes(trace, shown)
+    return shown
+
+
+class _LaneWriter:
+    """The lanes of one NPU."""
+
+    def __init__(
+        self, trace: PerfettoTrace, rank: Rank, number: int, times: _Times, flows: Mapping[Member, int], most: int
+    ) -> None:
+        self._trace, self._rank, self._number, self._flows, self._most = trace, rank, number, flows, most
+        self._begin, self._end = times.begin_ns[number], times.end_ns[number]
+        self._lanes = lanes_of(rank.table)
+        self.slices = self.aggregated = self.left_out = 0
+        self.flows_seen: list[int] = []
+
+    def write(self) -> None:
+        table = self._rank.table
+        process = self._trace.process(f"NPU {self._rank.npu}", self._rank.npu + 1, self._rank.npu)
+        there = (self._lanes != NO_LANE) & (self._begin >= 0)
+        self.left_out = int(np.count_nonzero((self._lanes != NO_LANE) & (self._begin < 0)))
+        alone = np.zeros(len(table), np.bool_)
+        longest = np.argsort(-(self._end - self._begin)[there], kind="stable")[: self._most]
+        alone[np.flatnonzero(there)[longest]] = True
+        for lane, name in enumerate(LANES):
+            rows = np.flatnonzero(there & (self._lanes == lane))
+            if len(rows):
+                rows = rows[np.lexsort((-self._end[rows], self._begin[rows]))]
+                made = self._slices(rows.tolist(), alone)
+                self.slices += len(made)
+                self.left_out += write_lane(self._trace, name, process, made, lane)
+
+    def _slices(self, rows: Sequence[int], alone: NDArray[np.bool_]) -> list[Slice]:
+        made: list[Slice] = []
+        together: list[int] = []
+        for row in rows:
+            if alone[row]:
+                made += self._of_several(together)
+                together = []
+                made.append(self._of_one(row))
+            else:
+                together.append(row)
+        return [*made, *self._of_several(together)]
+
+    def _of_one(self, row: int) -> Slice:
+        table = self._rank.table
+        flow = self._flows.get(Member(self._number, row))
+        ends = () if flow is None else (flow,)
+        self.flows_seen += ends
+        is_send = self._lanes[row] == LANES.index("sends")
+        name = table.names[row] or f"node {table.node_id[row]}"
+        said = _said(table, row)
+        begin, end = int(self._begin[row]), int(self._end[row])
+        return Slice(begin, end, name, said, ends if is_send else (), () if is_send else ends)
+
+    def _of_several(self, rows: Sequence[int]) -> list[Slice]:
+        """One slice for nodes that stand between longer ones."""
+        if not rows:
+            return []
+        self.aggregated += len(rows)
+        begin, end = int(self._begin[rows].min()), int(self._end[rows].max())
+        busy = int((self._end[rows] - self._begin[rows]).sum())
+        said: dict[str, Value] = {"nodes": len(rows), "together_ns": busy}
+        return [Slice(begin, end, f"{len(rows):,} short nodes", said)]
+
+
+def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> _Times:
+    if has_starts(ranks):
+        starts = [rank.table.start_time_micros for rank in ranks]
+        first = min(int(start[start > 0].min()) for start in starts if np.any(start > 0))
+        begin = [np.where(start > 0, start - first, -1) * _NS_PER_MICRO for start in starts]
+        begin = [np.where(ns < 0, -1, ns) for ns in begin]
+        end = [ns + rank.table.duration_micros * _NS_PER_MICRO for ns, rank in zip(begin, ranks, strict=True)]
+        return _Times(begin, end, "recorded")
+    has_durations = any(bool(np.any(rank.table.duration_micros > 0)) for rank in ranks)
+    schedule = earliest(ranks, found, unit_micros=0 if has_durations else 1)
+    begin = [np.where(start < 0, -1, start * _NS_PER_MICRO) for start in schedule.start_micros]
+    end = [ns + took * _NS_PER_MICRO for ns, took in zip(begin, schedule.took_micros, strict=True)]
+    return _Times(begin, end, "by dependencies" if has_durations else "steps")
+
+
+def _flows(found: Mapping[Key, Sequence[Member]]) -> dict[Member, int]:
+    """The number of the arrow at each send and receive that has its counterpart here."""
+    flows: dict[Member, int] = {}
+    for key, members in found.items():
+        if key[0] == "message" and len(members) == 2:
+            number = len(flows) // 2 + 1
+            flows.update(dict.fromkeys(members, number))
+    return flows
+
+
+def _said(table: TraceTable, row: int) -> dict[str, Value]:
+    """What a click on a node shows."""
+    said: dict[str, Value] = {"id": str(table.node_id[row])}
+    for name in ("comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops", "tensor_size"):
+        value = int(getattr(table, name)[row])
+        if value >= 0:
+            said[name] = value
+    if table.comm_type[row] >= 0:
+        said["kind"] = collective_name(int(table.comm_type[row]))
+        said["group"] = table.group_names[table.group[row]] or "all NPUs"
+    if table.operators[row]:
+        said["operators"] = table.operator_lists[table.operators[row]]
+    return said
+
+
+def _write_notes(trace: PerfettoTrace, shown: Shown) -> None:
+    """What is left out, where it is seen first."""
+    notes = shown.notes()
+    if notes:
+        track = trace.track("what this timeline shows")
+        for note in notes:
+            trace.instant(track, 0, note)

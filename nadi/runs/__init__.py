@@ -1,5 +1,0 @@
-"""Finished runs, read back from their folders: what reports, timelines, explanations and comparisons start from."""
-
-from nadi.runs.run import Run
-
-__all__ = ["Run"]

@@ -1,0 +1,275 @@
+"""The classes of a Program as a kernel walks them: their rows, sends and groups, and what there is to cost."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.simulation.closed_forms.advancing.likeness import Classes, Pairs
+from nadi.simulation.closed_forms.advancing.rows import GroupClass
+from pdes.build.part import offsets
+from pdes.core.inputs import Array, Float64, Int32, Int64, Program, Rows
+from pdes.core.memory import rows_of
+from pdes.core.packet import receive_key
+from pdes.npu.trace import KIND_SEND
+
+
+class CollectiveKeys(NamedTuple):
+    """K collectives that take a time of their own.
+
+    Attributes:
+        group: int64[K], least group that does it,
+        schedule: int64[K], by this schedule of Program,
+        bytes: int64[K], with this buffer.
+        npu: int64[K], one that does it,
+        row: int64[K], in this row of its trace.
+    """
+
+    group: Int64
+    schedule: Int64
+    bytes: Int64
+    npu: Int64
+    row: Int64
+
+
+class MessageKeys(NamedTuple):
+    """M messages that take a time of their own.
+
+    Attributes:
+        src: int64[M], an NPU that sends it,
+        dst: int64[M], to this one.
+        bytes: int64[M].
+        shares: float64[M], it is driven at one of so many shares of its port's line rate; 1 = at all of it.
+    """
+
+    src: Int64
+    dst: Int64
+    bytes: Int64
+    shares: Float64
+
+
+class FoldedProgram(NamedTuple):
+    """A Program's classes as the kernel walks them, without times.
+
+    Attributes:
+        program: the Program.
+        classes: of its NPUs.
+        row_ptr: int64[C+1], rows of each class.
+        send_ptr: int64[C+1], sends of each class.
+        send_key: int32[], row of `messages` of each send.
+        send_ordinal: int32[N], how-manieth send of its trace each row of the Program is.
+        sends: port, receiving class, its row, and line of each send, int32[] each.
+        lines: how many lines there are: connections of a class to a peer that are driven at a share.
+        port_ptr: int64[C+1], ports of each class.
+        slot_ptr: int64[C+1], slots of each class.
+        slot_group: int32[], class of the group of each slot.
+        group: GroupClass rows.
+        member, member_slot: int32[], see there.
+        instance_key: int64[instances], row of `collectives`, -1 = done at once.
+        collectives: what to cost.
+        messages: what to cost.
+    """
+
+    program: Program
+    classes: Classes
+    row_ptr: Int64
+    send_ptr: Int64
+    send_key: Int32
+    send_ordinal: Int32
+    sends: tuple[Int32, Int32, Int32, Int32]
+    lines: int
+    port_ptr: Int64
+    slot_ptr: Int64
+    slot_group: Int32
+    group: np.recarray
+    member: Int32
+    member_slot: Int32
+    instance_key: Int64
+    collectives: CollectiveKeys
+    messages: MessageKeys
+
+
+def lay_out(
+    program: Program, classes: Classes, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64, port: Int32
+) -> FoldedProgram:
+    """Lay out the classes of a Program, and find what must be costed.
+
+    Args:
+        program: of all NPUs.
+        classes: of its NPUs, see `likeness`.
+        pairs: whom they exchange messages with.
+        group_likeness: int64[G], as for the classes.
+        pair_likeness: int64[k], likewise.
+        port: int32[k], number of the sender's port by which it sends to a peer.
+    """
+    trace = program.trace_of_npu[classes.example]
+    rows = np.diff(program.trace_ptr)[trace]
+    slot_ptr = offsets(np.diff(program.slot_ptr)[classes.example])
+    slot = _ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
+    group, member, member_slot = _groups(program, classes)
+    collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
+    send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port)
+    return FoldedProgram(
+        program=program,
+        classes=classes,
+        row_ptr=offsets(rows),
+        send_ptr=send_ptr,
+        send_key=send_key,
+        send_ordinal=_ordinals(program),
+        sends=sends,
+        lines=int(sends[3].max(initial=-1)) + 1,
+        port_ptr=offsets(ports),
+        slot_ptr=slot_ptr,
+        slot_group=classes.class_of_group[program.slot_group[slot]],
+        group=group,
+        member=member,
+        member_slot=member_slot,
+        instance_key=instance_key,
+        collectives=collectives,
+        messages=messages,
+    )
+
+
+def _ranges(first: Array, counts: Array) -> Int64:
+    """Numbers from each first on, so many."""
+    ptr = offsets(counts)
+    return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - first, counts)
+
+
+def _ordinals(program: Program) -> Int32:
+    """int32[N]: how-manieth send of its trace each row is."""
+    is_send = program.node_kind == KIND_SEND
+    before = np.concatenate([[0], np.cumsum(is_send)])
+    return (before[:-1] - np.repeat(before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))).astype(np.int32)
+
+
+def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
+    """Members of each class of groups as classes and slots, once each; places of its collectives are open."""
+    owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
+    slot = np.arange(len(owner)) - program.slot_ptr[owner]
+    is_example = np.zeros(len(program.group_ptr) - 1, np.bool_)
+    is_example[classes.group_example] = True
+    own = np.flatnonzero(is_example[program.slot_group])
+    of_group = classes.class_of_group[program.slot_group[own]].astype(np.int64)
+    users = np.bincount(of_group, minlength=len(classes.group_example))
+    keys = np.stack([of_group, classes.class_of_npu[owner[own]], slot[own]], axis=1)
+    unlike = np.unique(keys, axis=0) if len(keys) else keys.reshape(0, 3)
+    members = np.bincount(unlike[:, 0], minlength=len(classes.group_example))
+    group = rows_of(GroupClass, len(members))[: len(members)]
+    sizes = np.diff(program.group_ptr)[classes.group_example]
+    group.needed = members + (users < sizes)
+    group.member_base = offsets(members)[:-1]
+    group.members = members
+    return group, unlike[:, 1].astype(np.int32), unlike[:, 2].astype(np.int32)
+
+
+def _collectives(
+    program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, likeness: Int64
+) -> tuple[CollectiveKeys, Int64]:
+    """What to cost, and the row of that for each collective of each class of groups; sets where these begin."""
+    first = group.member_base
+    trace = program.trace_of_npu[classes.example[member[first]]].astype(np.int64)
+    entry = program.trace_slot_ptr[trace] + member_slot[first]
+    counts = program.coll_ptr[entry + 1] - program.coll_ptr[entry]
+    group.instance_base = offsets(counts)[:-1]
+    done = _done(program)
+    stands = _numbers(likeness[classes.group_example])
+    at = _ranges(program.coll_ptr[entry], counts)
+    of_row = np.repeat(stands, counts) * (int(done.max(initial=0)) + 1) + done[at]
+    costs = done[at] > 0
+    found = np.zeros(int(of_row.max(initial=0)) + 1, np.bool_)
+    found[of_row[costs]] = True
+    instance_key = np.where(costs, np.cumsum(found)[of_row] - 1, -1)
+    chosen = np.full(int(np.count_nonzero(found)), len(at))
+    np.minimum.at(chosen, instance_key[costs], np.flatnonzero(costs))
+    of_group = np.searchsorted(offsets(counts), chosen, side="right") - 1
+    row = program.coll_node[at[chosen]].astype(np.int64)
+    node = program.trace_ptr[trace[of_group]] + row
+    least = _least(likeness, classes.group_example)
+    keys = CollectiveKeys(
+        group=least[classes.group_example[of_group]].astype(np.int64),
+        schedule=program.node_schedule[node].astype(np.int64),
+        bytes=program.node_bytes[node],
+        npu=classes.example[member[first[of_group]]].astype(np.int64),
+        row=row,
+    )
+    return keys, instance_key
+
+
+def _done(program: Program) -> Int64:
+    """int64[]: of each entry of coll_node, equal for collectives of one schedule and size; 0 = done at once."""
+    trace = np.searchsorted(program.coll_ptr[program.trace_slot_ptr], np.arange(len(program.coll_node)), side="right")
+    node = program.trace_ptr[trace - 1] + program.coll_node
+    schedule = program.node_schedule[node].astype(np.int64)
+    size = _numbers(program.node_bytes[node])
+    number = _numbers(schedule * (int(size.max(initial=0)) + 1) + size) + 1
+    return np.where(schedule >= 0, number, 0)
+
+
+def _numbers(keys: Array) -> Int64:
+    """int64[n]: numbers of equal keys, from 0 on."""
+    return np.unique(keys, return_inverse=True)[1].reshape(-1)
+
+
+def _least(likeness: Int64, used: Int32) -> Int64:
+    """int64[G]: the least of the used groups that stands alike."""
+    least = np.arange(len(likeness))
+    order = np.sort(used)
+    _, first, inverse = np.unique(likeness[order], return_index=True, return_inverse=True)
+    least[order] = order[first[inverse.reshape(-1)]]
+    return least
+
+
+def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
+    """Distinct rows of int64[n, k], where each stands first, and which each row is."""
+    if len(keys) == 0:
+        return keys, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    unlike, at, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return unlike, at, index.reshape(-1)
+
+
+def _sends(
+    program: Program, classes: Classes, pairs: Pairs, likeness: Int64, port: Int32
+) -> tuple[Int64, tuple[Int32, Int32, Int32, Int32], Int32, MessageKeys, Int64]:
+    """Pointers, columns and keys of the sends of all classes, and how many ports each class has."""
+    kind = program.node_kind
+    count = np.add.reduceat(np.append(kind == KIND_SEND, False).astype(np.int64), program.trace_ptr[:-1])
+    count = np.where(np.diff(program.trace_ptr) > 0, count, 0)
+    send_ptr = offsets(count[program.trace_of_npu[classes.example]])
+    total = int(send_ptr[-1])
+    pair, size, channel = (np.zeros(total, np.int64) for _ in range(3))
+    to, to_row = np.zeros(total, np.int32), np.zeros(total, np.int32)
+    for c in np.flatnonzero(np.diff(send_ptr)).tolist():
+        npu = int(classes.example[c])
+        trace = int(program.trace_of_npu[npu])
+        rows = int(program.trace_ptr[trace]) + np.flatnonzero(
+            kind[program.trace_ptr[trace] : program.trace_ptr[trace + 1]] == KIND_SEND
+        )
+        own = slice(int(send_ptr[c]), int(send_ptr[c + 1]))
+        peer = npu + program.node_peer[rows].astype(np.int64)
+        known = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
+        pair[own] = known.start + np.searchsorted(pairs.peer[known], peer)
+        size[own] = program.node_bytes[rows]
+        channel[own] = program.node_channel[rows]
+        to[own] = classes.class_of_npu[peer]
+        to_row[own] = _receives(program, rows, program.trace_of_npu[peer])
+    unlike, at, index = _unlike(np.stack([likeness[pair], size, channel], axis=1))
+    shares = np.append(program.channels.shares, 1.0)  # the last row is that of -1
+    messages = MessageKeys(pairs.npu[pair[at]], pairs.peer[pair[at]], unlike[:, 1], shares[unlike[:, 2]])
+    line = np.where(channel >= 0, _numbers(pair * (len(shares) + 1) + channel), -1)
+    line[channel >= 0] = _numbers(line[channel >= 0])
+    ports = np.zeros(len(classes.example), np.int64)
+    np.maximum.at(ports, np.repeat(np.arange(len(ports)), np.diff(send_ptr)), port[pair] + 1)
+    columns = port[pair].astype(np.int32), to, to_row, line.astype(np.int32)
+    return send_ptr, columns, index.astype(np.int32), messages, ports
+
+
+def _receives(program: Program, rows: Int64, to_trace: Int32) -> Int32:
+    """int32[]: rows of the receives of sends (rows of Program) in the traces of their receivers."""
+    peer = -program.node_peer[rows].astype(np.int64)
+    key = receive_key(peer, program.node_tag[rows].astype(np.int64), program.node_seq[rows])
+    found = np.zeros(len(rows), np.int32)
+    for trace in np.unique(to_trace).tolist():
+        first, end = int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1])
+        mine = to_trace == trace
+        found[mine] = program.recv_node[first + np.searchsorted(program.recv_key[first:end], key[mine])]
+    return found

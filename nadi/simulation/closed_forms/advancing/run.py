@@ -1,0 +1,228 @@
+"""Runs a Program at closed forms, one NPU of each class."""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nadi.simulation.closed_forms.advancing import state as s
+from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
+from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
+from nadi.simulation.closed_forms.advancing.likeness import Classes
+from nadi.simulation.closed_forms.advancing.rows import NpuClass, RunState
+from nadi.simulation.closed_forms.advancing.waiting import who_waits
+from pdes.build.npus import begin_traces, row_states
+from pdes.build.schedule import NpuFault, slow_changes
+from pdes.build.simulation import Snapshot
+from pdes.build.tables import padded, trace_tables
+from pdes.core.errors import RunError
+from pdes.core.inputs import Int64, Rows
+from pdes.core.jit import Directory, compile_for
+from pdes.core.memory import aligned, full, row_of, rows_of, zeros
+from pdes.core.state import LANES, LONGEST_RUN_PS, SLOWDOWN_UNIT
+from pdes.harvest.stall import TOO_LATE_TEXT
+
+EVENTS_OF_A_PAUSE = 1_000_000
+_LEAST_PS = 1
+"""That a collective or a message takes: what comes from another NPU comes later."""
+_BESIDE = 2
+"""Events that a collective may make beside its end at each member: it begins to run, and computation slows down."""
+
+
+class MessageTimes(NamedTuple):
+    """Times of M messages, int64[M] picoseconds each.
+
+    Attributes:
+        hold_ps: for which one holds its sender's port.
+        left_ps: from when it begins until its sender is done.
+        total_ps: from then until its receiver has it.
+    """
+
+    hold_ps: Int64
+    left_ps: Int64
+    total_ps: Int64
+
+
+class ClassTimes(NamedTuple):
+    """What a run gives, of classes.
+
+    Attributes:
+        row_ptr: int64[C+1], rows of a class.
+        start_ps: int64[], of each row.
+        finish_ps: int64[], likewise.
+        send_ptr: int64[C+1], sends of a class in the order of its rows.
+        arrived_ps: int64[], when each was there.
+        finish_time_ps: when the last row was done.
+        events: that were taken.
+        wall_s: seconds that it took.
+    """
+
+    row_ptr: Int64
+    start_ps: Int64
+    finish_ps: Int64
+    send_ptr: Int64
+    arrived_ps: Int64
+    finish_time_ps: int
+    events: int
+    wall_s: float
+
+
+def run_closed_form(
+    folded: FoldedProgram,
+    collective_ps: Int64,
+    messages: MessageTimes,
+    *,
+    concurrent: bool = False,
+    compute_slowdown: float = 1.0,
+    endpoint_delay_ps: int = 0,
+    slow: Sequence[NpuFault] = (),
+    progress: Callable[[Snapshot], None] | None = None,
+) -> ClassTimes:
+    """Run a Program, one NPU of each class.
+
+    Args:
+        folded: of the Program.
+        collective_ps: int64[K], what each of folded.collectives takes.
+        messages: what each of folded.messages takes.
+        concurrent: collectives of one group go on side by side.
+        compute_slowdown: times as long as alone that compute takes beside a collective.
+        endpoint_delay_ps: before the first step of a collective.
+        slow: NPUs whose computation takes longer, and when; all NPUs of a class are slow alike.
+        progress: called now and then with a Snapshot.
+
+    Raises:
+        RunError: work is left that waits for ever (who waits for whom), or simulated time is too long.
+    """
+    begun = time.perf_counter()
+    work = _work(folded, collective_ps, messages, concurrent=concurrent)
+    work = work._replace(changes=_changes(folded.classes, work.classes, slow))
+    if compute_slowdown != 1:
+        work.ctl.compute_slow_1000ths = round(SLOWDOWN_UNIT * compute_slowdown)
+        work.collectives.launch_ps[:] += endpoint_delay_ps
+    directory, events = Directory(work, "closed forms"), 0
+    total = int(folded.row_ptr[-1])
+    while (stopped := advance(directory.address, EVENTS_OF_A_PAUSE)) != ALL_DONE:
+        if stopped == TOO_LATE:
+            raise RunError(TOO_LATE_TEXT)
+        if stopped == NO_ROOM:
+            work = _with_more_room(work)
+            directory.update(work)
+        elif progress is not None:
+            events += EVENTS_OF_A_PAUSE
+            progress(_snapshot(work, events, total, time.perf_counter() - begun))
+    directory.check_guards()
+    if int(work.ctl.done) < total:
+        raise RunError(who_waits(folded, work))
+    return ClassTimes(
+        row_ptr=folded.row_ptr,
+        start_ps=work.rows.start[:total],
+        finish_ps=work.rows.finish[:total],
+        send_ptr=folded.send_ptr,
+        arrived_ps=work.sends.arrived_ps[: int(folded.send_ptr[-1])],
+        finish_time_ps=int(work.ctl.finish_ps),
+        events=total,
+        wall_s=time.perf_counter() - begun,
+    )
+
+
+def compile_closed_form() -> float:
+    """Compile what a run needs, or load it. Seconds it took."""
+    begun = time.perf_counter()
+    words = np.zeros(1, np.int64)
+    compile_for(advance, 0, 0)
+    compile_for(add_digests, words, words, words, words)
+    return time.perf_counter() - begun
+
+
+def digest_of(times: ClassTimes, classes: Classes) -> str:
+    """Hash of the completion time of every trace row of every NPU."""
+    found = np.zeros(2, np.int64)
+    add_digests(times.finish_ps, times.row_ptr, classes.class_of_npu.astype(np.int64), found)
+    rows = int((np.diff(times.row_ptr) * classes.size).sum())
+    return hashlib.sha256(np.array([*found.tolist(), 0, rows], "<i8").tobytes()).hexdigest()[:32]
+
+
+def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.Work:
+    """The state at time 0."""
+    program, classes = folded.program, folded.classes
+    count = len(classes.example)
+    trace = program.trace_of_npu[classes.example].astype(np.int64)
+    words = rows_of(NpuClass, count)
+    state, _ = begin_traces(words, trace, program)
+    words.slot_base[:count] = folded.slot_ptr[:-1]
+    words.send_base[:count] = folded.send_ptr[:-1]
+    words.port_base[:count] = folded.port_ptr[:-1]
+    most = max(LANES, int(folded.group.members.max(initial=0))) + _BESIDE
+    room = count + 4 * most + 1024
+    heap = zeros(2 * room)
+    heap[0 : 2 * count : 2] = 0
+    heap[1 : 2 * count : 2] = np.arange(count) << 32
+    ctl = row_of(RunState)
+    ctl.at, ctl.events, ctl.room, ctl.most, ctl.serial = -1, count, room, most, int(not concurrent)
+    takes = np.where(folded.instance_key >= 0, np.append(collective_ps, 0)[folded.instance_key], 0)
+    return s.Work(
+        ctl=ctl,
+        classes=words,
+        heap=heap,
+        trace=trace_tables(program, 1.0),
+        rows=row_states(state, int(folded.slot_ptr[-1]), recorded=True),
+        collectives=s.Collectives(
+            slot_group=padded(folded.slot_group, np.int32),
+            group=aligned(folded.group),
+            member=padded(folded.member, np.int32),
+            member_slot=padded(folded.member_slot, np.int32),
+            came=zeros(len(takes), np.int32),
+            time_ps=_bounded(takes),
+            launch_ps=aligned(program.schedules.launch_ps, np.int64),
+        ),
+        sends=s.Sends(
+            folded.send_ordinal,
+            folded.send_key,
+            *folded.sends,
+            full(int(folded.send_ptr[-1]), -1),
+            zeros(int(folded.port_ptr[-1])),
+            zeros(max(1, folded.lines)),
+            *(_bounded(column) for column in messages),
+        ),
+        changes=s.Changes(zeros(0), zeros(0)),
+    )
+
+
+def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.Changes:
+    """Changes of how long computation takes, and for each class which are its own."""
+    of_npu: dict[int, list[NpuFault]] = {}
+    for fault in slow:
+        of_npu.setdefault(fault.npu, []).append(fault)
+    changes: list[tuple[int, int]] = []
+    for number, npu in enumerate(classes.example.tolist()):
+        words[number].next_change = len(changes)
+        changes += slow_changes(of_npu.get(npu, []), cell_ps=1)
+        words[number].changes_end = len(changes)
+    columns = np.array(changes, np.int64).reshape(-1, 2)
+    return s.Changes(aligned(columns[:, 0]), aligned(columns[:, 1]))
+
+
+def _bounded(times_ps: ArrayLike) -> Int64:
+    return aligned(np.clip(np.asarray(times_ps, np.int64), _LEAST_PS, LONGEST_RUN_PS + 1))
+
+
+def _with_more_room(work: s.Work) -> s.Work:
+    """With twice the heap."""
+    heap = zeros(2 * len(work.heap))
+    heap[: len(work.heap)] = work.heap
+    work.ctl.room = len(heap) // 2
+    return work._replace(heap=heap)
+
+
+def _snapshot(work: s.Work, events: int, total: int, wall_s: float) -> Snapshot:
+    return Snapshot(
+        now_ps=int(work.ctl.now_ps),
+        packet_hops=0,
+        nodes_done=int(work.ctl.done),
+        nodes_total=total,
+        wall_s=wall_s,
+        messages=events,
+    )

@@ -1,0 +1,90 @@
+"""The heap of what is to happen on an idle fabric (`network`), in order of time."""
+
+import numpy as np
+
+from nadi.simulation.closed_forms.playing.state import (
+    FORWARDS,
+    FORWARDS_ACK,
+    KIND_BITS,
+    MADE_MASK,
+    ORDER_SHIFT,
+    SENDER_SHIFT,
+    SENDS,
+    WAITS_BIT,
+)
+from pdes.core.hashing import mix3
+from pdes.core.jit import copy_row, inline, outline
+
+
+@outline
+def push(g, time_ps, order, what, kind, to):
+    """An event; order: at its moment."""
+    i = g.ctl.events
+    g.ctl.events = i + 1
+    while i > 0:
+        parent = (i - 1) >> 1
+        before_ps = g.time_ps[parent]
+        if before_ps < time_ps or (before_ps == time_ps and g.event[parent].order < order):
+            break
+        move(g, i, parent)
+        i = parent
+    g.time_ps[i] = time_ps
+    happening = g.event[i]
+    happening.order = order
+    happening.what = what
+    happening.kind = kind
+    happening.to = to
+
+
+@inline
+def push_own(g, time_ps, what, which):
+    """An event of a member."""
+    made = g.ctl.made
+    g.ctl.made = made + 1
+    push(g, time_ps, min(what, SENDS) << ORDER_SHIFT | made, which << KIND_BITS | what, 0, 0)
+
+
+@inline
+def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
+    """An event of a packet; link: over which it comes to a node, at comes_ps; at message level its sender."""
+    order = np.int64(FORWARDS << ORDER_SHIFT)
+    if g.ctl.seed >= 0:
+        order |= mix3(g.ctl.seed, link, np.int64(comes_ps))
+    else:
+        order |= (np.int64(what <= FORWARDS_ACK) << WAITS_BIT) | link << SENDER_SHIFT | g.ctl.made & MADE_MASK
+        g.ctl.made += 1
+    push(g, time_ps, order, pair << KIND_BITS | what, kind, to)
+
+
+@inline
+def move(g, i, other):
+    """Entry `other` of the heap to place i."""
+    g.time_ps[i] = g.time_ps[other]
+    copy_row(g.event, i, g.event, other)
+
+
+@inline
+def sooner(g, a, b):
+    """Whether entry a of the heap comes before b."""
+    at = g.time_ps[a]
+    bt = g.time_ps[b]
+    return at < bt or (at == bt and g.event[a].order < g.event[b].order)
+
+
+@outline
+def pop(g):
+    """Take the first entry out, which has been read."""
+    last = g.ctl.events - 1
+    g.ctl.events = last
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= last:
+            break
+        if child + 1 < last and sooner(g, child + 1, child):
+            child += 1
+        if not sooner(g, child, last):
+            break
+        move(g, i, child)
+        i = child
+    move(g, i, last)

@@ -1,0 +1,345 @@
+"""How long a schedule takes on an idle fabric: its steps played packet by packet (`network`).
+
+Messages wait for each other as latency and rate happen to be, which no formula knows in general. Each message passes
+two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver, and a
+third if all that goes to the receiver meets before. Links between are as if only the sender used them, and keep the
+order of what it sends. Where switches have equal links, hashes tell what does, so there each packet goes by itself. The
+transport is that of docs/fabric.md without losses: queue pairs with a window send a packet each in turn,
+acknowledgements go first, a connection with a share sends no packet before its bytes are moved (`driven`), and a switch
+sends in the order in which packets came to it. Of long messages, where there are many packets, some go as one: messages
+that take turns for long hardly care how finely they do.
+"""
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.simulation.closed_forms.lone_message import ACKNOWLEDGEMENT, Way
+from nadi.simulation.closed_forms.playing import state as idle
+from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, Times
+from nadi.simulation.closed_forms.playing.network import play
+from nadi.simulation.closed_forms.playing.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
+from pdes.core.jit import Directory, compile_for
+from pdes.core.memory import aligned, guarded, row_of, rows_of
+from workload import Schedules
+from workload.collectives.plans.plan import NONE
+from workload.collectives.schedules.steps import all_steps
+
+_MANY_PACKETS = 1 << 22
+"""From which on packets of long messages go together."""
+_LONG_MESSAGE = 1024
+"""Pieces in which a message goes, at least, on average, if its packets go together."""
+_WINDOW_PIECES = 16
+"""In a window, at least, if packets go together."""
+_LATER_PIECES = 2
+"""A piece is forwarded when its first packet is here, but acknowledged when its last one is."""
+_PAUSE_PACKETS = 1 << 20
+"""Between looks at whether someone wants it to stop: half a second or so."""
+
+Int64 = NDArray[np.int64]
+
+
+def compile_player() -> float:
+    """Compile what plays, or load it. Seconds it took."""
+    begun = time.perf_counter()
+    compile_for(play, 0)
+    return time.perf_counter() - begun
+
+
+class Play:
+    """A schedule on an idle fabric, ready to be played.
+
+    Attributes:
+        packets: that are played.
+    """
+
+    def __init__(self, schedules: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> None:
+        """Lay it out.
+
+        Args:
+            schedules: as packed.
+            index: of the schedule.
+            size_bytes: the whole buffer.
+            fabric: the members' paths, and what a packet is.
+        """
+        self._schedules, self._index = schedules, index
+        self._steps = all_steps(schedules, index, size_bytes)
+        payload = self._steps.bytes[self._steps.dst >= 0]
+        self._fabric, packets = fabric, _packets(payload, fabric.mtu_bytes)
+        as_one = together(packets, len(payload), fabric.window_packets)
+        if as_one > 1:
+            self._fabric = _together(fabric, as_one)
+            packets = _packets(payload, self._fabric.mtu_bytes)
+        self.packets = packets
+
+    def time_ps(self) -> float:
+        """Picoseconds until the last member has done all."""
+        state = self._state()
+        directory = Directory(state, "closed form of a collective")
+        while (stopped := play(directory.address)) != idle.ALL_DONE:
+            if stopped == idle.NO_ROOM:
+                state = _with_more_room(state)
+                directory.update(state)
+            else:
+                state.ctl.pause_after = _PAUSE_PACKETS
+        directory.check_guards()
+        return float(state.clock.end_ps)
+
+    def _state(self) -> idle.Idle:
+        s, steps, fabric = self._schedules, self._steps, self._fabric
+        pair_of, pairs, ways, hops_of_pair, kinds = self._pairs()
+        packets = np.where(steps.dst >= 0, np.maximum(1, -(-steps.bytes // fabric.mtu_bytes)), 0)
+        last_bytes = np.where(steps.dst >= 0, steps.bytes - (packets - 1) * fabric.mtu_bytes, 0)
+        last = np.full(len(steps.lane), NONE)
+        sends = np.flatnonzero(steps.dst >= 0)
+        kind = np.stack([hops_of_pair[pair_of[sends]], last_bytes[sends]], axis=1)
+        unlike, of_send = np.unique(kind, axis=0, return_inverse=True)
+        last[sends] = kinds.rows(unlike)[of_send.reshape(-1)]
+        count = 1 + max((max(path.first, path.last, path.meets) for path in fabric.paths.values()), default=0)
+        room = 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
+        length = 4 * room
+        if fabric.ends.send_ps > 0:  # each message that is posted waits in the heap, and a lane may post all of its own
+            room += len(sends)
+            length += len(sends)
+        ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(Ends)
+        ctl.window_packets, ctl.mtu_bytes, ctl.room = fabric.window_packets, fabric.mtu_bytes, room
+        ctl.pause_after, ctl.seed = _PAUSE_PACKETS, fabric.seed
+        clock.now_ps = clock.end_ps = s.launch_ps[self._index] + self._begins_after_ps()
+        for name, value in zip(Ends.declared, fabric.ends, strict=True):
+            ends[name] = value
+        laid_out = idle.Idle(
+            lanes=self._lanes(),
+            steps=idle.Steps(
+                lane=steps.lane,
+                pair=pair_of,
+                to=steps.to,
+                receives=steps.receives.astype(np.int64),
+                after=steps.after,
+                after_step=steps.after_step,
+                bytes=steps.bytes,
+                packets=packets,
+                last_bytes=last_bytes,
+                last=last,
+                next=np.full(len(steps.lane), NONE),
+            ),
+            ways=ways,
+            pairs=pairs,
+            ports=_ports(count, room),
+            ctl=ctl,
+            clock=clock,
+            ends=ends,
+            kind=kinds.times(),
+            time_ps=np.zeros(length),
+            event=rows_of(PlayEvent, length),
+        )
+        return guarded(laid_out)
+
+    def _lanes(self) -> idle.Lanes:
+        """None of which has begun."""
+        s, steps = self._schedules, self._steps
+        lanes = len(steps.row)
+        edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
+        return idle.Lanes(
+            member_ptr=steps.member_ptr,
+            first=steps.first,
+            latency_ps=s.lane_latency_ps[steps.row].astype(np.float64),
+            begins=s.lane_begins[steps.row].astype(np.int64),
+            blocking=s.lane_blocking[steps.row].astype(np.int64),
+            follower_ptr=np.searchsorted(edges[:, 0], np.arange(lanes + 1)),
+            follower=edges[:, 1].copy(),
+            at=steps.first[:-1].copy(),
+            came=np.zeros(lanes, np.int64),
+            left=np.zeros(lanes, np.int64),
+            state=np.zeros(lanes, np.int64),
+            waits=np.zeros(lanes, np.int64),
+            ring=np.zeros(lanes + 1, np.int64),
+            receive_ptr=np.searchsorted(np.flatnonzero(steps.receives), steps.first),
+            reduces=np.append(steps.reduces[steps.receives], False).astype(np.int64),
+            taken=np.zeros(lanes, np.int64),
+            taken_ps=np.zeros(lanes),
+        )
+
+    def _begins_after_ps(self) -> float:
+        """From when all begin until the first step may be done; 0 where lanes wait themselves."""
+        lane = self._steps.row[0] if len(self._steps.row) else NONE
+        waits = lane != NONE and self._schedules.lane_begins[lane] > 0
+        return 0.0 if waits else self._fabric.ends.begin_ps
+
+    def _pairs(self) -> tuple[Int64, idle.Pairs, idle.Ways, Int64, "_Kinds"]:
+        """Queue pair of each step, all of them, their ways, the hops of each, and the kinds of packets on these."""
+        s, steps, fabric = self._schedules, self._steps, self._fabric
+        connection = s.lane_connection[steps.row].astype(np.int64)[steps.lane]
+        shares = s.lane_shares[steps.row][steps.lane]
+        sends = np.flatnonzero(steps.dst >= 0)
+        keys = np.stack([steps.src, steps.dst, connection], axis=1)[sends]
+        unlike, one, of_send = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        pair_of = np.full(len(steps.lane), NONE)
+        pair_of[sends] = of_send.reshape(-1)
+        kinds = _Kinds(fabric)
+        ends = unlike[:, :2].tolist()
+        number: dict[tuple[int, int], int] = {}
+        way, back = (
+            np.array([number.setdefault(pair, len(number)) for pair in pairs], np.int64)
+            for pairs in ([(a, b) for a, b in ends], [(b, a) for a, b in ends])
+        )
+        share, moved_ps = shares[sends[one]], np.zeros(len(unlike))
+        hops, hops_back = np.zeros(len(unlike), np.int64), np.zeros(len(unlike), np.int64)
+        driven: set[tuple[int, int]] = set()
+        for q, (a, b) in enumerate(ends):
+            there = fabric.paths[a, b].hops
+            if share[q] > 1 and fabric.moved_ps is not None:
+                moved_ps[q] = share[q] * fabric.moved_ps(there[0])
+            elif share[q] > 1:
+                there = (there[0]._replace(shares=float(share[q])), *there[1:])
+                driven.add((a, b))
+            hops[q], hops_back[q] = kinds.way(there), kinds.way(fabric.paths[b, a].hops)
+        full = kinds.rows(np.stack([hops, np.full(len(way), fabric.mtu_bytes)], axis=1))
+        ack = kinds.rows(np.stack([hops_back, np.full(len(way), ACKNOWLEDGEMENT)], axis=1))
+        count = len(unlike)
+        pairs = idle.Pairs(
+            way=way,
+            back=back,
+            full=full,
+            ack=ack,
+            moved_ps=moved_ps,
+            head=np.full(count, NONE),
+            tail=np.full(count, NONE),
+            packets=np.zeros(count, np.int64),
+            open=np.zeros(count, np.int64),
+            is_full=np.zeros(count, np.int64),
+            waits=np.zeros(count, np.int64),
+            next=np.full(count, NONE),
+            next_ps=np.zeros(count),
+            arrived_ps=np.zeros(count),
+        )
+        return pair_of, pairs, _ways(fabric, list(number), driven), hops, kinds
+
+
+def together(packets: int, messages: int, window_packets: int) -> int:
+    """How many packets go as one, 1 = each alone."""
+    long = packets // max(1, messages) // _LONG_MESSAGE
+    return max(1, min(packets // _MANY_PACKETS, long, window_packets // _WINDOW_PIECES))
+
+
+def _packets(payload: Int64, mtu_bytes: int) -> int:
+    return int(np.maximum(1, -(-payload // mtu_bytes)).sum())
+
+
+def _together(fabric: IdleFabric, packets: int) -> IdleFabric:
+    """With so many packets going as one, and their acknowledgements; the first leads the way, the last ends it."""
+
+    def times(hops: Way, size_bytes: int) -> Times:
+        count, last_bytes = packets, size_bytes
+        if size_bytes != ACKNOWLEDGEMENT:
+            count = max(1, -(-size_bytes // fabric.mtu_bytes))
+            last_bytes -= (count - 1) * fabric.mtu_bytes
+        last = fabric.times(hops, last_bytes)
+        full = last if size_bytes == ACKNOWLEDGEMENT else fabric.times(hops, fabric.mtu_bytes)
+        first_ps, last_ps, between_ps, meet_ps = (
+            (count - 1) * a + b
+            for a, b in (
+                (full.first_ps, last.first_ps),
+                (full.last_ps, last.last_ps),
+                (full.between_ps, last.between_ps),
+                (full.meet_ps, last.meet_ps),
+            )
+        )
+        leads = full if count > 1 else last
+        return last._replace(
+            first_ps=first_ps,
+            head_ps=leads.head_ps,
+            last_ps=last_ps,
+            left_ps=first_ps,
+            between_ps=between_ps,
+            seen_ps=leads.seen_ps,
+            meet_ps=meet_ps,
+            on_head_ps=leads.on_head_ps,
+        )
+
+    window = -(-fabric.window_packets // packets) + _LATER_PIECES
+    return fabric._replace(mtu_bytes=packets * fabric.mtu_bytes, window_packets=window, times=times)
+
+
+def _ports(count: int, room: int) -> idle.Ports:
+    """Idle ones; room: for acknowledgements that wait."""
+    return idle.Ports(
+        free_ps=np.zeros(count),
+        wake_ps=np.full(count, np.inf),
+        turn=np.full(count, NONE),
+        last_turn=np.full(count, NONE),
+        ack=np.full(count, NONE),
+        last_ack=np.full(count, NONE),
+        acks=np.zeros(count, np.int64),
+        is_kicked=np.zeros(count, np.int64),
+        kicked=np.zeros(count, np.int64),
+        ack_pair=np.zeros(room, np.int64),
+        ack_step=np.zeros(room, np.int64),
+        next_ack=np.append(np.arange(1, room), NONE),
+    )
+
+
+class _Kinds:
+    """Packets by their way and payload."""
+
+    def __init__(self, fabric: IdleFabric) -> None:
+        self._fabric = fabric
+        self._ways: dict[tuple, int] = {}
+        self._rows: dict[tuple[int, int], int] = {}
+        self._times: list[Times] = []
+
+    def way(self, hops: tuple) -> int:
+        """Number of a way."""
+        return self._ways.setdefault(hops, len(self._ways))
+
+    def rows(self, kinds: Int64) -> Int64:
+        """Rows of kinds, int64[K, 2] of way and payload."""
+        hops = list(self._ways)
+        found = np.zeros(len(kinds), np.int64)
+        for i, (way, size_bytes) in enumerate(kinds.tolist()):
+            if (way, size_bytes) not in self._rows:
+                self._rows[way, size_bytes] = len(self._rows)
+                self._times.append(self._fabric.times(hops[way], size_bytes))
+            found[i] = self._rows[way, size_bytes]
+        return found
+
+    def times(self) -> np.recarray:
+        """Of all rows."""
+        rows = rows_of(PacketKind, len(self._times))
+        rows[: len(self._times)] = self._times
+        return rows
+
+
+def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]], driven: set[tuple[int, int]]) -> idle.Ways:
+    """Of these pairs of members; driven: a whole message may have left later than one that began after it."""
+    paths, links = [fabric.paths[pair] for pair in pairs], [fabric.links[pair] for pair in pairs]
+    order = [NONE if pair in driven else path.order for pair, path in zip(pairs, paths, strict=True)]
+    return idle.Ways(
+        port=np.array([path.first for path in paths], np.int64),
+        queue=np.array([path.last for path in paths], np.int64),
+        meets=np.array([path.meets for path in paths], np.int64),
+        via=np.array([via for via, _, _ in links], np.int64),
+        latency_ps=np.array([latency for _, latency, _ in links], np.float64),
+        last=np.array([last for _, _, last in links], np.int64),
+        order=np.array(order, np.int64),
+        free_ps=np.zeros(max(order, default=NONE) + 1),
+    )
+
+
+def _with_more_room(state: idle.Idle) -> idle.Idle:
+    """With twice as much of what grows while it is played."""
+    ports, ctl = state.ports, state.ctl
+    old = len(ports.ack_pair)
+    free = np.arange(old + 1, 2 * old + 1)
+    free[-1] = ctl.free_ack
+    ctl.free_ack = old
+    ports = ports._replace(
+        ack_pair=aligned(np.concatenate([ports.ack_pair, np.zeros(old, np.int64)])),
+        ack_step=aligned(np.concatenate([ports.ack_step, np.zeros(old, np.int64)])),
+        next_ack=aligned(np.concatenate([ports.next_ack, free])),
+    )
+    return state._replace(
+        ports=ports,
+        time_ps=aligned(np.concatenate([state.time_ps, np.zeros_like(state.time_ps)])),
+        event=aligned(np.concatenate([state.event, np.zeros_like(state.event)])),
+    )

@@ -1,0 +1,430 @@
+"""The messages of one group on an idle fabric, event by event: the compiled half of `idle_fabric`.
+
+A second, much simpler network to hold the engine against: one heap of events, and of a message's way only the port by
+which it leaves, the queue before its receiver and, where all ways to that meet sooner, the queue there. At one moment
+what members do comes before packets, and packets come in the engine's fair order (docs/parallel.md).
+"""
+
+import numpy as np
+
+from nadi.simulation.closed_forms.playing.events import pop, push_own, push_packet
+from nadi.simulation.closed_forms.playing.state import (
+    ACTS,
+    ALL_DONE,
+    COMES,
+    FORWARDS,
+    FORWARDS_ACK,
+    IS_ACKNOWLEDGED,
+    KIND_BITS,
+    KINDS_MASK,
+    LEAVES,
+    MAY_SEND,
+    NO_ROOM,
+    NONE,
+    PAUSED,
+    POSTED,
+    POSTS,
+    PUT_OFF,
+    READY,
+    SENDS,
+    TOUCHES,
+    WAKES,
+    idle_at,
+)
+from pdes.core.jit import inline, kernel, outline
+
+
+@inline
+def look_at(g, lane):
+    """Have it looked at, after those that are to be already."""
+    lanes = g.lanes
+    if lanes.waits[lane] == 0:
+        lanes.waits[lane] = 1
+        to = g.ctl.looked_to
+        lanes.ring[to] = lane
+        g.ctl.looked_to = to + 1 if to + 1 < lanes.ring.shape[0] else 0
+
+
+@outline
+def advance(g):
+    """Do what can be done in the lanes to look at and in those that wait for them; then kicked ports send."""
+    lanes = g.lanes
+    while g.ctl.looked_from != g.ctl.looked_to:
+        at = g.ctl.looked_from
+        lane = lanes.ring[at]
+        g.ctl.looked_from = at + 1 if at + 1 < lanes.ring.shape[0] else 0
+        done = lanes.at[lane]
+        while half_step(g, lane):
+            pass
+        lanes.waits[lane] = 0
+        if lanes.at[lane] > done:
+            for i in range(lanes.follower_ptr[lane], lanes.follower_ptr[lane + 1]):
+                look_at(g, lanes.follower[i])
+    while g.ctl.kicked > 0:
+        g.ctl.kicked -= 1
+        port = g.ports.kicked[g.ctl.kicked]
+        g.ports.is_kicked[port] = 0
+        send(g, port)
+
+
+@inline
+def half_step(g, lane):
+    """Post what a lane's next step sends, or end the step; whether it could."""
+    lanes, steps = g.lanes, g.steps
+    step = lanes.at[lane]
+    state = lanes.state[lane]
+    if step == lanes.first[lane + 1] or state == PUT_OFF:
+        return False
+    if state == POSTED:
+        has_left = lanes.blocking[lane] * (steps.pair[step] >= 0)
+        if lanes.left[lane] < has_left or lanes.came[lane] < steps.receives[step]:
+            return False
+        lanes.left[lane] -= has_left
+        lanes.came[lane] -= steps.receives[step]
+        lanes.at[lane] = step + 1
+        lanes.state[lane] = READY
+        g.clock.end_ps = g.clock.now_ps
+        return True
+    after = steps.after[step]
+    if after >= 0 and lanes.at[after] - lanes.first[after] <= steps.after_step[step]:
+        return False
+    latency_ps = lanes.latency_ps[lane]
+    if step == lanes.first[lane] and lanes.begins[lane] == 1:
+        latency_ps += g.ends.begin_ps
+    if steps.pair[step] >= 0 and latency_ps > 0:
+        lanes.state[lane] = PUT_OFF
+        push_own(g, g.clock.now_ps + latency_ps, POSTS, lane)
+    else:
+        post(g, lane)
+    return True
+
+
+@outline
+def post(g, lane):
+    """The send of a lane's next step, if it has one."""
+    g.lanes.state[lane] = POSTED
+    step = g.lanes.at[lane]
+    if g.steps.pair[step] >= 0:
+        if g.ends.send_ps > 0:
+            push_own(g, g.clock.now_ps + g.ends.send_ps, SENDS, step)
+        else:
+            send_message(g, step)
+
+
+@inline
+def send_message(g, step):
+    """Have its queue pair send a step's message after those that it has."""
+    pairs, steps = g.pairs, g.steps
+    pair = steps.pair[step]
+    steps.next[step] = NONE
+    if pairs.head[pair] < 0:
+        pairs.head[pair] = step
+        pairs.packets[pair] = steps.packets[step]
+        pairs.next_ps[pair] = g.clock.now_ps + moving_ps(g, pair)
+    else:
+        steps.next[pairs.tail[pair]] = step
+    pairs.tail[pair] = step
+    take_turns(g, pair, g.clock.now_ps)
+    kick(g, port_of(g, pair))
+
+
+@inline
+def port_of(g, pair):
+    """By which a queue pair sends."""
+    return g.ways.port[g.pairs.way[pair]]
+
+
+@inline
+def kick(g, port):
+    """Have a port tried when all lanes have been looked at."""
+    if g.ports.is_kicked[port] == 0:
+        g.ports.is_kicked[port] = 1
+        g.ports.kicked[g.ctl.kicked] = port
+        g.ctl.kicked += 1
+
+
+@inline
+def moving_ps(g, pair):
+    """What the payload of the packet that is sent next takes to be moved, at the share."""
+    pairs = g.pairs
+    head = pairs.head[pair]
+    if head < 0 or pairs.moved_ps[pair] == 0:
+        return np.int64(0)
+    size = g.ctl.mtu_bytes
+    if pairs.packets[pair] == 1:
+        size = g.steps.last_bytes[head]
+    return np.int64(size * pairs.moved_ps[pair] + 0.5)
+
+
+@outline
+def take_turns(g, pair, by_ps):
+    """Put a queue pair behind those that take turns, if it has something to send and room in its window.
+
+    One whose share lets it send only after by_ps is held back until then.
+    """
+    pairs = g.pairs
+    if pairs.waits[pair] == 0 and pairs.head[pair] >= 0:
+        if pairs.open[pair] >= g.ctl.window_packets:
+            pairs.is_full[pair] = 1
+        else:
+            pairs.waits[pair] = 1
+            if pairs.next_ps[pair] <= by_ps:
+                line_up(g, pair)
+            else:
+                push_own(g, pairs.next_ps[pair], MAY_SEND, pair)
+
+
+@inline
+def line_up(g, pair):
+    """The last to take turns at its port."""
+    ports = g.ports
+    port = port_of(g, pair)
+    g.pairs.next[pair] = NONE
+    if ports.turn[port] < 0:
+        ports.turn[port] = pair
+    else:
+        g.pairs.next[ports.last_turn[port]] = pair
+    ports.last_turn[port] = pair
+
+
+@outline
+def send(g, port):
+    """If the port is free: an acknowledgement, else a packet of the queue pair whose turn it is."""
+    ports = g.ports
+    if ports.free_ps[port] <= g.clock.now_ps:
+        if ports.ack[port] >= 0:
+            send_ack(g, port)
+        elif ports.turn[port] >= 0:
+            send_data(g, port)
+    if (ports.ack[port] >= 0 or ports.turn[port] >= 0) and ports.free_ps[port] < ports.wake_ps[port]:
+        ports.wake_ps[port] = ports.free_ps[port]
+        push_own(g, ports.free_ps[port], WAKES, port)
+
+
+@inline
+def send_ack(g, port):
+    """Of a queue pair that sends to the port's member."""
+    ports, pairs = g.ports, g.pairs
+    ack = ports.ack[port]
+    ports.ack[port] = ports.next_ack[ack]
+    ports.next_ack[ack] = g.ctl.free_ack
+    g.ctl.free_ack = ack
+    ports.acks[port] -= 1
+    pair, step = ports.ack_pair[ack], ports.ack_step[ack]
+    begin(g, port, pair, pairs.ack[pair], pairs.back[pair], FORWARDS_ACK, IS_ACKNOWLEDGED, step)
+
+
+@inline
+def send_data(g, port):
+    """A packet of the queue pair whose turn it is."""
+    ports, pairs, steps = g.ports, g.pairs, g.steps
+    pair = ports.turn[port]
+    ports.turn[port] = pairs.next[pair]
+    step = pairs.head[pair]
+    pairs.packets[pair] -= 1
+    pairs.open[pair] += 1
+    g.ctl.pause_after -= 1
+    is_last = pairs.packets[pair] == 0
+    kind, to = pairs.full[pair], np.int64(NONE)
+    if is_last:
+        kind, to = steps.last[step], step
+        following = steps.next[step]
+        pairs.head[pair] = following
+        if following >= 0:
+            pairs.packets[pair] = steps.packets[following]
+    begin(g, port, pair, kind, pairs.way[pair], FORWARDS, COMES, to)
+    left_ps = g.clock.now_ps + g.kind[kind].left_ps
+    pairs.waits[pair] = 0
+    begins = max(pairs.next_ps[pair], 2 * g.clock.now_ps - left_ps)
+    pairs.next_ps[pair] = max(g.clock.now_ps, begins + moving_ps(g, pair))
+    if g.clock.now_ps < ports.free_ps[port] < left_ps:  # at message level and at a share, one after another
+        pairs.next_ps[pair] = left_ps
+    take_turns(g, pair, ports.free_ps[port])
+    lane = steps.lane[step]
+    if is_last and g.lanes.blocking[lane] > 0 and g.ends.counts_back == 0:
+        push_own(g, left_ps, LEAVES, lane)
+
+
+@inline
+def begin(g, port, pair, kind, way, forwards, reaches, to):
+    """Keep the port busy; the packet's head comes to the queue, if there is one, behind those before it on its way."""
+    ways, kind_row = g.ways, g.kind[kind]
+    free_ps = g.clock.now_ps + kind_row.first_ps
+    g.ports.free_ps[port] = free_ps
+    if ways.queue[way] < 0:
+        at_ps = free_ps + kind_row.tail_ps + kind_row.after_ps
+        if reaches == COMES:
+            at_ps = max(at_ps, g.pairs.arrived_ps[pair])
+            g.pairs.arrived_ps[pair] = at_ps
+        push_packet(g, at_ps, ways.last[way], at_ps, reaches, pair, kind, to)
+    else:
+        at_ps = g.clock.now_ps + kind_row.head_ps
+        order = ways.order[way]
+        if order >= 0:
+            at_ps = max(at_ps, ways.free_ps[order] + kind_row.seen_ps)
+            ways.free_ps[order] = at_ps + kind_row.between_ps - kind_row.seen_ps
+        push_packet(g, at_ps, ways.via[way], at_ps - ways.latency_ps[way], forwards, pair, kind, to)
+
+
+@inline
+def through(g, port, at_ps, busy_ps, soonest_ps):
+    """When a port has sent what may go at at_ps, behind what came before, and ends no sooner than it comes."""
+    free_ps = max(max(at_ps, g.ports.free_ps[port]) + busy_ps, soonest_ps)
+    g.ports.free_ps[port] = free_ps
+    return free_ps
+
+
+@inline
+def forward(g, pair, kind, way, reaches, to):
+    """A packet comes to the first queue behind its port; what meets there keeps its order up to the last."""
+    kind_row, meets = g.kind[kind], g.ways.meets[way]
+    at_ps = g.clock.now_ps
+    soonest_ps = at_ps - kind_row.head_ps + kind_row.first_ps + kind_row.tail_ps
+    if meets >= 0:
+        free_ps = through(g, meets, at_ps, kind_row.meet_ps, soonest_ps)
+        at_ps = free_ps - kind_row.meet_ps + kind_row.on_head_ps
+        soonest_ps = free_ps + kind_row.on_tail_ps
+    at_ps = through(g, g.ways.queue[way], at_ps, kind_row.last_ps, soonest_ps) + kind_row.after_ps
+    push_packet(g, at_ps, g.ways.last[way], at_ps, reaches, pair, kind, to)
+
+
+@inline
+def back_ps(g, pair, port):
+    """When the last acknowledgement that waits at the receiver's port is back at the sender, if it meets nobody."""
+    kind_row = g.kind[g.pairs.ack[pair]]
+    first_ps = kind_row.first_ps
+    left_ps = max(g.clock.now_ps, g.ports.free_ps[port]) + g.ports.acks[port] * first_ps
+    way_ps = kind_row.tail_ps + kind_row.on_tail_ps
+    if g.ways.queue[g.pairs.back[pair]] >= 0:
+        way_ps = max(way_ps, kind_row.head_ps + kind_row.on_head_ps + kind_row.last_ps - first_ps)
+    return left_ps + way_ps + kind_row.after_ps
+
+
+@inline
+def acts_ps(g, pair, port, step):
+    """When a lane acts on a step's message, which has come: in order, and once it is added to what is there."""
+    lanes = g.lanes
+    at_ps = g.clock.now_ps
+    if g.ends.counts_back > 0:
+        at_ps = back_ps(g, pair, port)
+    at_ps += g.ends.act_ps
+    if g.ends.memory_ps_per_byte > 0:
+        lane = g.steps.to[step]
+        if lanes.reduces[lanes.receive_ptr[lane] + lanes.taken[lane]] == 1:
+            time_ps = np.int64(g.steps.bytes[step] * g.ends.memory_ps_per_byte + 0.5)
+            at_ps += TOUCHES * (time_ps - time_ps % g.ends.resolution_ps)
+        lanes.taken[lane] += 1
+        at_ps = max(at_ps, lanes.taken_ps[lane])
+        lanes.taken_ps[lane] = at_ps
+    return at_ps
+
+
+@inline
+def comes(g, pair, step):
+    """Data; step: that sent the message of which it is the last packet, -1 = it is not."""
+    ports = g.ports
+    ack, port = g.ctl.free_ack, g.ways.port[g.pairs.back[pair]]
+    g.ctl.free_ack = ports.next_ack[ack]
+    ports.ack_pair[ack], ports.ack_step[ack], ports.next_ack[ack] = pair, NONE, NONE
+    ports.acks[port] += 1
+    if ports.ack[port] < 0:
+        ports.ack[port] = ack
+    else:
+        ports.next_ack[ports.last_ack[port]] = ack
+    ports.last_ack[port] = ack
+    if step < 0:
+        send(g, port)
+        return
+    if g.ends.counts_back > 0:
+        ports.ack_step[ack] = step
+    at_ps = acts_ps(g, pair, port, step)
+    lane = g.steps.to[step]
+    kick(g, port)
+    if at_ps > g.clock.now_ps:
+        push_own(g, at_ps, ACTS, lane)
+    else:
+        g.lanes.came[lane] += 1
+        look_at(g, lane)
+    advance(g)
+
+
+@inline
+def is_acknowledged(g, pair, step):
+    """A packet has come, and the queue pair knows; step: whose message is done with that, -1 = none."""
+    g.pairs.open[pair] -= 1
+    if g.pairs.is_full[pair] > 0:
+        g.pairs.is_full[pair] = 0
+        take_turns(g, pair, g.clock.now_ps)
+        kick(g, port_of(g, pair))
+    if step >= 0:
+        lane = g.steps.lane[step]
+        g.clock.end_ps = g.clock.now_ps
+        if g.lanes.blocking[lane] > 0:
+            g.lanes.left[lane] += 1
+            look_at(g, lane)
+    advance(g)
+
+
+@inline
+def has_room(g):
+    """Whether what follows from one event has room."""
+    return g.ctl.events + g.ctl.room <= g.time_ps.shape[0] and g.ctl.free_ack >= 0
+
+
+@kernel
+def play(address):
+    """Begin, or go on, until all has happened, room runs out, or it is time for a pause: how it stopped."""
+    g = idle_at(address)
+    lanes, ctl = g.lanes, g.ctl
+    while ctl.begun < lanes.member_ptr.shape[0] - 1:
+        if not has_room(g):
+            return NO_ROOM
+        member = ctl.begun
+        ctl.begun = member + 1
+        for lane in range(lanes.member_ptr[member], lanes.member_ptr[member + 1]):
+            look_at(g, lane)
+        advance(g)
+    while ctl.events > 0:
+        if not has_room(g):
+            return NO_ROOM
+        if ctl.pause_after <= 0:
+            return PAUSED
+        g.clock.now_ps = g.time_ps[0]
+        happening = g.event[0]
+        what, kind, to = happening.what, happening.kind, happening.to
+        pop(g)
+        happens(g, what & KINDS_MASK, what >> KIND_BITS, kind, to)
+    return ALL_DONE
+
+
+@inline
+def happens(g, what, which, kind, to):
+    """One event."""
+    if what == FORWARDS:
+        forward(g, which, kind, g.pairs.way[which], COMES, to)
+    elif what == FORWARDS_ACK:
+        forward(g, which, kind, g.pairs.back[which], IS_ACKNOWLEDGED, to)
+    elif what == COMES:
+        comes(g, which, to)
+    elif what == IS_ACKNOWLEDGED:
+        is_acknowledged(g, which, to)
+    elif what == WAKES:
+        if g.ports.wake_ps[which] <= g.clock.now_ps:  # else an earlier one took its place
+            g.ports.wake_ps[which] = np.inf
+            send(g, which)
+    elif what == MAY_SEND:
+        line_up(g, which)
+        send(g, port_of(g, which))
+    elif what == SENDS:
+        send_message(g, which)
+        if g.ctl.events == 0 or g.time_ps[0] > g.clock.now_ps or g.event[0].what & KINDS_MASK != SENDS:
+            advance(g)  # else others are sent in this moment, before ports are tried
+    else:
+        if what == LEAVES:
+            g.lanes.left[which] += 1
+        elif what == ACTS:
+            g.lanes.came[which] += 1
+        else:
+            post(g, which)
+        look_at(g, which)
+        advance(g)

@@ -1,0 +1,259 @@
+"""A run at closed forms: costs, folding of NPUs that do the same, the run of one of each, and Results of all."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pdes
+import topologies
+from nadi.launching.progress import Progress, Silence
+from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out
+from nadi.simulation.closed_forms.advancing.likeness import Classes, Pairs, classes_of, every_npu, pairs_of
+from nadi.simulation.closed_forms.advancing.run import (
+    ClassTimes,
+    compile_closed_form,
+    digest_of,
+    run_closed_form,
+)
+from nadi.simulation.closed_forms.costs import CollectiveCosts, Costed
+from nadi.simulation.closed_forms.sharing import with_shared_traces
+from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS
+from pdes.results import Folded
+from topologies import Graph
+from workload import CollectiveSettings, Program
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+MOST_ROWS = 1 << 22
+"""Trace nodes of all NPUs together that results hold each; of more those of one NPU of each class."""
+MOST_FLOWS = 1 << 22
+"""Messages of all NPUs together that results hold."""
+_SEND = 3
+
+
+def laid_out(
+    graph: Graph,
+    program: Program,
+    costs: CollectiveCosts,
+    *,
+    slow: Sequence[pdes.NpuFault] = (),
+    fold: bool = True,
+) -> FoldedProgram:
+    """A program's classes of NPUs, and what of it takes a time of its own.
+
+    Args:
+        graph: the fabric.
+        program: of all NPUs.
+        costs: of the fabric.
+        slow: NPUs whose computation takes longer, and when.
+        fold: False = every NPU is a class of its own.
+    """
+    program = with_shared_traces(program)
+    pairs = pairs_of(program)
+    used = np.unique(program.slot_group)
+    stands = costs.standing.keys([_members(program, group) for group in used.tolist()])
+    number: dict[bytes, int] = {}
+    groups = np.zeros(len(program.group_ptr) - 1, np.int64)
+    groups[used] = [number.setdefault(stand, len(number)) for stand in stands]
+    ways = costs.standing.of_pairs(pairs.npu, pairs.peer)
+    paces = _paces(program.npus, slow)
+    classes = classes_of(program, pairs, groups, ways, paces) if fold else every_npu(program, groups)
+    return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
+
+
+def _paces(npus: int, slow: Sequence[pdes.NpuFault]) -> Int64:
+    """int64[npus]: equal for NPUs that are slow alike."""
+    found = np.zeros(npus, np.int64)
+    number: dict[tuple[tuple[int, int, float], ...], int] = {(): 0}
+    for npu in {fault.npu for fault in slow}:
+        own = tuple(sorted((fault.at_ps, fault.until_ps, fault.slowdown) for fault in slow if fault.npu == npu))
+        found[npu] = number.setdefault(own, len(number))
+    return found
+
+
+def costed(
+    folded: FoldedProgram,
+    costs: CollectiveCosts,
+    how: CollectiveSettings,
+) -> Costed:
+    """Closed forms of the collectives of a folded program.
+
+    Args:
+        folded: of a program.
+        costs: of its fabric.
+        how: algorithms of the kinds.
+    """
+    keys = folded.collectives
+    program = folded.program
+    kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
+    return costs.of_collectives(program, how, keys, kinds)
+
+
+def formulas(folded: FoldedProgram, found: Costed, program: Program) -> frozenset[tuple[int, int]]:
+    """Schedule of the program and size of the collectives whose closed forms are not played.
+
+    Args:
+        folded: of the program, whose schedules may be fewer.
+        found: its closed forms.
+        program: as it was.
+    """
+    keys = folded.collectives
+    told = np.flatnonzero(~found.is_played)
+    known = set(zip(keys.schedule[told].tolist(), keys.bytes[told].tolist(), strict=True))
+    both = np.unique(program.node_schedule.astype(np.int64) << 32 | folded.program.node_schedule)
+    pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
+    return frozenset((own, size) for own, shared in pairs for schedule, size in known if schedule == shared)
+
+
+def run(
+    graph: Graph,
+    folded: FoldedProgram,
+    collectives: Costed,
+    costs: CollectiveCosts,
+    settings: pdes.Settings,
+    progress: Progress | Silence,
+    *,
+    most_rows: int | None = None,
+) -> pdes.Results:
+    """Run a folded program, and give what a run of any other fidelity gives.
+
+    Args:
+        graph: the fabric.
+        folded: what runs on it.
+        collectives: what its collectives take.
+        costs: of messages.
+        settings: of the run.
+        progress: told how far it is.
+        most_rows: trace nodes of all NPUs that results hold each; of more those of one NPU of each class. None =
+            MOST_ROWS.
+
+    Raises:
+        pdes.RunError: NPUs wait for ever, or simulated time is too long.
+    """
+    begun = time.perf_counter()
+    compile_s = compile_closed_form()
+    times = run_closed_form(
+        folded,
+        collectives.time_ps,
+        costs.of_messages(folded.messages),
+        concurrent=settings.concurrent_collectives,
+        compute_slowdown=settings.compute_slowdown,
+        endpoint_delay_ps=settings.fidelity.endpoint_delay_ps,
+        slow=settings.faults.npus,
+        progress=progress,
+    )
+    setup_s = time.perf_counter() - begun
+    most_rows = MOST_ROWS if most_rows is None else most_rows
+    return _results(graph, folded, times, settings, most_rows, setup_s=setup_s, compile_s=compile_s)
+
+
+def _members(program: Program, group: int) -> Int32:
+    return program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
+
+
+def _ports(graph: Graph, pairs: Pairs, ways: Int64) -> Int32:
+    """int32[k]: ports by which NPUs send to their peers, numbered by first use of each NPU."""
+    _, first, index = np.unique(ways, return_index=True, return_inverse=True)
+    begin = np.searchsorted(np.sort(graph.link_src, kind="stable"), np.arange(graph.npus))
+    by_source = np.argsort(graph.link_src, kind="stable")
+    place = np.empty(graph.links, np.int64)
+    place[by_source] = np.arange(graph.links)
+    own = np.zeros(len(first), np.int64)
+    for i, at in enumerate(first.tolist()):
+        link = topologies.route(graph, int(pairs.npu[at]), int(pairs.peer[at]))[0]
+        own[i] = place[link] - begin[pairs.npu[at]]
+    physical = own[index.reshape(-1)]
+    port = np.zeros(len(physical), np.int32)
+    for npu in np.unique(pairs.npu).tolist():
+        of_npu = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
+        known: dict[int, int] = {}
+        port[of_npu] = [known.setdefault(one, len(known)) for one in physical[of_npu].tolist()]
+    return port
+
+
+def _results(
+    graph: Graph,
+    folded: FoldedProgram,
+    times: ClassTimes,
+    settings: pdes.Settings,
+    most_rows: int,
+    *,
+    setup_s: float,
+    compile_s: float,
+) -> pdes.Results:
+    classes = folded.classes
+    rows_of_class = np.diff(times.row_ptr)
+    total = int((rows_of_class * classes.size).sum())
+    sends = int((np.diff(folded.send_ptr) * classes.size).sum())
+    kept = np.arange(graph.npus) if total <= most_rows else classes.example.astype(np.int64)
+    rows = np.zeros(graph.npus, np.int64)
+    rows[kept] = rows_of_class[classes.class_of_npu[kept]]
+    at = _ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
+    counters = dict.fromkeys([*COUNTERS, "packets"], 0)
+    counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": _payload(folded)}
+    return pdes.Results(
+        finish_time_ps=times.finish_time_ps,
+        digest=digest_of(times, classes),
+        counters=counters,
+        npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
+        node_start_ps=times.start_ps[at],
+        node_finish_ps=times.finish_ps[at],
+        flows=_flows(folded, times, record=settings.record_flows and sends <= MOST_FLOWS),
+        links={name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS},
+        wall_s=times.wall_s,
+        setup_s=setup_s - compile_s,
+        compile_s=compile_s,
+        first_event_s=times.wall_s,
+        folded=None if total <= most_rows else _folded(classes),
+    )
+
+
+def _folded(classes: Classes) -> Folded:
+    groups = np.arange(len(classes.class_of_group), dtype=np.int32)
+    used = classes.class_of_group >= 0
+    groups[used] = classes.group_example[classes.class_of_group[used]]
+    return Folded(classes.example[classes.class_of_npu], groups)
+
+
+def _ranges(first: Int64, counts: Int64) -> Int64:
+    """Numbers from each first on, so many."""
+    ends = np.cumsum(counts)
+    return np.arange(int(counts.sum())) - np.repeat(ends - counts - first, counts)
+
+
+def _payload(folded: FoldedProgram) -> int:
+    """Bytes of all messages between two NPUs."""
+    of_send = folded.messages.bytes[folded.send_key]
+    before = np.concatenate([[0], np.cumsum(of_send)])
+    return int((np.diff(before[folded.send_ptr]) * folded.classes.size).sum())
+
+
+def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
+    """Messages between two NPUs, as pdes.Results has them; none unless they are recorded."""
+    program, classes = folded.program, folded.classes
+    counts = np.diff(folded.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
+    src = np.repeat(np.arange(program.npus), counts)
+    of_class = classes.class_of_npu[src]
+    at = _ranges(folded.send_ptr[classes.class_of_npu], counts)
+    is_send = np.flatnonzero(program.node_kind == _SEND)
+    first = np.searchsorted(is_send, program.trace_ptr[:-1])
+    node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
+    row = node - program.trace_ptr[program.trace_of_npu[src]]
+    start_ps = times.start_ps[times.row_ptr[of_class] + row] + program.node_duration_ps[node]
+    dst = src + program.node_peer[node]
+    order = np.lexsort((dst, src, start_ps))
+    columns = {
+        "src": src,
+        "dst": dst,
+        "group": np.full(len(src), -1, np.int64),
+        "seq": program.node_seq[node].astype(np.int64),
+        "lane": program.node_tag[node].astype(np.int64),
+        "control": np.zeros(len(src), np.int8),
+        "bytes": program.node_bytes[node],
+        "start_ps": start_ps,
+        "finish_ps": times.arrived_ps[at],
+    }
+    return {name: column[order] for name, column in columns.items()}

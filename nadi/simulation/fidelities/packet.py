@@ -1,0 +1,28 @@
+"""Packets, queues, transport and congestion control (docs/fabric.md)."""
+
+from typing import Any
+
+import pdes
+from nadi.configuration.sections import NetworkSection, engine_settings
+from nadi.simulation.fidelities import fabric_settings as fabric
+
+ONE_WORKER = False
+QUEUE_SAMPLES = 64
+LOGGED_PAUSES = 1 << 16
+
+
+def settings(network: NetworkSection) -> dict[str, Any]:
+    """Keywords of pdes.Settings.
+
+    Raises:
+        ConfigError: no such congestion control or parameter of it, or the switches do not give what it needs.
+    """
+    model = engine_settings(pdes.messages.fidelity.Fidelity, network)
+    return engine_settings(pdes.Settings, network) | {
+        "fidelity": pdes.messages.fidelity.fidelity("packet", **model),
+        "switch": fabric.shared_buffer(network),
+        "congestion_control": fabric.control(network),
+        "load_balancing": fabric.load_balancing(network),
+        "queue_samples": QUEUE_SAMPLES,
+        "logged_pauses": LOGGED_PAUSES,
+    }

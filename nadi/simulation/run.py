@@ -1,0 +1,362 @@
+"""From a run file's configuration to results: each stage called once, in order."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pdes
+from compiling.kernel_cache import cache_complaint, cache_dir, is_warm, what_was_not_kept
+from et import TraceTable
+from nadi.configuration.effects import without_effect
+from nadi.configuration.from_model import model_and_plan, serving_and_requests
+from nadi.configuration.input_files import InputFiles, files_read
+from nadi.configuration.sections import OF_PACKETS, NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.errors import ConfigError
+from nadi.launching.gather import ALONE, Ranks
+from nadi.launching.progress import Progress, Silence
+from nadi.launching.workers import SERIAL, Workers
+from nadi.launching.world import together
+from nadi.simulation import fidelities
+from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.advancing.advance import advance
+from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.slow_links import with_slow_links
+from nadi.simulation.fidelities import fabric_settings as fabric
+from nadi.simulation.wiring.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
+from nadi.simulation.wiring.building import built_fabric
+from nadi.simulation.wiring.estimate import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.estimate import work as work_of
+from nadi.simulation.wiring.fault_schedule import check_lasting, schedule
+from nadi.simulation.wiring.in_network import with_reducers, without_reducers
+from nadi.simulation.wiring.interference import with_interference
+from nadi.simulation.wiring.job_cost import Cost, Limits, cost_at_closed_forms, cost_of_packets
+from nadi.simulation.wiring.placement import place
+from nadi.simulation.wiring.reading import Work
+from pdes.core.jit import jit_enabled
+from pdes.core.state import LONGEST_RUN_PS
+from pdes.messages.message_loop import work_messages
+from pdes.workers import team
+from topologies import Graph
+from topologies.units import format_time
+from workload import CollectiveSettings, Program
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A finished run: what went in and what came out.
+
+    Attributes:
+        config: of the run file.
+        graph: the fabric.
+        traces: distinct trace files.
+        trace_of_npu: int32[npus], trace of each NPU, -1 = none.
+        program: what the NPUs did.
+        settings: settled choices of the packet network.
+        collectives: how collectives were done.
+        workers: who ran it.
+        results: times, counters, flows, links.
+        files: the user's files that the run read, as they were when it began.
+        formulas: at closed forms, schedule and size of the collectives that a formula tells; the others are played.
+    """
+
+    config: RunConfig
+    graph: Graph
+    traces: list[TraceTable]
+    trace_of_npu: NDArray[np.int32]
+    program: Program
+    settings: pdes.Settings
+    collectives: CollectiveSettings
+    workers: Workers
+    results: pdes.Results
+    files: Sequence[InputFiles] = ()
+    formulas: frozenset[tuple[int, int]] = frozenset()
+
+    def peak_rss_bytes(self) -> int:
+        """The most memory that this rank and the processes that it forked have had."""
+        return pdes.peak_rss_bytes() + self.results.workers_rss_bytes
+
+
+def simulate(
+    config: RunConfig,
+    progress: Progress | Silence,
+    ranks: Ranks = ALONE,
+    *,
+    force: bool = False,
+    keep_flows: bool = True,
+) -> FinishedRun:
+    """Run what a run file says; on several ranks, each its part.
+
+    Args:
+        config: the run file.
+        progress: told what is going on.
+        ranks: this rank and the others.
+        force: try what would take more memory than is free, or more than a day.
+        keep_flows: the results are to have a row for each message, if the run file wants that table.
+
+    Raises:
+        TopologyError, TraceError, WorkloadError, PartitionError: the user's input is wrong (exit code 2).
+        AgreedError: the same, on several ranks.
+        pdes.RunError: the run failed (exit code 1).
+    """
+    with together(ranks):
+        _refuse(config, ranks.size, force=force)
+        workers = _workers(config, ranks)
+        config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
+        files = files_read(config, exchange=ranks.exchange, opens=work.opens)
+    if settings.fidelity.is_closed_form:
+        return _at_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
+    with together(ranks):
+        own = estimate(graph, work.program, settings)
+    expected = of_all_ranks(own, ranks)
+    with together(ranks):
+        check_run(own, expected, settings, workers.total, force=force)
+        check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
+    _warn(config, progress, ranks)
+    results = run_program(graph, work.program, settings, progress, workers, owner, expected)
+    return FinishedRun(
+        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results, files
+    )
+
+
+def check_job(
+    config: RunConfig, nodes: int, ranks_per_node: int, threads: int, progress: Progress | Silence, limits: Limits
+) -> Cost:
+    """Check a run that a batch job is to do as `simulate` would check it there, and estimate what it costs.
+
+    Args:
+        config: The run file.
+        nodes: Nodes of the job.
+        ranks_per_node: MPI ranks on each node.
+        threads: Threads of each rank.
+        progress: Shows what is going on.
+        limits: What a node has.
+
+    Raises:
+        ConfigError, TopologyError, TraceError, WorkloadError, PartitionError: `simulate` would refuse the run.
+    """
+    ranks, force = nodes * ranks_per_node, limits.force
+    _refuse(config, ranks, force=force)
+    alone = fidelities.on_one_worker(config.network)
+    workers = Workers(workers=ranks * threads, lps_per_worker=config.engine.lps_per_worker, alone=alone)
+    config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
+    expected = estimate(graph, work.program, settings)
+    if settings.fidelity.is_closed_form:
+        _, folded = _laid_out(graph, work, settings, force=force)
+        return cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
+    cost = cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
+    check_counters(graph, work.program, expected)
+    return cost
+
+
+def _set_up(
+    config: RunConfig, workers: Workers, progress: Progress | Silence, *, force: bool, keep_flows: bool
+) -> tuple[RunConfig, Graph, Work, NDArray[np.int32] | None, pdes.Settings]:
+    """Build what a run needs, and refuse what it cannot do.
+
+    Returns:
+        The configuration with interference settled, the fabric, this rank's work, owners of nodes, and settings.
+    """
+    graph = built_fabric(config)
+    work, owner = place(config, graph, workers, progress, force=force)
+    config = with_interference(config, graph, work.framework)
+    settings = network_settings(
+        config.network,
+        config.system,
+        seed=config.engine.seed,
+        record_flows=keep_flows and config.output.flows == "all",
+    )
+    if settings.fidelity.act and config.faults:
+        raise ConfigError(
+            f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; '
+            'expected "packet" or "closed-form"'
+        )
+    if settings.fidelity.is_closed_form:
+        check_lasting(config.faults)
+    faults = schedule(config.faults, config.network.detection_time, graph, cut_through=config.network.cut_through)
+    if faults:
+        settings = replace(settings, faults=faults)
+    _check_durations(config, work.program)
+    return config, graph, work, owner, fabric.fitted(graph, settings)
+
+
+def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
+    """Refuse what is known before anything is built: worker processes on several MPI ranks, a large fabric or model."""
+    if ranks > 1 and config.engine.backend == "processes":
+        raise ConfigError(f"[engine] backend: found processes on {ranks} MPI ranks; expected threads there")
+    if config.topology.graph is None:  # which is there already
+        check_fabric(config.topology.source(), force=force)
+    _check_model(config, force=force)
+
+
+def _laid_out(
+    graph: Graph, work: Work, settings: pdes.Settings, *, force: bool
+) -> tuple[CollectiveCosts, FoldedProgram]:
+    """Lay out a run at closed forms, and refuse one that takes more memory than is free."""
+    costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
+    folded = running.laid_out(graph, work.program, costs, slow=settings.faults.npus)
+    check_rows(int(folded.row_ptr[-1]), force=force)
+    return costs, folded
+
+
+def _at_closed_forms(
+    config: RunConfig,
+    graph: Graph,
+    work: Work,
+    settings: pdes.Settings,
+    workers: Workers,
+    progress: Progress | Silence,
+    files: Sequence[InputFiles],
+    *,
+    force: bool,
+) -> FinishedRun:
+    """A run in which collectives take their closed forms, on rank 0."""
+    formulas: set[tuple[int, int]] = set()
+
+    def run() -> pdes.Results:
+        costs, folded = _laid_out(graph, work, settings, force=force)
+        costed = running.costed(folded, costs, work.collectives)
+        formulas.update(running.formulas(folded, costed, work.program))
+        _warn(config, progress)
+        _say_if_compiled(advance, "a few seconds", progress)
+        return running.run(graph, folded, costed, costs, settings, progress)
+
+    return FinishedRun(
+        config,
+        graph,
+        work.traces,
+        work.trace_of_npu,
+        work.program,
+        settings,
+        work.collectives,
+        workers,
+        workers.by_rank_0(graph.npus, run),
+        files,
+        frozenset(formulas),
+    )
+
+
+def _warn(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALONE) -> None:
+    """Name the keys that cannot matter, before a run that may take long, and after all that may be wrong with it."""
+    warning = without_effect(config)
+    if warning and ranks.rank == 0:
+        progress.warn(warning)
+
+
+def _check_model(config: RunConfig, *, force: bool) -> None:
+    """Refuse a model whose traces take more memory than is free."""
+    served = serving_and_requests(config)
+    if served is not None:
+        from workload.generators.inference.generator import nodes_at_least
+        from workload.generators.training.generator import NODE_BYTES
+
+        check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
+    found = model_and_plan(config)
+    if found is not None:
+        from workload.generators.training.generator import NODE_BYTES, nodes_at_most
+
+        nodes = nodes_at_most(*found, config.workload.framework)
+        check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+
+
+def _check_durations(config: RunConfig, program: Program) -> None:
+    """Refuse durations that slowdowns make longer than the engine can count."""
+    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
+    longest_ps = int(program.node_duration_ps.max(initial=0))
+    if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
+        raise ConfigError(
+            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
+            f"times as long; expected at most 26 days"
+        )
+
+
+def _workers(config: RunConfig, ranks: Ranks) -> Workers:
+    """Who runs it: the workers that are asked for, or one where the network's model has no more."""
+    if fidelities.on_one_worker(config.network):
+        return Workers(ranks, alone=True)
+    engine = config.engine
+    return Workers(ranks, engine.backend, engine.workers, engine.lps_per_worker, engine.share_memory)
+
+
+def run_program(
+    graph: Graph,
+    program: Program,
+    settings: pdes.Settings,
+    progress: Progress | Silence,
+    workers: Workers = SERIAL,
+    owner: NDArray[np.int32] | None = None,
+    expected: Estimate | None = None,
+) -> pdes.Results:
+    """Build worlds and run them; a word where kernels must be compiled first.
+
+    Args:
+        graph: the fabric.
+        program: what the NPUs do, those of this rank at least.
+        settings: of the packet network.
+        progress: told what is going on.
+        workers: who runs it.
+        owner: int32[nodes], the LP of each node; None = one LP.
+        expected: work of all ranks, for the progress; None = estimated here.
+
+    Raises:
+        pdes.RunError: the run failed.
+    """
+    expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
+    progress.expect(work_of(expected, settings))
+    kernel = work_messages if settings.fidelity.act else team.work
+    acts = jit_enabled() and workers.ranks.rank == 0
+    if acts:
+        _tell(progress, cache_complaint())
+    _say_if_compiled(kernel, "up to half a minute", progress)
+    results = workers.run(*with_reducers(graph, program, owner), settings, progress)
+    if acts:
+        _tell(progress, what_was_not_kept())
+    return without_reducers(results, graph)
+
+
+_HAD: set[Callable[..., Any]] = set()
+"""Main kernels that this process has used: it keeps what it has loaded, so that the cache is not looked into again."""
+
+
+def _say_if_compiled(kernel: Callable[..., Any], how_long: str, progress: Progress | Silence) -> None:
+    """A word where a main kernel must be compiled first."""
+    if jit_enabled() and kernel not in _HAD:
+        if not is_warm(kernel):
+            progress.say(f"compiling the kernels, once, into {cache_dir()} ({how_long})")
+        _HAD.add(kernel)
+
+
+@functools.cache
+def _tell(progress: Progress | Silence, complaint: str) -> None:
+    """Say, once, why kernels that were compiled will not be there for the next run."""
+    if complaint:
+        progress.warn(f"compiled kernels are not kept: {complaint}; `nadi doctor` says more")
+
+
+def network_settings(
+    network: NetworkSection,
+    system: SystemSection | None = None,
+    *,
+    seed: int = 1,
+    record_nodes: bool = True,
+    record_flows: bool = True,
+) -> pdes.Settings:
+    """The engine's settings for the sections [network] and [system].
+
+    Raises:
+        ConfigError: what is given does not go together.
+    """
+    system = system or SystemSection()
+    if network.fidelity != "packet":
+        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in OF_PACKETS})
+    return pdes.Settings(
+        seed=seed,
+        record_nodes=record_nodes,
+        record_flows=record_flows,
+        **engine_settings(pdes.Settings, system),
+        **fidelities.settings(network),
+    )

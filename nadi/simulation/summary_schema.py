@@ -1,0 +1,149 @@
+"""What summary.json of a run holds, for whoever reads one that others may have changed since."""
+
+from typing import Annotated, Any, NotRequired, Required
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
+_LARGEST = 1 << 62
+_LARGEST_FABRIC = 1 << 26
+"""NPUs, nodes and links of a fabric: bounds on what readers allocate."""
+
+_Count = Annotated[int, Field(ge=0, le=_LARGEST)]
+_Size = Annotated[int, Field(ge=0, le=_LARGEST_FABRIC)]
+_Amount = Annotated[float, Field(ge=0, le=1e30)]
+_Text = Annotated[str, Field(max_length=10_000)]
+
+
+def _plain_extras(document: dict[str, Any]) -> dict[str, Any]:
+    """Require that keys which the schema does not name hold a text or a number that is not negative."""
+    for key, value in document.items():
+        if key in RunSummary.__annotations__ or isinstance(value, str):
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
+            raise ValueError(f"{key}: expected a text or a number from 0 on")
+    return document
+
+
+@with_config(_STRICT)
+class ExpectedPorts(TypedDict):
+    """Ports of one kind: the run's share of them and of their rates in bits per second, the bytes sent, all ports."""
+
+    number: _Amount
+    rate_bps: _Amount
+    tx_bytes: _Amount
+    present: _Count
+
+
+@with_config(_STRICT)
+class PortsByKind(TypedDict):
+    """What ports would have sent, of a run at closed forms."""
+
+    used: dict[str, ExpectedPorts]
+    unused_switches: _Count
+
+
+@with_config(_STRICT)
+class RequestTimes(TypedDict):
+    """Times of requests in picoseconds: mean, percentiles, and the 101 quantiles from 0 % to 100 %."""
+
+    mean_ps: _Amount
+    p50_ps: _Amount
+    p90_ps: _Amount
+    p95_ps: _Amount
+    p99_ps: _Amount
+    quantiles_ps: Annotated[list[_Amount], Field(min_length=101, max_length=101)]
+
+
+@with_config(_STRICT)
+class ServingFigures(TypedDict):
+    """What requests got."""
+
+    requests: _Count
+    tokens: _Count
+    tokens_per_s: _Amount
+    ttft: NotRequired[RequestTimes]
+    tpot: NotRequired[RequestTimes]
+
+
+@with_config(_STRICT)
+class HashedFiles(TypedDict):
+    """The files that a key of the run file named, with their hash."""
+
+    key: _Text
+    path: _Text
+    files: _Count
+    bytes: _Count
+    sha256: _Text
+
+
+@with_config(_STRICT)
+class _Compute(TypedDict, total=False):
+    gpu: _Text | None
+
+
+@with_config(_STRICT)
+class _Energy(TypedDict, total=False):
+    table: _Text | None
+
+
+@with_config(_STRICT)
+class _Workload(TypedDict, total=False):
+    model: _Text | None
+    plan: _Text | dict[str, Any] | None
+
+
+@with_config(_STRICT)
+class _Config(TypedDict, total=False):
+    """The settled run file; `nadi.configuration.sections.RunConfig` validates all of it where a run is built again."""
+
+    workload: _Workload
+    topology: dict[str, Any]
+    system: dict[str, Any]
+    network: dict[str, Any]
+    compute: _Compute
+    memory: dict[str, Any]
+    energy: _Energy
+
+
+@with_config(_STRICT)
+class RunSummary(TypedDict, total=False):
+    """The keys that readers use; others are counters and names."""
+
+    version: _Text
+    network: Required[_Text]
+    switches: _Text
+    topology: _Text
+    digest: _Text
+    working_folder: _Text
+    npus: Required[_Size]
+    nodes: Required[_Size]
+    links: Required[_Size]
+    finish_time_ps: Required[_Count]
+    packet_hops: _Count
+    events: _Count
+    windows: _Count
+    flows: _Count
+    packets: _Count
+    payload_bytes: _Count
+    ranks: _Count
+    threads: _Count
+    processes: _Count
+    lps: _Count
+    wall_s: _Amount
+    setup_s: _Amount
+    first_event_s: float
+    packet_hops_per_s: _Amount
+    peak_rss_bytes: _Count
+    warnings: list[_Text]
+    files: list[HashedFiles]
+    step: dict[str, _Amount]
+    serving: ServingFigures
+    ports: PortsByKind
+    settled: dict[str, Any]
+    config: _Config
+    named: list[_Text]
+
+
+SUMMARY = TypeAdapter(Annotated[RunSummary, AfterValidator(_plain_extras)])

@@ -1,0 +1,30 @@
+"""Traces are read by kernels, compiled as those of the engine are."""
+
+import importlib
+import time
+from typing import Any
+
+import numpy as np
+
+from et import decoder
+from pdes.core.jit import compile_for, jit_enabled
+
+
+def use_compiled_decoder() -> None:
+    """Have et.read_trace decode large traces by the kernels; as plain Python they would only be slow."""
+    if jit_enabled():
+        decoder.provide(_kernels)
+
+
+def compile_decoder() -> float:
+    """Compile the kernels, or load them; seconds that it took."""
+    begun = time.perf_counter()
+    nodes, words = _kernels(), np.zeros(1, np.int64)
+    compile_for(nodes.decode_nodes, 0, 0, words, words, words, 0, words, 0, words, words, words)
+    compile_for(nodes.link_in_order, words, words, words, words, 0)
+    compile_for(nodes.without_cycle, words, words, words, words)
+    return time.perf_counter() - begun
+
+
+def _kernels() -> Any:  # noqa: ANN401 - a module
+    return importlib.import_module("nadi.simulation.trace_decoding.nodes")

@@ -1,0 +1,172 @@
+"""Reading what an earlier run has written: files that others may have changed since."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nadi.simulation.schemas import LARGEST_VALUE, Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_WORD_BYTES = 8
+_BLOCK_ROWS = 1 << 20
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Read summary.json of a run.
+
+    Args:
+        folder: Path of the results.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not what a run writes; in one line.
+    """
+    from inputs.documents import DocumentError, read_document
+    from nadi.simulation.summary_schema import SUMMARY
+
+    try:
+        return dict(read_document(folder / "summary.json", SUMMARY))
+    except DocumentError as error:
+        raise ValueError(f"summary.json: {error}; expected what a run writes") from None
+
+
+def read_table(
+    folder: Path,
+    schema: Schema,
+    needed: Iterable[str],
+    columns: Iterable[str] | None = None,
+    counts: Mapping[str, Any] | None = None,
+) -> "pa.Table | None":
+    """Read a table of a folder of results and check it against its schema.
+
+    Args:
+        folder: Path of the results.
+        schema: Schema of the table.
+        needed: Names of the columns that the table must have.
+        columns: Names of the columns to read, as far as the table has them; None = all.
+        counts: Summary of the same run, by whose `npus`, `nodes` and `links` rows and indices are checked; None = no
+            such check.
+
+    Returns:
+        The table, or None where the folder has none.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no Parquet file, a column is missing or of another type, a value is out of its range, or the
+            file claims more rows than memory holds.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / schema.file
+    if not path.is_file():
+        return None
+    try:
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            kept = names if columns is None else [name for name in names if name in set(columns)]
+            _check_header(file, path, schema, needed, len(kept))
+            table = file.read(columns=kept)
+    except pa.ArrowException as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    lines = (counts or {}).get(schema.rows)
+    if lines is not None and table.num_rows != lines:
+        raise ValueError(f"{path.name}: {table.num_rows:,} rows; expected one for each of {lines:,} {schema.rows}")
+    _check_values(table, path.name, schema, counts or {})
+    return table
+
+
+def table_blocks(
+    folder: Path, schema: Schema, needed: Sequence[str], counts: Mapping[str, Any] | None = None
+) -> "Iterator[pa.RecordBatch]":
+    """Read columns of a table a million rows at a time, so that memory need not hold it; nothing where there is none.
+
+    Args:
+        folder: Path of the results.
+        schema: Schema of the table.
+        needed: Names of the columns.
+        counts: As for `read_table`.
+
+    Raises:
+        OSError, ValueError: as `read_table`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / schema.file
+    if not path.is_file():
+        return
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_header(file, path, schema, needed, 0)
+            for block in file.iter_batches(_BLOCK_ROWS, columns=list(needed)):
+                _check_values(block, path.name, schema, counts or {})
+                yield block
+    except pa.ArrowException as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: Iterable[str], columns: int) -> None:
+    """Check what the footer of a file claims.
+
+    Args:
+        file: The open file.
+        path: Path of the file, for messages.
+        schema: Schema of the table.
+        needed: Names of the columns that the file must have.
+        columns: Number of columns that memory must hold.
+    """
+    rows = file.metadata.num_rows
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if rows * columns * _WORD_BYTES > memory_bytes:
+        raise ValueError(f"{path.name}: {rows:,} rows of {columns} columns, more than this machine's memory holds")
+    found = file.schema_arrow
+    for name in needed:
+        if found.get_field_index(name) < 0:
+            raise ValueError(f"{path.name}: no column {name}; expected what a run writes")
+    types = schema.arrow(found.names)
+    for field in schema.fields:
+        if field.name not in types.names:
+            continue
+        kind = found.field(field.name).type
+        if kind != types.field(field.name).type:
+            words = "text" if field.is_name else field.type
+            raise ValueError(f"{path.name}: column {field.name} is {kind}; expected {words}")
+
+
+def _check_values(table: "pa.Table | pa.RecordBatch", name: str, schema: Schema, counts: Mapping[str, Any]) -> None:
+    """Check that values are there and within the ranges that the schema declares.
+
+    Args:
+        table: The table, or a block of it.
+        name: Name of the file, for messages.
+        schema: Schema of the table.
+        counts: Summary of the run.
+    """
+    import pyarrow.compute as pc
+
+    for field in schema.fields:
+        if field.name not in table.schema.names:
+            continue
+        column = table.column(field.name)
+        if column.null_count and not field.null:
+            raise ValueError(f"{name}: column {field.name} has no value in a row; expected one in each")
+        if field.is_name or field.type == "bool" or not len(column):
+            continue
+        if field.type.startswith("float"):
+            known = column.filter(pc.invert(pc.is_nan(column)))
+            if len(known) < len(column) - column.null_count and not field.null:
+                raise ValueError(f"{name}: column {field.name} has no number in a row; expected one in each")
+            column = known
+        ends = pc.min_max(column).as_py()
+        below = counts.get(field.below)
+        largest = LARGEST_VALUE if below is None else below - 1
+        for value in (ends["min"], ends["max"]):
+            if value is not None and not field.minimum <= value <= largest:
+                raise ValueError(
+                    f"{name}: column {field.name}: found {value}; expected {field.minimum} to {largest:.6g}"
+                )

@@ -1,0 +1,171 @@
+"""From [[faults]] of a run file to the engine's schedule for a fabric."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import pdes
+from nadi.configuration.faults import FaultSection
+from nadi.errors import ConfigError
+from nadi.simulation.wiring.node_names import NodeNames
+from topologies import Graph, TableRouting, routing_without
+
+_MOST_NEAR = 6
+
+
+def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
+    """The engine's schedule, with the routings that it needs.
+
+    Args:
+        faults: of the run file.
+        detection_time_ps: routes change so long after links go down or come up.
+        graph: the fabric.
+        cut_through: whether switches cut through.
+
+    Raises:
+        ConfigError: a node or link that the fabric lacks, changes of the same thing that overlap, or what a fabric or
+            switch of this kind cannot do.
+    """
+    links, npus = [], []
+    names = NodeNames(graph)
+    taken: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    for number, fault in enumerate(faults):
+        place = _Place(graph, names, fault, f"[faults.{number}]")
+        where = place.where
+        if fault.npu is not None:
+            npu = place.npu()
+            _take(taken, "npu", [npu], fault, number)
+            npus.append(pdes.NpuFault(npu, fault.at, fault.until_ps, float(fault.slowdown or 1)))
+            continue
+        found = place.links_of_switch() if fault.switch is not None else place.links()
+        if fault.switch is None or fault.state is None:  # a link may be down for several reasons
+            _take(taken, fault.what, found, fault, number)
+        if fault.state and not isinstance(graph.routing, TableRouting):
+            raise ConfigError(
+                f"{where} state: {graph.name} is routed by dimensions, with no way around a link that is down; "
+                "expected rate, added_latency or error_rate, or a fabric with switches"
+            )
+        if fault.rate and cut_through:
+            raise ConfigError(f"{where} rate: rates do not change where switches cut through; expected another fault")
+        links.append(
+            pdes.LinkFault(
+                tuple(found),
+                fault.at,
+                fault.until_ps,
+                down=fault.state is not None,
+                rate_bps=fault.rate or 0,
+                added_latency_ps=fault.added_latency or 0,
+                error_rate=fault.error_rate or 0.0,
+            )
+        )
+    routings = {down: routing_without(graph, down) for _, down in pdes.down_sets(links) if down}
+    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings)
+
+
+def check_lasting(faults: Sequence[FaultSection]) -> None:
+    """Refuse faults that closed forms cannot have: they know slow NPUs, and links that are slow for the whole run.
+
+    Args:
+        faults: Faults of the run file.
+
+    Raises:
+        ConfigError: a link that is down, loses packets, or changes during the run.
+    """
+    for number, fault in enumerate(faults):
+        where = f"[faults.{number}]"
+        if fault.what not in {"slowdown", "rate", "added_latency"}:
+            raise ConfigError(
+                f"{where} {fault.what}: closed forms know no losses; expected slowdown, rate or added_latency, or "
+                '[network] fidelity = "packet"'
+            )
+        if fault.npu is None and (fault.at > 0 or fault.until is not None):
+            key = "at" if fault.at > 0 else "until"
+            raise ConfigError(
+                f"{where} {key}: at closed forms links are slow for the whole run; "
+                'expected at = "0s" and no until, or [network] fidelity = "packet"'
+            )
+
+
+class _Place:
+    """Where a fault is; every method raises ConfigError where the fabric has no such place."""
+
+    def __init__(self, graph: Graph, names: NodeNames, fault: FaultSection, where: str) -> None:
+        self._graph = graph
+        self._names = names
+        self._fault = fault
+        self.where = where
+
+    def npu(self) -> int:
+        """The NPU."""
+        npu = self._node("npu")
+        if not 0 <= npu < self._graph.npus:
+            raise ConfigError(
+                f"{self.where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
+            )
+        return npu
+
+    def links_of_switch(self) -> list[int]:
+        """Both directions of all links of a switch."""
+        graph, node = self._graph, self._node("switch")
+        if not graph.npus <= node < graph.nodes:
+            found = f"{self.where} switch: found {self._fault.switch}"
+            if graph.nodes == graph.npus:
+                raise ConfigError(f"{found}, but {graph.name} has no switches")
+            first, last = graph.node_name(graph.npus), graph.node_name(graph.nodes - 1)
+            raise ConfigError(
+                f"{found}; expected a switch, as {first!r} or {last!r}, or its node, {graph.npus} to {graph.nodes - 1}"
+            )
+        return np.flatnonzero((graph.link_src == node) | (graph.link_dst == node)).tolist()
+
+    def links(self) -> list[int]:
+        """Both directions of the cables that are meant."""
+        graph, link = self._graph, self._fault.link
+        if not isinstance(link, str):
+            if link is None or not 0 <= link < graph.links:
+                raise ConfigError(f"{self.where} link: found {link}; expected one of the links 0 to {graph.links - 1}")
+            return [link & ~1, link | 1]
+        try:
+            a, b = self._names.ends(link)
+        except ValueError as error:
+            raise ConfigError(f"{self.where} link: {error}") from None
+        there = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
+        if not len(there):
+            near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:_MOST_NEAR]
+            raise ConfigError(
+                f"{self.where} link: {graph.node_name(a)} and {graph.node_name(b)} are not linked; "
+                f"nodes next to {a}: {', '.join(f'{node} ({graph.node_name(node)})' for node in near)}"
+            )
+        cable = self._fault.cable
+        if cable is not None:
+            if not 0 <= cable < len(there):
+                raise ConfigError(f"{self.where} cable: found {cable}; expected 0 to {len(there) - 1}")
+            there = there[[cable]]
+        return sorted([*there.tolist(), *(there ^ 1).tolist()])
+
+    def _node(self, key: str) -> int:
+        found = getattr(self._fault, key)
+        if isinstance(found, int):
+            return found
+        try:
+            return self._names.node(found)
+        except ValueError as error:
+            raise ConfigError(f"{self.where} {key}: {error}") from None
+
+
+def _take(
+    taken: dict[tuple[str, int], list[tuple[int, int, int]]],
+    what: str,
+    places: Sequence[int],
+    fault: FaultSection,
+    number: int,
+) -> None:
+    """Note that a fault has something of these links or NPUs for a time; refuse if another has."""
+    for place in places:
+        own = taken.setdefault((what, place), [])
+        for begin, end, other in own:
+            if other != number and fault.at < end and begin < fault.until_ps:
+                raise ConfigError(
+                    f"[faults.{number}] {fault.what}: overlaps with [faults.{other}], which changes the same of the "
+                    "same; expected one to end before the other begins"
+                )
+        own.append((fault.at, fault.until_ps, number))

@@ -1,0 +1,112 @@
+"""What a batch job needs: hours and memory of each node, told from the estimate of the run, with a margin."""
+
+import math
+from typing import NamedTuple
+
+from nadi.errors import ConfigError
+from nadi.simulation.wiring.affordable import HOPS_PER_S, MESSAGES_PER_S, ROW_BYTES, check_run
+from nadi.simulation.wiring.estimate import Estimate, fabric_bytes, work
+from pdes.build.settings import Settings
+from topologies import Graph
+
+MARGIN = 2.0
+"""The job may take so many times what is expected: packets are sent again, and parts of a fabric are not equal."""
+LEAST_S = 900.0
+"""Shortest time limit in seconds: kernels compile for up to half a minute on each node, and traces are read."""
+PROCESS_BYTES = 500_000_000
+"""Memory of a process before it simulates: Python, its packages and the compiler of kernels."""
+_STEP_S = 300
+_GIB = 1 << 30
+
+
+class Limits(NamedTuple):
+    """What a node of the cluster has.
+
+    Attributes:
+        memory_bytes: Memory in bytes that the job asks for on each node; None = what is free on this machine counts.
+        force: Whether to refuse nothing for its time or memory.
+    """
+
+    memory_bytes: int | None = None
+    force: bool = False
+
+
+class Cost(NamedTuple):
+    """What a run is expected to need.
+
+    Attributes:
+        wall_s: Seconds from its beginning to its end.
+        memory_bytes: Memory in bytes on each node.
+    """
+
+    wall_s: float
+    memory_bytes: float
+
+    def __str__(self) -> str:
+        """Return the cost in words, rounded up to minutes, or to tenths of hours."""
+        minutes = math.ceil(self.wall_s / 60)
+        time = f"{minutes} minutes" if minutes < 120 else f"{self.wall_s / 3600:.1f} hours"
+        return f"about {time} and {self.memory_bytes / 1e9:.1f} GB on each node"
+
+    @property
+    def time_limit(self) -> str:
+        """Return the time limit as SLURM takes it, HH:MM:SS, with a margin, in steps of five minutes."""
+        whole_s = math.ceil(max(MARGIN * self.wall_s, LEAST_S) / _STEP_S) * _STEP_S
+        return f"{whole_s // 3600:02}:{whole_s // 60 % 60:02}:{whole_s % 60:02}"
+
+    @property
+    def memory_limit(self) -> str:
+        """Return the memory of each node as SLURM takes it, in GiB, with a margin."""
+        return f"{math.ceil(MARGIN * self.memory_bytes / _GIB)}G"
+
+
+def cost_of_packets(
+    expected: Estimate, graph: Graph, settings: Settings, nodes: int, ranks_per_node: int, workers: int, limits: Limits
+) -> Cost:
+    """Return the cost of a run of packets or whole messages, which several nodes may share.
+
+    Args:
+        expected: Work of all ranks, and the memory that one process would take for all of it.
+        graph: The fabric.
+        settings: Settings of the run.
+        nodes: Nodes of the job.
+        ranks_per_node: MPI ranks on each node; each has the fabric, and its part of the rest.
+        workers: Workers of all ranks.
+        limits: What a node has.
+
+    Raises:
+        ConfigError: The run would take more memory than a node has, or more than a day.
+    """
+    of_fabric = fabric_bytes(graph)
+    own = max(expected.memory_bytes - of_fabric, 0.0) / nodes
+    memory = ranks_per_node * (PROCESS_BYTES + of_fabric) + own
+    _check_memory(memory, limits)
+    is_judged_here = expected._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
+    check_run(is_judged_here, expected, settings, workers, force=limits.force)
+    rate = MESSAGES_PER_S if settings.fidelity.act else HOPS_PER_S * workers
+    return Cost(work(expected, settings) / rate, memory)
+
+
+def cost_at_closed_forms(rows: int, graph: Graph, limits: Limits) -> Cost:
+    """Return the cost of a run at closed forms, which one process does.
+
+    Args:
+        rows: Trace nodes of one NPU of each class.
+        graph: The fabric.
+        limits: What a node has.
+
+    Raises:
+        ConfigError: The run would take more memory than a node has.
+    """
+    memory = PROCESS_BYTES + fabric_bytes(graph) + rows * ROW_BYTES
+    _check_memory(memory, limits)
+    return Cost(rows / MESSAGES_PER_S, memory)
+
+
+def _check_memory(memory_bytes: float, limits: Limits) -> None:
+    """Refuse a run that takes more memory than the job asks for."""
+    if limits.memory_bytes and memory_bytes > limits.memory_bytes and not limits.force:
+        raise ConfigError(
+            f"--mem: {limits.memory_bytes / 1e9:,.1f} GB on each node; the run would take about "
+            f"{memory_bytes / 1e9:,.1f} GB there; expected more memory, more nodes, or --force"
+        )

@@ -1,0 +1,165 @@
+"""Benchmarks: packet-hops per second on this machine, beside what the machine does on a plain event heap.
+
+A benchmark builds its fabric and program, runs them some times, checks that every run gives the same digest, and
+reports the fastest run: what else a shared machine does only ever slows a run down. `calibration_per_s` is the
+fastest of measurements in the same process between the runs (`instruments.calibration`), so that `ratio` can be
+compared between machines; `ratio_median` is the median over the runs, each beside the measurements next to it.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import pdes
+import topologies
+import workload
+from nadi.configuration.sections import NetworkSection
+from nadi.launching.progress import Progress, Silence
+from nadi.launching.workers import SERIAL, Workers
+from nadi.simulation.run import run_program
+from nadi.simulation.wiring.partitioning import divide, traffic_load
+from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
+from partition import DEFAULT_METHOD
+from topologies import Graph
+from workload import Program
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A benchmark: its fabric, what every NPU sends, how the program is made, and what it chooses of the packets."""
+
+    name: str
+    spec: str
+    size_bytes: int
+    program: Callable[[Graph, int, int], Program]
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:
+    return workload.pairs_program(workload.permutation(graph.npus, seed), size_bytes)
+
+
+def _all_reduce(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
+    return workload.collective_program("all-reduce", graph.npus, size_bytes, "ring")
+
+
+def _hierarchical(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
+    """Inside servers, along rails, inside servers; where there are no servers, groups of eight."""
+    group = int(np.bincount(graph.host).max())
+    return workload.hierarchical_program(graph.npus, group if group > 1 else 8, size_bytes)
+
+
+def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
+    """Every NPU and the one half the fabric away: in another pod, where there are pods."""
+    return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
+
+
+_ROCE = {"switch": pdes.SharedBuffer(), "congestion_control": pdes.nic.congestion.control("dcqcn")}
+"""Shared buffers, ECN, PFC and DCQCN."""
+
+BENCHES = {
+    bench.name: bench
+    for bench in (
+        Bench("permutation", "fat-tree:k=16,rate=100Gbps,delay=1us", 4 * MIB, _permutation),
+        Bench("allreduce", "fat-tree:k=16,rate=100Gbps,delay=1us", 64 * MIB, _all_reduce),
+        Bench("hierarchical", "rail-optimised:npus=16384,rate=400Gbps,delay=1us", 4 * MIB, _hierarchical),
+        Bench("roce", "fat-tree:k=16,rate=100Gbps,delay=1us", 4 * MIB, _permutation, _ROCE),
+        Bench("pairs", "fat-tree:npus=16384,rate=100Gbps,delay=1us", MIB, _pairs),
+    )
+}
+
+
+def run_bench(
+    name: str,
+    progress: Progress | Silence,
+    *,
+    spec: str = "",
+    size_bytes: int = 0,
+    seed: int = 1,
+    runs: int = 5,
+    workers: Workers = SERIAL,
+) -> dict[str, Any]:
+    """Run a benchmark; on several ranks all call it and get the same figures.
+
+    Args:
+        name: of BENCHES.
+        progress: told what is going on.
+        spec: another fabric.
+        size_bytes: another size, 0 = that of the benchmark.
+        seed: of the permutation and of ECMP.
+        runs: how many; the figures are those of the fastest.
+        workers: who runs it; METIS divides the fabric among them by the traffic.
+
+    Returns:
+        Figures that JSON can hold. `first_event_s` is from the start of the first run's set-up to its first event,
+        compiling included; `compile_s` what of it was compiling or loading the kernels. `waiting_shares` of each run:
+        what part of all workers' time they waited for each other.
+
+    Raises:
+        ConfigError, TopologyError, WorkloadError: wrong arguments.
+        pdes.RunError: a run failed, or two runs gave different digests.
+    """
+    bench = BENCHES[name]
+    bench = replace(bench, spec=spec or bench.spec, size_bytes=size_bytes or bench.size_bytes)
+    begun = time.perf_counter()
+    graph = topologies.build(bench.spec)
+    program = bench.program(graph, bench.size_bytes, seed)
+    owner = None
+    if workers.lps > 1:
+        load = traffic_load(graph, program, NetworkSection())
+        owner = divide(graph, workers.lps, DEFAULT_METHOD, load, NetworkSection())[0].owner
+        owner = workers.ranks.exchange(owner)[0]
+    built_s = time.perf_counter() - begun
+    settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, nvlink_framing=False, **bench.choices)
+    results, calibrations = [], [pairs_per_second(runs=1)]
+    for _ in range(runs):
+        results.append(run_program(graph, program, settings, progress, workers, owner))
+        calibrations.append(pairs_per_second(runs=1))
+    if len({result.digest for result in results}) > 1:
+        raise pdes.RunError(f"bench {name}: {runs} runs with the same input gave different digests")
+    first = results[0]
+    beside = [statistics.fmean(pair) for pair in pairwise(calibrations)]
+    rates = [result.counters["packet_hops"] / result.wall_s for result in results]
+    ratios = [rate / calibration for rate, calibration in zip(rates, beside, strict=True)]
+    best, rate, calibration = results[rates.index(max(rates))], max(rates), max(calibrations)
+    return {
+        "bench": name,
+        "topology": graph.name,
+        "npus": graph.npus,
+        "bytes": bench.size_bytes,
+        "seed": seed,
+        "runs": runs,
+        **best.counters,
+        "finish_time_ps": best.finish_time_ps,
+        "digest": best.digest,
+        "ranks": workers.ranks.size,
+        "threads": workers.threads,
+        "processes": workers.processes,
+        "lps": workers.lps,
+        "wall_s": best.wall_s,
+        "walls_s": [result.wall_s for result in results],
+        "waiting_shares": [waiting_share(result) for result in results],
+        "packet_hops_per_s": rate,
+        "calibration_per_s": calibration,
+        "ratio": rate / calibration,
+        "ratio_median": statistics.median(ratios),
+        "setup_s": built_s + first.setup_s,
+        "compile_s": first.compile_s,
+        "first_event_s": built_s + first.setup_s + first.compile_s + first.first_event_s,
+        "peak_rss_bytes": sum(workers.ranks.exchange(pdes.peak_rss_bytes())) + best.workers_rss_bytes,
+        "version": {"python": sys.version.split()[0], "numpy": np.__version__},
+    }
+
+
+def waiting_share(results: pdes.Results) -> float:
+    """What part of all workers' time they waited; 0 where it was not recorded."""
+    waiting_s, working_s = (float(np.sum(results.workers.get(name, 0.0))) for name in ("waiting_s", "working_s"))
+    return waiting_s / (waiting_s + working_s) if waiting_s else 0.0

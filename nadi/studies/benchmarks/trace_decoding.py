@@ -1,0 +1,133 @@
+"""How fast trace files become tables, beside protobuf's parser on the same bytes in the same process.
+
+Two kinds of nodes: those of `nadi workload megatron` (GPT-3 13B, names and operators), and such as Chakra's converter
+makes of PyTorch's traces (inputs and outputs as text, eight attributes). Each file is read in a process of its own, so
+that its peak memory is that of reading. protobuf (upb) only makes messages of a part of the nodes; the table, with its
+checks, comes out of the other.
+"""
+
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import et
+import pdes
+from et.framing import frame, iter_messages
+from et.schema import Node
+from nadi.launching.progress import Progress, Silence
+from nadi.launching.python import code_command
+from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+
+NAME = "trace"
+NODES = 1_000_000
+_MODEL, _PLAN, _NODES_OF_MICRO_BATCH = "gpt3-13b", "tp8,mb1,gb{}", 492
+_PYTORCH_SHARE = 5
+"""Its nodes are made one by one: so many times fewer."""
+_MOST_PARSED = 50_000
+_WRITTEN_AT_ONCE_BYTES = 1 << 20
+"""As where files are copied. What is written in pieces of 8 KiB the system keeps so, and reads three times slower."""
+_SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+
+
+def run_decoding_bench(progress: Progress | Silence, nodes: int = NODES, runs: int = 5) -> dict[str, Any]:
+    """Write files of about so many nodes into a folder that goes again, and read them.
+
+    Args:
+        progress: told what is going on.
+        nodes: of the first file.
+        runs: how many; the figures are those of the fastest, in processor time of one core.
+
+    Returns:
+        Figures that JSON can hold: "files", a row for each.
+    """
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="nadi-bench-") as folder:
+        for kind, write in (("megatron", _write_megatron), ("pytorch", _write_pytorch)):
+            progress.say(f"writing nodes as of {kind}")
+            path = Path(folder) / f"{kind}.0.et"
+            write(path, nodes)
+            progress.say(f"reading {path.stat().st_size / 2**20:,.0f} MiB")
+            rows.append({"kind": kind, "file_bytes": path.stat().st_size, **_in_a_process(path, runs)})
+            path.unlink()
+    return {"bench": NAME, "runs": runs, "files": rows}
+
+
+def measure(path: str, runs: int) -> dict[str, Any]:
+    """Read a file some times, as often with all attributes kept, then have protobuf parse its first nodes as often."""
+    use_compiled_decoder()
+    before = pdes.peak_rss_bytes()
+    table = et.read_trace(path)
+    peak, nodes = pdes.peak_rss_bytes(), len(table)
+    del table
+    decode_s = min(_cpu_s(lambda: et.read_trace(path)) for _ in range(runs))
+    kept_s = min(_cpu_s(lambda: et.read_trace(path, keep_others=True)) for _ in range(runs))
+    messages = [message for (_, message), _ in zip(iter_messages(path), range(_MOST_PARSED + 1), strict=False)][1:]
+    parse_s = min(_cpu_s(lambda: [Node.FromString(message) for message in messages]) for _ in range(runs))
+    return {
+        "nodes": nodes,
+        "nodes_per_s": nodes / decode_s,
+        "kept_nodes_per_s": nodes / kept_s,
+        "protobuf_nodes_per_s": len(messages) / parse_s,
+        "ratio": nodes / decode_s / (len(messages) / parse_s),
+        "peak_rss_bytes": peak,
+        "rss_before_bytes": before,
+    }
+
+
+def _in_a_process(path: Path, runs: int) -> dict[str, Any]:
+    """What `measure` finds in a process that has done nothing else."""
+    text = f"import json; from {__name__} import measure; print(json.dumps(measure({str(path)!r}, {runs})))"
+    done = subprocess.run(code_command(text), capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    if done.returncode:
+        raise pdes.RunError(f"bench {NAME}: {done.stderr.strip().splitlines()[-1:] or done.returncode}")
+    return json.loads(done.stdout)
+
+
+def _cpu_s(function: Any) -> float:  # noqa: ANN401 - anything that can be called
+    begun = time.process_time()
+    function()
+    return time.process_time() - begun
+
+
+def _write_megatron(path: Path, nodes: int) -> None:
+    from workload.generators.models import find
+    from workload.generators.training import parallel_plan
+    from workload.generators.training.generator import generate
+
+    plan = parallel_plan(_PLAN.format(max(1, round(nodes / _NODES_OF_MICRO_BATCH))))
+    et.write_table(path, generate(find(_MODEL), plan, "megatron").traces[0])
+
+
+def _write_pytorch(path: Path, nodes: int) -> None:
+    """Host operations, and every third node a kernel."""
+    chance = np.random.default_rng(1)
+    with path.open("wb", _WRITTEN_AT_ONCE_BYTES) as file:
+        file.write(frame(et.metadata().SerializeToString()))
+        for node_id in range(max(1, nodes // _PYTORCH_SHARE)):
+            file.write(frame(_pytorch_node(node_id, chance).SerializeToString()))
+
+
+def _pytorch_node(node_id: int, chance: np.random.Generator) -> Any:  # noqa: ANN401 - a message
+    is_kernel = node_id % 3 == 0
+    deps = sorted({max(0, node_id - int(back)) for back in chance.integers(1, 40, 2)} - {node_id})
+    said = [
+        et.attribute("rf_id", "int64", node_id + 7),
+        et.attribute("fw_parent", "int64", 0),
+        et.attribute("seq_id", "int64", -1),
+        et.attribute("scope", "int64", 7),
+        et.attribute("tid", "int64", 1),
+        et.attribute("fw_tid", "int64", 0),
+    ]
+    more = [et.attribute("stream", "int64", 7)] if is_kernel else [*said, et.attribute("op_schema", "string", _SCHEMA)]
+    name = "ampere_sgemm_128x64_tn" if is_kernel else f"aten::addmm({node_id % 97})"
+    node = et.comp_node(node_id, name, duration_micros=int(chance.integers(1, 900)), deps=deps, attrs=more)
+    node.inputs.values = f"[[{node_id}, {node_id + 1}, 0, 2359296, 4, 'cuda:0'], [{node_id}, 3, 0, 512, 4, 'cuda:0']]"
+    node.inputs.shapes, node.inputs.types = "[[32, 512], [512, 512]]", "['Tensor(float)', 'Tensor(float)']"
+    node.outputs.values = f"[[{node_id + 2}, {node_id + 3}, 0, 16384, 4, 'cuda:0']]"
+    node.outputs.shapes, node.outputs.types = "[[32, 512]]", "['Tensor(float)']"
+    return node

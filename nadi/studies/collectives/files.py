@@ -1,0 +1,64 @@
+"""Files of a sweep of `nadi collective`: a Parquet table of all rows, and a page."""
+
+import json
+from pathlib import Path
+
+from nadi import __version__
+from nadi.reports import pages
+from nadi.simulation import schemas
+from nadi.studies.collectives.sweep import Sweep
+
+PAGE = "collective.html"
+FILES = (schemas.SWEEP.file, PAGE)
+
+
+def write_sweep(folder: Path, sweep: Sweep) -> None:
+    """Write FILES into a folder (see nadi.reports.result_files.staging), the page only if plotly is installed."""
+    folder.mkdir(exist_ok=True)
+    _write_table(folder / schemas.SWEEP.file, sweep)
+    if pages.has_plotly():
+        from nadi.studies.collectives.page import render
+
+        (folder / PAGE).write_text(render(sweep), encoding="utf-8")
+
+
+def _write_table(path: Path, sweep: Sweep) -> None:
+    """A row for each algorithm and size; settings of network and system stand in the file's metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [row.algorithm.partition(":") for row in sweep.rows]
+    bands = sweep.winners()
+    fastest = [
+        any(row.algorithm == band.algorithm and band.from_bytes <= row.bytes <= band.to_bytes for band in bands)
+        for row in sweep.rows
+    ]
+    columns = {
+        "topology": [sweep.topology] * len(names),
+        "npus": [sweep.npus] * len(names),
+        "kind": [row.kind for row in sweep.rows],
+        "algorithm": [name for name, _, _ in names],
+        "parameters": [parameters for _, _, parameters in names],
+        "way": [row.way for row in sweep.rows],
+        "bytes": [row.bytes for row in sweep.rows],
+        "time_ps": [row.time_ps for row in sweep.rows],
+        "algbw_Bps": [row.algbw_Bps for row in sweep.rows],
+        "busbw_Bps": [row.busbw_Bps for row in sweep.rows],
+        "closed_form_ps": [row.closed_form_ps for row in sweep.rows],
+        "closed_form_played": [row.closed_form_played for row in sweep.rows],
+        "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
+        "bound_ps": [row.bound_ps for row in sweep.rows],
+        "busiest_link": [row.busiest_link for row in sweep.rows],
+        "mean_link": [row.mean_link for row in sweep.rows],
+        "packet_hops": [row.packet_hops for row in sweep.rows],
+        "digest": [row.digest for row in sweep.rows],
+        "fastest": fastest,
+    }
+    settings = {
+        "version": __version__,
+        "seed": sweep.seed,
+        "matrix": sweep.matrix,
+        "network": sweep.network.model_dump(mode="json"),
+        "system": sweep.system.model_dump(mode="json"),
+    }
+    pq.write_table(schemas.SWEEP.table(columns, {"nadi": json.dumps(settings)}), path)

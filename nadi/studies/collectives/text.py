@@ -1,0 +1,72 @@
+"""The tables that `nadi collective` prints: rows by size, the fastest first, and who wins where."""
+
+from nadi.insight.analysis.cautions import NOBODY_WAITS
+from nadi.studies.collectives.microbench import Row
+from nadi.studies.collectives.sweep import Sweep
+from nadi.terminal.readable import Unit, in_unit, size_text, time_unit
+from nadi.terminal.tables import Column, FittedTable
+
+FASTEST = "fastest"
+
+
+def sweep_table(sweep: Sweep) -> FittedTable:
+    """Size by size; of several algorithms the fastest stands first, the others say how many times as long they take."""
+    of_size: dict[int, list[Row]] = {}
+    for row in sweep.rows:
+        of_size.setdefault(row.bytes, []).append(row)
+    several = len({row.algorithm for row in sweep.rows}) > 1
+    chosen = any(row.way for row in sweep.rows)
+    table = FittedTable(
+        f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}",
+        "size",
+        Column("algorithm", form="name"),
+        "time",
+        *([Column("vs fastest")] if several else []),
+        *([Column("way", 6, form="name")] if chosen else []),
+        Column("algbw GB/s", 5),
+        Column("busbw GB/s", 1),
+        Column("closed form", 4),
+        Column("ratio", 2),
+        Column("bound", 3),
+    )
+    bands = sweep.winners()
+    for size, alike in of_size.items():
+        unit = time_unit(row.time_ps for row in alike)
+        fastest = next(band.algorithm for band in bands if band.from_bytes <= size <= band.to_bytes)
+        by_time = sorted(alike, key=lambda row: (row.time_ps, row.algorithm != fastest)) if several else alike
+        for place, row in enumerate(by_time):
+            over = f"{row.time_ps / by_time[0].time_ps:.3f}" if by_time[0].time_ps else "-"
+            about = "" if row.closed_form_played else "~"
+            table.add_row(
+                size_text(size) if place == 0 else "",
+                row.algorithm,
+                _time(row.time_ps, unit),
+                *([over if place else FASTEST] if several else []),
+                *([row.way or "-"] if chosen else []),
+                f"{row.algbw_Bps / 1e9:.3f}",
+                f"{row.busbw_Bps / 1e9:.3f}",
+                about + _time(row.closed_form_ps, unit),
+                f"{about}{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
+                _time(row.bound_ps, unit),
+                bold=several and place == 0,
+            )
+        if several:
+            table.end_group()
+    busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
+    if busiest > 1 and sweep.network.congestion_aware is False:
+        table.notes.append(f"links would have to carry more than they can, up to {busiest:.0%} of it: {NOBODY_WAITS}")
+    return table
+
+
+def winners_table(sweep: Sweep) -> FittedTable:
+    """Neighbouring sizes at which one algorithm is fastest."""
+    columns = Column("algorithm", form="name"), "from size", "to size", Column("times as fast as the next", 1)
+    table = FittedTable("fastest", *columns)
+    for band in sweep.winners():
+        lead = f"{band.least_lead:.2f} to {band.most_lead:.2f}" if band.least_lead is not None else "-"
+        table.add_row(band.algorithm, size_text(band.from_bytes), size_text(band.to_bytes), lead)
+    return table
+
+
+def _time(time_ps: float, unit: Unit) -> str:
+    return f"{in_unit(time_ps, unit)} {unit.name}"

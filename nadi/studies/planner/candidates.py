@@ -1,0 +1,179 @@
+"""Candidate plans: every parallel plan by which a model can be trained on a number of GPUs.
+
+What the user fixed in `--plan` is a constraint: every candidate has exactly those values. What the user left open is
+enumerated: every way to factor the GPUs into tensor, context, pipeline and data parallelism, with every expert
+parallelism, interleaving and micro-batch that the rules of the framework allow. Of recomputation the planner takes the
+least that fits in memory, since more only takes longer: none, then selective, then full.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from workload.errors import WorkloadError
+from workload.generators.memory import peak_bytes
+from workload.generators.models import Model
+from workload.generators.training import ParallelPlan, rules
+
+_Value = TypeVar("_Value")
+
+RECOMPUTE = ("none", "selective", "full")
+_FACTORS = ("tp", "cp", "pp", "dp")
+"""Axes whose product is the number of GPUs."""
+_MICRO_BATCHES = (1, 2, 4, 8, 16)
+_LONG_SEQUENCE = 16_384
+"""Sequence length in tokens from which the planner tries context parallelism."""
+_SHORTEST_PART = 2_048
+"""Minimum number of tokens of a sequence on each GPU of a context-parallel group."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """The space of plans that the planner searches.
+
+    Attributes:
+        gpus: Number of GPUs of each plan.
+        gpus_per_host: Maximum tensor parallelism unless the user fixed it: across hosts it is slower by far.
+        memory_bytes: Memory of a GPU in bytes, less the reserve.
+        base: What the user fixed: the fields that were given (`model_fields_set`) are constraints on every plan.
+        framework: Framework whose rules hold.
+    """
+
+    gpus: int
+    gpus_per_host: int
+    memory_bytes: int
+    base: ParallelPlan
+    framework: rules.Framework = "megatron"
+
+
+class Candidate(NamedTuple):
+    """A plan that keeps the rules and the user's constraints.
+
+    Attributes:
+        plan: The settled plan; its recomputation is the fixed one, else the least that fits, or full.
+        peak_bytes: Memory in bytes that the fullest GPU needs.
+        fits: Whether that is at most the memory of the space.
+    """
+
+    plan: ParallelPlan
+    peak_bytes: int
+    fits: bool
+
+
+def candidates(model: Model, space: Space) -> Iterator[Candidate]:
+    """Yield every valid plan of a space, including those that do not fit in memory.
+
+    Raises:
+        WorkloadError: no plan is valid; the text names the rule or the constraint that the simplest plan breaks.
+    """
+    found, complaint = False, ""
+    for plan in _factorisations(model, space):
+        settled = rules.settle(model, plan, space.framework)
+        broken = rules.first_broken(model, settled, space.framework) or _dropped(space.base, settled)
+        if not broken:
+            found = True
+            yield _lightest(model, settled, space)
+        complaint = complaint or f"of {settled}, {broken}"
+    if not found:
+        why = _sizes_complaint(space) or complaint or "no sizes of the open axes fit the fixed ones"
+        raise WorkloadError(f"{model.name} on {space.gpus} GPUs{_with_constraints(space)}: no plan is valid; {why}")
+
+
+def _with_constraints(space: Space) -> str:
+    constraints = space.base.constraints()
+    return f" with --plan {constraints}" if constraints else ""
+
+
+def _lightest(model: Model, plan: ParallelPlan, space: Space) -> Candidate:
+    """Return the plan with the fixed recomputation, or with the least that fits."""
+    for recompute in _open_or_fixed(space.base, "recompute", RECOMPUTE):
+        tried = plan.model_copy(update={"recompute": recompute})
+        peak = peak_bytes(model, tried, space.framework)
+        if peak <= space.memory_bytes:
+            return Candidate(tried, peak, fits=True)
+    return Candidate(tried, peak, fits=False)
+
+
+def _factorisations(model: Model, space: Space) -> Iterator[ParallelPlan]:
+    """Yield plans of all factors of the GPUs, valid or not, that have the values of the fixed axes."""
+    base, gpus = space.base, space.gpus
+    sequence = base.sequence or model.sequence
+    for tp in _open_or_fixed(base, "tp", _divisors(gpus, space.gpus_per_host)):
+        for cp in _open_or_fixed(base, "cp", _context(sequence, gpus // tp)):
+            for pp in _open_or_fixed(base, "pp", _divisors(gpus // (tp * cp), model.layers)):
+                dp = gpus // (tp * cp * pp)
+                if tp * cp * pp * dp != gpus or dp not in _open_or_fixed(base, "dp", (dp,)):
+                    continue
+                axes = {
+                    "tp": tp,
+                    "cp": cp,
+                    "pp": pp,
+                    "dp": dp,
+                    **_unless_fixed(base, "sequence_parallel", tp > 1),
+                    **_unless_fixed(base, "zero", _zero(space.framework, dp * cp)),
+                }
+                for ep in _open_or_fixed(base, "ep", _expert(model, tp * cp * dp)):
+                    for vpp in _open_or_fixed(base, "vpp", _interleaving(model.layers, pp)):
+                        for micro_batch in _open_or_fixed(base, "micro_batch", _MICRO_BATCHES):
+                            yield base.model_copy(update={**axes, "ep": ep, "vpp": vpp, "micro_batch": micro_batch})
+
+
+def _open_or_fixed(base: ParallelPlan, field: str, open_values: Sequence[_Value]) -> Sequence[_Value]:
+    """Return the value that the user fixed as the only one, else all open ones."""
+    return (getattr(base, field),) if field in base.model_fields_set else open_values
+
+
+def _unless_fixed(base: ParallelPlan, field: str, value: object) -> dict[str, object]:
+    """Return the planner's choice of a field, or nothing where the user fixed it."""
+    return {} if field in base.model_fields_set else {field: value}
+
+
+def _zero(framework: rules.Framework, replicas: int) -> int:
+    """Return what replicas share where the user leaves it open: optimizer states; FSDP settles its own stage."""
+    return 0 if framework == "fsdp" or replicas == 1 else 1
+
+
+def _dropped(base: ParallelPlan, settled: ParallelPlan) -> str:
+    """Return which constraint a settled plan does not keep, as found and expected; "" if it keeps all."""
+    for field in ParallelPlan.model_fields:
+        asked, has = getattr(base, field), getattr(settled, field)
+        if field in base.model_fields_set and not rules.is_open(field, asked) and has != asked:
+            return f"{field} would be {has}, expected {asked} as --plan says"
+    return ""
+
+
+def _sizes_complaint(space: Space) -> str:
+    """Return why the fixed sizes cannot fill the GPUs; "" if they can."""
+    fixed = {axis: getattr(space.base, axis) for axis in _FACTORS if axis in space.base.model_fields_set}
+    product = math.prod(fixed.values())
+    if len(fixed) == len(_FACTORS) and product != space.gpus:
+        return f"{' * '.join(fixed)} is {product}, expected {space.gpus}"
+    if space.gpus % product:
+        return f"{' * '.join(fixed)} is {product}, expected a divisor of the {space.gpus} GPUs"
+    return ""
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+
+
+def _context(sequence: int, gpus: int) -> list[int]:
+    """Sizes of context parallelism: powers of two, on long sequences only."""
+    if sequence < _LONG_SEQUENCE:
+        return [1]
+    return [cp for cp in (1, 2, 4, 8, 16, 32, 64) if gpus % cp == 0 and sequence // cp >= _SHORTEST_PART]
+
+
+def _expert(model: Model, gpus: int) -> list[int]:
+    """Sizes of expert parallelism: divisors of the experts among the GPUs of a stage."""
+    if model.experts is None:
+        return [1]
+    return [ep for ep in _divisors(model.experts.count, gpus) if gpus % ep == 0]
+
+
+def _interleaving(layers: int, pp: int) -> list[int]:
+    """Model chunks of a stage: divisors of its layers, up to eight."""
+    if pp == 1 or layers % pp:
+        return [1]
+    return _divisors(layers // pp, 8)

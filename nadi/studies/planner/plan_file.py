@@ -1,0 +1,118 @@
+"""plan.json: what it holds, and reading those of several shards back."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NotRequired
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from inputs.documents import DocumentError, read_document
+from nadi.errors import ConfigError
+from nadi.insight.analysis.step_times import CATEGORIES
+
+_LARGEST_BYTES = 1 << 62
+_LARGEST_COUNT = 1 << 40
+_LARGEST_AMOUNT = 1e30
+"""Far above any time in seconds, energy in joules, rate or price that a plan can have."""
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
+
+_Amount = Annotated[float, Field(ge=0, le=_LARGEST_AMOUNT)]
+_Positive = Annotated[float, Field(gt=0, le=_LARGEST_AMOUNT)]
+_Bytes = Annotated[int, Field(ge=0, le=_LARGEST_BYTES)]
+_Count = Annotated[int, Field(ge=0, le=_LARGEST_COUNT)]
+
+
+def _complete(shares: dict[str, float]) -> dict[str, float]:
+    """Require a share for each category of time."""
+    missing = [name for name in CATEGORIES if name not in shares]
+    if missing:
+        raise ValueError(f"lacks {missing[0]}")
+    return shares
+
+
+@with_config(_STRICT)
+class PlanRow(TypedDict):
+    """One plan of the table; times in seconds, energy in joules, shares of the step's time from 0 to 1."""
+
+    plan: str
+    axes: str
+    recompute: str
+    step_s: _Positive
+    tokens_per_s: _Positive
+    mfu: _Amount
+    mfu_all_pairs: _Amount
+    memory_bytes: _Bytes
+    whole: bool
+    shares: Annotated[dict[str, _Amount], AfterValidator(_complete)]
+    energy_J: _Amount
+    cost_usd: _Amount
+    usd_per_million_tokens: _Amount
+    energy_parts_J: dict[str, _Amount]
+    packets_step_s: NotRequired[_Positive]
+    packets_over_closed_form: NotRequired[dict[str, float]]
+
+
+@with_config(_STRICT)
+class TrainingTotals(TypedDict):
+    """Time, energy and cost of a whole training with the first plan."""
+
+    tokens: _Positive
+    steps: _Amount
+    days: _Amount
+    energy_J: _Amount
+    cost_usd: _Amount
+
+
+@with_config(_STRICT)
+class PlanAnswer(TypedDict):
+    """The ranked plans of one request."""
+
+    model: str
+    cluster: str
+    gpus: _Count
+    gpu: str
+    framework: str
+    fidelity: str
+    memory_bytes: _Bytes
+    reserve_bytes: _Bytes
+    constraints: str
+    valid: _Count
+    too_large: _Count
+    energy_table: str | None
+    notes: list[str]
+    training: NotRequired[TrainingTotals]
+    rows: Annotated[list[PlanRow], Field(min_length=1)]
+    why: list[str]
+
+
+@with_config(_STRICT)
+class PlanFile(TypedDict):
+    """The whole document: one answer, or one for each value of `--sweep`."""
+
+    answers: Annotated[dict[str, PlanAnswer], Field(min_length=1)]
+
+
+SCHEMA = TypeAdapter(PlanFile)
+
+
+def read_answers(folders: Sequence[Path], name: str) -> list[dict[str, Any]]:
+    """Read the answers that earlier runs of `nadi plan` wrote.
+
+    Args:
+        folders: Folders of `nadi plan --out`.
+        name: Name of the file in each.
+
+    Raises:
+        ConfigError: A file cannot be read or is not what this version of `nadi plan` writes.
+    """
+    found: list[dict[str, Any]] = []
+    for folder in folders:
+        path = folder / name
+        try:
+            found.extend(read_document(path, SCHEMA)["answers"].values())
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror or error}; expected results of nadi plan") from error
+        except DocumentError as error:
+            raise ConfigError(f"{path}: {error}; expected results of this version's nadi plan") from error
+    return found

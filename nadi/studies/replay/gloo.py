@@ -1,0 +1,199 @@
+"""Operations over torch.distributed with gloo. Sums are of float32, everything else is bytes."""
+
+import os
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from nadi.errors import ConfigError
+from nadi.launching.gather import Ranks
+from nadi.studies.replay.buffers import Buffers, Bytes
+from nadi.studies.replay.steps import Operation
+
+_WORD_BYTES = 4
+_TIMEOUT_S = 300
+
+
+def connect(method: str, rank: int, size: int) -> Ranks:
+    """Meet the other ranks, of whom torch.distributed hears by a method as "env://" or "file:///path".
+
+    Raises:
+        ConfigError: PyTorch is not installed.
+    """
+    try:
+        from torch import distributed
+    except ImportError:
+        raise ConfigError("--over gloo: PyTorch is not installed; expected pip install 'nadi[pytorch]'") from None
+    limit = timedelta(seconds=_TIMEOUT_S)
+    distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=size, timeout=limit)
+
+    def exchange(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
+        found: list[Any] = [None] * size
+        distributed.all_gather_object(found, value)
+        return found
+
+    def gather(value: Any) -> list[Any] | None:  # noqa: ANN401 - whatever can be pickled
+        found = exchange(value)
+        return found if rank == 0 else None
+
+    return Ranks(exchange, gather, rank, size)
+
+
+class Gloo:
+    """As nadi.studies.replay.player.Transport."""
+
+    def __init__(self, rank: int, groups: Mapping[int, tuple[int, ...]]) -> None:
+        """All ranks call it with the same groups."""
+        from torch import distributed
+
+        self._dist = distributed
+        self._rank = rank
+        self._buffers = Buffers()
+        self._of_group = {
+            number: distributed.new_group(sorted(members), use_local_synchronization=False)
+            for number, members in sorted(groups.items())
+            if len(members) > 1
+        }
+        names = ("all_gather_single", "all_gather_into_tensor"), ("reduce_scatter_single", "reduce_scatter_tensor")
+        self._all_gather_call, self._reduce_scatter_call = (
+            next(getattr(distributed, name) for name in choice if hasattr(distributed, name)) for choice in names
+        )
+
+    def begin(self, operation: Operation) -> tuple[Any, tuple[Bytes, ...]]:
+        """Begin an operation; gives what is under way, and the buffers that it uses."""
+        if operation.kind in {"send", "recv"}:
+            own = self._buffers.take(operation.size_bytes)
+            call = self._dist.isend if operation.kind == "send" else self._dist.irecv
+            return _Waited(call(_tensor(own), operation.members[0], tag=operation.tag)), (own,)
+        group = self._of_group[operation.group]
+        if operation.send_bytes:
+            sent, received = (self._buffers.take(sum(b)) for b in (operation.send_bytes, operation.recv_bytes))
+            order = sorted(range(len(operation.members)), key=operation.members.__getitem__)  # a group of torch's
+            sizes = [[part[i] for i in order] for part in (operation.recv_bytes, operation.send_bytes)]
+            call = self._dist.all_to_all_single
+            return call(_tensor(received), _tensor(sent), *sizes, group=group, async_op=True), (sent, received)
+        return getattr(self, f"_{operation.kind.replace('-', '_')}")(group, operation)
+
+    def is_done(self, begun: tuple[Any, tuple[Bytes, ...]]) -> bool:
+        """Whether it is complete; then others get its buffers.
+
+        Raises:
+            RuntimeError: a peer is gone.
+        """
+        work, buffers = begun
+        if not work.is_completed():
+            return False
+        work.wait()
+        self._buffers.give(*buffers)
+        return True
+
+    def close(self) -> None:
+        """Wait for the others and leave."""
+        self._dist.barrier()
+        self._dist.destroy_process_group()
+
+    def _all_reduce(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+        own = self._buffers.take(_words(operation.size_bytes))
+        return self._dist.all_reduce(_floats(own), group=group, async_op=True), (own,)
+
+    def _reduce(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+        own = self._buffers.take(_words(operation.size_bytes))
+        return self._dist.reduce(_floats(own), dst=operation.members[0], group=group, async_op=True), (own,)
+
+    def _all_gather(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+        own = self._buffers.take(operation.part_bytes)
+        whole = self._buffers.take(operation.part_bytes * len(operation.members))
+        return self._all_gather_call(_tensor(whole), _tensor(own), group=group, async_op=True), (own, whole)
+
+    def _gather(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+        own, parts = self._own_and_parts(operation)
+        found = [_tensor(part) for part in parts] if operation.own == 0 else None
+        return self._dist.gather(_tensor(own), found, operation.members[0], group=group, async_op=True), (own, *parts)
+
+    def _scatter(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+        own, parts = self._own_and_parts(operation)
+        sent = [_tensor(part) for part in parts] if operation.own == 0 else None
+        return self._dist.scatter(_tensor(own), sent, operation.members[0], group=group, async_op=True), (own, *parts)
+
+    def _broadcast(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+        own = self._buffers.take(operation.size_bytes)
+        return self._dist.broadcast(_tensor(own), operation.members[0], group=group, async_op=True), (own,)
+
+    def _all_to_all(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+        whole = operation.part_bytes * len(operation.members)
+        sent, received = self._buffers.take(whole), self._buffers.take(whole)
+        call = self._dist.all_to_all_single
+        return call(_tensor(received), _tensor(sent), group=group, async_op=True), (sent, received)
+
+    def _reduce_scatter(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+        part = _words(operation.part_bytes)
+        own, whole = self._buffers.take(part), self._buffers.take(part * len(operation.members))
+        work = self._reduce_scatter_call(_floats(own), _floats(whole), group=group, async_op=True)
+        return _Waited(work), (own, whole)
+
+    def _barrier(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401, ARG002 - as the others
+        return self._dist.barrier(group=group, async_op=True), ()
+
+    def _own_and_parts(self, operation: Operation) -> tuple[Bytes, list[Bytes]]:
+        """A part, and of the root one for each member."""
+        parts = [self._buffers.take(operation.part_bytes) for _ in operation.members] if operation.own == 0 else []
+        return self._buffers.take(operation.part_bytes), parts
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Rank and size, as torchrun says them; None where it has not started this process.
+
+    Raises:
+        ConfigError: they are no numbers.
+    """
+    if "RANK" not in environ or "WORLD_SIZE" not in environ:
+        return None
+    try:
+        rank, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
+    except ValueError:
+        raise ConfigError("RANK and WORLD_SIZE: found no numbers; expected what torchrun sets") from None
+    return rank, size
+
+
+class _Waited:
+    """Work of gloo that never says by itself that it is done, waited for by a thread."""
+
+    def __init__(self, work: Any) -> None:  # noqa: ANN401 - torch's
+        self._work = work
+        self._failure: RuntimeError | None = None
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
+
+    def is_completed(self) -> bool:
+        """Whether it is done."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait for it, and say how it failed."""
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _wait(self) -> None:
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            self._failure = error
+
+
+def _words(size: int) -> int:
+    """Bytes of whole words."""
+    return -(-size // _WORD_BYTES) * _WORD_BYTES
+
+
+def _tensor(array: Bytes) -> Any:  # noqa: ANN401 - torch's
+    import torch
+
+    return torch.from_numpy(array)
+
+
+def _floats(array: Bytes) -> Any:  # noqa: ANN401 - torch's
+    import torch
+
+    return torch.from_numpy(array).view(torch.float32)

@@ -1,0 +1,109 @@
+"""Operations over MPI, all of them without waiting. Sums are of float32, everything else is bytes."""
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from nadi.studies.replay.buffers import Buffers, Bytes
+from nadi.studies.replay.steps import Operation
+
+_WORD_BYTES = 4
+_TAGS_FROM = 1
+
+
+class Mpi:
+    """As nadi.studies.replay.player.Transport."""
+
+    def __init__(self, communicator: Any, groups: Mapping[int, tuple[int, ...]]) -> None:  # noqa: ANN401 - mpi4py
+        """All ranks call it with the same groups; communicator: of all ranks."""
+        self._world = communicator.Dup()
+        self._rank = communicator.Get_rank()
+        self._buffers = Buffers()
+        everybody = self._world.Get_group()
+        self._of_group = {
+            number: self._world.Create_group(everybody.Incl(list(members)), number)
+            for number, members in sorted(groups.items())
+            if self._rank in members and len(members) > 1
+        }
+        self._messages = communicator.Dup()
+
+    def begin(self, operation: Operation) -> tuple[Any, tuple[Bytes, ...]]:
+        """Begin an operation; gives the request, and the buffers that it uses."""
+        if operation.kind in {"send", "recv"}:
+            own = self._buffers.take(operation.size_bytes)
+            call = self._messages.Isend if operation.kind == "send" else self._messages.Irecv
+            return call(own, operation.members[0], operation.tag), (own,)
+        group = self._of_group[operation.group]
+        if operation.send_bytes:
+            sent, received = (self._buffers.take(sum(b)) for b in (operation.send_bytes, operation.recv_bytes))
+            ends = [
+                [array, (list(sizes), [0, *accumulate(sizes)][:-1])]
+                for array, sizes in ((sent, operation.send_bytes), (received, operation.recv_bytes))
+            ]
+            return group.Ialltoallv(*ends), (sent, received)
+        return getattr(self, f"_{operation.kind.replace('-', '_')}")(group, operation)
+
+    def is_done(self, begun: tuple[Any, tuple[Bytes, ...]]) -> bool:
+        """Whether it is complete; then others get its buffers."""
+        request, buffers = begun
+        if not request.Test():
+            return False
+        self._buffers.give(*buffers)
+        return True
+
+    def close(self) -> None:
+        """Wait for the others and free what was made."""
+        self._world.Barrier()
+        for communicator in (*self._of_group.values(), self._messages, self._world):
+            communicator.Free()
+
+    def _pair(self, send: int, receive: int) -> tuple[Bytes, Bytes]:
+        return self._buffers.take(send), self._buffers.take(receive)
+
+    def _all_reduce(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+        ends = self._pair(_words(operation.size_bytes), _words(operation.size_bytes))
+        return group.Iallreduce(_floats(ends[0]), _floats(ends[1])), ends
+
+    def _reduce(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+        ends = self._pair(_words(operation.size_bytes), _words(operation.size_bytes))
+        return group.Ireduce(_floats(ends[0]), _floats(ends[1]) if operation.own == 0 else None, root=0), ends
+
+    def _all_gather(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+        ends = self._pair(operation.part_bytes, operation.part_bytes * len(operation.members))
+        return group.Iallgather(*ends), ends
+
+    def _gather(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+        ends = self._pair(operation.part_bytes, operation.part_bytes * len(operation.members))
+        return group.Igather(ends[0], ends[1] if operation.own == 0 else None, root=0), ends
+
+    def _scatter(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+        ends = self._pair(operation.part_bytes * len(operation.members), operation.part_bytes)
+        return group.Iscatter(ends[0] if operation.own == 0 else None, ends[1], root=0), ends
+
+    def _broadcast(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+        own = self._buffers.take(operation.size_bytes)
+        return group.Ibcast(own, root=0), (own,)
+
+    def _all_to_all(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+        whole = operation.part_bytes * len(operation.members)
+        ends = self._pair(whole, whole)
+        return group.Ialltoall(*ends), ends
+
+    def _reduce_scatter(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+        part = _words(operation.part_bytes)
+        ends = self._pair(part * len(operation.members), part)
+        return group.Ireduce_scatter_block(_floats(ends[0]), _floats(ends[1])), ends
+
+    def _barrier(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401, ARG002 - as the others
+        return group.Ibarrier(), ()
+
+
+def _words(size: int) -> int:
+    """Bytes of whole words."""
+    return -(-size // _WORD_BYTES) * _WORD_BYTES
+
+
+def _floats(array: Bytes) -> Any:  # noqa: ANN401 - mpi4py takes arrays
+    return array.view(np.float32)

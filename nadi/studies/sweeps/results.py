@@ -1,0 +1,41 @@
+"""The files of a sweep: one table, and a page where plotly is installed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import inputs
+from nadi.errors import OutputError
+from nadi.insight.runs.ranking import ranking_figure
+from nadi.reports.pages import has_plotly
+from nadi.studies.sweeps.points import Sweep
+from nadi.studies.sweeps.running import Outcome
+from nadi.studies.sweeps.table import FILE, table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PAGE = "sweep.html"
+
+
+def finish(sweep: Sweep, out: Path, outcomes: Sequence[Outcome]) -> "pa.Table":
+    """Write sweep.parquet and sweep.html, and give the table.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    import pyarrow.parquet as pq
+
+    made = table(sweep, out, outcomes)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with inputs.whole_file(out / FILE) as file:
+            pq.write_table(made, file)
+    except OSError as error:
+        raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write the table to") from None
+    if has_plotly():
+        from nadi.reports.pages.page import write_page
+        from nadi.studies.sweeps.page import page
+
+        write_page(out / PAGE, page(made, f"Sweep {sweep.path.stem}", out, ranking_figure(made, sweep.rank)))
+    return made

@@ -1,0 +1,1 @@
+"""Algorithms of collectives, one file each; `workload.collectives` finds them by looking into this folder."""

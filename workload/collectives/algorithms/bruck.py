@@ -1,0 +1,86 @@
+"""Bruck's algorithms: ceil(log2 n) rounds for any number of members.
+
+All-to-all: a block for the member j on takes the hops of the bits of j, so that in round k all blocks with bit k travel
+in one message, packed into scratch. All-gather doubles what each member holds (Bruck, Ho, Kipnis, Upfal and
+Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997).
+Reduce-scatter is the all-gather backwards (Traff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
+2024). Plans of all-to-all have n blocks to copy for each of n members: meant for hundreds, not thousands.
+"""
+
+from itertools import pairwise
+
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from workload.collectives.plans.spreading import extent as spreading_extent
+from workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
+
+NAME = "bruck"
+KINDS = ("all-to-all", "all-gather", "reduce-scatter")
+
+_LIST, _OUT, _IN = 2, 3, 4  # regions of all-to-all: blocks by how far they go, and what is sent and received at once
+
+
+def plan(kind: str, members: int) -> Plans:
+    """A lane per round, because the peers differ."""
+    if kind == "all-to-all":
+        return each_its_own(members, [_to_all(me, members) for me in range(members)], regions=5)
+    make = gathered if kind == "all-gather" else reduced
+    return make(members, near_first(members))
+
+
+def extent(kind: str, members: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    if kind != "all-to-all":
+        return spreading_extent(members, near_first(members))
+    rounds = (members - 1).bit_length()
+    moved = sum(2 * -(-(members - (1 << k)) // (2 << k)) + 1 for k in range(rounds))
+    steps = members * (moved + 1 + members) + members - 1 if rounds else 0
+    return Extent(steps, rounds * members, members)
+
+
+def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
+    """ceil(log2 n) a + (n-1) S/nB; all-to-all: (number of one bits in 0 .. n-1) S/nB, of powers of two log2(n) S/2B."""
+    if kind != "all-to-all":
+        return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
+    blocks = sum(place.bit_count() for place in range(members))
+    return (members - 1).bit_length() * latency_ps + blocks * size_bytes / members / bytes_per_s * 1e12
+
+
+def _to_all(me: int, n: int) -> list[Lane]:
+    lanes: list[Lane] = []
+    for k in range((n - 1).bit_length()):
+        distance, runs = 1 << k, _runs(n, 1 << k)
+        count = sum(end - begin for begin, end in runs)
+        lane = Lane()
+        after = (k - 1, len(lanes[-1].steps) - 1) if k else (-1, -1)
+        if k == 0:
+            lane.copy(me, to=_LIST * n, count=n - me)
+            if me:
+                lane.copy(0, to=_LIST * n + n - me, count=me)
+        place = 0
+        for begin, end in runs:
+            lane.copy(_LIST * n + begin, to=_OUT * n + place, count=end - begin, after=after)
+            after, place = (-1, -1), place + end - begin
+        lane.step(
+            send_to=(me + distance) % n,
+            to_lane=k,
+            send=_OUT * n,
+            send_count=count,
+            receive_from=(me - distance) % n,
+            receive=_IN * n,
+            receive_count=count,
+        )
+        place = 0
+        for begin, end in runs:
+            lane.copy(_IN * n + place, to=_LIST * n + begin, count=end - begin)
+            place += end - begin
+        lanes.append(lane)
+    for far in range(n if lanes else 0):
+        lanes[-1].copy(_LIST * n + far, to=n + (me - far) % n)
+    return lanes
+
+
+def _runs(n: int, bit: int) -> list[tuple[int, int]]:
+    """Numbers below n that have a bit, as ranges."""
+    edges = [*range(bit, n, bit), n]
+    return [edge for i, edge in enumerate(pairwise(edges)) if i % 2 == 0]

@@ -1,0 +1,86 @@
+"""Custom: what a file of the user says, `custom:file=PATH`. See workload.collectives.custom.
+
+PATH is MSCCL's XML; or the beginning of the names of Chakra traces, PATH.0.et, PATH.1.et, ..., one for each member,
+whose messages have the bytes that stand there. With `size=1MiB` those are the bytes for a buffer of this size, and for
+another they are as many times more or less.
+
+`custom:plans=DIGEST` is one that Python has given: workload.collectives.custom.given.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from topologies.units import parse_bytes
+from workload.collectives.custom import is_msccl, read_custom
+from workload.collectives.custom.given import given
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import Plans
+from workload.errors import WorkloadError
+from workload.kinds import KINDS as ALL_KINDS
+from workload.shape import Shape
+
+NAME = "custom"
+KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
+PARAMETERS = {"file": "", "size": "", "plans": ""}
+NEEDS_SHAPE = True
+NAMED_ONLY = True
+_LEAST_STEP_BYTES = 24
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> Plans:
+    """The plans in the file, or those that Python gave.
+
+    Raises:
+        WorkloadError: no file; what read_custom refuses; or the algorithm is one of another number of members.
+    """
+    made = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
+    if made.members != shape.members:
+        where = file or f"plans {plans}"
+        raise WorkloadError(f"{where}: {made.members} members, expected {shape.members} as the group of this {kind}")
+    return made
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> Extent:  # noqa: ARG001 - see plan
+    """A bound by the bytes of the files: a step is no less than a node of a trace."""
+    if plans:
+        return Extent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
+    path = _path(file)
+    files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
+    steps = sum(each.stat().st_size for each in files if each.exists()) // _LEAST_STEP_BYTES
+    return Extent(steps, 0, shape.members)
+
+
+def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
+    """Only messages of fixed bytes ask for the size."""
+    return 0 if plans or size or is_msccl(_path(file)) else size_bytes
+
+
+def with_path(spec: str, change: Callable[[str], str]) -> str:
+    """Change the path in `custom:file=PATH`; other algorithms stay as they are."""
+    name, colon, rest = spec.partition(":")
+    if name.strip() != NAME:
+        return spec
+    parts = [part.partition("=") for part in rest.split(",")]
+    changed = [
+        f"file={change(value.strip())}" if key.strip() == "file" and value.strip() else key + equals + value
+        for key, equals, value in parts
+    ]
+    return name + colon + ",".join(changed)
+
+
+def _path(file: str) -> Path:
+    if not file:
+        raise WorkloadError("algorithm 'custom': no file, expected custom:file=PATH")
+    return Path(file)
+
+
+def _made_for(size_bytes: int, size: str) -> int:
+    if not size:
+        return size_bytes
+    try:
+        made_for = parse_bytes(size)
+    except ValueError as error:
+        raise WorkloadError(f"algorithm 'custom': size is {error}") from None
+    if made_for == 0:
+        raise WorkloadError(f"algorithm 'custom': size is {size!r}, expected more than 0")
+    return made_for

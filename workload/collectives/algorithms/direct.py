@@ -1,0 +1,134 @@
+"""Direct: everybody sends straight to everybody that needs it, all sends posted at once.
+
+One lane sends, a second one takes whatever comes in whatever order. The members start with different peers (the next,
+the next but one, ...), so that at each moment everyone receives from one sender. All-reduce is the reduce-scatter and
+then the all-gather. Broadcast, reduce, gather and scatter are stars around the root.
+
+With a `window` no more than so many sends of a member are on their way: a send waits for what has come in from as far
+the other way round as the send `window` before it went. A window of 1 is the pairwise exchange.
+"""
+
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from workload.errors import WorkloadError
+
+NAME = "direct"
+KINDS = ("all-to-all", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "gather", "scatter")
+PARAMETERS = {"window": 0}
+LIMITS = {"window": (0, 1 << 20)}
+
+_STARS = ("broadcast", "reduce", "gather", "scatter")
+_AT_ONCE = (-1, -1)
+
+
+def plan(kind: str, members: int, window: int = 0) -> Plans:
+    """Lanes: sends and a sink, twice for all-reduce; one for the stars; with a window one for each peer.
+
+    Raises:
+        WorkloadError: a window in a star, where a member either sends or receives.
+    """
+    if kind in _STARS:
+        if window:
+            raise WorkloadError(f"algorithm 'direct:window={window}' for {kind}: expected 0, as no sender receives")
+        make = _from_root if kind in {"broadcast", "scatter"} else _to_root
+        return make(members, in_parts=kind in {"scatter", "gather"})
+    regions = 2 if kind == "all-to-all" else 1
+    lanes = _windowed(kind, members, window) if window else _lanes(kind, members)
+    return everyone_alike(members, members, lanes, regions=regions)
+
+
+def extent(kind: str, members: int, window: int = 0) -> Extent:
+    """Steps and lanes of `plan`."""
+    peers = members - 1
+    if kind in _STARS:
+        return Extent(2 * peers, members, members)
+    halves = 2 if kind == "all-reduce" else 1
+    if not window:
+        return Extent(2 * halves * peers, 2 * halves)
+    return Extent((3 if kind == "all-reduce" else 1) * peers, halves * peers + (kind == "all-reduce"))
+
+
+def closed_form(
+    kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, window: int = 0
+) -> float:
+    """Latency once: a + (n-1) S/nB; twice that for all-reduce; a + (n-1) S/B for broadcast and reduce.
+
+    With a window w, message k = 0 .. n-2 leaves at the later of k S/nB and floor(k/w) (a + S/nB) + (k mod w) S/nB.
+    """
+    message_ps = (size_bytes if kind in {"broadcast", "reduce"} else size_bytes / members) / bytes_per_s * 1e12
+    last = members - 2
+    leaves_ps = last * message_ps
+    if window:
+        leaves_ps = max(leaves_ps, last // window * (latency_ps + message_ps) + last % window * message_ps)
+    once_ps = leaves_ps + latency_ps + message_ps
+    return 2 * once_ps if kind == "all-reduce" else once_ps
+
+
+def _windowed(kind: str, n: int, window: int, first: int = 0, after: tuple[int, int] = _AT_ONCE) -> list[Lane]:
+    """A lane for each distance: send so far on, receive from as far before; lanes are counted from `first` on."""
+    if kind == "all-reduce":
+        lanes = _windowed("reduce-scatter", n, window)
+        all_in = Lane()
+        for lane in range(n - 1):
+            all_in.step(after=(lane, 0))
+        return [*lanes, all_in, *_windowed("all-gather", n, window, n, (n - 1, n - 2))]
+    made = []
+    for far in range(1, n):
+        send, receive = {"all-to-all": (far, 2 * n - far), "reduce-scatter": (far, 0), "all-gather": (0, n - far)}[kind]
+        lane, waits = first + far - 1, far > window
+        made.append(
+            Lane().step(
+                send_to=far,
+                to_lane=lane,
+                send=send,
+                receive_from=n - far,
+                receive=receive,
+                reduce=kind == "reduce-scatter",
+                after=(lane - window, 0) if waits else after,
+            )
+        )
+    return made
+
+
+def _lanes(kind: str, n: int) -> list[Lane]:
+    if kind == "all-to-all":
+        return [_to_all(n, sink=1, own=False), _from_all(n, own=False, region=1)]
+    if kind == "reduce-scatter":
+        return [_to_all(n, sink=1, own=False), _from_all(n, own=True, reduce=True)]
+    if kind == "all-gather":
+        return [_to_all(n, sink=1, own=True), _from_all(n, own=False)]
+    first = _lanes("reduce-scatter", n)
+    return [*first, _to_all(n, sink=3, own=True, after=(1, n - 2)), _from_all(n, own=False)]
+
+
+def _to_all(n: int, *, sink: int, own: bool, after: tuple[int, int] = _AT_ONCE) -> Lane:
+    """Send the own chunk, or the chunk of each peer, to the peer's lane `sink`."""
+    lane = Lane()
+    for peer in range(1, n):
+        lane.step(send_to=peer, to_lane=sink, send=0 if own else peer, after=after if peer == 1 else _AT_ONCE)
+    return lane
+
+
+def _from_all(n: int, *, own: bool, reduce: bool = False, region: int = 0) -> Lane:
+    """Receive into the own chunk, or the chunk of each peer; the peer that sends first stands first."""
+    lane = Lane()
+    for distance in range(1, n):
+        peer = n - distance
+        lane.step(receive_from=peer, receive=region * n + (0 if own else peer), reduce=reduce)
+    return lane
+
+
+def _from_root(n: int, *, in_parts: bool) -> Plans:
+    root = Lane()
+    for member in range(1, n):
+        root.step(send_to=member, send=member if in_parts else 0)
+    leaves = (Lane().step(receive_from=0, receive=member if in_parts else 0) for member in range(1, n))
+    return each_its_own(n if in_parts else 1, [[root], *([leaf] for leaf in leaves)])
+
+
+def _to_root(n: int, *, in_parts: bool) -> Plans:
+    root = Lane()
+    for member in range(1, n):
+        root.step(receive_from=member, receive=member if in_parts else 0, reduce=not in_parts)
+    leaves = (Lane().step(send_to=0, send=member if in_parts else 0) for member in range(1, n))
+    return each_its_own(n if in_parts else 1, [[root], *([leaf] for leaf in leaves)])

@@ -1,0 +1,42 @@
+"""Dissemination barrier: in round k everybody tells the member 2^k further on.
+
+After ceil(log2 n) rounds each has heard, through others, from all (Hensgen, Finkel and Manber, "Two algorithms for
+barrier synchronization", 1988). Messages carry no bytes.
+"""
+
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import Lane, Plans, everyone_alike
+
+NAME = "dissemination"
+KINDS = ("barrier",)
+
+
+def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
+    """A lane per round, because the peers differ; a round begins when the one before is done."""
+    lanes = []
+    for k in range(_rounds(members)):
+        distance = 1 << k
+        after = (k - 1, 0) if k else (-1, -1)
+        step = Lane().step(send_to=distance, to_lane=k, receive_from=members - distance, reduce=True, after=after)
+        lanes.append(step)
+    return everyone_alike(members, 1, lanes)
+
+
+def extent(kind: str, members: int) -> Extent:  # noqa: ARG001 - one kind only
+    """Steps and lanes of `plan`."""
+    return Extent(_rounds(members), _rounds(members))
+
+
+def closed_form(
+    kind: str,  # noqa: ARG001 - one kind only
+    members: int,
+    size_bytes: int,  # noqa: ARG001 - messages are empty
+    latency_ps: float,
+    bytes_per_s: float,  # noqa: ARG001 - messages are empty
+) -> float:
+    """ceil(log2 n) a."""
+    return _rounds(members) * latency_ps
+
+
+def _rounds(members: int) -> int:
+    return (members - 1).bit_length()

@@ -1,0 +1,135 @@
+"""Two binary trees, each for one half of the buffer, in which nobody but the root passes on data of both.
+
+Members 1 .. n-1 stand in both trees; member 0 feeds them. Of the first, in the order of the members, every second is a
+leaf; the other is its mirror image, or the same one place on, so that those leaves are inside it. Data goes up and down
+in chunks (Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
+Computing 35, 2009; all-reduce as NCCL has it is the reduction and the broadcast, one chunk behind the other).
+"""
+
+from typing import NamedTuple
+
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own
+
+NAME = "double-binary-tree"
+KINDS = ("all-reduce", "broadcast", "reduce")
+PARAMETERS = {"chunks": 8}
+LIMITS = {"chunks": (1, 4096)}
+LOWER_BOUND = True
+
+_TREES = 2
+_UP, _TO_PARENT, _DOWN, _TO_CHILDREN, _LANES = 0, 2, 3, 4, 6
+"""Lanes of a tree: from two children, to the parent, from the parent, to two children."""
+
+
+def plan(kind: str, members: int, chunks: int = 8) -> Plans:
+    """Six lanes a tree, those that a member has no use for with a step that does nothing; chunks: of each half."""
+    if members == 1:
+        return each_its_own(_TREES * chunks, [[Lane(blocking=True)]])
+    trees = [_Tree.of(members, mirrored=mirrored) for mirrored in (False, True)]
+    lanes = [
+        [lane for number, tree in enumerate(trees) for lane in _lanes(kind, tree, me, number, chunks)]
+        for me in range(members)
+    ]
+    return each_its_own(_TREES * chunks, lanes)
+
+
+def extent(kind: str, members: int, chunks: int = 8) -> Extent:
+    """Steps and lanes of `plan`: two ends of each link up or down, and lanes that do nothing."""
+    if members == 1:
+        return Extent(0, 1)
+    ends = _TREES * (members - 1) * (4 if kind == "all-reduce" else 2)
+    lanes = members * _TREES * _LANES
+    return Extent(ends * chunks + lanes - ends, lanes, members)
+
+
+def closed_form(
+    kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, chunks: int = 8
+) -> float:
+    """A lower bound, for large buffers about a + S/B, and a + 2 S/B for all-reduce.
+
+    With b = S/2kB for k chunks of each half: member 0 feeds the trees in turns, and each member its children, so that
+    chunk c of tree t comes after (2c + t) b, and a + b or a + 2b for a hop to a first or second child. Upwards
+    the deepest chunk takes a + b a hop, and member 0 receives the others one after another. The busiest member of
+    all-reduce sends to its parents and children. That messages wait for those of the other tree which come in just
+    then is left out, as it depends on a/b: in a broadcast a chunk for each level at most,
+    and up to half of the bound in the others.
+    """
+    chunk_ps = size_bytes / (_TREES * chunks) / bytes_per_s * 1e12
+    trees = [_Tree.of(members, mirrored=mirrored) for mirrored in (False, True)]
+    down_ps = [tree.down_ps(latency_ps, chunk_ps) for tree in trees]
+    if kind == "broadcast":
+        return (2 * chunks - 2) * chunk_ps + max(t * chunk_ps + way_ps for t, way_ps in enumerate(down_ps))
+    up_ps = min(tree.depth() for tree in trees) * (latency_ps + chunk_ps) + (2 * chunks - 1) * chunk_ps
+    if kind == "reduce":
+        return up_ps
+    links = [sum(len(tree.children[me]) + (me > 0) for tree in trees) for me in range(members)]
+    return max(up_ps + min(down_ps), max(links) * chunks * chunk_ps + latency_ps)
+
+
+class _Tree(NamedTuple):
+    """Parent of each member, -1 for member 0, and its children, two at most."""
+
+    parent: tuple[int, ...]
+    children: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, members: int, *, mirrored: bool) -> "_Tree":
+        """Of members 1 .. n-1 with member 0 on top."""
+        inner = members - 1
+        place = list(range(1, members))
+        if mirrored:
+            place = place[::-1] if inner % 2 == 0 else place[1:] + place[:1]
+        member = dict(zip(place, range(1, members), strict=True)) | {0: 0}
+        parent = (NONE, *(member[_above(at, inner)] for at in place))
+        children: list[list[int]] = [[] for _ in range(members)]
+        for child in range(1, members):
+            children[parent[child]].append(child)
+        return cls(parent, tuple(map(tuple, children)))
+
+    def depth(self) -> int:
+        """Links from member 0 to the farthest."""
+        return round(self.down_ps(1.0, 0.0))
+
+    def down_ps(self, latency_ps: float, chunk_ps: float) -> float:
+        """From when member 0 begins to send a chunk until the last has it, each child after the one before."""
+        has_ps = {0: 0.0}
+        waiting = [0]
+        for member in waiting:
+            for i, child in enumerate(self.children[member]):
+                has_ps[child] = has_ps[member] + latency_ps + (i + 1) * chunk_ps
+                waiting.append(child)
+        return max(has_ps.values())
+
+
+def _above(at: int, places: int) -> int:
+    """The place above one of 1 .. places in the tree in which odd ones are leaves; 0 above the top."""
+    bit = at & -at
+    above = (at ^ bit) | (bit << 1)
+    return above if above <= places else at ^ bit
+
+
+def _lanes(kind: str, tree: _Tree, me: int, number: int, chunks: int) -> list[Lane]:
+    base, first = number * _LANES, number * chunks
+    children, parent = tree.children[me], tree.parent[me]
+    lanes = [Lane(blocking=True) for _ in range(_LANES)]
+    place = tree.children[parent].index(me) if parent != NONE else 0
+    for chunk in range(chunks):
+        gathered = turned = (NONE, NONE)
+        if kind != "broadcast":
+            for i, child in enumerate(children):
+                lanes[_UP + i].step(receive_from=child, receive=first + chunk, reduce=True, after=gathered)
+                gathered = turned = (base + _UP + i, chunk)
+            if parent != NONE:
+                to_lane = base + _UP + place
+                lanes[_TO_PARENT].step(send_to=parent, to_lane=to_lane, send=first + chunk, after=gathered)
+        if kind != "reduce":
+            if parent != NONE:
+                lanes[_DOWN].step(receive_from=parent, receive=first + chunk)
+                turned = (base + _DOWN, chunk)
+            for i, child in enumerate(children):
+                lanes[_TO_CHILDREN + i].step(send_to=child, to_lane=base + _DOWN, send=first + chunk, after=turned)
+    for lane in lanes:
+        if not lane.steps:
+            lane.step()
+    return lanes

@@ -1,0 +1,72 @@
+"""Halving and doubling: pairs exchange halves of what they still have to sum, then gather by doubling.
+
+Rabenseifner's all-reduce; reduce-scatter and all-gather are its halves. Of other than powers of two, the largest below
+does the rounds of all-reduce, and the members beyond it fold in and out (Thakur, Rabenseifner and Gropp, "Optimization
+of collective communication operations in MPICH", 2005, section 4.5). The halves alone are then Bruck's rounds, which
+need no folding.
+"""
+
+from workload.collectives.plans import folding, spreading
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.folding import Exchange, exchanged, power_below
+from workload.collectives.plans.plan import Plans
+from workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
+
+NAME = "halving-doubling"
+KINDS = ("all-reduce", "reduce-scatter", "all-gather")
+
+
+def plan(kind: str, members: int) -> Plans:
+    """A lane per round, the farthest peer first; all-gather begins with the nearest."""
+    core = power_below(members)
+    if kind == "all-reduce":
+        return exchanged(members, core, lambda me: _halving(me, core) + _doubling(me, core))
+    if core != members:
+        return (reduced if kind == "reduce-scatter" else gathered)(members, near_first(members))
+    rounds = _halving if kind == "reduce-scatter" else _doubling
+    return exchanged(members, members, lambda me: rounds(me, members))
+
+
+def extent(kind: str, members: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    core = power_below(members)
+    if kind != "all-reduce" and core != members:
+        return spreading.extent(members, near_first(members))
+    return folding.extent(members, (core.bit_length() - 1) * (2 if kind == "all-reduce" else 1))
+
+
+def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
+    """2 log2(n) a + 2 (n-1) S/nB, half of it for the halves (of any n: ceil(log2 n) a + (n-1) S/nB).
+
+    Of n = p + r, r > 0, all-reduce takes that of p, 2 (a + S/B) for folding, and S/2B for what members without a guest
+    have sent to a host meanwhile.
+    """
+    if kind != "all-reduce":
+        return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
+    core = power_below(members)
+    unit_ps = size_bytes / bytes_per_s * 1e12
+    rounds_of_core_ps = 2 * (core.bit_length() - 1) * latency_ps + 2 * (core - 1) / core * unit_ps
+    return rounds_of_core_ps + (2 * latency_ps + 2.5 * unit_ps if members > core else 0.0)
+
+
+def _halving(me: int, n: int) -> list[Exchange]:
+    """Of the half with the peer's block its part is sent; the other half is summed on."""
+    rounds = []
+    for distance in _distances(n)[::-1]:
+        peer = me ^ distance
+        rounds.append(Exchange(peer, _blocks(peer, distance), _blocks(me, distance), reduce=True))
+    return rounds
+
+
+def _doubling(me: int, n: int) -> list[Exchange]:
+    return [Exchange(me ^ d, _blocks(me, d), _blocks(me ^ d, d), reduce=False) for d in _distances(n)]
+
+
+def _distances(n: int) -> list[int]:
+    return [1 << k for k in range(n.bit_length() - 1)]
+
+
+def _blocks(member: int, count: int) -> tuple[int, int]:
+    """The group of `count` blocks, a power of two, in which a member's own is."""
+    first = member & ~(count - 1)
+    return first, first + count

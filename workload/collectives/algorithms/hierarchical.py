@@ -1,0 +1,39 @@
+"""Hierarchical: inside each host first, then among the members of equal number of all hosts (a rail each), and back.
+
+The phases are those of `grid`, on the places in a host and the hosts.
+"""
+
+from workload.collectives import grid
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import Plans
+from workload.shape import Shape
+
+NAME = "hierarchical"
+KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
+NEEDS_SHAPE = True
+PARAMETERS = {"algorithms": "default", "splits": 1}
+LIMITS = {"splits": (1, 1024)}
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> Plans:
+    """A chain of phases for each split; algorithms: in a host / among hosts."""
+    levels = grid.by_hosts(shape)
+    return grid.plans(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> Extent:
+    """A bound of the steps and lanes of `plan`."""
+    levels = grid.by_hosts(shape)
+    return grid.extent(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
+
+
+def closed_form(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> float:
+    """As `grid`, with the rate in a host and that between hosts, as workload.collectives.grid.by_hosts finds them."""
+    levels = grid.by_hosts(shape)
+    streams = grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes)
+    return grid.idle_ps(levels, kind, streams, algorithms, size_bytes)
+
+
+def size_class(_kind: str, _shape: Shape, _size_bytes: int, **_parameters: str | int) -> int:
+    """All sizes have one plan."""
+    return 0

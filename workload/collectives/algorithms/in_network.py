@@ -1,0 +1,126 @@
+"""In-network reduction: switches sum up what their children send, and send the result on (SHARP).
+
+Every chunk goes up a tree of aggregators in the switches (trees.aggregators) from the members that contribute to
+it: each aggregator sends one sum for all its children. From the root it comes down to those that need it, copied where
+ways part. An all-reduce so moves S over each link in each direction, once, where a ring moves 2 (n-1)/n S (Graham et
+al., "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
+"""
+
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import MOST_STEPS, Plans, each_its_own
+from workload.collectives.trees import lanes as tree_lanes
+from workload.collectives.trees.aggregators import ROOT, Tree
+from workload.collectives.trees.lanes import Flow, aggregator_lanes, member_lanes, members_below
+from workload.errors import WorkloadError
+from workload.shape import Shape
+
+NAME = "in-network"
+KINDS = ("all-reduce", "reduce", "broadcast", "reduce-scatter", "all-gather", "barrier")
+NEEDS_SHAPE = True
+TREES = "all"
+PARAMETERS = {"chunks": 0}
+LIMITS = {"chunks": (0, 4096)}
+
+_IN_PARTS = ("reduce-scatter", "all-gather")
+
+_CHUNK_BYTES = 4096
+_MOST_CHUNKS = 256
+_USUAL_STEPS = 2_000_000
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+    """Lanes of members and of aggregators.
+
+    chunks: of the buffer, or of each member's part; 0 = one for each 4 KiB, 256 at most.
+
+    Raises:
+        WorkloadError: more steps than memory is for.
+    """
+    branch, n = shape.branches()[0], shape.members
+    count = size_class(kind, shape, size_bytes, chunks)
+    if count * _steps_of_chunk(branch.tree) > MOST_STEPS:
+        raise WorkloadError(f"algorithm in-network for {kind} of {n}: {count} chunks; expected fewer chunks or members")
+    flows = {chunk: _flow(kind, n, chunk, count) for chunk in _order(kind, n, count)}
+    places = branch.tree.places()
+    members = [member_lanes(branch, places, flows, member) for member in range(n)]
+    aggregators = aggregator_lanes(branch, places, flows, result_lane=1)
+    return each_its_own(count, members + aggregators, aggregators=len(aggregators))
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+    """Steps and lanes of `plan`: two ends of each link that a chunk goes up or down."""
+    tree, n = shape.branches()[0].tree, shape.members
+    count = size_class(kind, shape, size_bytes, chunks)
+    below = members_below(tree, n)
+    links = [sum(_loads(kind, n, count, below[e])) for e, parent in enumerate(tree.parent) if parent != ROOT]
+    return tree_lanes.extent(tree, count)._replace(steps=2 * sum(links))
+
+
+def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+    """The first chunk's way up and down, chunk by chunk through each aggregator, and the others behind it."""
+    tree, n = shape.branches()[0].tree, shape.members
+    count = size_class(kind, shape, size_bytes, chunks)
+    chunk_bits = 8e12 * size_bytes / count
+    edges = [e for e, parent in enumerate(tree.parent) if parent != ROOT]
+    below = members_below(tree, n)
+    way_ps = {e: tree.latency_ps[e] + chunk_bits / tree.rate_bps[e] for e in edges}
+    to_root = [sum(way_ps[e] for e in tree.up(member)) for member in range(n)]
+    up_ps = to_root[0] if kind == "broadcast" else max(to_root)
+    down_ps = {"reduce": to_root[0], "reduce-scatter": to_root[n - 1]}.get(kind, max(to_root))
+    busiest_ps = 0.0
+    for e in edges:
+        up, down = _loads(kind, n, count, below[e])
+        data_ps, answer_ps = chunk_bits / tree.rate_bps[e], chunk_bits / tree.both_ways_bps[e]
+        answer_ps -= data_ps
+        busiest_ps = max(
+            busiest_ps, up * data_ps + down * answer_ps - data_ps, down * data_ps + up * answer_ps - data_ps
+        )
+    return up_ps + down_ps + busiest_ps
+
+
+def _loads(kind: str, n: int, count: int, below: frozenset[int]) -> tuple[int, int]:
+    """Chunks that go up and down between a node and its parent; below: members under the node."""
+    share = count * len(below) // n
+    to_root = count if 0 in below else 0
+    return {
+        "all-reduce": (count, count),
+        "barrier": (count, count),
+        "reduce": (count, to_root),
+        "broadcast": (to_root, count if below != {0} else 0),
+        "reduce-scatter": (count, share),
+        "all-gather": (share, count - share if len(below) == 1 else count),
+    }[kind]
+
+
+def size_class(kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
+    """Into how many chunks the buffer is cut; sizes of as many have one plan."""
+    parts = shape.members if kind in _IN_PARTS else 1
+    if kind == "barrier":
+        return 1
+    if chunks == 0:
+        most = min(_MOST_CHUNKS, _USUAL_STEPS // _steps_of_chunk(shape.branches()[0].tree))
+        chunks = min(-(-size_bytes // _CHUNK_BYTES), most) // parts
+    return parts * max(1, chunks)
+
+
+def _steps_of_chunk(tree: Tree) -> int:
+    return 4 * len(tree.parent)
+
+
+def _order(kind: str, n: int, count: int) -> list[int]:
+    """Chunks in the order in which they are sent: where members own parts, one of each in turn."""
+    parts = n if kind in _IN_PARTS else 1
+    return [part * (count // parts) + k for k in range(count // parts) for part in range(parts)]
+
+
+def _flow(kind: str, n: int, chunk: int, count: int) -> Flow:
+    everyone, owner = frozenset(range(n)), frozenset({chunk * n // count})
+    root = frozenset({0})
+    return {
+        "all-reduce": Flow(everyone, everyone),
+        "barrier": Flow(everyone, everyone),
+        "reduce": Flow(everyone, root),
+        "broadcast": Flow(root, everyone - root),
+        "reduce-scatter": Flow(everyone, owner),
+        "all-gather": Flow(owner, everyone - owner),
+    }[kind]

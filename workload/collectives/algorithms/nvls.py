@@ -1,0 +1,60 @@
+"""NVLS: the NVSwitch of one host sums up and multicasts (NVLink SHARP, NCCL's NVLS algorithm).
+
+Each member owns a share of the buffer. For it the switch reads the share from every member and hands over the sum
+(multimem.ld_reduce); the member writes the result once, and the switch copies it to all (multimem.st). An all-reduce
+so moves S (n+1)/n bytes over each link in each direction, of the ring's 2 S (n-1)/n; its bus bandwidth is 2 (n-1)/(n+1)
+of the link's rate. What the switch reads is modelled as sent by the members: requests to read are not there.
+"""
+
+from workload.collectives.plans import multimem
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.multimem import aggregator_lanes, chunks_of_share, member_lanes
+from workload.collectives.plans.plan import Plans, each_its_own
+from workload.errors import WorkloadError
+from workload.shape import Shape
+
+NAME = "nvls"
+KINDS = ("all-reduce", "reduce-scatter", "all-gather")
+NEEDS_SHAPE = True
+TREES = "all"
+PARAMETERS = {"chunks": 0}
+LIMITS = {"chunks": (0, 4096)}
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+    """Lanes of workload.collectives.plans.multimem.
+
+    chunks: of each share; 0 = as workload.collectives.plans.multimem.chunks_of_share has it.
+
+    Raises:
+        WorkloadError: the members are not on one switch, or more steps than memory is for.
+    """
+    n, count = shape.members, size_class(kind, shape, size_bytes, chunks)
+    if len(shape.branches()[0].tree.parent) != n + 1:
+        raise WorkloadError(f"algorithm nvls for {kind} of {n}: members on several switches; expected one NVSwitch")
+    reduces, copies = kind != "all-gather", kind != "reduce-scatter"
+    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies) for m in range(n)]
+    switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
+    return each_its_own(n * count, [*members, switch], aggregators=1)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    n, ways = shape.members, 2 if kind == "all-reduce" else 1
+    return multimem.extent(1, n, size_class(kind, shape, size_bytes, chunks), ways=ways)
+
+
+def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+    """The busier direction of a member's link, and the ways into the switch and back before and after it."""
+    tree, n = shape.branches()[0].tree, shape.members
+    count = size_class(kind, shape, size_bytes, chunks)
+    bits, latency_ps = 8e12 * size_bytes / (n * count), max(tree.latency_ps[:n])
+    chunk_ps, both_ways_ps = bits / min(tree.rate_bps[:n]), bits / min(tree.both_ways_bps[:n])
+    if kind == "all-reduce":
+        return 4 * latency_ps + (n + 1) * count * both_ways_ps + 3 * chunk_ps
+    return 2 * latency_ps + (n * count + 1) * chunk_ps + count * (both_ways_ps - chunk_ps)
+
+
+def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
+    """Chunks of a share; sizes of as many have one plan."""
+    return chunks_of_share(NAME, 1, shape.members, size_bytes, chunks)

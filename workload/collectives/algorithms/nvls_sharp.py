@@ -1,0 +1,116 @@
+"""NVLS in each host and SHARP between hosts (NCCL's CollNet): NVSwitches sum and copy, a switch tree per rail adds up.
+
+As `nvls-tree`, but the shares of all hosts are summed by the switches of their rail (trees.aggregators): a NIC sends
+and gets S/g once, of g members of a host.
+"""
+
+from workload.collectives.plans import multimem
+from workload.collectives.plans.extent import Extent, total
+from workload.collectives.plans.multimem import (
+    AT_LINE_RATE,
+    OTHERS,
+    SUMS,
+    Pace,
+    aggregator_lanes,
+    chunks_of_share,
+    member_lanes,
+)
+from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from workload.collectives.trees import lanes as tree_lanes
+from workload.collectives.trees.aggregators import ROOT, Branch
+from workload.collectives.trees.lanes import Flow
+from workload.collectives.trees.lanes import aggregator_lanes as rail_aggregators
+from workload.collectives.trees.lanes import member_lanes as rail_member
+from workload.shape import Shape
+
+NAME = "nvls-sharp"
+KINDS = ("all-reduce",)
+NEEDS_SHAPE = True
+TREES = "hosts and rails"
+PARAMETERS = {"chunks": 0}
+LIMITS = {"chunks": (0, 4096)}
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+    """Lanes of plans.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
+
+    chunks: of each share; 0 = as workload.collectives.plans.multimem.chunks_of_share has it.
+
+    Raises:
+        WorkloadError: more steps than memory is for.
+    """
+    return made(shape, size_class(kind, shape, size_bytes, chunks))
+
+
+def made(shape: Shape, count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+    """The lanes of all.
+
+    Args:
+        shape: of the group.
+        count: chunks of a share.
+        pace: at which members send to their switch.
+        launch_ps: before the first step.
+    """
+    hosts, rails = _parts(shape)
+    size = len(hosts[0].members)
+    lanes: dict[int, list[Lane]] = {}
+    complete = [(OTHERS + size + 1, k) for k in range(count)]
+    for host in hosts:
+        for place, member in enumerate(host.members):
+            lanes[member] = member_lanes(host.members, place, host.first, count, complete=complete, pace=pace)
+        lanes[host.first] = aggregator_lanes(host.members, count)
+    for place, rail in enumerate(rails):
+        _add_rail(lanes, rail, range(place * count, (place + 1) * count), OTHERS + size)
+    in_order, aggregators = [lanes[m] for m in sorted(lanes)], len(lanes) - shape.members
+    return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    return extent_of(shape, size_class(kind, shape, size_bytes, chunks))
+
+
+def extent_of(shape: Shape, count: int) -> Extent:
+    """Steps and lanes of `made`."""
+    hosts, rails = _parts(shape)
+    inside = multimem.extent(len(hosts), len(hosts[0].members), count)
+    between = [tree_lanes.extent(rail.tree, count) for rail in rails]
+    aggregators = sum(each.plans - len(hosts) for each in between)
+    return total([inside, *between], shape.members + len(hosts) + aggregators)
+
+
+def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+    """A chunk's way to the NVSwitch, up and down its rail, back and to all, and the others behind it."""
+    hosts, rails = _parts(shape)
+    count, size, tree = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
+    bits = 8e12 * size_bytes / (size * count)
+    inside_ps, both_ways_ps = bits / min(tree.rate_bps[:size]), bits / min(tree.both_ways_bps[:size])
+    rail = rails[0].tree
+    edges = [edge for edge, parent in enumerate(rail.parent) if parent != ROOT]
+    way_ps = max(sum(rail.latency_ps[e] + bits / rail.rate_bps[e] for e in rail.up(m)) for m in range(len(hosts)))
+    behind_ps = max((size + 1) * both_ways_ps, *(bits / rail.both_ways_bps[edge] for edge in edges))
+    return 4 * max(tree.latency_ps[:size]) + 4 * inside_ps + 2 * way_ps + (count - 1) * behind_ps + size * inside_ps
+
+
+def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
+    """Chunks of a share; sizes of as many have one plan."""
+    hosts, rails = _parts(shape)
+    return chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
+
+
+def _parts(shape: Shape) -> tuple[tuple[Branch, ...], tuple[Branch, ...]]:
+    """Trees of the hosts and of the rails; there are as many rails as a host has members."""
+    branches = shape.branches()
+    rails = len(branches[0].members)
+    return branches[:-rails], branches[-rails:]
+
+
+def _add_rail(lanes: dict[int, list[Lane]], rail: Branch, chunks: range, first: int) -> None:
+    """The lanes of a rail's members and aggregators; first: of the members' lanes."""
+    places, everyone = rail.tree.places(), frozenset(range(len(rail.members)))
+    flows = {chunk: Flow(everyone, everyone) for chunk in chunks}
+    ready = [(SUMS, k) for k in range(len(chunks))]
+    for node, member in enumerate(rail.members):
+        lanes[member] += rail_member(rail, places, flows, node, ready)
+    for node, own in enumerate(rail_aggregators(rail, places, flows, first + 1)):
+        lanes[rail.first + node] = own

@@ -1,0 +1,142 @@
+"""NVLS in each host and trees between hosts (NCCL's NVLSTree): NVSwitches sum and copy, trees add up over hosts.
+
+Each member of a host owns a share. Its NVSwitch hands it the sum of its host's data; a double binary tree over the
+members in the same place of all hosts adds these up and brings the total back, half of the chunks on each tree; then
+the NVSwitch copies it to all of the host.
+"""
+
+from workload.collectives.nccl.trees import host_parent
+from workload.collectives.plans import multimem
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.multimem import (
+    AT_LINE_RATE,
+    OTHERS,
+    SUMS,
+    Pace,
+    aggregator_lanes,
+    chunks_of_share,
+    member_lanes,
+)
+from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from workload.collectives.trees.aggregators import Branch
+from workload.errors import WorkloadError
+from workload.shape import Shape
+
+NAME = "nvls-tree"
+KINDS = ("all-reduce",)
+NEEDS_SHAPE = True
+TREES = "hosts"
+LOWER_BOUND = True
+PARAMETERS = {"chunks": 0}
+LIMITS = {"chunks": (0, 4096)}
+
+HALVES = 2
+"""Trees of a rail, each for half of the chunks."""
+_UP, _TOTAL, _DOWN, _LANES = range(2, 6)
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+    """Lanes of workload.collectives.plans.multimem, and between SUMS and RESULTS those of two trees over hosts.
+
+    chunks: of each share, an even number; 0 = as workload.collectives.plans.multimem.chunks_of_share has it.
+
+    Raises:
+        WorkloadError: one host, or more steps than memory is for.
+    """
+    hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
+    if len(hosts) < 2:
+        raise WorkloadError(f"algorithm nvls-tree for {kind} of {shape.members}: one host, expected two or more")
+    return made(shape, hosts, count)
+
+
+def made(
+    shape: Shape, hosts: tuple[Branch, ...], count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int = 0
+) -> Plans:
+    """The lanes of all; of aggregators of other trees none.
+
+    Args:
+        shape: of the group.
+        hosts: trees of its hosts.
+        count: chunks of a share, an even number.
+        pace: at which members send to their switch.
+        launch_ps: before the first step.
+    """
+    size = len(hosts[0].members)
+    aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
+    lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]
+    for number, host in enumerate(hosts):
+        for place, member in enumerate(host.members):
+            lanes[member] = _member(hosts, number, place, count, pace)
+        lanes[host.first] = aggregator_lanes(host.members, count)
+    return each_its_own(size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    return extent_of(shape, shape.branches(), size_class(kind, shape, size_bytes, chunks))
+
+
+def extent_of(shape: Shape, hosts: tuple[Branch, ...], count: int) -> Extent:
+    """Steps and lanes of `made`."""
+    size, links = len(hosts[0].members), len(hosts) - 1
+    inside = multimem.extent(len(hosts), size, count)
+    aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
+    return Extent(
+        inside.steps + size * count * (4 * links + 1),
+        inside.lanes + HALVES * _LANES * shape.members + aggregators - len(hosts),
+        shape.members + aggregators,
+        inside.widest + HALVES * _LANES,
+    )
+
+
+def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+    """A lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts send and get two shares."""
+    hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
+    size, tree = len(hosts[0].members), hosts[0].tree
+    share_bits = 8e12 * size_bytes / size
+    inside_ps = share_bits * (size + 1) / min(tree.both_ways_bps[:size])
+    outside_ps = share_bits * (2 if len(hosts) > 2 else 1) / shape.outside_bps
+    first_ps = share_bits / count * (4 / min(tree.rate_bps[:size]) + 2 / shape.outside_bps)
+    return max(inside_ps, outside_ps) + first_ps + 4 * max(tree.latency_ps[:size]) + 2 * shape.outside_ps
+
+
+def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
+    """Chunks of a share, an even number; sizes of as many have one plan."""
+    hosts = shape.branches()
+    found = chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
+    return found + found % HALVES
+
+
+def _member(hosts: tuple[Branch, ...], number: int, place: int, count: int, pace: Pace) -> list[Lane]:
+    """Lanes of the member in a place of a host; those of the trees come last."""
+    own = hosts[number]
+    first = OTHERS + len(own.members)
+    complete = [(first + k % HALVES * _LANES + _TOTAL, k // HALVES) for k in range(count)]
+    lanes = member_lanes(own.members, place, own.first, count, complete=complete, pace=pace)
+    for half in range(HALVES):
+        lanes += _in_tree(hosts, number, place, half, count)
+    return lanes
+
+
+def _in_tree(hosts: tuple[Branch, ...], number: int, place: int, half: int, count: int) -> list[Lane]:
+    """A lane for each of two children, which adds theirs; sums up; totals; totals down."""
+    first = OTHERS + len(hosts[number].members) + half * _LANES
+    above = [host_parent(host, len(hosts), second=half > 0) for host in range(len(hosts))]
+    below = [host for host in range(len(hosts)) if above[host] == number]
+    lanes = [Lane() for _ in range(_LANES)]
+    for turn, k in enumerate(range(half, count, HALVES)):
+        chunk, last = place * count + k, (SUMS, k)
+        for lane, child in enumerate(below):
+            lanes[lane].step(receive_from=hosts[child].members[place], receive=chunk, reduce=True, after=last)
+            last = (first + lane, turn)
+        if above[number] >= 0:
+            parent = hosts[above[number]].members[place]
+            to_lane = first + [host for host in range(len(hosts)) if above[host] == above[number]].index(number)
+            lanes[_UP].step(send_to=parent, to_lane=to_lane, send=chunk, after=last)
+            lanes[_TOTAL].step(receive_from=parent, receive=chunk)
+        else:
+            lanes[_TOTAL].copy(chunk, to=chunk, after=last)
+        for child in below:
+            to = hosts[child].members[place]
+            lanes[_DOWN].step(send_to=to, to_lane=first + _TOTAL, send=chunk, after=(first + _TOTAL, turn))
+    return lanes

@@ -1,0 +1,45 @@
+"""Pairwise exchange: in step k everybody sends to the member k further on and receives from the one k before.
+
+A step waits for the message of the one before, so that each member has one message on its way at a time (Thakur,
+Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, sections 4.2 and 4.4).
+"""
+
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import Lane, Plans, everyone_alike
+
+NAME = "pairwise"
+KINDS = ("all-to-all", "reduce-scatter")
+
+
+def plan(kind: str, members: int) -> Plans:
+    """A lane per step, because the peers differ."""
+    to_all = kind == "all-to-all"
+    lanes = [
+        Lane().step(
+            send_to=k,
+            to_lane=k - 1,
+            send=k,
+            receive_from=members - k,
+            receive=members + members - k if to_all else 0,
+            reduce=not to_all,
+            after=(k - 2, 0) if k > 1 else (-1, -1),
+        )
+        for k in range(1, members)
+    ]
+    return everyone_alike(members, members, lanes, regions=2 if to_all else 1)
+
+
+def extent(kind: str, members: int) -> Extent:  # noqa: ARG001 - both kinds take as many
+    """Steps and lanes of `plan`."""
+    return Extent(members - 1, members - 1)
+
+
+def closed_form(
+    kind: str,  # noqa: ARG001 - both kinds take the same time
+    members: int,
+    size_bytes: int,
+    latency_ps: float,
+    bytes_per_s: float,
+) -> float:
+    """(n-1)(a + S/nB)."""
+    return (members - 1) * (latency_ps + size_bytes / members / bytes_per_s * 1e12)

@@ -1,0 +1,40 @@
+"""PAT, parallel aggregated trees: from each member a binomial tree, all of them at once, far hops first.
+
+All-gather: as long as messages go far they are of few blocks; those to the neighbours are of n/2. Blocks of all trees
+that go the same way at once are one message, of at most `aggregation` blocks; beyond that messages follow each other.
+Reduce-scatter is the same backwards (Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at
+scale", arXiv 2506.20252, 2025).
+"""
+
+from workload.collectives.plans import spreading
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.plan import Plans
+from workload.collectives.plans.spreading import far_first, gathered, reduced, rounds_ps
+
+NAME = "pat"
+KINDS = ("all-gather", "reduce-scatter")
+PARAMETERS = {"aggregation": 0}
+LIMITS = {"aggregation": (0, 1 << 20)}
+
+
+def plan(kind: str, members: int, aggregation: int = 0) -> Plans:
+    """A lane per distance; aggregation: the most blocks of a message, 0 = as many as there are."""
+    make = gathered if kind == "all-gather" else reduced
+    return make(members, far_first(members, aggregation or members))
+
+
+def extent(kind: str, members: int, aggregation: int = 0) -> Extent:  # noqa: ARG001 - both kinds take as many
+    """Steps and lanes of `plan`."""
+    return spreading.extent(members, far_first(members, aggregation or members))
+
+
+def closed_form(
+    kind: str,  # noqa: ARG001 - both kinds take the same time
+    members: int,
+    size_bytes: int,
+    latency_ps: float,
+    bytes_per_s: float,
+    aggregation: int = 0,
+) -> float:
+    """ceil(log2 n) a + (n-1) S/nB; with aggregation a once for each message of a round."""
+    return rounds_ps(members, far_first(members, aggregation or members), size_bytes, latency_ps, bytes_per_s)

@@ -1,0 +1,62 @@
+"""Recursive doubling: in each of log2 n rounds pairs exchange all they have; what each has doubles.
+
+Of other than powers of two the largest below does the rounds, and the members beyond it fold in and out (Thakur,
+Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4.5). All-gather
+is then that of Bruck's rounds, for a folded member's block does not stand beside its host's.
+"""
+
+from workload.collectives.plans import folding, spreading
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.folding import Exchange, exchanged, power_below
+from workload.collectives.plans.plan import Plans
+from workload.collectives.plans.spreading import gathered, near_first, rounds_ps
+
+NAME = "recursive-doubling"
+KINDS = ("all-reduce", "all-gather", "barrier")
+
+
+def plan(kind: str, members: int) -> Plans:
+    """A lane per round; all-reduce and barrier begin with the farthest peer, all-gather with the nearest."""
+    core = power_below(members)
+    distances = [1 << k for k in range(core.bit_length() - 1)]
+    if kind != "all-gather":
+        return exchanged(
+            members, 1, lambda me: [Exchange(me ^ d, (0, 1), (0, 1), reduce=True) for d in reversed(distances)]
+        )
+    if core != members:
+        return gathered(members, near_first(members))
+    return exchanged(
+        members, members, lambda me: [Exchange(me ^ d, _held(me, d), _held(me ^ d, d), reduce=False) for d in distances]
+    )
+
+
+def extent(kind: str, members: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    core = power_below(members)
+    if kind == "all-gather" and core != members:
+        return spreading.extent(members, near_first(members))
+    return folding.extent(members, core.bit_length() - 1)
+
+
+def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
+    """log2(n)(a + S/B); all-gather: ceil(log2 n) a + (n-1) S/nB.
+
+    With p a power of two, n = p + r, r > 0: the more of (ceil(log2 r) + 2) a + (log2(p) + 3) S/B and
+    (log2(p) + 1) a + (log2(p) + 2) S/B. Members without a guest begin at once, so that rounds begin before the folding
+    is over; what they send and what the guest sends then share the host's receiver.
+    """
+    if kind == "all-gather":
+        return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
+    message_ps = 0.0 if kind == "barrier" else size_bytes / bytes_per_s * 1e12
+    core = power_below(members)
+    rounds, guests = core.bit_length() - 1, members - core
+    if guests == 0:
+        return rounds * (latency_ps + message_ps)
+    through_hosts_ps = ((guests - 1).bit_length() + 2) * latency_ps + (rounds + 3) * message_ps
+    return max(through_hosts_ps, (rounds + 1) * latency_ps + (rounds + 2) * message_ps)
+
+
+def _held(member: int, distance: int) -> tuple[int, int]:
+    """Blocks that a member has before it exchanges with the member at a distance."""
+    first = member & ~(distance - 1)
+    return first, first + distance

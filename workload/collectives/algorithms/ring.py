@@ -1,0 +1,178 @@
+"""Ring: everybody sends to the next member and receives from the one before.
+
+All-reduce is a reduce-scatter and then an all-gather (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
+clusters of workstations", 2009); the buffer is cut into n chunks and a step moves one. Broadcast and reduce are open
+rings: pipelined chains away from and towards the root.
+
+All-to-all relays what is for the k-th next member over the k - 1 between, one message at a time, as ASTRA-sim's "ring"
+does. It needs no links but those of a ring, and elsewhere is so much slower than `direct` that it must be named.
+
+Rings side by side share the work: `channels` of them, and as many again the other way round if `bidirectional`, each
+move their share of every chunk.
+"""
+
+from typing import NamedTuple
+
+from workload.collectives.plans.extent import Extent, of_chains
+from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from workload.errors import WorkloadError
+
+NAME = "ring"
+KINDS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
+NAMED_ONLY = ("all-to-all",)
+PARAMETERS = {"channels": 1, "bidirectional": False}
+LIMITS = {"channels": (1, 64)}
+
+CHAIN_CHUNKS = 16  # pieces in a chain's pipeline: 1/16 of the buffer fills each hop
+
+
+def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Plans:
+    """A lane for each channel and way round.
+
+    Steps 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1 for the chains.
+
+    Args:
+        kind: one of KINDS.
+        members: n.
+        channels: rings, or chains, side by side, each for an equal share of every chunk.
+        bidirectional: as many rings again the other way round.
+
+    Raises:
+        WorkloadError: bidirectional chains.
+    """
+    if kind in {"broadcast", "reduce"}:
+        if bidirectional:
+            raise WorkloadError(f"algorithm 'ring:bidirectional=true' for {kind}: expected false, as it is a chain")
+        return _chain(members, channels, outwards=kind == "broadcast")
+    rings = _rings(channels, bidirectional=bidirectional)
+    lanes = []
+    for share in range(rings):
+        way = _Way(members, rings, share, backwards=share >= channels)
+        lane = Lane()
+        lanes.append(lane)
+        if kind == "all-to-all":
+            _all_to_all(lane, way)
+            continue
+        if kind != "all-gather":
+            _reduce_scatter(lane, way)
+        if kind != "reduce-scatter":
+            _all_gather(lane, way)
+    return everyone_alike(members, members * rings, lanes, regions=3 if kind == "all-to-all" else 1)
+
+
+def extent(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Extent:
+    """Steps and lanes of `plan`."""
+    if kind in {"broadcast", "reduce"}:
+        return of_chains(members, channels, CHAIN_CHUNKS)
+    rings = _rings(channels, bidirectional=bidirectional)
+    return Extent(rings * _steps(kind, members), rings)
+
+
+def closed_form(
+    kind: str,
+    members: int,
+    size_bytes: int,
+    latency_ps: float,
+    bytes_per_s: float,
+    channels: int = 1,
+    bidirectional: bool = False,
+) -> float:
+    """2(n-1)(a + S/nB) for all-reduce, half of it for its halves; (n-2+k)(a + S/kB) for chains of k chunks.
+
+    All-to-all takes n(n-1)/2 (a + S/nB).
+    A chain's chunks follow each other without waiting for the latency, so of it only n-1 count. Of c rings the messages
+    of a step follow each other: with b = S/ncB and s steps it takes a + cb + (s-1) max(a + b, cb).
+    """
+    if kind in {"broadcast", "reduce"}:
+        chunks = CHAIN_CHUNKS * channels
+        chunk_ps = size_bytes / chunks / bytes_per_s * 1e12
+        return (members - 1) * latency_ps + (members - 2 + chunks) * chunk_ps
+    rings = _rings(channels, bidirectional=bidirectional)
+    steps = _steps(kind, members)
+    chunk_ps = size_bytes / (members * rings) / bytes_per_s * 1e12
+    step_ps = max(latency_ps + chunk_ps, rings * chunk_ps)
+    return (steps - 1) * step_ps + latency_ps + rings * chunk_ps
+
+
+class _Way(NamedTuple):
+    """One of `shares` rings of n members: it moves its share of each member's chunk, forwards or backwards."""
+
+    n: int
+    shares: int
+    share: int
+    backwards: bool
+
+    def peer(self, far: int) -> int:
+        """The member that stands `far` further along the ring."""
+        return -far % self.n if self.backwards else far % self.n
+
+    def chunk(self, far: int) -> int:
+        """That member's."""
+        return self.peer(far) * self.shares + self.share
+
+
+def _rings(channels: int, *, bidirectional: bool) -> int:
+    return 2 * channels if bidirectional else channels
+
+
+def _steps(kind: str, members: int) -> int:
+    """Of a ring."""
+    return {"all-reduce": 2 * (members - 1), "all-to-all": members * (members - 1) // 2}.get(kind, members - 1)
+
+
+def _reduce_scatter(lane: Lane, way: _Way) -> None:
+    """The sum of a chunk travels once around and ends at the chunk's owner."""
+    to, source = way.peer(1), way.peer(-1)
+    for k in range(way.n - 1):
+        send, receive = way.chunk(-1 - k), way.chunk(-2 - k)
+        lane.step(send_to=to, to_lane=way.share, send=send, receive_from=source, receive=receive, reduce=True)
+
+
+def _all_gather(lane: Lane, way: _Way) -> None:
+    """Every chunk travels once around, from its owner on."""
+    to, source = way.peer(1), way.peer(-1)
+    for k in range(way.n - 1):
+        lane.step(send_to=to, to_lane=way.share, send=way.chunk(-k), receive_from=source, receive=way.chunk(-1 - k))
+
+
+def _all_to_all(lane: Lane, way: _Way) -> None:
+    """What is for the k-th next member goes k steps on; on its way it stays in a scratch region."""
+    to, source, chunks = way.peer(1), way.peer(-1), way.n * way.shares
+    for k in range(1, way.n):
+        for hop in range(k):
+            send = way.chunk(k) if hop == 0 else 2 * chunks + way.share
+            receive = chunks + way.chunk(-k) if hop == k - 1 else 2 * chunks + way.share
+            lane.step(send_to=to, to_lane=way.share, send=send, receive_from=source, receive=receive)
+
+
+def _chain(n: int, channels: int, *, outwards: bool) -> Plans:
+    def links(member: int) -> list[Lane]:
+        return [_link(member, n, channel, outwards=outwards) for channel in range(channels)]
+
+    return each_its_own(CHAIN_CHUNKS * channels, (links(member) for member in range(n)))
+
+
+def _link(member: int, n: int, channel: int, *, outwards: bool) -> Lane:
+    """A member passes on each chunk while it receives the next."""
+    before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
+    chunks = range(channel * CHAIN_CHUNKS, (channel + 1) * CHAIN_CHUNKS)
+    lane = Lane()
+    if not 0 <= after < n:
+        for chunk in chunks if n > 1 else ():
+            lane.step(receive_from=before, receive=chunk, reduce=not outwards)
+    elif not 0 <= before < n:
+        for chunk in chunks:
+            lane.step(send_to=after, to_lane=channel, send=chunk)
+    else:
+        lane.step(receive_from=before, receive=chunks[0], reduce=not outwards)
+        for chunk in chunks[1:]:
+            lane.step(
+                send_to=after,
+                to_lane=channel,
+                send=chunk - 1,
+                receive_from=before,
+                receive=chunk,
+                reduce=not outwards,
+            )
+        lane.step(send_to=after, to_lane=channel, send=chunks[-1])
+    return lane

@@ -1,0 +1,306 @@
+"""Chakra traces as a collective: sends, receives and computation of each member, as ASTRA-sim's custom collectives.
+
+A message has bytes, but nothing says which part of the buffer they are. So what can be checked is checked, and no more:
+every message has both ends and equal bytes there, nothing waits for itself, whatever a member must have at the end
+could have come to it (a send can carry what its member had at the start and all that came in receives it depends on),
+and no member sends or receives fewer bytes than the kind needs at least.
+
+The receives from one peer with one tag are a lane, which takes messages in the order of the trace. Sends stand in lanes
+of equal bytes and computation before them, those in a lane depending on each other. Computation counts where a send
+waits for it, from when all is there that the send waits for.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from et import NodeType, TraceTable, read_trace, topological_order
+from workload.collectives.custom.flow import Flow, flow_of
+from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from workload.errors import WorkloadError
+
+KINDS = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter")
+_PS_PER_US = 10**6
+_MOST_INT32 = 2**31 - 1
+_KEPT = 16
+_FROM_ROOT = frozenset({"broadcast", "scatter"})
+_TO_ROOT = frozenset({"reduce", "gather"})
+
+
+class Message(NamedTuple):
+    """A send or a receive of a member.
+
+    Attributes:
+        where: file and node.
+        sends: else it receives.
+        peer: member.
+        tag: of the message.
+        bytes: -1 if a receive does not say.
+        delay_ps: computation between what it waits for and a send.
+        after: earlier messages of the member, by number, that it waits for; none of them before another.
+        before: all that come before it, a bit each.
+    """
+
+    where: str
+    sends: bool
+    peer: int
+    tag: int
+    bytes: int
+    delay_ps: int
+    after: tuple[int, ...]
+    before: int
+
+
+def chakra_files(prefix: Path) -> list[Path]:
+    """The traces P.0.et .. P.(n-1).et of a prefix P.
+
+    Raises:
+        WorkloadError: there are none, or one is missing.
+    """
+    pattern = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et")
+    found = {}
+    for file in prefix.parent.glob("*.et") if prefix.name else ():
+        match = pattern.fullmatch(file.name)
+        if match:
+            found[int(match[1])] = file
+    if not found:
+        raise WorkloadError(f"{prefix}: no such file and no {prefix.name}.0.et, expected MSCCL's XML or Chakra traces")
+    missing = [member for member in range(len(found)) if member not in found]
+    if missing:
+        raise WorkloadError(f"{prefix}: no {prefix.name}.{missing[0]}.et, expected traces 0 .. {max(found)}")
+    return [found[member] for member in range(len(found))]
+
+
+@functools.lru_cache(_KEPT)
+def _members(files: tuple[Path, ...], stamps: object) -> list[list[Message]]:  # noqa: ARG001 - a key of the cache
+    """Messages of each member, those before others first."""
+    return [_messages(read_trace(file), member, len(files)) for member, file in enumerate(files)]
+
+
+@functools.lru_cache(_KEPT)
+def _plans_of(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
+    if kind not in KINDS:
+        raise WorkloadError(f"{prefix}: Chakra traces for {kind}, expected one of {', '.join(KINDS)}")
+    members = _members(files, stamps)
+    builders = [_Lanes(own, size_bytes) for own in members]
+    for member, builder in enumerate(builders):
+        for k, message in enumerate(members[member]):
+            if message.sends:
+                builder.to_lane[k] = _receiver(builders[message.peer].receiving.get((member, message.tag)), message)
+        builder.write()
+    regions = 2 if kind == "all-to-all" else 1
+    plans = each_its_own(1, [builder.lanes for builder in builders], regions=regions)
+    which = [builder.which for builder in builders]
+    name = _names(members, which)
+    flow = flow_of(plans, name, lambda member, lane, number: which[member][lane][number])
+    _check_equal_ends(flow, members, which)
+    _check_reach(flow, kind, prefix)
+    _check_bytes(prefix, members, kind, size_bytes)
+    return plans
+
+
+def chakra_plans(prefix: Path, files: list[Path], stamps: object, kind: str, size_bytes: int) -> Plans:
+    """The plans of traces.
+
+    Args:
+        prefix: beginning of their names, for messages.
+        files: of each member.
+        stamps: what changes when the files do.
+        kind: see workload.kinds.KINDS.
+        size_bytes: the buffer for which the messages are; of another buffer they have as many times the bytes.
+
+    Raises:
+        WorkloadError: see workload.collectives.custom.read_custom.
+        et.TraceError: a trace is none.
+    """
+    return _plans_of(prefix, tuple(files), stamps, kind, size_bytes)
+
+
+def _messages(table: TraceTable, member: int, n: int) -> list[Message]:
+    made: list[Message] = []
+    number: dict[int, int] = {}
+    waits: dict[int, tuple[int, int]] = {}  # of a row: messages before it as bits, and computation after the last
+    for row in topological_order(table).tolist():
+        parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
+        direct, before, delay_ps = 0, 0, 0
+        for parent in parents:
+            bits, delay = waits[parent]
+            direct, delay_ps = direct | bits, max(delay_ps, delay)
+        for k in _bits(direct):
+            before |= made[k].before
+        kind, where = int(table.type[row]), f"{table.path}: node {table.node_id[row]}"
+        if kind == NodeType.COMP_NODE:
+            waits[row] = direct, delay_ps + int(table.duration_micros[row]) * _PS_PER_US
+        elif kind == NodeType.METADATA_NODE:
+            waits[row] = direct, delay_ps
+        elif kind in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
+            sends = kind == NodeType.COMM_SEND_NODE
+            after = tuple(_bits(direct & ~before))
+            message = Message(where, sends, *_ends(table, row, sends=sends), delay_ps * sends, after, direct | before)
+            if not 0 <= message.peer < n or message.peer == member:
+                end = "comm_dst" if sends else "comm_src"
+                raise WorkloadError(f"{where}: {end} {message.peer}, expected another member from 0 to {n - 1}")
+            if sends and message.bytes < 0:
+                raise WorkloadError(f"{where}: no comm_size, expected the bytes of the message")
+            number[row] = len(made)
+            made.append(message)
+            waits[row] = 1 << number[row], 0
+        else:
+            raise WorkloadError(
+                f"{where}: {NodeType(kind).name}, expected COMM_SEND_NODE, COMM_RECV_NODE or COMP_NODE in a collective"
+            )
+    return made
+
+
+def _ends(table: TraceTable, row: int, *, sends: bool) -> tuple[int, int, int]:
+    """Peer, tag and bytes of a message."""
+    peer = table.comm_dst[row] if sends else table.comm_src[row]
+    return int(peer), int(table.comm_tag[row]), int(table.comm_size[row])
+
+
+def _bits(bits: int) -> list[int]:
+    return [k for k in range(bits.bit_length()) if bits >> k & 1]
+
+
+class _Lanes:
+    """The lanes of a member's messages.
+
+    Attributes:
+        receiving: lane of the receives from a peer with a tag.
+        to_lane: by send, the receiver's lane.
+        lanes: made by `write`.
+        which: by lane and step: number of the message that the step is, or waits for.
+    """
+
+    def __init__(self, messages: list[Message], size_bytes: int) -> None:
+        self.messages = messages
+        self.to_lane: dict[int, int] = {}
+        self.lane_of: list[int] = []
+        self.receiving: dict[tuple[int, int], int] = {}
+        attributes: list[Lane] = []
+        last: list[tuple[tuple[int, int], int]] = []  # of each lane of sends: bytes and delay, and its last send
+        for k, message in enumerate(messages):
+            key = (message.bytes, message.delay_ps) if message.sends else (-1, -1)
+            if message.sends:
+                fits = (i for i, (own, end) in enumerate(last) if own == key and end >= 0 and message.before >> end & 1)
+                lane = next(fits, len(attributes))
+            else:
+                lane = self.receiving.setdefault((message.peer, message.tag), len(attributes))
+            if lane == len(attributes):
+                attributes.append(_lane(message, size_bytes))
+                last.append((key, -1))
+            last[lane] = (key, k if message.sends else -1)
+            self.lane_of.append(lane)
+        self.lanes = attributes
+        self.which: list[list[int]] = [[] for _ in attributes]
+
+    def write(self) -> None:
+        """Add the steps; what a message waits for beyond one other stands in steps of their own before it."""
+        end: list[tuple[int, int]] = []
+        for k, message in enumerate(self.messages):
+            number = self.lane_of[k]
+            lane = self.lanes[number]
+            after = [end[other] for other in message.after if self.lane_of[other] != number]
+            for one in after[:-1]:
+                lane.step(after=one)
+                self.which[number].append(k)
+            last = after[-1] if after else (-1, -1)
+            if message.sends:
+                lane.step(send_to=message.peer, to_lane=self.to_lane[k], after=last)
+            else:
+                lane.step(receive_from=message.peer, after=last)
+            self.which[number].append(k)
+            end.append((number, len(lane.steps) - 1))
+
+
+def _lane(message: Message, size_bytes: int) -> Lane:
+    if not message.sends or size_bytes < 1:
+        return Lane()
+    if message.bytes == 0:
+        raise WorkloadError(f"{message.where}: a message of 0 B, expected some")
+    common = math.gcd(message.bytes, size_bytes)
+    wire = message.bytes // common, size_bytes // common
+    if max(wire) > _MOST_INT32:
+        raise WorkloadError(f"{message.where}: {message.bytes} of {size_bytes} B, expected a simpler ratio")
+    return Lane(wire=wire, latency_ps=message.delay_ps)
+
+
+def _receiver(lane: int | None, message: Message) -> int:
+    if lane is None:
+        raise WorkloadError(
+            f"{message.where}: sends to {message.peer} with tag {message.tag}, which receives none; expected a receive"
+        )
+    return lane
+
+
+def _names(members: list[list[Message]], which: list[list[list[int]]]) -> Callable[[int, int, int], str]:
+    return lambda member, lane, number: members[member][which[member][lane][number]].where
+
+
+def _check_equal_ends(flow: Flow, members: list[list[Message]], which: list[list[list[int]]]) -> None:
+    messages = [members[p.member][which[p.member][p.lane][p.number]] for p in flow.places]
+    for k, step in enumerate(flow.steps):
+        if step.recv_peer < 0 or messages[k].bytes < 0:
+            continue
+        sent = next(
+            messages[node // 2] for node in flow.before[2 * k + 1] if flow.places[node // 2].member == step.recv_peer
+        )
+        if sent.bytes != messages[k].bytes:
+            raise WorkloadError(f"{messages[k].where}: {messages[k].bytes} B, expected {sent.bytes} B as {sent.where}")
+
+
+def _check_reach(flow: Flow, kind: str, prefix: Path) -> None:
+    """What must be at a member at the end could have come there."""
+    n = 1 + max(place.member for place in flow.places)
+    had = [0] * len(flow.before)
+    end = [1 << member for member in range(n)]
+    for node in flow.order:
+        member = flow.places[node // 2].member
+        had[node] = 1 << member
+        for other in flow.before[node]:
+            had[node] |= had[other]
+        end[member] |= had[node]
+    needed = 1 if kind in _FROM_ROOT else (1 << n) - 1
+    for member in range(1 if kind in _TO_ROOT else n):
+        missing = _bits(needed & ~end[member])
+        if missing:
+            raise WorkloadError(
+                f"{prefix}.{member}.et: no message brings what member {missing[0]} had; expected one for {kind}"
+            )
+
+
+def _check_bytes(prefix: Path, members: list[list[Message]], kind: str, size_bytes: int) -> None:
+    n = len(members)
+    sent = [sum(m.bytes for m in own if m.sends) for own in members]
+    received = [0] * n
+    for own in members:
+        for message in own:
+            if message.sends:
+                received[message.peer] += message.bytes
+    for member in range(n):
+        least = _least(kind, n, size_bytes, is_root=member == 0)
+        for does, found, expected in zip(("sends", "receives"), (sent[member], received[member]), least, strict=True):
+            if found < expected:
+                raise WorkloadError(
+                    f"{prefix}.{member}.et: {does} {found} B, expected at least {expected} B for {kind} of "
+                    f"{size_bytes} B"
+                )
+
+
+def _least(kind: str, n: int, size_bytes: int, *, is_root: bool) -> tuple[int, int]:
+    """Bytes that a member sends and receives whatever the algorithm."""
+    part = size_bytes // n
+    others = (n - 1) * part
+    return {
+        "all-reduce": (size_bytes, size_bytes),
+        "all-gather": (part, others),
+        "reduce-scatter": (others, part),
+        "all-to-all": (others, others),
+        "broadcast": (size_bytes, 0) if is_root else (0, size_bytes),
+        "reduce": (0, size_bytes) if is_root else (size_bytes, 0),
+        "scatter": (others, 0) if is_root else (0, part),
+        "gather": (0, others) if is_root else (part, 0),
+    }[kind]

@@ -1,0 +1,152 @@
+"""Plans as MSCCL's XML, which workload.collectives.custom.msccl reads back.
+
+A lane becomes a thread block if it sends to one lane of one member, of its own number, and receives from one. Else it
+becomes one for each peer that it sends to or receives from, each of which waits for the one before.
+"""
+
+import xml.etree.ElementTree as ET
+
+from workload.collectives.custom.msccl import KIND_OF
+from workload.collectives.plans.plan import NONE, PLAIN, Plans, Step
+from workload.collectives.schedules.packed import pack
+from workload.collectives.schedules.read_back import buffers, unpack
+from workload.errors import WorkloadError
+
+_NAME_OF = {kind: name for name, kind in reversed(KIND_OF.items())}
+
+Block = tuple[int, int, int, int]
+"""Lane, send, recv and channel."""
+
+At = tuple[Block, int]
+"""A step of a thread block."""
+
+
+def to_msccl(plans: Plans, kind: str, name: str) -> str:
+    """The XML of plans.
+
+    Args:
+        plans: whose lanes work on the whole buffer, in the same chunks, without latencies or wire factors.
+        kind: one that MSCCL has.
+        name: of the algorithm.
+
+    Raises:
+        WorkloadError: MSCCL's form cannot say it.
+    """
+    if kind not in _NAME_OF:
+        raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")
+    packed = pack([plans])
+    attributes = {one._replace(view=NONE) for i in range(len(plans.plans)) for one in plans.attributes_of(i)}
+    own_chunks = {buffer.chunks for own in buffers(packed, 0) for buffer in own}
+    in_parts = kind in {"all-gather", "reduce-scatter", "all-to-all"} and plans.chunks % plans.members
+    if attributes - {PLAIN} or own_chunks - {plans.chunks} or plans.launch_ps or in_parts:
+        raise WorkloadError(f"MSCCL's XML of {name}: lanes of parts, other chunks or latencies, expected plain ones")
+    root = ET.Element("algo", name=name, proto="Simple", nchannels="1", nchunksperloop=str(plans.chunks))
+    root.attrib |= {"ngpus": str(plans.members), "coll": _NAME_OF[kind], "inplace": str(int(kind != "all-to-all"))}
+    gpus = [_Gpu(lanes, plans, kind, member) for member, lanes in enumerate(unpack(packed, 0))]
+    root.extend(gpu.element() for gpu in gpus)
+    root.set("nchannels", str(1 + max(channel for gpu in gpus for _, _, _, channel in gpu.blocks)))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+class _Gpu:
+    """Thread blocks of a member: those of its first lane first."""
+
+    def __init__(self, lanes: list[list[Step]], plans: Plans, kind: str, member: int) -> None:
+        self.member, self.kind, self.chunks, self.part = member, kind, plans.chunks, plans.chunks // plans.members
+        self.buffers = 2 if kind == "all-to-all" else 1
+        self.scratch = (plans.regions - self.buffers) * plans.chunks
+        self.blocks: dict[Block, list[ET.Element]] = {}
+        self.depends: list[tuple[ET.Element, int, int, At | None]] = []
+        self.end: dict[tuple[int, int], At] = {}
+        for number, lane in enumerate(lanes):
+            self._lane(number, lane)
+        if kind == "all-to-all":  # the own part, which all-to-all has at the start here but not there
+            own = member * self.part
+            self._add((len(lanes), NONE, NONE, 0), "cpy", own, self.chunks + own, self.part)
+
+    def element(self) -> ET.Element:
+        part, whole = str(self.part), str(self.chunks)
+        sizes = {"i_chunks": part if self.kind == "all-gather" else whole}
+        sizes["o_chunks"] = part if self.kind == "reduce-scatter" else whole
+        made = ET.Element("gpu", {"id": str(self.member), **sizes, "s_chunks": str(self.scratch)})
+        number = {block: i for i, block in enumerate(self.blocks)}
+        for element, lane, step, before in self.depends:
+            block, at = before if before is not None else self.end[lane, step]
+            element.attrib |= {"depid": str(number[block]), "deps": str(at)}
+            self.blocks[block][at].set("hasdep", "1")
+        for block, steps in self.blocks.items():
+            _, send, recv, channel = block
+            peers = {"send": str(send), "recv": str(recv), "chan": str(channel)}
+            ET.SubElement(made, "tb", {"id": str(number[block]), **peers}).extend(steps)
+        return made
+
+    def _lane(self, number: int, lane: list[Step]) -> None:
+        whole = _whole(number, lane)
+        last: At | None = None
+        for k, step in enumerate(lane):
+            dep = None if step.dep_lane == NONE else (step.dep_lane, step.dep_step)
+            for own, does, src, dst, count in _halves(number, step):
+                block = whole or own
+                before = last if last is not None and last[0] != block else None
+                if dep is not None and before is not None:
+                    self._add(block, "nop", NONE, NONE, 0, dep)
+                    dep = None
+                last = self._add(block, does, src, dst, count, dep, before)
+                dep = None
+            if last is not None:
+                self.end[number, k] = last
+
+    def _add(
+        self,
+        block: Block,
+        does: str,
+        src: int,
+        dst: int,
+        count: int,
+        dep: tuple[int, int] | None = None,
+        before: At | None = None,
+    ) -> At:
+        """A step, which waits for one of a lane, or for one of another thread block."""
+        steps = self.blocks.setdefault(block, [])
+        named = {"s": str(len(steps)), "type": does}
+        for side, chunk in (("src", src), ("dst", dst)):
+            letter, offset = self._place(chunk)
+            named |= {f"{side}buf": letter, f"{side}off": str(offset)}
+        made = ET.Element("step", {**named, "cnt": str(max(count, 0)), "depid": "-1", "deps": "-1", "hasdep": "0"})
+        steps.append(made)
+        if dep is not None or before is not None:
+            self.depends.append((made, *(dep or (NONE, NONE)), before))
+        return block, len(steps) - 1
+
+    def _place(self, chunk: int) -> tuple[str, int]:
+        region, place = divmod(max(chunk, 0), self.chunks)
+        if region == 0:
+            return ("o" if self.kind == "all-gather" else "i"), place
+        return ("o", place) if region < self.buffers else ("s", (region - self.buffers) * self.chunks + place)
+
+
+def _whole(number: int, lane: list[Step]) -> Block | None:
+    """The thread block that a lane is, if it is one."""
+    to = {(step.send_peer, step.send_lane) for step in lane if step.send_peer != NONE}
+    of = {step.recv_peer for step in lane if step.recv_peer != NONE}
+    if len(to) > 1 or len(of) > 1:
+        return None
+    send, receiver = next(iter(to), (NONE, number if of else 0))
+    recv = next(iter(of), NONE)
+    return None if of and receiver != number else (number, send, recv, receiver)
+
+
+def _halves(number: int, step: Step) -> list[tuple[Block, str, int, int, int]]:
+    """The send and the receive of a step, or what else it does: thread block, type, chunks and how many."""
+    halves = []
+    if step.send_peer != NONE:
+        to = (number, step.send_peer, NONE, step.send_lane)
+        halves.append((to, "s", step.send_chunk, step.send_chunk, step.send_count))
+    if step.recv_peer != NONE:
+        of = (number, NONE, step.recv_peer, number)
+        halves.append((of, "rrc" if step.reduce else "r", step.recv_chunk, step.recv_chunk, step.recv_count))
+    if not halves:
+        does = "nop" if step.recv_chunk == NONE else "re" if step.reduce else "cpy"
+        halves.append(((number, NONE, NONE, 0), does, step.send_chunk, step.recv_chunk, step.recv_count))
+    return halves

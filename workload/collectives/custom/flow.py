@@ -1,0 +1,204 @@
+"""What can be said of absolute plans before they are played.
+
+Messages have both ends, nothing waits for itself, and no chunk is written while another step may use it.
+
+Every step is two nodes of a graph, its post (2k) and its end (2k + 1). A post comes after the end of the step before it
+in its lane and of the step that it waits for; an end after the post, and after the post of the send it receives.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from workload.collectives.plans.plan import NONE, Plans, Step
+from workload.errors import WorkloadError
+
+Name = Callable[[int, int, int], str]
+"""What the user calls a step, by member, lane and number."""
+
+Turn = Callable[[int, int, int], int]
+
+
+class Place(NamedTuple):
+    """Where a step stands."""
+
+    member: int
+    lane: int
+    number: int
+
+
+class Flow(NamedTuple):
+    """The graph of s steps.
+
+    Attributes:
+        places: of each step.
+        steps: each.
+        before: of the 2s nodes, those that must come before.
+        order: the nodes, each after those before it.
+    """
+
+    places: list[Place]
+    steps: list[Step]
+    before: list[list[int]]
+    order: list[int]
+
+
+def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> Flow:
+    """The graph of plans that are not relative.
+
+    Args:
+        plans: the plans.
+        name: of each step, for messages.
+        turn: by which the sends of a member to a lane stand in order; None = they are all of one lane.
+
+    Raises:
+        WorkloadError: a send without a receive or the other way round, of another count, to a lane or after a step
+            that is not there, or steps that wait for each other in a circle.
+    """
+    places = [
+        Place(member, lane, number)
+        for member, lanes in enumerate(plans.plans)
+        for lane, steps in enumerate(lanes)
+        for number in range(len(steps))
+    ]
+    steps = [plans.plans[p.member][p.lane][p.number] for p in places]
+    row = {place: k for k, place in enumerate(places)}
+    before: list[list[int]] = [[] for _ in range(2 * len(places))]
+    for k, (place, step) in enumerate(zip(places, steps, strict=True)):
+        before[2 * k + 1].append(2 * k)
+        if place.number:
+            before[2 * k].append(2 * k - 1)
+        if step.dep_lane != NONE:
+            needed = row.get(Place(place.member, step.dep_lane, step.dep_step))
+            if needed is None:
+                raise WorkloadError(f"{name(*place)}: waits for a step that is not there, expected one of the file")
+            before[2 * k].append(2 * needed + 1)
+    for send, receive in _messages(places, steps, name, turn):
+        before[2 * receive + 1].append(2 * send)
+    return Flow(places, steps, before, _order(before, places, name))
+
+
+def check_races(flow: Flow, plans: Plans, name: Name) -> None:
+    """Two steps of a member that use the same chunk, one of them to write or add, must be in order.
+
+    Raises:
+        WorkloadError: they are not.
+    """
+    for member in range(plans.members):
+        uses = _uses(flow, member)
+        known = {node: bit for bit, node in enumerate(dict.fromkeys(node for own in uses.values() for node, _ in own))}
+        earlier = _earlier(flow, known)
+        for own in uses.values():
+            for i, (node, writes) in enumerate(own):
+                for other, other_writes in own[:i]:
+                    in_order = node == other or (earlier[node] >> known[other] | earlier[other] >> known[node]) & 1
+                    if (writes or other_writes) and not in_order:
+                        first, second = (name(*flow.places[k // 2]) for k in sorted((other, node)))
+                        raise WorkloadError(
+                            f"{second}: may be at the same chunk at the same time as {_beside(first, second)}, and one "
+                            "of them writes it; expected a dependency between them"
+                        )
+
+
+def _messages(places: list[Place], steps: list[Step], name: Name, turn: Turn | None) -> Iterator[tuple[int, int]]:
+    """Rows of each send and its receive: those of one sender and lane in turn."""
+    sends, receives = defaultdict(list), defaultdict(list)
+    for k, (place, step) in enumerate(zip(places, steps, strict=True)):
+        if step.send_peer != NONE:
+            sends[place.member, step.send_peer, step.send_lane].append(k)
+        if step.recv_peer != NONE:
+            receives[step.recv_peer, place.member, place.lane].append(k)
+    for wire in {**sends, **receives}:
+        sent, taken = sends[wire], receives[wire]
+        if turn is not None:
+            sent.sort(key=lambda k: turn(*places[k]))
+        for send, receive in zip(sent, taken, strict=False):
+            if steps[send].send_count != steps[receive].recv_count:
+                here, there = name(*places[receive]), name(*places[send])
+                raise WorkloadError(
+                    f"{here}: receives {steps[receive].recv_count} chunks, expected {steps[send].send_count} that "
+                    f"{_beside(there, here)} sends"
+                )
+            yield send, receive
+        if len(sent) > len(taken):
+            place = places[sent[len(taken)]]
+            raise WorkloadError(f"{name(*place)}: sends to {wire[1]}, which does not receive it; expected a receive")
+        if len(taken) > len(sent):
+            place = places[taken[len(sent)]]
+            raise WorkloadError(f"{name(*place)}: receives from {wire[0]}, which does not send it; expected a send")
+
+
+def _order(before: list[list[int]], places: list[Place], name: Name) -> list[int]:
+    waits_for = [len(own) for own in before]
+    after: list[list[int]] = [[] for _ in before]
+    for node, own in enumerate(before):
+        for other in own:
+            after[other].append(node)
+    ready = deque(node for node, left in enumerate(waits_for) if left == 0)
+    order = []
+    while ready:
+        node = ready.popleft()
+        order.append(node)
+        for other in after[node]:
+            waits_for[other] -= 1
+            if waits_for[other] == 0:
+                ready.append(other)
+    if len(order) < len(before):
+        raise WorkloadError(_cycle(before, waits_for, places, name))
+    return order
+
+
+def _cycle(before: list[list[int]], waits_for: list[int], places: list[Place], name: Name) -> str:
+    """Of the nodes that never came, one circle, told from its least step on."""
+    seen: dict[int, int] = {}
+    node = next(node for node, left in enumerate(waits_for) if left)
+    while node not in seen:
+        seen[node] = len(seen)
+        node = next(other for other in before[node] if waits_for[other])
+    circle = [k // 2 for k in list(seen)[seen[node] :]]
+    rows = [k for i, k in enumerate(circle) if k != circle[i - 1]] or circle[:1]
+    least = rows.index(min(rows))
+    rows = rows[least:] + rows[:least] + [rows[least]]
+    first = name(*places[rows[0]])
+    told = [_beside(name(*places[k]), first) for k in rows]
+    told = [each for i, each in enumerate(told) if i == 0 or each != told[i - 1]]
+    if len(told) > _MOST_TOLD:
+        told = [*told[: _MOST_TOLD - 1], "...", told[-1]]
+    return f"{first}: waits for itself ({' after '.join(told)}), expected no cycle"
+
+
+def _beside(name: str, other: str) -> str:
+    """A name without the file, if the other has the same."""
+    return name.removeprefix(other.rpartition(": ")[0] + ": ")
+
+
+def _uses(flow: Flow, member: int) -> dict[int, list[tuple[int, bool]]]:
+    """By chunk: nodes that use it, and whether they write it."""
+    uses: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+    for k, (place, step) in enumerate(zip(flow.places, flow.steps, strict=True)):
+        if place.member != member:
+            continue
+        if step.send_chunk != NONE:
+            read_at = 2 * k + (step.send_peer == NONE)
+            for chunk in range(step.send_chunk, step.send_chunk + step.send_count):
+                uses[chunk].append((read_at, False))
+        if step.recv_chunk != NONE:
+            for chunk in range(step.recv_chunk, step.recv_chunk + step.recv_count):
+                uses[chunk].append((2 * k + 1, True))
+    return uses
+
+
+def _earlier(flow: Flow, known: dict[int, int]) -> list[int]:
+    """By node: a bit for each known node that comes before it."""
+    earlier = [0] * len(flow.before)
+    for node in flow.order:
+        bits = 0
+        for other in flow.before[node]:
+            bits |= earlier[other]
+            if other in known:
+                bits |= 1 << known[other]
+        earlier[node] = bits
+    return earlier
+
+
+_MOST_TOLD = 8

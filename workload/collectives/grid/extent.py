@@ -1,0 +1,28 @@
+"""How large plans over several dimensions will be, from the extents of the algorithms of one dimension."""
+
+from collections.abc import Sequence
+
+from workload.collectives.grid.levels import Levels
+from workload.collectives.grid.phases import chosen, phases
+from workload.collectives.plans.extent import Extent
+
+
+def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> Extent:
+    """Return a bound of the steps and lanes of `grid.plans`, with a lane that waits for the others of each phase."""
+    members = levels.members
+    of_stream: dict[tuple[int, ...], list[tuple[int, Extent]]] = {}
+    for order in streams:
+        if order not in of_stream:
+            found = ((p.dimension, chosen(levels, p, algorithms).extent(p.kind, levels.extent[p.dimension]))
+                     for p in phases(kind, order))  # fmt: skip
+            of_stream[order] = list(found)
+    is_alike = all(each.plans == 1 for own in of_stream.values() for _, each in own)
+    steps = lanes = 0
+    for order in streams:
+        for dimension, each in of_stream[order]:
+            lines, alike = members // levels.extent[dimension], each.plans == 1
+            times = 1 if is_alike else lines * (levels.extent[dimension] if alike else 1)
+            plans = 1 if is_alike else members
+            steps += times * (each.steps + each.lanes) + plans
+            lanes += times * each.lanes + 2 * plans
+    return Extent(steps, lanes, 1 if is_alike else members)

@@ -1,0 +1,267 @@
+"""Plans over several dimensions: the splits of the buffer side by side, each a chain of phases along lines.
+
+Of n members in k dimensions, split s works on part s of the buffer. A reduce-scatter leaves the member the part of its
+split that its digits choose, with the digit of the first dimension counting most; an all-gather goes back. So that
+member m then owns part m of the buffer, the lanes see its pieces in another order (Plans.arrangements). An all-to-all
+sends in each dimension the whole split: of the n blocks those with digit q go to the peer with digit q, which the lanes
+see in a row. Its data goes from region to region, from the input through one scratch region after another to the
+output.
+
+Tables do not grow with the members: lines and parts are views. Only where an algorithm of one dimension has a plan for
+each member (trees, stars), every member of the group gets one.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.collectives.grid.levels import Levels
+from workload.collectives.grid.phases import Phase, chosen, phases
+from workload.collectives.grid.steps import LaneRows, append_phase, with_peers
+from workload.collectives.plans.plan import (
+    NONE,
+    PLAIN,
+    Attributes,
+    Lane,
+    Plans,
+    Step,
+    View,
+    each_its_own,
+    everyone_alike,
+    lines,
+)
+from workload.collectives.schedules.packed import pack
+from workload.collectives.schedules.read_back import buffers, unpack
+from workload.errors import WorkloadError
+
+Int32 = NDArray[np.int32]
+_MOST_STEPS = 1 << 21
+
+
+def plans(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> Plans:
+    """What each member does.
+
+    Args:
+        levels: the dimensions.
+        kind: all-reduce, reduce-scatter, all-gather or all-to-all.
+        streams: the order of the dimensions in each split, see workload.collectives.grid.orders.
+        algorithms: of the phases, see workload.collectives.grid.phases.chosen.
+
+    Raises:
+        WorkloadError: an algorithm that does not fit, or too many steps, because it has a plan for each member.
+    """
+    return _Maker(levels, kind, streams, algorithms).made()
+
+
+class _Maker:
+    def __init__(self, levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> None:
+        self.levels, self.kind, self.algorithms = levels, kind, algorithms
+        self.streams = [phases(kind, order) for order in streams]
+        self.inner = {phase: self._plan(phase) for stream in self.streams for phase in stream}
+        self.views: list[View] = []
+        self._view_of: dict[object, int] = {}
+        self._count_regions()
+        self._lay_out(streams)
+
+    def made(self) -> Plans:
+        """The plans."""
+        launch_ps = max(plan.launch_ps for plan in self.inner.values())
+        if all(plan.relative for plan in self.inner.values()):
+            lanes = self._lanes([[self._along_lines(s, phase) for phase in own] for s, own in enumerate(self.streams)])
+            return everyone_alike(
+                self.levels.members, 1, lanes, views=self.views, regions=self.regions, launch_ps=launch_ps,
+                arrangements=self.arrangements,
+            )  # fmt: skip
+        members = range(self.levels.members)
+        self._check_steps()
+        of_members = (
+            self._lanes([[self._of_member(m, s, phase) for phase in own] for s, own in enumerate(self.streams)], m)
+            for m in members
+        )
+        return each_its_own(1, of_members, regions=self.regions, launch_ps=launch_ps, arrangements=self.arrangements)
+
+    def _plan(self, phase: Phase) -> Plans:
+        choice = chosen(self.levels, phase, self.algorithms)
+        return choice.plan(phase.kind, self.levels.extent[phase.dimension])
+
+    def _count_regions(self) -> None:
+        """Which region of the schedule each region of a phase is, by its number in the stream."""
+        self.region_of: list[list[int]] = []
+        self.regions = 2 if self.kind == "all-to-all" else 1
+        count = len(self.streams[0])
+        for number in range(count):
+            most = max(self.inner[stream[number]].regions for stream in self.streams)
+            ends = [0]
+            if self.kind == "all-to-all":
+                ends = [self.region_of[-1][1] if number else 0, 1 if number == count - 1 else self._new_region()]
+            self.region_of.append([*ends, *(self._new_region() for _ in range(most - len(ends)))])
+
+    def _new_region(self) -> int:
+        self.regions += 1
+        return self.regions - 1
+
+    def _lay_out(self, streams: Sequence[tuple[int, ...]]) -> None:
+        """Arrangements, and the row of each dimension (all-to-all) or of all (-1 = pieces are where they belong)."""
+        splits, dimensions = len(streams), range(len(self.levels.extent))
+        self.arrangements: list[Int32] = []
+        self.arrangement_of = [NONE] * len(dimensions)
+        if self.kind == "all-to-all":
+            for d in dimensions:
+                first = (d, *(e for e in reversed(dimensions) if e != d))
+                self.arrangement_of[d] = self._arrangement([first] * splits)
+        elif self.kind != "all-reduce":
+            self.arrangement_of = [self._arrangement(streams)] * len(dimensions)
+
+    def _arrangement(self, orders: Sequence[Sequence[int]]) -> int:
+        """Row of an arrangement in which split s sees the blocks of its members by their digits in a certain order."""
+        n, splits = self.levels.members, len(orders)
+        arrangement = np.empty(n * splits, np.int32)
+        for s, order in enumerate(orders):
+            arrangement[s * n + self.levels.part(order)] = np.arange(n, dtype=np.int32) * splits + s
+        if np.array_equal(arrangement, np.arange(n * splits)):
+            return NONE
+        for row, known in enumerate(self.arrangements):
+            if np.array_equal(known, arrangement):
+                return row
+        self.arrangements.append(arrangement)
+        return len(self.arrangements) - 1
+
+    def _along_lines(self, split: int, phase: Phase) -> LaneRows:
+        """The lanes of a phase for all members, with views."""
+        inner = self.inner[phase]
+        return [
+            (
+                self._named(own, split, phase)._replace(
+                    view=self._view(phase, own, inner), chunks=own.chunks or inner.chunks, begins=_begins(steps)
+                ),
+                steps,
+            )
+            for own, steps in zip(inner.attributes_of(0), inner.plans[0], strict=True)
+        ]
+
+    def _view(self, phase: Phase, own: Attributes, inner: Plans) -> int:
+        """Row of the view of a lane: the lines of the dimension as the lane's own view orders them, and the parts."""
+        key = (phase.dimension, phase.earlier, own.part, own.parts, self._which(phase, own))
+        if key not in self._view_of:
+            table, place = self.levels.lines(phase.dimension), self.levels.digit[phase.dimension]
+            part = self.levels.part(phase.earlier) * own.parts + own.part
+            parts = self.levels.parts(phase.earlier) * own.parts
+            if own.view >= 0:
+                view = inner.views[own.view]
+                table = table[:, view.member].reshape(-1, view.size)
+                part, parts = part * view.parts + view.part[place], parts * view.parts
+            self._view_of[key] = len(self.views)
+            self.views.append(lines(table, part, parts))
+        return self._view_of[key]
+
+    def _which(self, phase: Phase, own: Attributes) -> object:
+        """What tells the views of a phase's algorithm apart."""
+        return (phase.kind, own.view) if own.view >= 0 else NONE
+
+    def _named(self, own: Attributes, split: int, phase: Phase) -> Attributes:
+        """Attributes of a lane with the split and dimension that it belongs to."""
+        return own._replace(
+            part=split,
+            parts=len(self.streams),
+            gate=self.levels.named[phase.dimension],
+            arrangement=self.arrangement_of[phase.dimension],
+        )
+
+    def _of_member(self, member: int, split: int, phase: Phase) -> LaneRows:
+        """The lanes of a phase for one member, with peers and chunks as they are."""
+        levels, d = self.levels, phase.dimension
+        place = int(levels.digit[d, member])
+        lanes, of_lanes, attributes = self._unpacked(phase.kind, d)
+        part = (split * levels.parts(phase.earlier)) + int(levels.part(phase.earlier)[member])
+        parts = len(self.streams) * levels.parts(phase.earlier)
+        line = self._line_of(d, member)
+        rows: LaneRows = []
+        for own, buffer, steps in zip(attributes[place], of_lanes[place], lanes[place], strict=True):
+            named = self._named(own, split, phase)._replace(
+                view=NONE,
+                part=part * buffer.parts + buffer.part,
+                parts=parts * buffer.parts,
+                chunks=buffer.chunks,
+                begins=_begins(steps),
+            )
+            rows.append((named, [with_peers(step, line) for step in steps]))
+        most = max(len(own) for own in lanes)
+        return rows + [(self._named(PLAIN, split, phase), ())] * (most - len(rows))
+
+    @functools.cached_property
+    def _tables(self) -> list[tuple[Int32, Int32]]:
+        """Of each dimension its lines, and the line of each member."""
+        made = []
+        for d in range(len(self.levels.extent)):
+            table = self.levels.lines(d)
+            line = np.empty(self.levels.members, np.int32)
+            line[table] = np.arange(len(table), dtype=np.int32)[:, None]
+            made.append((table, line))
+        return made
+
+    def _line_of(self, dimension: int, member: int) -> list[int]:
+        table, line = self._tables[dimension]
+        return [int(m) for m in table[line[member]]]
+
+    @functools.cached_property
+    def _known(self) -> dict[tuple[str, int], tuple[list, list, list]]:
+        return {}
+
+    def _unpacked(self, kind: str, dimension: int) -> tuple[list, list, list]:
+        """Steps, buffers and attributes of each lane of each place in a line."""
+        if (kind, dimension) not in self._known:
+            inner = self.inner[next(p for p in self.inner if (p.kind, p.dimension) == (kind, dimension))]
+            packed = pack([inner])
+            rows = [inner.attributes_of(0 if inner.relative else i) for i in range(inner.members)]
+            self._known[kind, dimension] = unpack(packed, 0), buffers(packed, 0), rows
+        return self._known[kind, dimension]
+
+    def _check_steps(self) -> None:
+        """Refuse plans for each member that are too large to hold."""
+        steps = 0
+        for stream in self.streams:
+            for phase in stream:
+                inner = self.inner[phase]
+                of_plans = [sum(len(lane) for lane in plan) for plan in inner.plans]
+                steps += sum(of_plans) * (inner.members if inner.relative else 1) * self._lines(phase)
+        if steps > _MOST_STEPS:
+            raise WorkloadError(
+                f"algorithms {self.algorithms!r}: {steps} steps, because one has a plan for each member; "
+                f"expected at most {_MOST_STEPS}"
+            )
+
+    def _lines(self, phase: Phase) -> int:
+        return self.levels.members // self.levels.extent[phase.dimension]
+
+    def _lanes(self, rows_of_streams: list[list[LaneRows]], member: int | None = None) -> list[Lane]:
+        """Streams side by side, the phases of each one after another; member: None = for all."""
+        lanes: list[Lane] = []
+        for s, rows_of_phases in enumerate(rows_of_streams):
+            end = (NONE, NONE)
+            for number, rows in enumerate(rows_of_phases):
+                phase, regions = self.streams[s][number], self.region_of[number]
+                mark = s * len(rows_of_phases) + number
+                if self.kind == "all-to-all" and regions[:2] != [0, 1]:
+                    lanes.append(self._keep(s, phase, member, regions, end))
+                    lanes[-1].attributes = lanes[-1].attributes._replace(phase=mark)
+                    end = (len(lanes) - 1, 0)
+                end = append_phase(lanes, rows, mark, regions, end, joined=member is not None or len(rows) > 1)
+        return lanes
+
+    def _keep(
+        self, split: int, phase: Phase, member: int | None, regions: Sequence[int], after: tuple[int, int]
+    ) -> Lane:
+        """A lane that copies what stays with the member in a phase of an all-to-all from one region to the next."""
+        size = self.levels.extent[phase.dimension]
+        own = self._named(PLAIN, split, phase)._replace(chunks=size, begins=True)
+        place = 0 if member is None else int(self.levels.digit[phase.dimension, member])
+        lane = Lane()
+        lane.attributes = own if member is not None else own._replace(view=self._view(phase, PLAIN, self.inner[phase]))
+        return lane.copy(regions[0] * size + place, to=regions[1] * size + place, after=after)
+
+
+def _begins(steps: Sequence[Step]) -> bool:
+    """Whether a lane of a phase begins with it, each phase being a collective of its own."""
+    return not steps or steps[0].dep_lane == NONE

@@ -1,0 +1,93 @@
+"""CollNet direct inside NCCL's choice: members of a host deal out their data over NVLink, the network sums per rail.
+
+Each member of a host is the head of a share: the others send it theirs, it adds them up and sends the sum up the tree
+of switches of its rail (SHARP), takes the total and sends it to the others of its host (NCCL's
+src/device/all_reduce.h, NCCL_ALGO_COLLNET_DIRECT). Chunks follow one another through all of that.
+"""
+
+from collections.abc import Sequence
+
+from workload.collectives.nccl.ways import Way
+from workload.collectives.plans.extent import Extent, total
+from workload.collectives.plans.multimem import chunks_of_share
+from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
+from workload.collectives.trees import lanes as tree_lanes
+from workload.collectives.trees.aggregators import Branch
+from workload.collectives.trees.lanes import Flow, aggregator_lanes, member_lanes
+from workload.shape import Shape
+
+_DEAL = 0
+"""Lane that sends shares to their heads; after it one for each other member, which adds what that sends."""
+
+
+def plan(shape: Shape, size_bytes: int, way: Way) -> Plans:
+    """Lanes of members and of the aggregators of rails; NVSwitches sum nothing.
+
+    Raises:
+        WorkloadError: more steps than memory is for.
+    """
+    hosts = shape.branches()[: len(set(shape.host))]
+    rails = shape.branches()[len(hosts) :]
+    count, size = size_class(shape, size_bytes), len(hosts[0].members)
+    aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
+    lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]
+    for place, rail in enumerate(rails):
+        everyone = frozenset(range(len(rail.members)))
+        chunks = range(place * count, (place + 1) * count)
+        flows = {chunk: Flow(everyone, everyone) for chunk in chunks}
+        places, ready = rail.tree.places(), [(size - 1, k) if size > 1 else AT_ONCE for k in range(count)]
+        for node, member in enumerate(rail.members):
+            own = hosts[shape.host[member]]
+            through = member_lanes(rail, places, flows, node, ready)
+            lanes[member] = _member(own.members, place, count, through)
+        for node, its_lanes in enumerate(aggregator_lanes(rail, places, flows, size + 1)):
+            lanes[rail.first + node] = its_lanes
+    return each_its_own(
+        size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=way.launch_ps
+    )
+
+
+def extent(shape: Shape, size_bytes: int) -> Extent:
+    """Steps and lanes of `plan`."""
+    hosts = shape.branches()[: len(set(shape.host))]
+    rails = shape.branches()[len(hosts) :]
+    count, size = size_class(shape, size_bytes), len(hosts[0].members)
+    through = [tree_lanes.extent(rail.tree, count) for rail in rails]
+    idle = sum(len(host.tree.parent) - len(host.members) for host in hosts)
+    inside = Extent(4 * shape.members * (size - 1) * count, 2 * shape.members * size + idle, 1, 2 * size + 2)
+    return total([inside, *through], idle + sum(each.plans for each in through))
+
+
+def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:
+    """An estimate: launch, the ways, and what NVLinks or a NIC take for all chunks."""
+    hosts = shape.branches()[: len(set(shape.host))]
+    rail: Branch = shape.branches()[len(hosts)]
+    size = len(hosts[0].members)
+    share_bits = 8e12 * size_bytes / size
+    inside_ps = share_bits * 2 * (size - 1) / shape.inside_bps if shape.inside_bps else 0.0
+    outside_ps = share_bits / min(rate for rate in rail.tree.both_ways_bps if rate)
+    ways_ps = 2 * shape.inside_ps + 2 * max(sum(rail.tree.latency_ps[e] for e in rail.tree.up(m)) for m in range(2))
+    return way.launch_ps + ways_ps + max(inside_ps, outside_ps)
+
+
+def size_class(shape: Shape, size_bytes: int) -> int:
+    """Chunks of a share; sizes of as many have one plan."""
+    hosts = len(set(shape.host))
+    return chunks_of_share("nccl", hosts, shape.members // hosts, size_bytes, 0)
+
+
+def _member(members: Sequence[int], place: int, count: int, through: list[Lane]) -> list[Lane]:
+    """Lanes of the member in a place of its host; through: up its rail, and down."""
+    size = len(members)
+    others = [q for q in range(size) if q != place]
+    deal, adds, spread, takes = Lane(), [Lane() for _ in others], Lane(), [Lane() for _ in others]
+    first_take = size + 3
+    for k in range(count):
+        for number, peer in enumerate(others):
+            mine = place if place < peer else place - 1
+            deal.step(send_to=members[peer], to_lane=1 + mine, send=peer * count + k)
+            after = (number, k) if number else AT_ONCE
+            adds[number].step(receive_from=members[peer], receive=place * count + k, reduce=True, after=after)
+            spread.step(send_to=members[peer], to_lane=first_take + mine, send=place * count + k, after=(size + 1, k))
+            takes[number].step(receive_from=members[peer], receive=peer * count + k)
+    return [deal, *adds, *through, spread, *takes]

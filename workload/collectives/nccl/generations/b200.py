@@ -1,0 +1,27 @@
+"""Blackwell: eighteen NVLinks of 50 GB/s, of which NCCL's graph search counts 40.1."""
+
+from workload.collectives.nccl.generations import Generation
+
+GENERATION = Generation(
+    name="b200",
+    compute_capability=100,
+    nvlink_bps=7_200_000_000_000,
+    nvlink_payload=0.802,
+    nvlink_line=50.0,
+    pcie=48.0,
+    inside_speeds=(90.0, 80.0, 70.0, 60.0, 50.0, 45.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0),
+    between_speeds=(
+        *(96.0, 48.0, 45.1, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0),
+        *(17.5, 15.0, 12.0, 6.0, 3.0, 2.4, 1.2, 0.24, 0.12),
+    ),
+    cpu="intel",
+    ll=282.0,
+    ring_ll128=(40.0, 40.0, 40.0),
+    tree_ll128=(55.6, 31.67, 20.0),
+    tree=(70.0, 42.8, 24.0),
+    nvls_tree=(0.0, 96.0, 80.0),
+    nvls_efficiency=0.74,
+    nvls_channels=(24, 32),
+    in_grains=False,
+    plateau=1.4,
+)

@@ -1,0 +1,88 @@
+"""How NVLS goes over a buffer: in loops of a chunk for each block and head, and what passes before the first.
+
+Blocks are the thread blocks that run it side by side (NCCL calls them channels), heads the members that own a share.
+"""
+
+from typing import NamedTuple
+
+from workload.collectives.nccl import tuning
+from workload.collectives.nccl.protocols import SIMPLE
+from workload.collectives.nccl.tuning import Host
+from workload.shape import Shape
+
+_KIB = 1024
+_MANY_HOSTS = 4
+
+
+_FULL_CHUNK_BYTES = 128 * _KIB
+"""Of NVLS's largest buffers (NCCL_NVLS_CHUNKSIZE): NCCL's efficiency of NVLS is taken to be that of loops of these."""
+
+
+class Cut(NamedTuple):
+    """A buffer in loops.
+
+    Attributes:
+        blocks: side by side.
+        chunk_bytes: of a block and a head in a loop.
+        loop_bytes: what all blocks and heads move in one loop.
+        loops: over the buffer, the last perhaps a smaller one.
+    """
+
+    blocks: int
+    chunk_bytes: int
+    loop_bytes: int
+    loops: int
+
+
+def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> Cut:
+    """A buffer's loops."""
+    chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
+    loop_bytes = blocks * heads * chunk_bytes
+    return Cut(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))
+
+
+def launch_ps(
+    kind: str, shape: Shape, size_bytes: int, host: Host, algorithm: str, cut: Cut, *, registered: bool
+) -> int:
+    """Picoseconds before the first step.
+
+    NCCL's latency of NVLS is that of the whole collective; what the fabric's own path takes of it is left out. Buffers
+    that are not registered are copied into the multicast buffer, and out of it: of the first loop all before anything
+    is summed, of the last all when nothing is left to sum. A block moves no more than the most that NCCL knows of one.
+    """
+    path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
+    if algorithm == tuning.NVLS_TREE:
+        path_ps += 2 * (host.plan.hosts.bit_length() - 1) * shape.outside_ps
+    waits_ps = max(0, tuning.whole_latency_ps(host, algorithm) - path_ps)
+    if registered:
+        return waits_ps
+    copied_bytes: float = min(cut.loop_bytes, size_bytes) + size_bytes - (cut.loops - 1) * cut.loop_bytes
+    if kind != "all-reduce":  # what goes in or comes out is a member's own share
+        copied_bytes *= (host.plan.per_host + 1) / host.plan.per_host / 2
+    return waits_ps + round(copied_bytes / cut.blocks / host.generation.tree[0] * 1e3)
+
+
+def slower(kind: str, host: Host, cut: Cut) -> float:
+    """How many times as long NVLS takes for a buffer's bytes as with full chunks, as each loop ends with a handshake.
+
+    After a loop the members tell each other over NVLink that its chunks are there, which takes a block NCCL's step of
+    such a handshake (CollNet direct, Simple), whatever the chunk's size.
+    """
+    full_ps = cut.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host, tuning.NVLS) * 1e3
+    step_ps = min(full_ps, tuning.step_ps(host, tuning.COLLNET_DIRECT, SIMPLE.name, between_hosts=False))
+    parts = _FULL_CHUNK_BYTES / cut.chunk_bytes
+    return ((full_ps - step_ps) / parts + step_ps) * parts / full_ps
+
+
+def _chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> int:
+    """Of a block and a head (NCCL's src/enqueue.cc, calcCollChunking); at_once: blocks times heads."""
+    if algorithm == tuning.NVLS:
+        steps = [(64, 128 * _KIB, 64 * _KIB), (8, 64 * _KIB, 32 * _KIB), (2, 32 * _KIB, 16 * _KIB)]
+        chunk_bytes = 128 * _KIB
+    else:
+        steps = [(4, 128 * _KIB, 64 * _KIB), (1, 64 * _KIB, 32 * _KIB)]
+        chunk_bytes = 64 * _KIB if hosts >= _MANY_HOSTS else 128 * _KIB
+    for times, above, smaller in steps:
+        if chunk_bytes >= above and size_bytes < times * at_once * chunk_bytes:
+            chunk_bytes = smaller
+    return chunk_bytes

@@ -1,0 +1,97 @@
+"""Lanes of NVLS inside NCCL's choice: those of `plans.multimem`, paced as NCCL plans them, and trees over hosts.
+
+A head is the member that owns a share of the buffer: it has its NVSwitch sum the share up and spread the result, at the
+pace that NCCL plans for a head times NVLS' efficiency (`Way.shares`). What members send up for all heads together goes
+as fast as all heads pull.
+"""
+
+from workload.collectives import nvls_sharp, nvls_tree
+from workload.collectives.nccl.tuning import NVLS_TREE
+from workload.collectives.nccl.ways import Way
+from workload.collectives.plans import multimem
+from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.multimem import AT_LINE_RATE, Pace, aggregator_lanes, chunks_of_share, member_lanes
+from workload.collectives.plans.plan import Plans, each_its_own
+from workload.collectives.trees.aggregators import Branch
+from workload.shape import Shape
+
+_FIRST_DRIVEN = {"all-reduce": 16, "reduce-scatter": 18, "all-gather": 20}
+"""The first of two connections: what is summed, and what is spread. Those of rings come after."""
+
+
+def plan(kind: str, shape: Shape, size_bytes: int, way: Way) -> Plans:
+    """Lanes of members and of the NVSwitches' aggregators.
+
+    Raises:
+        WorkloadError: more steps than memory is for.
+    """
+    hosts = hosts_of(shape)
+    count = size_class(shape, size_bytes, way)
+    pace = _pace(kind, len(hosts[0].members), way)
+    if way.algorithm == NVLS_TREE:
+        return nvls_tree.made(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
+    if len(hosts) > 1:
+        return nvls_sharp.made(shape, count, pace=pace, launch_ps=way.launch_ps)
+    reduces, copies = kind != "all-gather", kind != "reduce-scatter"
+    n = shape.members
+    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies, pace=pace) for m in range(n)]
+    switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
+    return each_its_own(n * count, [*members, switch], aggregators=1, launch_ps=way.launch_ps)
+
+
+def extent(kind: str, shape: Shape, size_bytes: int, way: Way) -> Extent:
+    """Steps and lanes of `plan`."""
+    hosts, count = hosts_of(shape), size_class(shape, size_bytes, way)
+    if way.algorithm == NVLS_TREE:
+        return nvls_tree.extent_of(shape, hosts, count)
+    if len(hosts) > 1:
+        return nvls_sharp.extent_of(shape, count)
+    n = shape.members
+    return multimem.extent(1, n, count, ways=2 if kind == "all-reduce" else 1)
+
+
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
+    """An estimate: launch, the ways to the switch and back, and what a head, a link or a NIC takes for its part."""
+    hosts = hosts_of(shape)
+    size = len(hosts[0].members)
+    tree = hosts[0].tree
+    share_bits = 8e12 * size_bytes / size
+    link_ps = share_bits * (size + (kind == "all-reduce")) / min(tree.both_ways_bps[:size])
+    head_ps = share_bits * way.shares / min(tree.both_ways_bps[:size])
+    ways = 4 if kind == "all-reduce" else 2
+    fixed_ps = way.launch_ps + ways * max(tree.latency_ps[:size])
+    if len(hosts) == 1:
+        return fixed_ps + max(link_ps, head_ps)
+    shares = 2 if len(hosts) > 2 else 1
+    height = len(hosts).bit_length() - 1
+    outside_ps = share_bits * shares / shape.outside_bps
+    fill_ps = max(link_ps, head_ps) / _loops(hosts, size_bytes, way) * (1 + height)
+    return fixed_ps + 2 * height * shape.outside_ps + max(link_ps, head_ps, outside_ps) + fill_ps
+
+
+def hosts_of(shape: Shape) -> tuple[Branch, ...]:
+    """The trees of the hosts, whatever others there are."""
+    count = len(set(shape.host))
+    return shape.branches()[:count]
+
+
+def size_class(shape: Shape, size_bytes: int, way: Way) -> int:
+    """Chunks of a share; sizes of one way and as many chunks have one plan."""
+    hosts = hosts_of(shape)
+    if way.algorithm == NVLS_TREE:
+        return _loops(hosts, size_bytes, way)
+    return chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
+
+
+def _loops(hosts: tuple[Branch, ...], size_bytes: int, way: Way) -> int:
+    """Chunks of a share that cross the network whole: what all blocks of a head move in a loop, half on each tree."""
+    most = chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
+    return nvls_tree.HALVES * max(1, min(way.pieces, most // nvls_tree.HALVES))
+
+
+def _pace(kind: str, heads: int, way: Way) -> Pace:
+    """What members send for all heads goes at that many times a head's pace."""
+    if way.shares <= 1:
+        return AT_LINE_RATE
+    first = _FIRST_DRIVEN[kind]
+    return Pace(first, max(1.0, way.shares / heads), first + 1, way.shares)

@@ -1,0 +1,340 @@
+"""Which algorithm and protocol NCCL takes: for each the time latency + bytes / bandwidth, and the least of them.
+
+Tables and formulas are those of NCCL 2.30 (src/tuning/, before it src/graph/tuning.cc), microseconds and GB/s.
+`workload.collectives.nccl.planned` says what its search makes of the fabric.
+"""
+
+import math
+from typing import NamedTuple
+
+from workload.collectives.nccl.generations import Generation
+from workload.collectives.nccl.planned import BLACKWELL, HOPPER, Planned, planned
+from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
+from workload.shape import Shape
+
+RING, TREE = "ring", "tree"
+NVLS, NVLS_TREE, PAT = "nvls", "nvls-tree", "pat"
+COLLNET_DIRECT = "collnet-direct"
+ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE, PAT, COLLNET_DIRECT)
+NVLINK, PCI, NET = "nvlink", "pci", "net"
+CPUS = ("auto", "intel", "amd")
+KINDS_OF = {
+    RING: frozenset({"all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all"}),
+    TREE: frozenset({"all-reduce"}),
+    NVLS: frozenset({"all-reduce", "all-gather", "reduce-scatter"}),
+    NVLS_TREE: frozenset({"all-reduce"}),
+    PAT: frozenset({"all-gather", "reduce-scatter"}),
+    COLLNET_DIRECT: frozenset({"all-reduce"}),
+}
+
+_PS_PER_US = 1e6
+_NOTHING = (0.0, 0.0, 0.0)
+_BASE_US = {RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 8.4), PAT: (8.0, 8.0, 8.0)}
+_STEP_US = {
+    (NVLINK, RING): (0.6, 1.9, 3.4),
+    (NVLINK, TREE): (0.6, 1.25, 4.0),
+    (NVLINK, NVLS): (0.0, 0.0, 25.0),
+    (NVLINK, NVLS_TREE): (0.0, 0.0, 25.0),
+    (NVLINK, PAT): (0.0, 0.0, 4.0),
+    (NVLINK, COLLNET_DIRECT): (0.0, 0.0, 3.7),
+    (PCI, RING): (1.0, 2.5, 5.7),
+    (PCI, TREE): (1.0, 1.9, 4.0),
+    (PCI, PAT): (0.0, 0.0, 4.0),
+    (PCI, COLLNET_DIRECT): (0.0, 0.0, 3.7),
+    (NET, RING): (2.7, 4.0, 14.0),
+    (NET, TREE): (5.0, 8.5, 14.0),
+    (NET, NVLS): (0.0, 0.0, 18.0),
+    (NET, NVLS_TREE): (0.0, 0.0, 20.9),
+    (NET, PAT): (0.0, 0.0, 14.0),
+    (NET, COLLNET_DIRECT): (0.0, 0.0, 31.0),
+}
+_POST_US = {"intel": 1.0, "amd": 2.0}
+"""What a host needs to post to its NICs: each hop of a ring over hosts takes that at least, of Simple three times."""
+_SIMPLE_POSTS = 3
+_LL_OVER_HOSTS = {"intel": (39.0, 20.4), "amd": (22.5, 19.0)}
+"""The most that LL reaches on two hosts and on more."""
+_PLATEAU_BYTES = 64
+PAT_LINEAR_US = 2.8
+PAT_LATENCY_PARTS = 3.5
+_ARITY_US = 0.4
+_MOST_DIRECT = 8
+_MOST_HEADS = 32
+
+# what a tree reaches of its bandwidth, by the size from 64 B on in powers of two
+_TREE_REACHES = {
+    "ll": (
+        *(1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5),
+        *(0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
+    ),
+    "ll128": (
+        *(1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6),
+        *(0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1),
+    ),
+    "simple": (
+        *(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5),
+        *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
+    ),
+}
+_SIZES_OF_TREES, _SIZES_OF_NVLS_TREES = 23, 24
+"""Powers of two from 64 B on up to which the factor holds."""
+
+
+class Host(NamedTuple):
+    """What the model asks of a group and where it runs, besides kind and size.
+
+    Attributes:
+        generation: of the NPUs.
+        plan: what NCCL's search finds.
+        members: n.
+        cpu: "intel" or "amd".
+        collnet: switches of the network between hosts sum (SHARP), and NCCL may use them (NCCL_COLLNET_ENABLE).
+    """
+
+    generation: Generation
+    plan: Planned
+    members: int
+    cpu: str
+    collnet: bool
+
+    @property
+    def column(self) -> int:
+        """Of a triple."""
+        return min(self.plan.hosts, 3) - 1
+
+    @property
+    def inside(self) -> str:
+        """What joins the members of a host."""
+        return NVLINK if self.plan.nvlink else PCI
+
+
+def host_of(shape: Shape, generation: Generation, cpu: str, *, collnet: bool) -> Host:
+    """Of a group; cpu: one of CPUS."""
+    vendor = generation.cpu if cpu == "auto" else cpu
+    return Host(generation, planned(shape, generation), shape.members, vendor, collnet)
+
+
+def base_ps(algorithm: str, protocol: str) -> int:
+    """From the launch to the first step."""
+    return round(_BASE_US.get(algorithm, _NOTHING)[_column(protocol)] * _PS_PER_US)
+
+
+def step_ps(host: Host, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
+    """A step with no data, inside a host or between hosts, the time of the path included.
+
+    Where a ring goes over hosts, none of its steps takes less than posting to a NIC. With one member in each host
+    nothing hides the network's latency, which is that of trees.
+    """
+    several = host.plan.hosts > 1
+    alone = several and host.plan.per_host == 1 and algorithm == RING
+    known = _STEP_US[NET if between_hosts else host.inside, TREE if alone and between_hosts else algorithm]
+    found_us = known[_column(protocol)]
+    if several and not between_hosts and algorithm == RING:
+        found_us = max(found_us, _POST_US[host.cpu] * (_SIMPLE_POSTS if protocol == SIMPLE.name else 1))
+    return round(found_us * _PS_PER_US)
+
+
+def message_hop_ps(host: Host, protocol: str, *, between_hosts: bool) -> int:
+    """A send and its receive with no data, launch left out: NCCL's figure of a ring's hop, the path's time included."""
+    hardware = NET if between_hosts else host.inside
+    return round(_STEP_US[hardware, RING][_column(protocol)] * _PS_PER_US)
+
+
+def ring_steps(kind: str, count: int) -> int:
+    """Steps round a ring of `count`; what starts at a root counts it too, as NCCL does."""
+    return {"all-reduce": 2 * (count - 1), "broadcast": count, "reduce": count}.get(kind, count - 1)
+
+
+def model_ps(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: str) -> float:
+    """NCCL's estimate of a collective; infinite where it would not take this algorithm or protocol at all."""
+    if not is_there(kind, host, algorithm, protocol):
+        return math.inf
+    reached = bandwidth(kind, host, algorithm, protocol)
+    if reached <= 0:
+        return math.inf
+    latency_ps = _latency_ps(kind, host, algorithm, protocol)
+    if algorithm == RING and protocol == SIMPLE.name:
+        latency_ps *= _plateau(kind, host, size_bytes)
+    reached *= _tree_reaches(host, size_bytes, algorithm, protocol)
+    return latency_ps + size_bytes / reached * 1e3
+
+
+def is_there(kind: str, host: Host, algorithm: str, protocol: str) -> bool:
+    """Whether NCCL has an algorithm and protocol for a kind on such hosts."""
+    plan = host.plan
+    if kind not in KINDS_OF[algorithm]:
+        return False
+    if algorithm in {RING, TREE}:
+        return protocol != LL128.name or bool(plan.nvlink)
+    if protocol != SIMPLE.name:
+        return False
+    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= _MOST_HEADS
+    return {
+        NVLS: plan.nvls is not None and heads_fit and (not several or (host.collnet and kind == "all-reduce")),
+        NVLS_TREE: plan.nvls is not None and several,
+        PAT: plan.per_host == 1 and host.members == plan.hosts,
+        COLLNET_DIRECT: host.collnet and several and 1 < plan.per_host <= _MOST_DIRECT + 1,
+    }[algorithm]
+
+
+def best(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: str) -> tuple[str, str]:
+    """Algorithm and protocol of the least time, among those that "auto" leaves open.
+
+    One that is asked for is taken, as NCCL_ALGO and NCCL_PROTO would, except where the kind has none of it or the
+    fabric cannot do it: then it is a ring.
+    """
+    algorithms = ALGORITHMS if algorithm == "auto" else (algorithm,)
+    protocols = tuple(PROTOCOLS) if protocol == "auto" else (protocol,)
+    pairs = [(a, p) for a in algorithms for p in protocols if kind in KINDS_OF[a]]
+    if len(pairs) == 1 and pairs[0][0] in {RING, TREE}:
+        return pairs[0]
+    pairs = [pair for pair in pairs if is_there(kind, host, *pair)]
+    if (
+        not pairs
+        and algorithm not in {"auto", RING, TREE}
+        and any(is_there(kind, host, algorithm, p) for p in PROTOCOLS)
+    ):
+        return algorithm, SIMPLE.name
+    if not pairs:
+        pairs = [(RING, p) for p in protocols]
+    return min(pairs, key=lambda pair: model_ps(kind, host, size_bytes, *pair))
+
+
+def bandwidth(kind: str, host: Host, algorithm: str, protocol: str) -> float:
+    """GB/s of the buffer, of all channels."""
+    if algorithm == RING:
+        return _ring_bandwidth(kind, host, protocol)
+    if algorithm == TREE:
+        return _tree_bandwidth(host, protocol)
+    plan = host.plan
+    if algorithm in {NVLS, NVLS_TREE}:
+        return nvls_bandwidth(kind, host, algorithm)
+    if algorithm == PAT:
+        return min(plan.tree.between, plan.tree.inside) * plan.tree.channels * 0.75
+    factor = plan.per_host / plan.ring.channels
+    factor -= (factor - 1) / 2
+    reached = plan.ring.inside * plan.ring.channels / factor
+    return reached / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
+
+
+def nvls_bandwidth(kind: str, host: Host, algorithm: str) -> float:
+    """GB/s of the buffer of all heads, as NCCL's model has it; 0 without NVSwitches that sum."""
+    graph = host.plan.nvls
+    if graph is None or graph.channels < 2:
+        return 0.0
+    between = graph.between * (2 if host.plan.hosts <= 2 and algorithm == NVLS_TREE else 1)
+    reached = min(_pulled(kind, host, algorithm, graph.inside), between)
+    return reached * graph.channels * host.members / ring_steps(kind, host.members)
+
+
+def nvls_pace(kind: str, host: Host, algorithm: str) -> float:
+    """GB/s of its part of the buffer that a head pulls, sums and spreads: what NCCL plans for it on NVLink.
+
+    The plan of one host also where there are several: NICs are on the fabric, and take their time there.
+    """
+    nvls = host.plan.nvls
+    if nvls is None:
+        return math.inf
+    return _pulled(kind, host, algorithm, nvls.alone) * host.members / ring_steps(kind, host.members)
+
+
+def whole_latency_ps(host: Host, algorithm: str) -> int:
+    """Of an all-reduce with no data, launch and all."""
+    return round(_latency_ps("all-reduce", host, algorithm, SIMPLE.name))
+
+
+def _pulled(kind: str, host: Host, algorithm: str, speed: float) -> float:
+    """GB/s on the bus of a channel that is planned for a speed."""
+    heads, per_host = host.plan.nvls.channels if host.plan.nvls else 1, host.plan.per_host
+    inside = speed * host.generation.nvls_efficiency * (heads - 1) / heads
+    inside *= 2 if kind == "all-reduce" else (per_host - 1) / per_host
+    return min(inside, host.generation.nvls_tree[host.column] if algorithm == NVLS_TREE else math.inf)
+
+
+def _ring_bandwidth(kind: str, host: Host, protocol: str) -> float:
+    ring, made = host.plan.ring, host.generation
+    inside = host.plan.hosts == 1 or (host.plan.hosts == 2 and made.compute_capability < BLACKWELL)
+    bus = ring.channels * (ring.inside if inside else ring.between)
+    reached = {
+        LL.name: min(_most_of_ll(host), bus / 2),
+        LL128.name: min(bus * 0.92, made.ring_ll128[host.column] * ring.channels),
+        SIMPLE.name: bus,
+    }[protocol]
+    return reached * host.members / ring_steps(kind, host.members)
+
+
+def _tree_bandwidth(host: Host, protocol: str) -> float:
+    tree, made = host.plan.tree, host.generation
+    bus = min(tree.between, tree.inside) * tree.channels
+    bus = min(bus * 0.92, made.tree[host.column] * tree.channels)
+    reached = {
+        LL.name: min(bus / 3.8, _most_of_ll(host)),
+        LL128.name: min(
+            bus * (7 / 9 if host.plan.hosts == 1 else 120 / 128), made.tree_ll128[host.column] * tree.channels
+        ),
+        SIMPLE.name: bus,
+    }[protocol]
+    return reached / 2 * (0.85 if host.plan.per_host == 1 else 1.0)
+
+
+def _most_of_ll(host: Host) -> float:
+    return host.generation.ll if host.plan.hosts == 1 else _LL_OVER_HOSTS[host.cpu][min(host.plan.hosts, 3) - 2]
+
+
+def _latency_ps(kind: str, host: Host, algorithm: str, protocol: str) -> float:
+    if algorithm == RING:
+        return _ring_latency_ps(kind, host, protocol)
+    plan = host.plan
+    height, others = plan.hosts.bit_length() - 1, host.members // plan.hosts - 1
+    between = step_ps(host, algorithm, protocol, between_hosts=plan.hosts > 1)
+    inside = step_ps(host, algorithm, protocol, between_hosts=False)
+    arity_ps = _ARITY_US * _PS_PER_US
+    return (
+        base_ps(algorithm, protocol)
+        + {
+            TREE: 2 * (others * inside + height * between),
+            NVLS: inside + (between if plan.hosts > 1 else 0),
+            NVLS_TREE: inside + 2 * height * between,
+            PAT: height * between / PAT_LATENCY_PARTS + host.members * PAT_LINEAR_US * _PS_PER_US,
+            COLLNET_DIRECT: 2 * (min(1, others) * inside + others * arity_ps) + between,
+        }[algorithm]
+    )
+
+
+def _ring_latency_ps(kind: str, host: Host, protocol: str) -> float:
+    plan, steps = host.plan, ring_steps(kind, host.members)
+    base = base_ps(RING, protocol)
+    if kind in {"broadcast", "reduce"}:
+        hardware = NET if plan.hosts > 1 else host.inside
+        hop = _STEP_US[hardware, TREE if protocol == SIMPLE.name else RING][_column(protocol)]
+        return base + steps * hop * _PS_PER_US
+    between, inside = (step_ps(host, RING, protocol, between_hosts=far) for far in (plan.hosts > 1, False))
+    crossing = ring_steps(kind, plan.hosts) if plan.hosts > 1 else 0
+    return base + (steps - crossing) * inside + crossing * between
+
+
+def _tree_reaches(host: Host, size_bytes: int, algorithm: str, protocol: str) -> float:
+    """What trees reach of their bandwidth at a size; trees over NVLS from Blackwell on."""
+    of_nvls = algorithm == NVLS_TREE and host.generation.compute_capability >= BLACKWELL
+    power = (size_bytes // 64).bit_length() - 1
+    sizes = _SIZES_OF_TREES if algorithm == TREE else _SIZES_OF_NVLS_TREES if of_nvls else 0
+    return _TREE_REACHES[protocol][power] if 0 <= power < sizes else 1.0
+
+
+def _plateau(kind: str, host: Host, size_bytes: int) -> float:
+    """How many times as long a ring's Simple waits: over hosts all-reduces, on Blackwell what goes round in a host."""
+    plan, made = host.plan, host.generation
+    blackwell = plan.hosts == 1 and bool(plan.nvlink) and made.compute_capability >= BLACKWELL
+    goes_round = kind in {"all-reduce", "all-gather", "reduce-scatter"}
+    piece_bytes = size_bytes // (plan.used * host.members)
+    if piece_bytes < _PLATEAU_BYTES or not ((blackwell and goes_round) or (plan.hosts > 1 and kind == "all-reduce")):
+        return 1.0
+    if not blackwell:
+        return made.plateau
+    most, step = made.plateau - 1, 0.1
+    scale = 1 - (step / most) ** max(0, ring_steps(kind, host.members) - 1)
+    beyond = min(1.0, max(0.0, (piece_bytes - 256 * 1024) / (256 * 1024)))
+    return 1 + scale * (most - step * beyond)
+
+
+def _column(protocol: str) -> int:
+    return tuple(PROTOCOLS).index(protocol)

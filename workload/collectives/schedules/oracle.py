@@ -1,0 +1,360 @@
+"""What a schedule really does, found by playing it with symbols in place of data.
+
+The buffer is cut so finely that chunks of all lanes are whole numbers of atoms. An atom holds contributions
+(member, atom), each so many times: each member's own data at the start, sums after reductions. Regions above 0 hold
+nothing. Aggregators begin with nothing and are promised nothing.
+Members and messages proceed in random order; messages between the same two members and lane stay in order, as on one
+queue pair. At the end every member must have exactly what the kind of collective promises. Plain Python, for tests of
+algorithms: n members and k messages take time n k.
+"""
+
+import math
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workload.collectives.plans.plan import NONE, Step
+from workload.collectives.schedules.packed import Schedules
+from workload.collectives.schedules.read_back import Buffer, buffers, unpack
+
+_IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
+
+Int64 = NDArray[np.int64]
+Content = dict[tuple[int, int], int]
+"""How often each contribution is in it; a dictionary is never changed, but another one takes its place."""
+Memory = dict[int, Content]
+"""Atoms that hold something that means something; those of region r come after the buffer's, r times."""
+
+
+_Actor = tuple[int, int, int]
+"""A lane as (NONE, member, lane), a wire that carries something as (sender, receiver, lane)."""
+
+
+class OracleError(AssertionError):
+    """The schedule does not do what the collective promises."""
+
+
+class Message(NamedTuple):
+    """Contents of some atoms, as they were when the send was posted."""
+
+    sender: int
+    contents: tuple[Content, ...]
+
+
+def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
+    """Play schedule `index` as a collective of this kind, in an order that depends on the seed.
+
+    Raises:
+        OracleError: a member ends with something else than promised; a chunk is sent that holds nothing; a message is
+            left over; nothing goes on; or a lane with several senders depends on which message comes first.
+    """
+    _play(_Game, kind, schedules, index, seed)
+
+
+def check_uneven(schedules: Schedules, index: int, count: Int64, seed: int = 0) -> None:
+    """Play schedule `index` as an all-to-all-v, whose blocks stand by member in regions 0 and 1.
+
+    Args:
+        schedules: with it.
+        index: of it.
+        count: int64[n, n], chunks from member to member.
+        seed: of the order.
+
+    Raises:
+        OracleError: as `check`.
+    """
+    _play(partial(_UnevenGame, count=count), "all-to-all", schedules, index, seed)
+
+
+def _play(make: Callable[..., "_Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
+    lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
+    pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
+    pieces |= {len(buffer.arrangement) for own in of_lanes for buffer in own if buffer.arrangement is not None}
+    chunks, regions = int(schedules.chunks[index]), int(schedules.regions[index])
+    n = int(schedules.members[index] - schedules.aggregators[index])
+    parts = n if make is _Game and kind in _IN_PARTS and n > 1 else 1
+    grid = _Grid(math.lcm(chunks, parts, *pieces), regions)
+    for member, own in enumerate(lanes):
+        for lane, steps in enumerate(own):
+            _check_any_order(member, lane, steps, own)
+    game = make(kind, n, lanes, of_lanes, grid, random.Random(seed))  # noqa: S311 - not for secrets
+    game.play()
+    game.check_end()
+
+
+class _Grid(NamedTuple):
+    """Into how many atoms the buffer is cut, and how many buffers a member has."""
+
+    atoms: int
+    regions: int
+
+    def span(self, buffer: Buffer, chunk: int, count: int) -> Sequence[int]:
+        """Atoms of chunks in a row, in the order in which the lane sees them.
+
+        Raises:
+            OracleError: they wrap, or are in a region that is not there.
+        """
+        region, place = divmod(chunk, buffer.chunks)
+        if place + count > buffer.chunks or region >= self.regions:
+            raise OracleError(f"chunks {chunk} .. {chunk + count - 1} of {self.regions} x {buffer.chunks}: not there")
+        width = self.atoms // (buffer.parts * buffer.chunks)
+        start, first = region * self.atoms, (buffer.part * buffer.chunks + place) * width
+        seen = range(first, first + count * width)
+        if buffer.arrangement is None:
+            return range(start + seen.start, start + seen.stop)
+        piece = self.atoms // len(buffer.arrangement)
+        return [start + int(buffer.arrangement[atom // piece]) * piece + atom % piece for atom in seen]
+
+
+def _check_any_order(member: int, lane: int, steps: list[Step], own: list[list[Step]]) -> None:
+    """A lane that several peers send to may only receive, and others may only wait for its end."""
+    where = f"member {member} lane {lane}"
+    if len({s.recv_peer for s in steps} - {NONE}) <= 1:
+        return
+    if any(s.send_chunk != NONE for s in steps):
+        raise OracleError(f"{where}: several senders, and sends between their messages")
+    waited_for = {s.dep_step for other in own for s in other if s.dep_lane == lane}
+    if waited_for - {len(steps) - 1}:
+        raise OracleError(f"{where}: several senders, and someone waits for step {min(waited_for)}, not for the last")
+    copies = [c for s in steps if not s.reduce for c in range(s.recv_chunk, s.recv_chunk + s.recv_count)]
+    if len(set(copies)) < len(copies):
+        raise OracleError(f"{where}: several senders, and two of them replace the same chunk")
+
+
+class _Lane:
+    """A lane at work: done steps, whether the next one's send is posted, messages that have come in."""
+
+    def __init__(self, steps: list[Step], buffer: Buffer) -> None:
+        self.steps = steps
+        self.buffer = buffer
+        self.done = 0
+        self.posted = False
+        self.inbox: deque[Message] = deque()
+        self.waiting = Counter(step.recv_peer for step in steps if step.recv_peer != NONE)
+        self.from_several = len(self.waiting) > 1
+        self.of_sender = {peer: deque(s for s in steps if s.recv_peer == peer) for peer in self.waiting}
+
+    def finished(self) -> bool:
+        return self.done == len(self.steps)
+
+
+def _sum(one: Content, other: Content) -> Content:
+    """All contributions of both."""
+    total = dict(one)
+    for contribution, times in other.items():
+        total[contribution] = total.get(contribution, 0) + times
+    return total
+
+
+def _followers(own: list[list[Step]]) -> list[set[int]]:
+    """Of each lane of a member those that wait for a step of it."""
+    found: list[set[int]] = [set() for _ in own]
+    for lane, steps in enumerate(own):
+        for step in steps:
+            if step.dep_lane != NONE:
+                found[step.dep_lane].add(lane)
+    return found
+
+
+class _Game:
+    def __init__(
+        self,
+        kind: str,
+        n: int,
+        lanes: list[list[list[Step]]],
+        of_lanes: list[list[Buffer]],
+        grid: _Grid,
+        rng: random.Random,
+    ) -> None:
+        self.kind, self.n, self.grid, self.rng = kind, n, grid, rng
+        self.lanes = [
+            [_Lane(*lane) for lane in zip(own, of_own, strict=True)]
+            for own, of_own in zip(lanes, of_lanes, strict=True)
+        ]
+        self.memory: list[Memory] = [self._start(member) if member < n else {} for member in range(len(lanes))]
+        self.wire: dict[_Actor, deque[Message]] = defaultdict(deque)
+        self.followers = [_followers(own) for own in lanes]
+
+    def play(self) -> None:
+        """Let lanes and wires act in random order, some lanes slow, until nothing moves.
+
+        Who cannot go on is asked again when something has happened that it may wait for.
+        """
+        ready = [(NONE, member, lane) for member, own in enumerate(self.lanes) for lane in range(len(own))]
+        slow = {actor for actor in ready if self.rng.random() < 0.3}
+        asked = set(ready)
+        while ready:
+            at = int(self.rng.random() * len(ready))
+            actor = ready[at]
+            if actor in slow and self.rng.random() >= 0.1:
+                continue
+            ready[at] = ready[-1]
+            ready.pop()
+            asked.remove(actor)
+            for other in self._act(actor):
+                if other not in asked:
+                    ready.append(other)
+                    asked.add(other)
+
+    def check_end(self) -> None:
+        for member, own in enumerate(self.lanes):
+            for i, lane in enumerate(own):
+                if not lane.finished():
+                    raise OracleError(f"member {member} lane {i}: stuck at step {lane.done} of {len(lane.steps)}")
+                if lane.inbox:
+                    raise OracleError(f"member {member} lane {i}: a message from {lane.inbox[0].sender} is left over")
+        for member in range(self.n):
+            for atom, promised in self._promised(member).items():
+                found = self.memory[member].get(atom)
+                if self._normal(found) != self._normal(promised):
+                    raise OracleError(f"member {member} chunk {atom}: {found}, promised {promised}")
+
+    def _act(self, actor: _Actor) -> list[_Actor]:
+        """Who may go on after it, itself too; nobody if it could not."""
+        sender, member, index = actor
+        if sender == NONE:
+            return self._advance(member, index)
+        if index >= len(self.lanes[member]):
+            raise OracleError(f"member {member} has no lane {index}, to which {sender} sends")
+        messages = self.wire[actor]
+        self.lanes[member][index].inbox.append(messages.popleft())
+        return [(NONE, member, index), *([actor] if messages else [])]
+
+    def _advance(self, member: int, index: int) -> list[_Actor]:
+        """Do the next half of a step of a lane, if it can be done."""
+        lane, itself = self.lanes[member][index], (NONE, member, index)
+        if lane.finished():
+            return []
+        step = lane.steps[lane.done]
+        if not lane.posted:
+            if step.dep_lane != NONE and self.lanes[member][step.dep_lane].done <= step.dep_step:
+                return []
+            lane.posted = True
+            return [itself, self._post(member, lane.buffer, step)] if step.send_peer != NONE else [itself]
+        if step.recv_peer != NONE:
+            if not lane.inbox:
+                return []
+            self._receive(member, lane, step, lane.inbox.popleft())
+        elif step.recv_chunk != NONE:
+            self._write(member, lane.buffer, step, self._read(member, lane.buffer, step, "copies"))
+        lane.done, lane.posted = lane.done + 1, False
+        return [itself, *((NONE, member, other) for other in self.followers[member][index])]
+
+    def _post(self, member: int, buffer: Buffer, step: Step) -> _Actor:
+        wire = member, step.send_peer, step.send_lane
+        self.wire[wire].append(Message(member, self._read(member, buffer, step, "sends")))
+        return wire
+
+    def _read(self, member: int, buffer: Buffer, step: Step, does: str) -> tuple[Content, ...]:
+        atoms = self.grid.span(buffer, step.send_chunk, step.send_count)
+        empty = [atom for atom in atoms if atom not in self.memory[member]]
+        if empty:
+            raise OracleError(f"member {member} {does} chunk {empty[0]}, which holds nothing yet")
+        return tuple(self.memory[member][atom] for atom in atoms)
+
+    def _write(self, member: int, buffer: Buffer, step: Step, contents: tuple[Content, ...]) -> None:
+        atoms, memory = self.grid.span(buffer, step.recv_chunk, step.recv_count), self.memory[member]
+        if len(contents) != len(atoms):
+            raise OracleError(f"member {member}: {len(contents)} chunks came, expected {len(atoms)}")
+        for atom, content in zip(atoms, contents, strict=True):
+            if step.reduce and atom not in memory:
+                raise OracleError(f"member {member} reduces into chunk {atom}, which holds nothing")
+            memory[atom] = _sum(memory[atom], content) if step.reduce else content
+
+    def _receive(self, member: int, lane: _Lane, step: Step, message: Message) -> None:
+        if not lane.of_sender.get(message.sender):
+            raise OracleError(
+                f"member {member}: a message from {message.sender}, which step {lane.done} does not expect"
+            )
+        if lane.from_several:  # a message goes where the steps of its sender say
+            step = lane.of_sender[message.sender].popleft()
+        self._write(member, lane.buffer, step, message.contents)
+
+    def _normal(self, content: Content | None) -> object:
+        """A barrier only asks who has been heard of, not how often."""
+        return content if content is None or self.kind != "barrier" else set(content)
+
+    def _part(self, member: int) -> range:
+        share = self.grid.atoms // self.n
+        return range(member * share, (member + 1) * share)
+
+    def _own_part(self, member: int, region: int = 0) -> Memory:
+        shift = region * self.grid.atoms
+        return {shift + atom: {(member, atom): 1} for atom in self._part(member)}
+
+    def _start(self, member: int) -> Memory:
+        """What a member holds at the start."""
+        if self.kind in {"all-gather", "gather"}:
+            return self._own_part(member)
+        if self.kind in {"broadcast", "scatter"} and member != 0:
+            return {}
+        whole: Memory = {atom: {(member, atom): 1} for atom in range(self.grid.atoms)}
+        return whole | self._own_part(member, region=1) if self.kind == "all-to-all" else whole
+
+    @cached_property
+    def _summed(self) -> Memory:
+        """The sums of all members' data."""
+        return {a: {(m, a): 1 for m in range(self.n)} for a in range(self.grid.atoms)}
+
+    @cached_property
+    def _gathered(self) -> Memory:
+        """Each member's part of the data."""
+        return {a: content for m in range(self.n) for a, content in self._own_part(m).items()}
+
+    @cached_property
+    def _of_root(self) -> Memory:
+        """The data of member 0."""
+        return {a: {(0, a): 1} for a in range(self.grid.atoms)}
+
+    def _promised(self, member: int) -> Memory:
+        """What a member must hold at the end; what is not named here may be anything."""
+        own = self._part(member)
+        makes: dict[str, Callable[[], Memory]] = {
+            "all-reduce": lambda: self._summed,
+            "barrier": lambda: self._summed,
+            "reduce": lambda: {} if member else self._summed,
+            "reduce-scatter": lambda: {a: self._summed[a] for a in own},
+            "all-gather": lambda: self._gathered,
+            "gather": lambda: {} if member else self._gathered,
+            "broadcast": lambda: self._of_root,
+            "scatter": lambda: {a: self._of_root[a] for a in own},
+            "all-to-all": lambda: {
+                self.grid.atoms + a: {(m, o): 1} for m in range(self.n) for a, o in zip(self._part(m), own, strict=True)
+            },
+        }
+        return makes[self.kind]()
+
+
+class _UnevenGame(_Game):
+    """Blocks of any number of chunks: the input by receiver, the output by sender."""
+
+    def __init__(
+        self,
+        kind: str,
+        n: int,
+        lanes: list[list[list[Step]]],
+        of_lanes: list[list[Buffer]],
+        grid: _Grid,
+        rng: random.Random,
+        *,
+        count: Int64,
+    ) -> None:
+        self.count = count
+        super().__init__(kind, n, lanes, of_lanes, grid, rng)
+
+    def _start(self, member: int) -> Memory:
+        return {a: {(member, a): 1} for a in range(int(self.count[member].sum()))}
+
+    def _promised(self, member: int) -> Memory:
+        promised, at = {}, self.grid.atoms
+        for source, row in enumerate(self.count):
+            first = int(row[:member].sum())
+            for chunk in range(first, first + int(row[member])):
+                promised[at] = {(source, chunk): 1}
+                at += 1
+        return promised

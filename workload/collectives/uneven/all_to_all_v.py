@@ -1,0 +1,161 @@
+"""All-to-all with another number of bytes for each pair (all-to-all-v), such as tokens sent to their experts.
+
+Chunks are units: the greatest common divisor of all sizes. Run as a collective of `buffer_bytes`, a chunk is one unit,
+and every message has exactly the bytes of the matrix. Blocks stand in the input by receiver, in the output by sender.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from workload.collectives.uneven.by_hosts import by_hosts, places_of
+from workload.errors import WorkloadError
+
+Int64 = NDArray[np.int64]
+
+NAME = "all-to-all-v"
+ALGORITHMS = ("direct", "pairwise", "hierarchical")
+
+_MOST_CHUNKS = 1 << 28
+
+
+class Units(NamedTuple):
+    """The matrix in units.
+
+    Attributes:
+        unit_bytes: of a chunk.
+        chunks: of the fullest buffer; all members have buffers of this size.
+        sent: int64[n, n], from member to member.
+    """
+
+    unit_bytes: int
+    chunks: int
+    sent: Int64
+
+
+def units(matrix_bytes: ArrayLike) -> Units:
+    """The matrix in units.
+
+    Args:
+        matrix_bytes: int[n, n], bytes from member (row) to member (column).
+
+    Raises:
+        WorkloadError: not square, not whole numbers, negative, or more than 2^28 units in a buffer.
+    """
+    try:
+        matrix = np.asarray(matrix_bytes)
+    except ValueError:
+        raise WorkloadError("all-to-all-v: rows of unlike lengths, expected a square matrix of bytes") from None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+        shape = " x ".join(map(str, matrix.shape)) or "one number"
+        raise WorkloadError(f"all-to-all-v: a matrix of {shape}, expected a square one of bytes")
+    if not np.issubdtype(matrix.dtype, np.integer):
+        raise WorkloadError(f"all-to-all-v: a matrix of {matrix.dtype}, expected whole numbers of bytes")
+    if matrix.min() < 0:
+        src, dst = np.unravel_index(matrix.argmin(), matrix.shape)
+        raise WorkloadError(f"all-to-all-v: {matrix.min()} B from member {src} to {dst}, expected 0 or more")
+    sizes = matrix.astype(np.int64)
+    unit_bytes = math.gcd(*sizes.reshape(-1).tolist()) or 1
+    count = sizes // unit_bytes
+    chunks = max(1, int(count.sum(axis=0).max()), int(count.sum(axis=1).max()))
+    if chunks > _MOST_CHUNKS:
+        raise WorkloadError(
+            f"all-to-all-v: {chunks} units of {unit_bytes} B in a buffer, expected at most {_MOST_CHUNKS}"
+        )
+    return Units(unit_bytes, chunks, count)
+
+
+def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] | None = None) -> Plans:
+    """What each member does.
+
+    Args:
+        matrix_bytes: int[n, n], bytes from member (row) to member (column); what is for oneself is copied.
+        algorithm: direct (all at once), pairwise (step k to the member k on and from that k before, one at a time), or
+            hierarchical (first to the member of the own host in the place of the receiver, then all that a host has for
+            a receiver at once).
+        hosts: host of each member, for hierarchical: as many members on each.
+
+    Raises:
+        WorkloadError: as `units`, another algorithm, no hosts for hierarchical, or hosts of unlike sizes.
+    """
+    check_algorithm(algorithm)
+    cut = units(matrix_bytes)
+    if algorithm == "hierarchical":
+        return by_hosts(cut.sent, cut.chunks, places_of(hosts, len(cut.sent)))._replace(uneven=True)
+    make = _direct if algorithm == "direct" else _pairwise
+    return each_its_own(cut.chunks, [make(me, cut) for me in range(len(cut.sent))], regions=2)._replace(uneven=True)
+
+
+def check_algorithm(name: str) -> None:
+    """Check that there is such an algorithm.
+
+    Raises:
+        WorkloadError: there is none.
+    """
+    if name not in ALGORITHMS:
+        raise WorkloadError(f"algorithm {name!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
+
+
+def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
+    """The size with which a collective of these plans moves the bytes of the matrix.
+
+    Raises:
+        WorkloadError: as `units`.
+    """
+    return plans.chunks * units(matrix_bytes).unit_bytes
+
+
+def _direct(me: int, cut: Units) -> list[Lane]:
+    """A lane that sends, and a sink; both begin with the nearest."""
+    n, sends, sink = len(cut.sent), _own(me, cut), Lane()
+    for far in range(1, n):
+        sends.step(**_send(me, (me + far) % n, cut, to_lane=1))
+        sink.step(**_receive(me, (me - far) % n, cut))
+    return [sends, sink]
+
+
+def _pairwise(me: int, cut: Units) -> list[Lane]:
+    """A lane per step; the first copies."""
+    n = len(cut.sent)
+    lanes = [_own(me, cut)]
+    for far in range(1, n):
+        ways = _send(me, (me + far) % n, cut, to_lane=far) | _receive(me, (me - far) % n, cut)
+        lanes.append(Lane().step(after=(far - 1, len(lanes[-1].steps) - 1), **ways))
+    return lanes
+
+
+def _own(me: int, cut: Units) -> Lane:
+    """A lane that copies what is for oneself; a step in any case."""
+    return _moved(Lane(), _input(cut, me, me), cut.chunks + _output(cut, me, me), int(cut.sent[me, me]))
+
+
+def _moved(lane: Lane, chunk: int, to: int, count: int, after: tuple[int, int] = (-1, -1)) -> Lane:
+    return lane.copy(chunk, to=to, count=count, after=after) if count else lane.step(after=after)
+
+
+def _send(me: int, peer: int, cut: Units, to_lane: int) -> dict[str, Any]:
+    count = int(cut.sent[me, peer])
+    if not count:
+        return {}
+    return {"send_to": peer, "to_lane": to_lane, "send": _input(cut, me, peer), "send_count": count}
+
+
+def _receive(me: int, peer: int, cut: Units) -> dict[str, Any]:
+    count = int(cut.sent[peer, me])
+    if not count:
+        return {}
+    return {"receive_from": peer, "receive": cut.chunks + _output(cut, peer, me), "receive_count": count}
+
+
+def _input(cut: Units, src: int, dst: int) -> int:
+    """Where the block for dst begins in the input of src."""
+    return int(cut.sent[src, :dst].sum())
+
+
+def _output(cut: Units, src: int, dst: int) -> int:
+    """Where the block from src begins in the output of dst."""
+    return int(cut.sent[:src, dst].sum())

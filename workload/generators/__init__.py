@@ -1,0 +1,1 @@
+"""Generators of traces: training and serving of a model, messages between pairs; models and memory."""

@@ -1,0 +1,143 @@
+"""Mixtures of experts in a pass that serves.
+
+With expert parallelism each GPU of a tensor-parallel group routes a share of the replica's tokens; an all-to-all of the
+expert-parallel group, which may span replicas, brings them to the GPUs that have their experts, another one back, and
+the tensor-parallel group gathers the result. Without it experts are split by columns like other matrices, every GPU
+does all tokens, and the group sums (vLLM's `fused_moe`).
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from et import CollectiveCommType
+from workload.generators.models.model import Experts
+from workload.generators.training import mlp
+from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.linear import all_gather, leave
+from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.routing import tokens_of_experts
+from workload.generators.training.shard import Operators, Shard
+
+Int2 = tuple[tuple[int, ...], ...]
+
+
+class Flow(NamedTuple):
+    """Tokens of an expert-parallel group, once for each of their experts.
+
+    Attributes:
+        rows: of each member, tokens that it routes.
+        sent: of each member to the experts of each.
+        busy: of each member, how many of its experts have any.
+    """
+
+    rows: tuple[int, ...]
+    sent: Int2
+    busy: tuple[int, ...]
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all members do the same."""
+        return len(set(self.rows)) == 1 and len(set(self.busy)) == 1 and len({n for row in self.sent for n in row}) == 1
+
+    def received(self, member: int) -> tuple[int, ...]:
+        """What comes from each member."""
+        return tuple(row[member] for row in self.sent)
+
+
+def rows_of(plan: ParallelPlan, tokens: int, tp: int) -> int:
+    """Of a replica's tokens those that one of its tensor-parallel group routes."""
+    if plan.ep == 1:
+        return tokens
+    return tokens // plan.tp + (tp < tokens % plan.tp)
+
+
+@lru_cache(maxsize=4096)
+def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int) -> Flow:
+    """What goes where.
+
+    Without imbalance the group's tokens go round the experts, so that none has more than one above another.
+
+    Args:
+        plan: with ep, imbalance, capacity and seed.
+        experts: of the model.
+        rows: tokens that each member routes.
+        layer: whose routing it is, which matters with imbalance.
+    """
+    of_member: list[Sequence[int]] = []
+    begin = 0
+    for count in rows:
+        if plan.imbalance:
+            of_member.append(tokens_of_experts(plan, experts, count, layer) if count else (0,) * experts.count)
+        else:
+            each, more = divmod(count * experts.top_k, experts.count)
+            at = begin % experts.count
+            of_member.append([each + ((expert - at) % experts.count < more) for expert in range(experts.count)])
+            begin += count * experts.top_k
+    local = experts.count // plan.ep
+    sent = tuple(tuple(sum(own[i * local : (i + 1) * local]) for i in range(plan.ep)) for own in of_member)
+    total = [sum(column) for column in zip(*of_member, strict=True)]
+    busy = tuple(sum(n > 0 for n in total[i * local : (i + 1) * local]) for i in range(plan.ep))
+    return Flow(rows, sent, busy)
+
+
+def items(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
+    """A layer's experts with norm and residual; s.expert_rank is the GPU's place among the members."""
+    experts, h, own = s.experts, s.model.hidden, s.expert_rank
+    routed = flow(s.plan, experts, rows, layer)
+    sent = routed.sent[own]
+    mixed = (s.operator("permute", sum(sent), h), s.operator("elementwise", sum(sent) * h, 1, 1)) if any(sent) else ()
+    return [
+        Compute("mlp-norm", (s.operator("norm", s.rows, h),)),
+        *(mlp.matrices(s, "shared-experts", experts.shared_width // s.plan.tp) if experts.shared_width else []),
+        *exchanged(s, routed),
+        Compute("combine", mixed),
+        *_rejoin(s),
+        Compute("mlp-residual", (s.residual(),)),
+    ]
+
+
+def idle(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
+    """What a replica without tokens does for the others': its experts."""
+    return exchanged(s, flow(s.plan, s.experts, rows, layer))
+
+
+def exchanged(s: Shard, routed: Flow) -> Items:
+    """From the router to what comes back from the experts."""
+    experts, h, own = s.experts, s.model.hidden, s.expert_rank
+    sent, come = routed.sent[own], routed.received(own)
+    rows, local = sum(come), routed.busy[own]
+    made: Items = []
+    if routed.rows[own]:
+        scores = s.operator("gemm", routed.rows[own], experts.count, h)
+        routing = s.operator("routing", routed.rows[own], experts.count, experts.top_k)
+        made.append(Compute("router", (scores, routing, s.operator("permute", sum(sent), h))))
+    made += _to_all(s, "dispatch", routed, sent, come)
+    if rows:
+        made.append(Compute("experts", _products(s, rows, local)))
+    return [*made, *_to_all(s, "combine", routed, come, sent)]
+
+
+def _products(s: Shard, rows: int, local: int) -> Operators:
+    """All products of the GPU's experts that have tokens."""
+    h, width = s.model.hidden, s.experts.ffn // s.plan.etp
+    both = 2 * width if s.model.is_gated else width
+    first, second = (
+        s.operator("grouped-gemm", local, rows, n, k)._replace(dtype=s.plan.dtype) for n, k in ((both, h), (h, width))
+    )
+    return s.operator("permute", rows, h), first, s.activation(rows, width), second, s.operator("permute", rows, h)
+
+
+def _to_all(s: Shard, part: str, routed: Flow, sent: tuple[int, ...], come: tuple[int, ...]) -> Items:
+    if s.plan.ep == 1 or not any(map(any, routed.sent)):
+        return []
+    size = sum(sent) * s.model.hidden * s.value_bytes
+    splits = ((), ()) if routed.is_even else (sent, come)
+    return [Collective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
+
+
+def _rejoin(s: Shard) -> Items:
+    """Each of a tensor-parallel group has all tokens again."""
+    if s.plan.ep > 1:
+        return all_gather(s, "combine", s.tokens * s.model.hidden)
+    return leave(s, "experts", s.model.hidden)

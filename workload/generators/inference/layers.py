@@ -1,0 +1,106 @@
+"""Operators and communication of a forward pass that serves: attention over a cache, MLP, and both ends of the model.
+
+Tensor parallelism sums after attention and after the MLP, as vLLM's RowParallelLinear. Latent attention does prompts in
+its expanded form and decoding in its absorbed one (DeepSeek-V2, arXiv 2405.04434, section 2.1.2; FlashMLA; vLLM's
+`mla/common.py`): a head's queries are multiplied by its part of the matrix that would expand keys, so that all heads
+work on the compressed keys, which are the values too.
+"""
+
+from et import CollectiveCommType
+from workload.compute.operators import Operator
+from workload.generators.inference.batch import Batch, Prompts
+from workload.generators.training import attention, mlp, vocabulary
+from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.shard import Operators, Shard
+
+Layer = tuple[Items, Items]
+"""Attention and MLP."""
+
+
+def shard(model_shard: Shard, tokens: int) -> Shard:
+    """Return the GPU's share in a pass of tokens, which are at least one; nothing is dropped out in serving."""
+    plan: ParallelPlan = model_shard.plan.model_copy(update={"micro_batch": 1, "sequence": tokens})
+    model = model_shard.model
+    if model.dropout:
+        model = model.model_copy(update={"dropout": False})
+    return Shard(model, plan, model_shard.expert_rank)
+
+
+def attention_items(s: Shard, batch: Batch) -> Items:
+    """Attention of a layer, with its norm and residual."""
+    if s.model.latent is not None:
+        return attention.around(s, _latent(s, batch))
+    projection = s.gemm(s.tokens, attention.qkv_columns(s), s.model.hidden)
+    operators = [projection, *attention.positions(s)]
+    for piece in batch.prompts:
+        operators += _of_prompts(s, piece)
+    if batch.decodes:
+        operators.append(_decoding(s, batch))
+    return attention.around(s, [Compute(attention.NAME, tuple(operators))])
+
+
+def mlp_items(s: Shard) -> Items:
+    """A plain MLP with its norm and residual."""
+    return mlp.forward(s)
+
+
+def embedding_items(s: Shard) -> Items:
+    """Rows of the own part of the table, summed over the group."""
+    return vocabulary.embedding(s)
+
+
+def head_items(s: Shard, batch: Batch) -> Items:
+    """Logits of those tokens alone after which one is chosen, gathered over the group, and the choice (greedy)."""
+    rows = batch.sampled
+    if not rows:
+        return []
+    words = s.vocabulary * s.plan.tp
+    output = s.operator("gemm", rows, s.vocabulary, s.model.hidden)  # never in FP8, as in training
+    gathered: Items = []
+    if s.plan.tp > 1:
+        size = rows * s.vocabulary * s.value_bytes
+        gathered = [Collective("head/tp:all-gather", CollectiveCommType.ALL_GATHER, size, "tp")]
+    return [
+        Compute("head", (s.operator("norm", rows, s.model.hidden), output)),
+        *gathered,
+        Compute("sample", (s.operator("elementwise", rows * words, 1, 0),)),
+    ]
+
+
+def _of_prompts(s: Shard, piece: Prompts) -> Operators:
+    """Each query sees what the cache holds and the tokens before it."""
+    keys, d, dv = piece.context + piece.tokens, s.model.query_dim, s.model.value_dim
+    return (s.operator("attention", piece.sequences, s.heads, s.kv_heads, piece.tokens, keys, d, dv, 1),)
+
+
+def _decoding(s: Shard, batch: Batch) -> Operator:
+    """One query of each sequence on its cache, which is in the plan's data type."""
+    d, dv = s.model.query_dim, s.model.value_dim
+    return Operator("attention", (batch.decodes, s.heads, s.kv_heads, 1, batch.keys, d, dv, 0), s.plan.dtype)
+
+
+def _latent(s: Shard, batch: Batch) -> Items:
+    """Projections and core of latent attention."""
+    latent, h = s.latent, s.model.hidden
+    down = tuple(s.gemm(s.tokens, columns, h) for columns in attention.compressing(s))
+    queries = s.gemm(s.tokens, s.heads * s.model.query_dim, latent.query_rank or h)
+    operators = [*down, *attention.latent_norms(s), queries, *attention.positions(s)]
+    for piece in batch.prompts:
+        rows = piece.sequences * (piece.context + piece.tokens)  # what the cache holds is expanded again
+        columns = s.heads * (latent.nope_dim + latent.value_dim)
+        operators += [s.gemm(rows, columns, latent.key_value_rank), *_of_prompts(s, piece)]
+    if batch.decodes:
+        operators += _absorbed(s, batch)
+    return [Compute(attention.NAME, tuple(operators))]
+
+
+def _absorbed(s: Shard, batch: Batch) -> Operators:
+    latent, count = s.latent, batch.decodes
+    rank = latent.key_value_rank
+    core = Operator("latent-attention", (count, s.heads, 1, batch.keys, rank, latent.rope_dim), s.plan.dtype)
+    return (
+        s.operator("batched-gemm", s.heads, count, rank, latent.nope_dim)._replace(dtype=s.plan.dtype),
+        core,
+        s.operator("batched-gemm", s.heads, count, latent.value_dim, rank)._replace(dtype=s.plan.dtype),
+    )

@@ -1,0 +1,231 @@
+"""The trace of one NPU that serves: iterations one after another, layer by layer.
+
+Computations form a chain. The first stage waits for requests to arrive (`arrivals/request3`, on the host's lane), later
+stages for the stage before, and a batch's next iteration for the tokens of its last one, which come back from the last
+stage. There, nodes that take no time say when a request has its first token and its last (`.../request3/token128`).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from et import Block, TraceColumns, TraceTable
+from workload.generators.inference import experts, layers
+from workload.generators.inference.batch import Iteration
+from workload.generators.inference.deployment import Engine
+from workload.generators.inference.requests import Request
+from workload.generators.training.blocks import COMPUTED, BlockBuilder, Finished
+from workload.generators.training.items import Items
+from workload.generators.training.ranks import place, stage_size
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import chunks
+
+_ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 2
+"""Tags; requests count up from the last."""
+_MOST_TAGS = 1 << 22
+_TOKEN_BYTES = 4
+
+
+class Transfer(NamedTuple):
+    """Keys and values that an NPU sends or receives for a request.
+
+    Attributes:
+        name: "layer3/" or "".
+        layer: after which it is sent, the last one of what it holds.
+        peer: the other NPU.
+        bytes: of the message.
+    """
+
+    name: str
+    layer: int
+    peer: int
+    bytes: int
+
+
+Transfers = Callable[[Request], Sequence[Transfer]]
+
+
+def no_transfers(_request: Request) -> Sequence[Transfer]:
+    """Of an engine that keeps its cache."""
+    return ()
+
+
+class NpuTrace:
+    """What an NPU does.
+
+    Args:
+        engine: of which it is.
+        npu: whose trace it is.
+        transfers: keys and values that it sends, where the engine does no decoding, or receives, where it does no
+            prompts, for each request.
+    """
+
+    def __init__(self, engine: Engine, npu: int, transfers: Transfers = no_transfers) -> None:
+        plan, local = engine.plan, npu - engine.first
+        self._engine, self._plan, self._npu, self._transfers = engine, plan, npu, transfers
+        self._where = place(plan, local)
+        self._iterations = engine.schedule.iterations[self._where.dp]
+        first = local - self._where.ep * plan.etp
+        self._members = [place(plan, first + rank * plan.etp) for rank in range(plan.ep)]
+        self._chunk = chunks(engine.model, plan)[self._where.stage][0]
+        self._shard = Shard(engine.model, plan, self._where.ep)
+        self._columns = TraceColumns(npu, f"stage {self._where.stage}")
+        self._last: list[int] = []
+        self._arrived: dict[int, int] = {}
+        self._blocks: dict[tuple[object, ...], list[Finished]] = {}
+
+    def table(self) -> TraceTable:
+        """The whole trace."""
+        if self._chunk.is_first and self._engine.role.prefills:
+            self._arrive()
+        after = self._following()
+        before = {following: own for own, following in after.items()}
+        for iteration in self._iterations:
+            prefix = f"iteration{iteration.number}/{iteration.name}/"
+            if iteration.batch.tokens:
+                self._pass(prefix, iteration, before.get(iteration.number), has_next=iteration.number in after)
+            else:
+                self._idle(prefix, iteration)
+        return self._columns.table()
+
+    def _following(self) -> dict[int, int]:
+        """Of each iteration that makes tokens for a later one of its lane, that one's number; with one stage none."""
+        found: dict[int, int] = {}
+        latest: dict[int, Iteration] = {}
+        if self._plan.pp == 1:
+            return found
+        for iteration in self._iterations:
+            if iteration.batch.tokens:
+                earlier = latest.get(iteration.lane)
+                if earlier is not None and earlier.batch.sampled:
+                    found[earlier.number] = iteration.number
+                latest[iteration.lane] = iteration
+        return found
+
+    def _arrive(self) -> None:
+        """Requests come one after another."""
+        now, row = 0, -1
+        for request in self._engine.requests[self._where.dp]:
+            block = Block()
+            gap = request.arrival_us - now
+            block.comp("", duration_micros=gap, is_cpu_op=True, after=["before"])
+            after = {"before": [row]} if row >= 0 else None
+            row = self._columns.stamp(block, f"arrivals/request{request.number}", after=after)
+            self._arrived[request.number], now = row, request.arrival_us
+
+    def _pass(self, prefix: str, iteration: Iteration, before: int | None, *, has_next: bool) -> None:
+        """One iteration on this stage; before: the iteration whose tokens it needs."""
+        batch = iteration.batch
+        s = layers.shard(self._shard, batch.tokens)
+        size = batch.tokens * s.model.hidden * s.value_bytes
+        awaited = [self._arrived[r.number] for r in iteration.joined if r.number in self._arrived]
+        if not self._chunk.is_first:
+            awaited.append(self._receive(f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
+        elif before is not None:
+            tokens = self._iterations[before].batch.sampled
+            awaited.append(self._receive(f"{prefix}pp:receive-tokens", tokens * _TOKEN_BYTES, self._end(), _TOKENS))
+        if not self._engine.role.prefills:
+            awaited += self._receive_cache(prefix, iteration.joined)
+        self._last += awaited
+        if self._chunk.is_first:
+            self._stamp(f"{prefix}embedding/", self._block(("embedding", s.tokens), lambda: layers.embedding_items(s)))
+        for number in self._chunk.layers:
+            self._stamp(f"{prefix}layer{number}/", self._layer(s, iteration, number))
+            if not self._engine.role.decodes:
+                self._send_cache(prefix, iteration.prompted, number)
+        if not self._chunk.is_last:
+            self._send(f"{prefix}pp:send", size, self._beside(1), _ACTIVATIONS)
+            return
+        self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), lambda: layers.head_items(s, batch)))
+        if has_next:
+            self._send(f"{prefix}pp:send-tokens", batch.sampled * _TOKEN_BYTES, self._beside(1), _TOKENS)
+        self._mark(prefix, iteration.marks)
+
+    def _layer(self, s: Shard, iteration: Iteration, number: int) -> list[Finished]:
+        batch = iteration.batch
+        if not s.model.has_experts(number):
+            make = lambda: [*layers.attention_items(s, batch), *layers.mlp_items(s)]  # noqa: E731 - made where needed
+            return self._block(("layer", batch), make)
+        rows, layer = self._rows(iteration), number if self._plan.imbalance else -1
+        made = lambda: [*layers.attention_items(s, batch), *experts.items(s, number, rows)]  # noqa: E731 - the same
+        return self._block(("experts", batch, rows, layer), made)
+
+    def _idle(self, prefix: str, iteration: Iteration) -> None:
+        """A replica without tokens takes part in what its experts do for others."""
+        rows = self._rows(iteration)
+        for number in self._chunk.layers:
+            if self._shard.model.has_experts(number):
+                layer = number if self._plan.imbalance else -1
+                make = lambda number=number: experts.idle(self._shard, number, rows)  # noqa: E731 - the same
+                self._stamp(f"{prefix}layer{number}/", self._block(("idle", rows, layer), make))
+
+    def _rows(self, iteration: Iteration) -> tuple[int, ...]:
+        """Tokens that each member of the expert-parallel group routes."""
+        return member_rows(self._engine, [(each.dp, each.tp) for each in self._members], iteration.number)
+
+    def _mark(self, prefix: str, marks: Iterable[tuple[int, int]]) -> None:
+        """Nodes that take no time."""
+        block = Block()
+        rows = [
+            block.comp(f"request{number}/token{token}", num_ops=0, tensor_size=0, after=[COMPUTED])
+            for number, token in marks
+        ]
+        if rows:
+            first = self._columns.stamp(block, prefix, after={COMPUTED: self._last})
+            self._last = [first + row for row in rows]
+
+    def _block(self, key: tuple[object, ...], make: Callable[[], Items]) -> list[Finished]:
+        found = self._blocks.get(key)
+        if found is None:
+            builder = BlockBuilder()
+            builder.add("", make())
+            found = self._blocks[key] = builder.finish()
+        return found
+
+    def _stamp(self, prefix: str, blocks: Sequence[Finished]) -> None:
+        for own in blocks:
+            after = {COMPUTED: self._last} if self._last else None
+            first = self._columns.stamp(own.block, prefix, after=after)
+            self._last = [first + row for row in own.ends]
+
+    def _receive(self, name: str, size: int, peer: int, tag: int) -> int:
+        block = Block()
+        block.recv("", size, peer=peer, tag=tag, after=[COMPUTED])
+        return self._columns.stamp(block, name, after={COMPUTED: self._last} if self._last else None)
+
+    def _send(self, name: str, size: int, peer: int, tag: int) -> None:
+        block = Block()
+        block.send("", size, peer=peer, tag=tag, after=[COMPUTED])
+        self._columns.stamp(block, name, after={COMPUTED: self._last} if self._last else None)
+
+    def _receive_cache(self, prefix: str, joined: Sequence[Request]) -> list[int]:
+        return [
+            self._receive(f"{prefix}{own.name}request{request.number}/kv:receive", own.bytes, own.peer, _tag(request))
+            for request in joined
+            for own in self._transfers(request)
+        ]
+
+    def _send_cache(self, prefix: str, prompted: Sequence[Request], layer: int) -> None:
+        for request in prompted:
+            for each in self._transfers(request):
+                if each.layer == layer:
+                    name = f"{prefix}{each.name}request{request.number}/kv:send"
+                    self._send(name, each.bytes, each.peer, _tag(request))
+
+    def _beside(self, stages: int) -> int:
+        """The NPU of the same place some stages on; after the last one comes the first."""
+        stage = (self._where.stage + stages) % self._plan.pp
+        return self._npu + (stage - self._where.stage) * stage_size(self._plan)
+
+    def _end(self) -> int:
+        """That of the last stage, seen from the first."""
+        return self._beside(-1)
+
+
+def member_rows(engine: Engine, members: Iterable[tuple[int, int]], number: int) -> tuple[int, ...]:
+    """Tokens that GPUs route in an iteration; members: replica and tensor-parallel rank of each."""
+    of_replica = engine.schedule.iterations
+    return tuple(experts.rows_of(engine.plan, of_replica[dp][number].batch.tokens, tp) for dp, tp in members)
+
+
+def _tag(request: Request) -> int:
+    return _CACHE + request.number % _MOST_TAGS

@@ -1,0 +1,6 @@
+"""How much memory a model needs on each GPU of a parallel plan, and what offloading moves."""
+
+from workload.generators.memory.estimate import StageMemory, does_not_fit, estimate, peak_bytes
+from workload.generators.memory.serving import kv_cache_bytes_per_token, serving_estimate
+
+__all__ = ["StageMemory", "does_not_fit", "estimate", "kv_cache_bytes_per_token", "peak_bytes", "serving_estimate"]

@@ -1,0 +1,270 @@
+"""Models from config.json files of Hugging Face: Llama, Mistral, Qwen, DeepSeek, GPT-2, GPT-NeoX, Gemma and Phi-3.
+
+What a key means is what `transformers` makes of it (src/transformers/models/*/configuration_*.py), defaults too. A
+config.json does not say on how long sequences a model is trained: they get LONGEST_SEQUENCE tokens at most, and
+`seq=...` in the parallel plan says otherwise.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+import inputs
+from workload.errors import WorkloadError
+from workload.generators.models.model import Model
+
+LONGEST_SEQUENCE = 4096
+
+Config = Mapping[str, Any]
+Fields = dict[str, Any]
+
+_ACTIVATIONS = {
+    "silu": "swiglu",
+    "swish": "swiglu",
+    "gelu": "gelu",
+    "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "relu": "relu",
+}
+_NOT_MODELLED = (
+    "sliding_window",
+    "layer_types",
+    "attention_chunk_size",
+    "full_attention_interval",
+    "attn_logit_softcapping",
+    "attn_output_gate",
+    "use_parallel_residual",
+    "parallel_attn",
+    "quantization_config",
+    "num_nextn_predict_layers",
+)
+"""Keys that change the work or the memory of a model, and that only some readers take into account."""
+_UNIMPORTANT = (
+    "architectures", "attn_implementation", "auto_map", "aux", "bos", "class", "decoder_start", "dropout", "dtype",
+    "ep_size", "eos", "eps", "exclude", "finetun", "forced", "gradient", "id2label", "init", "is_", "keys_to_ignore",
+    "label", "max_window_layers", "model_type", "n_group", "name", "norm_topk", "original_max", "output_", "pad_",
+    "partial_rotary", "pdrop", "prefix", "pretraining_tp", "problem", "return", "rope", "rotary", "router_",
+    "routed_scaling", "scoring", "seq_aux", "summary", "task_", "tokenizer", "topk_", "torch", "transformers_",
+    "unk", "use_cache", "use_sliding_window", "mlp_only_layers", "moe_layer_freq", "reorder", "scale_attn", "n_ctx",
+)  # fmt: skip
+"""What stands in the names of keys that change neither."""
+
+
+def model_of(text: str, path: Path) -> Model:
+    """The model of a config.json.
+
+    Raises:
+        WorkloadError: no JSON object, a kind of model that is not known here, or a key that is missing or wrong.
+    """
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WorkloadError(f"{path}: no JSON: {error}, expected a config.json of Hugging Face") from None
+    if not isinstance(config, dict) or "model_type" not in config:
+        other = inputs.kind_of(path)
+        if other is not None and other.key not in {"json", "text"}:
+            raise WorkloadError(inputs.complaint(path, other, "a config.json of Hugging Face"))
+        raise WorkloadError(f"{path}: no model_type, expected a config.json of Hugging Face")
+    kind = config["model_type"]
+    reader = _READERS.get(kind) if isinstance(kind, str) else None
+    if reader is None:
+        raise WorkloadError(f"{path}: model_type {kind!r}, expected one of {', '.join(_READERS)}, or a model in TOML")
+    seen = _Seen(config, path)
+    values = reader(seen)
+    try:
+        return Model(
+            name=path.parent.name if path.stem == "config" and path.parent.name else path.stem,
+            source=f"{path.name} of Hugging Face; sequences of at most {LONGEST_SEQUENCE} tokens are assumed",
+            left_out=", ".join(seen.left_out()),
+            **values,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = first.get("ctx", {}).get("error") or first["msg"][:1].lower() + first["msg"][1:]
+        where = ".".join(map(str, first["loc"]))
+        raise WorkloadError(f"{path}: {where + ': ' if where else ''}{reason}") from None
+
+
+class _Seen:
+    """A config, and which of its keys were asked for."""
+
+    def __init__(self, config: Config, path: Path) -> None:
+        self._config = config
+        self._path = path
+        self._asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - JSON
+        """A key that must be there."""
+        self._asked.add(key)
+        if self._config.get(key) is None:
+            raise WorkloadError(f"{self._path}: {key} is missing, expected a config.json of Hugging Face")
+        return self._config[key]
+
+    def get(self, key: str, default: Any) -> Any:  # noqa: ANN401 - JSON
+        """A key, or what `transformers` takes without it."""
+        self._asked.add(key)
+        found = self._config.get(key)
+        return default if found is None else found
+
+    def number(self, key: str, default: int) -> int:
+        """A key that is an integer, or what `transformers` takes without it."""
+        found = self.get(key, default)
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise WorkloadError(f"{self._path}: {key} is {json.dumps(found)[:40]}, expected an integer")
+        return found
+
+    def activation(self, key: str, gated: Mapping[str, str] | None = None) -> str:
+        """The activation; gated: what stands for it where the MLP has three matrices."""
+        name = self[key]
+        kind = ((gated or {}).get(name) or _ACTIVATIONS.get(name)) if isinstance(name, str) else None
+        if kind is None:
+            raise WorkloadError(f"{self._path}: {key} {name!r}, expected one of {', '.join(_ACTIVATIONS)}")
+        return kind
+
+    def left_out(self) -> list[str]:
+        """Keys with a value that nobody has asked for, and that are not known to be unimportant."""
+        return [
+            f"{key} = {json.dumps(value)[:40]}"
+            for key, value in self._config.items()
+            if key not in self._asked
+            and value not in (None, False, 0, [], {}, "")
+            and (key in _NOT_MODELLED or not any(word in key for word in _UNIMPORTANT))
+        ]
+
+
+def _llama(config: _Seen) -> Fields:
+    """Llama and all that is built like it."""
+    attention_bias, mlp_bias = config.get("attention_bias", default=False), config.get("mlp_bias", default=False)
+    if config.get("use_sliding_window", default=True) is False:
+        config.get("sliding_window", None)
+    return {
+        "layers": config["num_hidden_layers"],
+        "hidden": config["hidden_size"],
+        "heads": config["num_attention_heads"],
+        "kv_heads": config.get("num_key_value_heads", 0),
+        "head_dim": config.get("head_dim", 0),
+        "ffn": config["intermediate_size"],
+        "vocab": config["vocab_size"],
+        "sequence": min(config.number("max_position_embeddings", LONGEST_SEQUENCE), LONGEST_SEQUENCE),
+        "norm": "rmsnorm",
+        "activation": config.activation("hidden_act", {"gelu": "geglu", "gelu_pytorch_tanh": "geglu"}),
+        "positions": "rotary",
+        "bias": attention_bias and mlp_bias,
+        "qkv_bias": bool(attention_bias),
+        "tied_embeddings": config.get("tie_word_embeddings", default=False),
+    }
+
+
+def _mixtral(config: _Seen) -> Fields:
+    experts = {
+        "count": config["num_local_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "ffn": config["intermediate_size"],
+    }
+    return {**_llama(config), "experts": experts}
+
+
+def _qwen2(config: _Seen) -> Fields:
+    return {**_llama(config), "qkv_bias": True}
+
+
+def _qwen3(config: _Seen) -> Fields:
+    return {**_llama(config), "qk_norm": True}
+
+
+def _qwen_experts(config: _Seen) -> Fields:
+    step = config.number("decoder_sparse_step", 1)
+    config.get("mlp_only_layers", None)
+    shared = config.number("shared_expert_intermediate_size", 0)
+    return {
+        "count": config["num_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "ffn": config["moe_intermediate_size"],
+        "shared": int(shared > 0),
+        "shared_ffn": shared,
+        "shared_gate": shared > 0,
+        "first_dense": step - 1,
+        "every": step,
+    }
+
+
+def _qwen2_moe(config: _Seen) -> Fields:
+    return {**_qwen2(config), "experts": _qwen_experts(config)}
+
+
+def _qwen3_moe(config: _Seen) -> Fields:
+    return {**_qwen3(config), "experts": _qwen_experts(config)}
+
+
+def _deepseek(config: _Seen) -> Fields:
+    latent = {
+        "query_rank": config.get("q_lora_rank", 0),
+        "key_value_rank": config["kv_lora_rank"],
+        "nope_dim": config["qk_nope_head_dim"],
+        "rope_dim": config["qk_rope_head_dim"],
+        "value_dim": config["v_head_dim"],
+    }
+    experts = {
+        "count": config["n_routed_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "ffn": config["moe_intermediate_size"],
+        "shared": config.get("n_shared_experts", 0),
+        "first_dense": config.get("first_k_dense_replace", 0),
+        "every": config.get("moe_layer_freq", 1),
+    }
+    mtp_layers = config.get("num_nextn_predict_layers", 0)
+    return {**_llama(config), "head_dim": 0, "latent": latent, "experts": experts, "mtp_layers": mtp_layers}
+
+
+def _gemma(config: _Seen) -> Fields:
+    config.get("hidden_activation", None)
+    tied = config.get("tie_word_embeddings", default=True)
+    return {**_llama(config), "activation": "geglu", "tied_embeddings": tied}
+
+
+def _gpt2(config: _Seen) -> Fields:
+    return {
+        "layers": config["n_layer"],
+        "hidden": config["n_embd"],
+        "heads": config["n_head"],
+        "ffn": config.get("n_inner", 0),
+        "vocab": config["vocab_size"],
+        "sequence": config["n_positions"],
+        "activation": config.activation("activation_function"),
+        "tied_embeddings": config.get("tie_word_embeddings", default=True),
+    }
+
+
+def _gpt_neox(config: _Seen) -> Fields:
+    return {
+        "layers": config["num_hidden_layers"],
+        "hidden": config["hidden_size"],
+        "heads": config["num_attention_heads"],
+        "ffn": config["intermediate_size"],
+        "vocab": config["vocab_size"],
+        "sequence": min(config.number("max_position_embeddings", 2048), LONGEST_SEQUENCE),
+        "activation": config.activation("hidden_act"),
+        "positions": "rotary",
+        "tied_embeddings": config.get("tie_word_embeddings", default=False),
+    }
+
+
+_READERS: dict[str, Callable[[_Seen], Fields]] = {
+    "llama": _llama,
+    "mistral": _llama,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "gemma": _gemma,
+    "phi3": _llama,
+}

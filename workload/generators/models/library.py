@@ -1,0 +1,97 @@
+"""Models by name: a TOML file each in this folder, a TOML file of the user's, or a config.json of Hugging Face."""
+
+import difflib
+import re
+from functools import cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+import inputs
+from workload.errors import WorkloadError
+from workload.generators.models import huggingface
+from workload.generators.models.model import Model
+
+_FOLDER = Path(__file__).parent
+_BETWEEN = str.maketrans("", "", "-_ ")
+_SIZE = re.compile(r"(?<=[-x])(?:a)?([0-9.]+)([xmbt])")
+_UNITS = {"x": 1.0, "m": 1e6, "b": 1e9, "t": 1e12}
+_EXPECTED = "a model (TOML, or a config.json of Hugging Face)"
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Names of the library's models, sorted so that sizes ascend within a family."""
+    return tuple(sorted((path.stem for path in _FOLDER.glob("*.toml")), key=_by_family_and_size))
+
+
+def find(name: str) -> Model:
+    """The model of a name, in capitals or not, with "-", "_" or nothing between its parts; or of a file.
+
+    Raises:
+        WorkloadError: an unknown name (which names the nearest), a file that cannot be read, or that is no model.
+    """
+    if name.endswith((".toml", ".json")) or "/" in name:
+        return read(Path(name))
+    known = {_bare(each): each for each in names()}
+    found = known.get(_bare(name))
+    if found is not None:
+        return read(_FOLDER / f"{found}.toml")
+    if Path(name).is_file():
+        return read(Path(name))
+    near = difflib.get_close_matches(_bare(name), known, n=1, cutoff=0.0)
+    raise WorkloadError(
+        f"model {name!r}: not in the library, nearest {known[near[0]]}; known: {', '.join(names())}; "
+        f"or the path of {_EXPECTED}"
+    )
+
+
+def read(path: Path) -> Model:
+    """The model of a file.
+
+    Raises:
+        WorkloadError: it cannot be read, or is no model.
+    """
+    try:
+        text = inputs.read_text(path)
+    except OSError as error:
+        raise WorkloadError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from None
+    except UnicodeDecodeError:
+        raise WorkloadError(f"{path}: no UTF-8, expected {_EXPECTED}") from None
+    if path.suffix == ".json" or text.lstrip().startswith("{"):
+        return huggingface.model_of(text, path)
+    try:
+        values = inputs.parse_toml(text)
+    except (ValueError, RecursionError) as error:
+        raise WorkloadError(f"{path}: no TOML: {error}, expected {_EXPECTED}") from None
+    try:
+        return Model(**{"name": path.stem, **values})
+    except ValidationError as error:
+        raise WorkloadError(f"{path}: {explain(error)}") from None
+
+
+def explain(error: ValidationError) -> str:
+    """The first complaint about a model as one line."""
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    key = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {key}; known: {', '.join(Model.model_fields)}"
+    if first["type"] == "missing":
+        return f"{key} is missing"
+    reason = first.get("ctx", {}).get("error")
+    if reason is not None:
+        return f"{key}: {reason}" if key else str(reason)
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return f"{key} is {first['input']!r}, expected: {message.removeprefix('input should be ')}"
+
+
+def _bare(name: str) -> str:
+    return name.lower().translate(_BETWEEN)
+
+
+def _by_family_and_size(name: str) -> tuple[str, list[float]]:
+    family, numbers = name, []
+    for match in _SIZE.finditer(name):
+        family = family.replace(match[0], "", 1)
+        numbers.append(float(match[1]) * _UNITS[match[2]])
+    return family, numbers

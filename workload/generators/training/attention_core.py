@@ -1,0 +1,141 @@
+"""Attention's core, from queries, keys and values to what they give, and how context parallelism shares it.
+
+Shared along the sequence each GPU has two pieces, of which a causal mask leaves all GPUs the same work (zigzag: piece i
+and piece 2 cp - 1 - i of 2 cp). Keys and values go round in a ring, behind the computation (Liu et al., arXiv
+2310.01889; Transformer Engine's p2p), or are gathered before (Llama 3, arXiv 2407.21783, section 3.3.2); or heads are
+exchanged for the sequence (DeepSpeed Ulysses, arXiv 2309.14509).
+"""
+
+from et import CollectiveCommType
+from workload.generators.training.items import Collective, Compute, Items, Message
+from workload.generators.training.shard import Operators, Shard
+
+_KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1
+"""Tags."""
+
+
+def forward(s: Shard) -> Items:
+    """Of one micro-batch."""
+    if s.plan.cp == 1:
+        return [Compute("attention", pieces(s, s.sequence, s.sequence, s.heads, s.kv_heads))]
+    return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[s.plan.context](s, backward=False)
+
+
+def backward(s: Shard) -> Items:
+    """Its gradients."""
+    if s.plan.cp == 1:
+        return [Compute("attention", pieces(s, s.sequence, s.sequence, s.heads, s.kv_heads, backward=True))]
+    return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[s.plan.context](s, backward=True)
+
+
+def pieces(
+    s: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
+) -> Operators:
+    """Return the operators of queries on keys.
+
+    Unfused attention writes scores and dropout's mask to memory, and changes the layout of its output, backward also
+    that of the gradients of queries, keys and values (Megatron-LM, core/transformer/dot_product_attention.py).
+    """
+    b, d, dv = s.plan.micro_batch, s.model.query_dim, s.model.value_dim
+    if s.plan.attention == "flash":
+        kind = "attention-backward" if backward else "attention"
+        return (s.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal)),)
+    dropout = (s.operator("dropout", b * heads * queries * keys, 1, 1),) if s.model.dropout else ()
+    output = s.operator("elementwise", b * heads * queries * dv, 1, 1)
+    inputs = s.operator("elementwise", b * (heads * queries * d + kv_heads * keys * (d + dv)), 1, 1)
+    softmax, product = (b * heads * queries, keys), "batched-gemm"
+    if not backward:
+        return (
+            s.operator(product, b * heads, queries, keys, d),
+            s.operator("softmax", *softmax),
+            *dropout,
+            s.operator(product, b * heads, queries, dv, keys),
+            output,
+        )
+    return (
+        output,
+        s.operator(product, b * heads, keys, dv, queries),
+        s.operator(product, b * heads, queries, keys, dv),
+        *dropout,
+        s.operator("softmax-backward", *softmax),
+        s.operator(product, b * heads, queries, d, keys),
+        s.operator(product, b * heads, keys, d, queries),
+        inputs,
+    )
+
+
+def key_value_values(s: Shard) -> int:
+    """Keys and values of a GPU's tokens, in values."""
+    return s.tokens * s.kv_heads * (s.model.query_dim + s.model.value_dim)
+
+
+def _ring(s: Shard, *, backward: bool) -> Items:
+    """The own piece, then those of the others as they come round; backward their gradients follow them home.
+
+    Of a piece from elsewhere a causal mask leaves half: all queries on half the keys, or half the queries on all. Which
+    of the two it is depends on the GPU, how much work it is does not.
+    """
+    local, cp = s.sequence // s.plan.cp, s.plan.cp
+    size = key_value_values(s) * s.value_bytes
+    items: Items = []
+    home = ""
+    for turn in range(cp):
+        own, before = f"keys {turn}", f"keys {turn - 1}"
+        needs = (before,) if turn else ()
+        if turn < cp - 1:
+            items += _hop(size, _KEYS_VALUES, own, needs, is_early=turn > 0)
+        items.append(Compute("attention", _of_turn(s, local, turn, backward=backward), needs))
+        if backward and turn:
+            items += _hop(size, _GRADIENTS, f"gradients {turn}", (home,) if home else (), is_early=False)
+            home = f"gradients {turn}"
+    if home:
+        values = size // s.value_bytes
+        items.append(Compute("attention-gradients", (s.operator("elementwise", values, 2, 1),), (home,)))
+    return items
+
+
+def _hop(size: int, tag: int, key: str, needs: tuple[str, ...], *, is_early: bool) -> Items:
+    """To the neighbour after, and from the one before."""
+    return [
+        Message("attention/cp:send", size, receives=False, tag=tag, needs=needs, is_early=is_early),
+        Message("attention/cp:receive", size, receives=True, tag=tag, key=key, needs=needs, is_early=is_early),
+    ]
+
+
+def _of_turn(s: Shard, local: int, turn: int, *, backward: bool) -> Operators:
+    if s.plan.attention == "unfused" or turn == 0:
+        return pieces(s, local, local, s.heads, s.kv_heads, backward=backward)
+    return pieces(s, local, local // 2, s.heads, s.kv_heads, backward=backward, causal=False)
+
+
+def _gathered(s: Shard, *, backward: bool) -> Items:
+    """All keys and values at once, backward again, and their gradients summed."""
+    half, size = s.sequence // s.plan.cp // 2, key_value_values(s) * s.value_bytes
+    gather = Collective("attention/cp:all-gather", CollectiveCommType.ALL_GATHER, size, "cp")
+    if s.plan.attention == "unfused":
+        operators = pieces(s, 2 * half, s.sequence, s.heads, s.kv_heads, backward=backward)
+    else:
+        operators = (
+            *pieces(s, half, half, s.heads, s.kv_heads, backward=backward),
+            *pieces(s, half, s.sequence, s.heads, s.kv_heads, backward=backward),
+        )
+    items: Items = [gather, Compute("attention", operators)]
+    if backward:
+        kind = CollectiveCommType.REDUCE_SCATTER
+        items.append(Collective("attention/cp:reduce-scatter", kind, size * s.plan.cp, "cp"))
+    return items
+
+
+def _exchanged(s: Shard, *, backward: bool) -> Items:
+    """Queries, keys and values of all the sequence for some heads, and back."""
+    cp, width = s.plan.cp, s.value_bytes * s.tokens
+    queries, keys = s.heads * s.model.query_dim * width, s.kv_heads * s.model.query_dim * width
+    values, outputs = s.kv_heads * s.model.value_dim * width, s.heads * s.model.value_dim * width
+    inward = [_to_all(size) for size in (queries, keys, values)]
+    operators = pieces(s, s.sequence, s.sequence, s.heads // cp, max(1, s.kv_heads // cp), backward=backward)
+    compute = Compute("attention", operators)
+    return [_to_all(outputs), compute, *inward] if backward else [*inward, compute, _to_all(outputs)]
+
+
+def _to_all(size: int) -> Collective:
+    return Collective("attention/cp:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "cp")

@@ -1,0 +1,255 @@
+"""From items to a block of rows of a trace, which is stamped for every micro-batch.
+
+Computations of a GPU form a chain. A collective comes after the computations before it, and what comes after waits for
+it, unless it has a key: then only what needs the key does, and the next collective of its family. Items need keys of
+their own block; others are ports, which each stamp connects.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from google.protobuf.message import Message as Attribute
+
+from et import Block, NodeType, attribute
+from topologies.bounds import MOST_BYTES
+from workload.compute.operators import PRODUCTS, Operator, format_operators
+from workload.errors import WorkloadError
+from workload.generators.training.items import Collective, Compute, Item, Memory, Message
+
+COMPUTED, SENT, OWN = "computed", "sent", "own"
+"""Ports: the last computation; the sends that the next one waits for; of a pass that is done in turn with another one,
+what its next computation waits for."""
+QUEUED = ("dp", "edp", "dp-other", "edp-other")
+"""Families, and ports, whose collectives follow each other from block to block."""
+_MOST = 2**63 - 1
+_ON_HOST = 1
+"""tensor_loc of what lies in the host's memory."""
+
+
+class Ring(NamedTuple):
+    """Neighbours of the trace's example NPU in a ring."""
+
+    after: int
+    before: int
+
+
+NO_RING = Ring(-1, -1)
+_STAGES, _RING = "pp", "cp"
+"""Families whose communicators messages go by: between stages of a pipeline, and round the ring of an attention."""
+
+
+class Finished(NamedTuple):
+    """A block, and which of its rows those of later blocks come after.
+
+    Attributes:
+        block: the rows.
+        ports: what a stamp may connect.
+        ends: rows after which the next computation comes.
+        computed: the last computation, -1 = none.
+        sent: sends that the next computation may have to wait for.
+        last: of each family of QUEUED the last collective.
+        keys: of collectives that later blocks may need.
+    """
+
+    block: Block
+    ports: frozenset[str]
+    ends: tuple[int, ...]
+    computed: int
+    sent: tuple[int, ...]
+    last: Mapping[str, int]
+    keys: Mapping[str, int]
+
+
+class BlockBuilder:
+    """Takes items and makes rows.
+
+    Args:
+        ring: neighbours for messages of context parallelism.
+        cuts: a new block begins with each computation that has waited for a collective, so that the blocks of two
+            passes can be stamped in turn.
+    """
+
+    def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
+        self._ring, self._cuts = ring, cuts
+        self._finished: list[Finished] = []
+        self._begin([COMPUTED, SENT])
+
+    def _begin(self, chain: list[int | str]) -> None:
+        self._block = Block()
+        self._ports: set[str] = set()
+        self._chain = chain
+        self._keys: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._sent: list[int] = []
+        self._computed = -1
+        self._has_waited = False
+        self._open: list[Compute] = []
+        self._open_after: list[int | str] = []
+        self._open_layer = ""
+        self._open_attributes: list[Attribute] = []
+
+    def add(self, layer: str, items: Iterable[Item]) -> None:
+        """Add what is done in a layer, "" = in none."""
+        for item in items:
+            if isinstance(item, Compute):
+                self._compute(layer, item)
+            elif isinstance(item, Collective):
+                self._collective(layer, item)
+            elif isinstance(item, Message):
+                self._message(layer, item)
+            else:
+                self._memory(layer, item)
+
+    def wait(self, keys: Iterable[str]) -> None:
+        """Make the next computation wait for keys, of this block or of others."""
+        awaited = [self._keys.get(key, key) for key in keys]
+        if awaited:
+            self._flush()
+            self._chain += awaited
+
+    def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
+        """Receive what the next computation needs; after: ports."""
+        self._flush()
+        size = _bounded(name, "bytes", size, MOST_BYTES)
+        row = self._block.recv(name, size, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
+        self._chain.append(row)
+
+    def send(self, name: str, size: int, peer: int, tag: int) -> None:
+        """Send what has been worked out."""
+        self._flush()
+        after = self._noted(self._chain)
+        self._sent.append(self._block.send(name, size, peer=peer, tag=tag, group=_STAGES, after=after))
+
+    def note(self, attribute_name: str, text: str) -> None:
+        """Give the last computation, after which nothing has been added yet, an attribute: a list of one text."""
+        self._open_attributes.append(attribute(attribute_name, "string_list", [text]))
+
+    def finish(self) -> list[Finished]:
+        """The blocks, without empty ones; one unless `cuts`."""
+        self._flush()
+        ends = tuple(row for row in self._chain if isinstance(row, int))
+        ports = frozenset(self._ports)
+        if len(self._block):
+            last = {family: row for family, row in self._last.items() if family in QUEUED}
+            own = Finished(self._block, ports, ends, self._computed, tuple(self._sent), last, self._keys)
+            self._finished.append(own)
+        return self._finished
+
+    def _compute(self, layer: str, item: Compute) -> None:
+        if not item.operators and not item.on_host_micros:
+            return
+        if self._cuts and self._has_waited:
+            self.finish()
+            self._begin([COMPUTED, OWN])
+        if item.needs or layer != self._open_layer or item.on_host_micros:
+            self._flush()
+            self._open_after = [self._keys.get(key, key) for key in item.needs]
+            self._open_layer = layer
+        self._open.append(item)
+        if item.on_host_micros:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Make one row of computations between which nothing happens, named by that with the most work."""
+        if not self._open:
+            return
+        total = _total(tuple(operator for item in self._open for operator in item.operators))
+        name = max(self._open, key=lambda item: _total(item.operators).weight).name
+        row = self._block.comp(
+            _path(self._open_layer, name),
+            num_ops=_bounded(name, "operations", total.flops, _MOST),
+            tensor_size=_bounded(name, "bytes", total.bytes, _MOST),
+            operators=total.text,
+            is_cpu_op=any(item.on_host_micros for item in self._open),
+            duration_micros=sum(item.on_host_micros for item in self._open),
+            after=self._noted([*self._chain, *self._open_after]),
+            attrs=self._open_attributes,
+        )
+        self._chain, self._open, self._open_after, self._open_attributes = [row], [], [], []
+        self._computed = row
+
+    def _collective(self, layer: str, item: Collective) -> None:
+        self._flush()
+        after: list[int | str] = [*self._chain, *(self._keys.get(key, key) for key in item.needs)]
+        if item.family in QUEUED or item.family in self._last:
+            after.append(self._last.get(item.family, item.family))
+        row = self._block.coll(
+            _path(layer, item.name),
+            item.kind,
+            _bounded(item.name, "bytes", item.bytes, MOST_BYTES),
+            group=item.family,
+            in_split_size=item.splits[0],
+            out_split_size=item.splits[1],
+            after=self._noted(after),
+        )
+        if item.family in QUEUED or item.key:
+            self._last[item.family] = row
+        else:
+            self._last.pop(item.family, None)
+        if item.key:
+            self._keys[item.key] = row
+        else:
+            self._chain = [row]
+            self._has_waited = True
+
+    def _message(self, layer: str, item: Message) -> None:
+        self._flush()
+        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
+        after = self._noted(needed if item.is_early else [*self._chain, *needed])
+        name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MOST_BYTES)
+        if item.receives:
+            row = self._block.recv(name, size, peer=self._ring.before, tag=item.tag, group=_RING, after=after)
+        else:
+            row = self._block.send(name, size, peer=self._ring.after, tag=item.tag, group=_RING, after=after)
+        if item.key:
+            self._keys[item.key] = row
+
+    def _memory(self, layer: str, item: Memory) -> None:
+        self._flush()
+        kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
+        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
+        after = self._noted([*self._chain, *needed])
+        size = _bounded(item.name, "bytes", item.bytes, _MOST)
+        row = self._block.mem(_path(layer, item.name), kind, size, tensor_loc=_ON_HOST, after=after)
+        if item.key:
+            self._keys[item.key] = row
+        elif item.loads:
+            self._chain = [row]
+
+    def _noted(self, after: Iterable[int | str]) -> list[int | str]:
+        """Parents, of which each port is one of the block's."""
+        parents = list(dict.fromkeys(after))
+        self._ports.update(parent for parent in parents if isinstance(parent, str))
+        return parents
+
+
+def _bounded(name: str, what: str, value: int, most: int) -> int:
+    """A number that a trace can hold.
+
+    Raises:
+        WorkloadError: it cannot.
+    """
+    if value > most:
+        raise WorkloadError(f"{name}: {value:.3g} {what} in a node, expected {most} at most: fewer tokens or more GPUs")
+    return value
+
+
+class _Total(NamedTuple):
+    """What a node says of its operators; weight: for choosing a name."""
+
+    flops: int
+    bytes: int
+    text: str
+    weight: tuple[int, int]
+
+
+@lru_cache(maxsize=1 << 14)
+def _total(operators: tuple[Operator, ...]) -> _Total:
+    flops = sum(operator.flops for operator in operators if operator.kind in PRODUCTS)
+    size = sum(operator.bytes for operator in operators)
+    return _Total(flops, size, format_operators(operators), (flops, size))
+
+
+def _path(layer: str, name: str) -> str:
+    return f"{layer}/{name}" if layer else name

@@ -1,0 +1,103 @@
+"""Parameters that one GPU holds, tensor by tensor in the order in which the forward pass uses them."""
+
+from typing import NamedTuple
+
+from workload.generators.training.shard import Shard
+
+
+class Tensor(NamedTuple):
+    """Some parameters.
+
+    Attributes:
+        size: of this GPU.
+        is_expert: shared by fewer replicas, as experts are spread over GPUs that hold the same of all else.
+        is_summed: with sequence parallelism each of the tensor-parallel group has the gradient of its own tokens, which
+            they have to sum.
+        pieces: equal tensors of the framework that it stands for.
+    """
+
+    size: int
+    is_expert: bool = False
+    is_summed: bool = False
+    pieces: int = 1
+
+
+Tensors = list[Tensor]
+
+
+def embedding(s: Shard) -> Tensors:
+    """Words, and positions where they are learned."""
+    h = s.model.hidden
+    positions = [Tensor(s.model.sequence * h)] if s.model.positions == "learned" else []
+    return [Tensor(s.vocabulary * h), *positions]
+
+
+def head(s: Shard, *, has_embedding: bool) -> Tensors:
+    """Last norm and output matrix; a tied one is the embedding, which a stage that is both ends has once."""
+    tied_here = s.model.tied_embeddings and has_embedding
+    return [norm(s), *([] if tied_here else [Tensor(s.vocabulary * s.model.hidden)])]
+
+
+def norm(s: Shard, width: int = 0) -> Tensor:
+    """LayerNorm has two vectors, RMSNorm one."""
+    vectors = 2 if s.model.norm == "layernorm" else 1
+    return Tensor((width or s.model.hidden) * vectors, is_summed=True, pieces=vectors)
+
+
+def attention(s: Shard) -> Tensors:
+    """Norm, projections, output."""
+    model, h = s.model, s.model.hidden
+    tensors = [norm(s)]
+    if model.latent is None:
+        columns = s.heads * model.query_dim + s.kv_heads * (model.query_dim + model.value_dim)
+        tensors.append(Tensor(columns * h))
+        if model.bias or model.qkv_bias:
+            tensors.append(Tensor(columns))
+        if model.qk_norm:
+            tensors += [norm(s, model.query_dim)] * 2
+    else:
+        latent = s.latent
+        for rank in filter(None, (latent.query_rank, latent.key_value_rank)):
+            tensors.append(norm(s, rank))
+        if latent.query_rank:
+            tensors.append(Tensor(latent.query_rank * h, is_summed=True))
+        tensors.append(Tensor(s.heads * model.query_dim * (latent.query_rank or h)))
+        tensors.append(Tensor((latent.key_value_rank + latent.rope_dim) * h, is_summed=True))
+        tensors.append(Tensor(s.heads * (latent.nope_dim + latent.value_dim) * latent.key_value_rank))
+    tensors.append(Tensor(s.heads * model.value_dim * h))
+    if model.bias:
+        tensors.append(Tensor(h, is_summed=True))
+    return tensors
+
+
+def mlp(s: Shard) -> Tensors:
+    """Norm and matrices."""
+    return [norm(s), *_matrices(s, s.model.ffn_width, s.plan.tp, bias=s.model.bias)]
+
+
+def experts(s: Shard) -> Tensors:
+    """Norm, router, shared experts, and the GPU's own of the others."""
+    routed = s.experts
+    local = routed.count // s.plan.ep
+    of_one = _matrices(s, routed.ffn, s.plan.etp, bias=False)
+    own = [Tensor(tensor.size * local, is_expert=True, pieces=local) for tensor in of_one]
+    shared = _matrices(s, routed.shared_width, s.plan.tp, bias=False) if routed.shared_width else []
+    gate = [Tensor(s.model.hidden, is_summed=True)] if routed.shared_gate else []
+    return [norm(s), Tensor(routed.count * s.model.hidden, is_summed=True), *gate, *shared, *own]
+
+
+def prediction(s: Shard, *, has_embedding: bool) -> Tensors:
+    """Of a layer of multi-token prediction, before the layer: two norms, and a projection that all GPUs have whole.
+
+    Embedding and output matrix are the model's; a stage with neither of them has a copy of the embedding.
+    """
+    h = s.model.hidden
+    copied = [] if has_embedding or s.model.tied_embeddings else [Tensor(s.vocabulary * h)]
+    return [*copied, norm(s), norm(s), Tensor(2 * h * h, is_summed=True)]
+
+
+def _matrices(s: Shard, ffn: int, shards: int, *, bias: bool) -> Tensors:
+    h, width = s.model.hidden, ffn // shards
+    inner = 2 * width if s.model.is_gated else width
+    biases = [Tensor(inner), Tensor(h, is_summed=True)] if bias else []
+    return [Tensor(inner * h), *biases[:1], Tensor(width * h), *biases[1:]]

@@ -1,0 +1,265 @@
+"""Which parallel plans a model can be trained or served by, and what is settled where a plan leaves it open.
+
+Each rule names itself in one line: what was found, what was expected, and the nearest values that are valid. Rules are
+those of the frameworks: Megatron-Core (megatron/training/arguments.py, core/transformer/transformer_config.py),
+DeepSpeed (runtime/pipe/engine.py), DualPipe (github.com/deepseek-ai/DualPipe, dualpipe.py).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+from workload.bounds import MOST_NPUS
+from workload.errors import WorkloadError
+from workload.generators.models.model import Model
+from workload.generators.training import pipeline
+from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.stages import layers_of_slots, micro_batches, slots
+
+Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
+
+_OPEN = {"global_batch": 0, "sequence": 0, "schedule": "auto"}
+"""Values by which a plan leaves a field open."""
+_MICRO_BATCHES_PER_STAGE = 4
+"""Of a step whose global batch nobody says: a bubble of a quarter."""
+
+
+def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> ParallelPlan:
+    """The plan with sequence, global batch and schedule settled, and without what changes nothing.
+
+    The global batch is the model's published one where all rules allow it, else 4 micro-batches for each stage. FSDP is
+    ZeRO-3. Sequence parallelism over one GPU is none.
+    """
+    plan = plan.model_copy(
+        update={
+            "sequence": plan.sequence or model.sequence,
+            "schedule": plan.pipeline_schedule,
+            "sequence_parallel": plan.sequence_parallel and plan.tp > 1,
+            "zero": 3 if framework == "fsdp" and plan.zero == 0 else plan.zero,
+        }
+    )
+    if plan.global_batch:
+        return plan
+    published = plan.model_copy(update={"global_batch": model.global_batch})
+    if model.global_batch and not any(_of_the_batch(model, published, framework)):
+        return published
+    batch = plan.dp * plan.micro_batch * _MICRO_BATCHES_PER_STAGE * plan.pp
+    return plan.model_copy(update={"global_batch": batch})
+
+
+def is_open(field: str, value: object) -> bool:
+    """Whether a value of a plan's field leaves the field to `settle`, as a global batch of 0."""
+    return field in _OPEN and _OPEN[field] == value
+
+
+def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:
+    """Refuse a plan by which a model cannot be trained (or, framework "inference", served).
+
+    Raises:
+        WorkloadError: one line: which rule, what was found, what was expected, the nearest valid values.
+    """
+    broken = first_broken(model, plan, framework)
+    if broken:
+        raise WorkloadError(f"model {model.name}, plan {plan}: {broken}")
+
+
+def first_broken(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> str:
+    """The first rule that a plan breaks, "" = none."""
+    settled = settle(model, plan, framework)
+    return next((text for rule in _RULES for text in rule(model, settled, framework)), "")
+
+
+def valid_values(model: Model, key: str) -> tuple[int, ...]:
+    """Values of an axis that a model allows, whatever the others are; of keys that it does not limit, none.
+
+    Args:
+        model: what is trained.
+        key: tp, etp, ep, or vpp * pp as "slots" (stages, or with interleaving chunks of all stages, of equal layers).
+    """
+    found: Iterable[int] = ()
+    if key == "tp":
+        found = (tp for tp in _divisors(model.heads) if not _tp_complaint(model, tp))
+    elif key == "slots":
+        found = _divisors(model.layers)
+    elif model.experts is not None and key == "ep":
+        found = _divisors(model.experts.count)
+    elif model.experts is not None and key == "etp":
+        found = _divisors(model.experts.ffn)
+    return tuple(found)
+
+
+def _of_tensors(model: Model, plan: ParallelPlan, _framework: Framework) -> Iterator[str]:
+    """Heads and matrices are shared by the tensor-parallel group."""
+    complaint = _tp_complaint(model, plan.tp)
+    if complaint:
+        yield f"tp is {plan.tp}, expected {complaint}; {_nearest(plan.tp, valid_values(model, 'tp'))}"
+
+
+def _tp_complaint(model: Model, tp: int) -> str:
+    """What a tensor-parallel size breaks, as what was expected; "" = nothing."""
+    if model.heads % tp:
+        return f"a divisor of the {model.heads} heads"
+    if model.latent is None and model.key_value_heads % tp and tp % model.key_value_heads:
+        return f"a divisor or a multiple of the {model.key_value_heads} heads of keys and values"
+    experts = model.experts
+    if any(not model.has_experts(number) for number in range(model.layers)) and model.ffn_width % tp:
+        return f"a divisor of ffn ({model.ffn_width})"
+    if experts is not None and experts.shared_width % tp:
+        return f"a divisor of the shared experts' width ({experts.shared_width})"
+    return ""
+
+
+def _of_experts(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    experts = model.experts
+    if experts is None:
+        for key in ("ep", "etp"):
+            if getattr(plan, key) > 1:
+                yield f"{key} is {getattr(plan, key)}, expected 1, as the model has no experts"
+        for key in ("capacity", "imbalance"):
+            if getattr(plan, key):
+                yield f"{key} is {getattr(plan, key):g}, expected 0, as the model has no experts"
+        return
+    for key, whole, what in (("ep", experts.count, "experts"), ("etp", experts.ffn, "columns of an expert")):
+        value = getattr(plan, key)
+        if whole % value:
+            yield f"{key} is {value}, expected a divisor of the {whole} {what}; {_nearest(value, _divisors(whole))}"
+    replicas, own = plan.tp * plan.cp * plan.dp, plan.ep * plan.etp
+    if replicas % own:
+        valid = [ep for ep in valid_values(model, "ep") if replicas % (ep * plan.etp) == 0]
+        yield (
+            f"ep * etp is {plan.ep} * {plan.etp}, expected a divisor of the {replicas} GPUs of a stage (tp * cp * dp); "
+            + (_nearest(plan.ep, valid, "ep") if valid else "no ep is valid with this etp")
+        )
+    if framework == "megatron" and plan.tp > 1 and not plan.sequence_parallel:
+        yield f"experts with tp {plan.tp} but without sequence parallelism, expected sp in the plan (Megatron's rule)"
+
+
+def _of_the_pipeline(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    schedule = plan.pipeline_schedule
+    if schedule == "interleaved" and plan.vpp == 1:
+        yield "the schedule is interleaved with vpp 1, expected vpp of 2 or more"
+    if plan.vpp > 1 and not pipeline.takes_vpp(schedule):
+        yield f"vpp is {plan.vpp} with schedule {schedule}, expected vpp 1, or schedule interleaved"
+    if plan.vpp > 1 and plan.pp == 1:
+        yield f"vpp is {plan.vpp} with a single stage, expected pp of 2 or more, or vpp 1"
+    if plan.vpp > 1 and framework in {"deepspeed", "inference"}:
+        yield f"vpp is {plan.vpp}, expected 1 ({framework} has no interleaving)"
+    if schedule == "dualpipe" and plan.pp % 2:
+        yield f"pp is {plan.pp} with dualpipe, expected an even number of stages; {_around(plan.pp, 2)}"
+    if framework == "deepspeed" and plan.pp > 1 and schedule not in {"1f1b", "interleaved"}:
+        yield f"the schedule is {schedule}, expected 1f1b (DeepSpeed's only one)"
+    yield from _of_layers(model, plan)
+
+
+def _of_layers(model: Model, plan: ParallelPlan) -> Iterator[str]:
+    """Each slot has layers, with `uneven` in all but the first and the last."""
+    count = slots(plan)
+    what = f"pp * vpp is {plan.pp} * {plan.vpp}" if plan.vpp > 1 else f"pp is {plan.pp}"
+    most = model.layers + 2 if plan.uneven and plan.vpp > 1 else model.layers
+    if count > most:
+        yield f"{what}, expected {most} at most, as the model has {model.layers} layers"
+    elif not plan.uneven and model.layers % count:
+        sizes = layers_of_slots(model.layers, count)
+        yield (
+            f"{what}, expected a divisor of the {model.layers} layers; {_nearest(count, _divisors(model.layers))}, "
+            f"or uneven (from {min(sizes)} to {max(sizes)} layers)"
+        )
+
+
+def _of_sequences(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    if model.positions == "learned" and plan.sequence > model.sequence:
+        yield f"seq is {plan.sequence}, expected {model.sequence} at most, as the model learns its positions"
+    if plan.cp > 1:
+        if framework == "deepspeed" and plan.context != "a2a":
+            yield f"context is {plan.context}, expected a2a (DeepSpeed's only one)"
+        heads = plan.tp * plan.cp
+        if plan.context == "a2a" and model.heads % heads:
+            valid = _divisors(model.heads // plan.tp)
+            yield (
+                f"tp * cp is {plan.tp} * {plan.cp} with context=a2a, expected a divisor of the {model.heads} heads; "
+                f"{_nearest(plan.cp, valid, 'cp')}"
+            )
+    parts = (1 if plan.context == "a2a" or plan.cp == 1 else 2) * plan.cp
+    unit = parts * (plan.tp if plan.sequence_parallel else 1)
+    if framework != "inference" and plan.sequence % unit:
+        why = [f"{parts} parts of context parallelism"] * (plan.cp > 1) + [f"tp {plan.tp}"] * plan.sequence_parallel
+        what = f"a multiple of {unit} ({', '.join(why)})"
+        yield f"seq is {plan.sequence}, expected {what}; {_around(plan.sequence, unit)}"
+
+
+def _of_the_batch(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    if framework == "inference":
+        return
+    unit = plan.dp * plan.micro_batch
+    batch = plan.global_batch
+    if batch % unit:
+        yield (
+            f"the global batch is {batch}, expected a multiple of dp * micro-batch ({plan.dp} * {plan.micro_batch}); "
+            f"{_around(batch, unit)}"
+        )
+        return
+    schedule, count = plan.pipeline_schedule, micro_batches(plan)
+    if schedule == "interleaved" and count % plan.pp:
+        yield (
+            f"interleaving with {count} micro-batches, expected a multiple of the {plan.pp} stages; global batch: "
+            f"{_around(batch, unit * plan.pp)}"
+        )
+    if schedule == "dualpipe" and (count % 2 or count < 2 * plan.pp):
+        least = 2 * plan.pp
+        yield (
+            f"dualpipe with {count} micro-batches, expected an even number of at least {least} (2 pp); global batch: "
+            + (_around(batch, 2 * unit) if count > least else f"nearest {least * unit}")
+        )
+    if schedule not in {"interleaved", "dualpipe"} and (plan.vpp == 1 or pipeline.takes_vpp(schedule)):
+        wrong = pipeline.complaint(schedule, plan.pp, count, pipeline.chunks(schedule, plan.vpp))
+        if wrong:
+            yield f"schedule {schedule}: {wrong}"
+
+
+def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """ZeRO and what is offloaded."""
+    if framework == "megatron" and plan.zero > 1:
+        yield f"zero is {plan.zero}, expected 0 or 1 (Megatron's distributed optimizer); deepspeed and fsdp have more"
+    if framework == "inference" and plan.zero:
+        yield f"zero is {plan.zero}, expected 0, as nothing is trained"
+    if framework == "fsdp" and plan.zero not in {2, 3}:
+        yield f"zero is {plan.zero}, expected 3, or 2 (parameters stay after the forward pass), as FSDP is ZeRO"
+    if framework == "deepspeed" and plan.zero >= 2 and plan.pp > 1:
+        yield f"zero is {plan.zero} with pp {plan.pp}, expected 0 or 1, or pp1 (DeepSpeed's rule)"
+    if plan.gather == "list" and (framework != "deepspeed" or plan.zero != 3):
+        yield f"gather is list with {framework} and zero {plan.zero}, expected tensor, or deepspeed and zero 3"
+    if "parameters" in plan.offload and plan.zero != 3:
+        yield f"parameters are offloaded with zero {plan.zero}, expected 3 (ZeRO-Infinity)"
+    if framework == "inference" and plan.recompute != "none":
+        yield f"recompute is {plan.recompute}, expected none, as nothing is trained"
+    if plan.gpus >= MOST_NPUS:
+        yield f"{plan.gpus} GPUs, expected at most {MOST_NPUS - 1}"
+
+
+_RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = (
+    _of_sharing,
+    _of_tensors,
+    _of_experts,
+    _of_the_pipeline,
+    _of_sequences,
+    _of_the_batch,
+)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [value for value in range(1, math.isqrt(number) + 1) if number % value == 0]
+    return sorted({*small, *(number // value for value in small)})
+
+
+def _nearest(value: int, valid: Iterable[int], name: str = "") -> str:
+    """The next valid value below and above."""
+    below = max((each for each in valid if each < value), default=None)
+    above = min((each for each in valid if each > value), default=None)
+    found = " and ".join(str(each) for each in (below, above) if each is not None)
+    return f"nearest {name} {found}" if name else f"nearest {found}"
+
+
+def _around(value: int, unit: int) -> str:
+    """The multiples of a unit below and above."""
+    below = value // unit * unit
+    return f"nearest {below} and {below + unit}" if below else f"nearest {unit}"

@@ -1,0 +1,299 @@
+"""The trace of one NPU: blocks stamped in the order of the pipeline's schedule, and the end of the step."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import NamedTuple
+
+from et import TraceColumns, TraceTable
+from workload.errors import WorkloadError
+from workload.generators.models.model import Model
+from workload.generators.training import offloaded, pipeline, step_end
+from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, Finished, Ring
+from workload.generators.training.items import Items, only
+from workload.generators.training.linear import all_gather
+from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.pipeline import Work
+from workload.generators.training.ranks import neighbours, place, stage_size
+from workload.generators.training.replicas import Replicas
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import Chunk, chunks, micro_batches
+from workload.generators.training.units import Unit, units
+
+_POSTED = "posted"
+"""Port of a receive: when it is posted."""
+NO_ROWS: Mapping[str, list[int]] = MappingProxyType({})
+_PREFIX = {"forward": "forward", "backward": "backward", "weights": "backward-weights"}
+_MOST_PIPELINE_TAGS = 1 << 23
+"""Tags from here on are those of context parallelism."""
+
+
+@dataclass
+class _State:
+    """Rows of the trace so far that blocks come after, by port."""
+
+    rows: dict[str, list[int]] = field(default_factory=dict)
+
+    def after(self, block: Finished, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
+        """What a stamp of a block connects; own: rows of its pass, where it is done in turn with another one."""
+        rows = {**self.rows, **own} if own else self.rows
+        return {port: rows[port] for port in block.ports if port in rows}
+
+    def advance(self, block: Finished, first: int) -> None:
+        """A block has been stamped whose first row is `first`."""
+        if block.ends:
+            self.rows[_POSTED] = self.rows.get(COMPUTED, [])
+            self.rows[COMPUTED] = [first + row for row in block.ends]
+        for name, row in (*block.last.items(), *block.keys.items()):
+            self.rows[name] = [first + row]
+
+    def advance_in_turn(self, block: Finished, first: int, own: dict[str, list[int]]) -> None:
+        """The same of a pass that is done in turn with another one, which does not wait for its collectives."""
+        if block.computed >= 0:
+            self.rows[COMPUTED] = [first + block.computed]
+        own[OWN] = [first + row for row in block.ends]
+        for name, row in block.last.items():
+            self.rows[name] = [first + row]
+        for name, row in block.keys.items():
+            own[name] = [first + row]
+
+
+class _Named(NamedTuple):
+    """Blocks of a pass, and of which micro-batch."""
+
+    blocks: Sequence[Finished]
+    prefix: str
+    micro_batch: int
+
+
+class Stage:
+    """What an NPU does.
+
+    Args:
+        model: what is trained.
+        plan: settled, by rules that have passed.
+        framework: megatron, deepspeed or fsdp.
+        npu: whose trace it is.
+    """
+
+    def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
+        where = place(plan, npu)
+        self._plan, self._framework, self._npu, self._stage = plan, framework, npu, where.stage
+        self._schedule = plan.pipeline_schedule
+        self._shard = Shard(model, plan, where.ep)
+        self._own: Sequence[Chunk] = chunks(model, plan)[where.stage]
+        self._ring = Ring(*neighbours(plan, npu))
+        has_embedding = any(chunk.is_first for chunk in self._own)
+        self._replicas = [
+            Replicas(
+                plan,
+                framework,
+                units(self._shard, chunk, has_embedding=has_embedding),
+                number,
+                chunk.slot == 0,
+                plan.is_mirrored and chunk.slot >= plan.pp // 2,
+            )
+            for number, chunk in enumerate(self._own)
+        ]
+        self._blocks: dict[tuple[str, int, bool, bool, bool], list[Finished]] = {}
+        self._columns = TraceColumns(npu, f"stage {where.stage}")
+        self._state = _State()
+
+    def table(self) -> TraceTable:
+        """The whole trace."""
+        count = micro_batches(self._plan)
+        works = pipeline.order(self._schedule, self._stage, self._plan.pp, count, len(self._own))
+        firsts, lasts = self._ends(works)
+        for step in range(self._plan.steps):
+            self._stamp(self._gathering, f"step{step}/forward/")
+            for number, work in enumerate(works):
+                is_in_turn = work.is_paired or (number > 0 and works[number - 1].is_paired)
+                blocks = self._block(work, is_in_turn, is_first=number in firsts, is_last=number in lasts)
+                named = _Named(blocks, f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/", work.micro_batch)
+                if work.is_paired:
+                    before = named
+                elif is_in_turn:
+                    self._stamp_in_turn(before, named)
+                else:
+                    self._stamp(*named)
+            self._stamp(self._ending, f"step{step}/optimizer/")
+        return self._columns.table()
+
+    @staticmethod
+    def _ends(works: Sequence[Work]) -> tuple[set[int], set[int]]:
+        """Which works are the first forward passes of their chunks, and the last that make gradients of weights."""
+        firsts: dict[int, int] = {}
+        lasts: dict[int, int] = {}
+        for number, work in enumerate(works):
+            if work.kind == "forward":
+                firsts.setdefault(work.chunk, number)
+            elif not work.is_split:
+                lasts[work.chunk] = number
+        return set(firsts.values()), set(lasts.values())
+
+    def _stamp(self, blocks: Sequence[Finished], prefix: str, micro_batch: int = 0) -> None:
+        for block in blocks:
+            after, tag = self._state.after(block), self._tag_of(micro_batch)
+            first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
+            self._state.advance(block, first)
+            if self._waits_for_sends:
+                self._state.rows[SENT] = [first + row for row in block.sent]
+
+    def _stamp_in_turn(self, *passes: "_Named") -> None:
+        """A computation of one, then of the other, so that the collectives of each hide behind the other."""
+        state, posted = self._state, self._state.rows.get(COMPUTED, [])
+        own: list[dict[str, list[int]]] = [{} for _ in passes]
+        for blocks in zip_longest(*(named.blocks for named in passes)):
+            for block, named, rows in zip(blocks, passes, own, strict=True):
+                if block is not None:
+                    after, tag = state.after(block, rows), self._tag_of(named.micro_batch)
+                    first = self._columns.stamp(block.block, named.prefix, after=after, tag=tag)
+                    state.advance_in_turn(block, first, rows)
+        ends = (*state.rows[COMPUTED], *(row for rows in own for row in rows.get(OWN, ())))
+        state.rows[COMPUTED] = sorted(set(ends))
+        state.rows[_POSTED] = posted
+
+    def _tag_of(self, micro_batch: int) -> int:
+        most = _MOST_PIPELINE_TAGS // self._tags_of_micro_batch
+        return micro_batch % most * self._tags_of_micro_batch
+
+    @cached_property
+    def _tags_of_micro_batch(self) -> int:
+        """A tag for each boundary between slices, and direction."""
+        return 2 * pipeline.slices(self._schedule, self._plan.pp, len(self._own))
+
+    @cached_property
+    def _waits_for_sends(self) -> bool:
+        """Megatron-LM's plain schedules, and DeepSpeed's, wait until what they send is sent.
+
+        Interleaved ones do not with overlap_p2p_comm, nor do those of PyTorch.
+        """
+        waits = pipeline.waits_for_sends(self._schedule, overlap_p2p=self._plan.overlap_p2p)
+        return self._framework != "fsdp" and waits
+
+    @cached_property
+    def _gathering(self) -> list[Finished]:
+        """Parameters come beside the first forward pass."""
+        builder = BlockBuilder()
+        for replicas in self._replicas:
+            if replicas.gathers_beside:
+                builder.add("", replicas.gathers(beside=True))
+        return builder.finish()
+
+    @cached_property
+    def _ending(self) -> list[Finished]:
+        """What comes after the last backward pass."""
+        builder = BlockBuilder()
+        for replicas in self._replicas:
+            builder.add("", replicas.after_all())
+        builder.wait(QUEUED)
+        is_at_an_end = any(chunk.is_first or chunk.is_last for chunk in self._own)
+        has_loss = [r for r, chunk in zip(self._replicas, self._own, strict=True) if chunk.is_last]
+        builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
+        return builder.finish()
+
+    def _block(self, work: Work, is_in_turn: bool, *, is_first: bool, is_last: bool) -> list[Finished]:
+        kind = "backward-data" if work.is_split else work.kind
+        key = kind, work.chunk, is_in_turn, is_first, is_last
+        if key not in self._blocks:
+            builder = BlockBuilder(self._ring, cuts=is_in_turn)
+            if kind == "forward":
+                self._forward(builder, work.chunk, is_first=is_first)
+            else:
+                self._backward(builder, kind, work.chunk, is_last=is_last)
+            self._blocks[key] = builder.finish()
+        return self._blocks[key]
+
+    def _forward(self, builder: BlockBuilder, chunk: int, *, is_first: bool) -> None:
+        replicas = self._replicas[chunk]
+        self._receive(builder, chunk, is_forward=True)
+        for number, unit in enumerate(replicas.units):
+            begun, awaited = replicas.before_forward(number, is_first=is_first)
+            builder.add("", begun)
+            builder.wait(awaited)
+            builder.add(unit.layer, unit.forward)
+            if unit.kept:
+                builder.note("outputs", _kept(unit))
+            builder.add(unit.layer, offloaded.after_forward(self._shard, unit))
+        self._send(builder, chunk, is_forward=True)
+
+    def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool) -> None:
+        """kind: backward, or of a split one backward-data or weights."""
+        replicas = self._replicas[chunk]
+        if kind != "weights":
+            self._receive(builder, chunk, is_forward=False)
+        for number in reversed(range(len(replicas.units))):
+            unit = replicas.units[number]
+            if kind != "weights":  # whose products are of activations and gradients
+                begun, awaited = replicas.before_backward(number)
+                builder.add("", begun)
+                builder.wait(awaited)
+                loads, awaited = offloaded.before_backward(self._shard, replicas.units, number)
+                builder.add("", loads)
+                builder.wait(awaited)
+            builder.add(unit.layer, _of_kind(unit.backward, kind))
+            if kind != "backward-data":
+                if unit.name == "attention":  # the first of its layer, the MLP is the last
+                    builder.note("inputs", _kept(replicas.units[number + 1]))
+                builder.add("", replicas.after_backward(number, is_last=is_last))
+        if kind != "backward-data":
+            builder.add("", replicas.after_micro_batch())
+        if kind != "weights":
+            self._send(builder, chunk, is_forward=False)
+
+    def _receive(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
+        """What the passes of a chunk begin with, if not at an end of the model."""
+        source = self._beside(chunk, is_forward=not is_forward)
+        if source is None:
+            return
+        name = "pp:receive"
+        tag = self._tag(self._own[chunk].slot - 1 if is_forward else self._own[chunk].slot, is_forward=is_forward)
+        ports: Iterable[str] = (COMPUTED if self._waits_for_sends else _POSTED,)
+        builder.receive(name, self._message_bytes, self._npu_of(source[0]), tag, ports)
+        if self._plan.scatter_gather and not self._plan.sequence_parallel:
+            s = self._shard
+            builder.add("", all_gather(s, "received", s.tokens * s.model.hidden))
+
+    def _send(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
+        target = self._beside(chunk, is_forward=is_forward)
+        if target is not None:
+            slot = self._own[chunk].slot
+            tag = self._tag(slot if is_forward else slot - 1, is_forward=is_forward)
+            builder.send("pp:send", self._message_bytes, self._npu_of(target[0]), tag)
+
+    def _beside(self, chunk: int, *, is_forward: bool) -> tuple[int, int] | None:
+        beside = pipeline.after if is_forward else pipeline.before
+        return beside(self._schedule, self._stage, chunk, self._plan.pp, len(self._own))
+
+    @staticmethod
+    def _tag(boundary: int, *, is_forward: bool) -> int:
+        return 2 * boundary + (not is_forward)
+
+    def _npu_of(self, stage: int) -> int:
+        return self._npu + (stage - self._stage) * stage_size(self._plan)
+
+    @cached_property
+    def _message_bytes(self) -> int:
+        """Of activations between stages: b s h / cp values; a tensor-parallel share where all have another one."""
+        s, plan = self._shard, self._plan
+        size = s.tokens * s.model.hidden * s.value_bytes
+        return -(-size // plan.tp) if plan.scatter_gather or plan.sequence_parallel else size
+
+
+def _kept(unit: Unit) -> str:
+    """What a layer keeps of a micro-batch, as a text of attributes."""
+    return f"{unit.layer}/activations {unit.kept}"
+
+
+def _of_kind(items: Items, kind: str) -> Items:
+    return items if kind == "backward" else only(items, weights=kind == "weights")
+
+
+def refuse_too_large(plan: ParallelPlan) -> None:
+    """Raise WorkloadError if a trace would have more micro-batches than tags of messages can tell."""
+    if plan.pp > 1 and micro_batches(plan) * plan.steps >= 1 << 20:
+        raise WorkloadError(
+            f"plan {plan}: {micro_batches(plan)} micro-batches and {plan.steps} steps, expected below 2^20 together"
+        )

@@ -1,0 +1,92 @@
+"""The units of a chunk of a pipeline stage: embedding, attention and MLP of each layer, head; in both passes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from workload.generators.memory.activations import layer_activations
+from workload.generators.training import attention, experts, mlp, parameters, vocabulary
+from workload.generators.training.attention import renamed
+from workload.generators.training.items import Item, Items
+from workload.generators.training.overlap import overlapped
+from workload.generators.training.parameters import Tensors
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import Chunk
+
+
+class Unit(NamedTuple):
+    """A part of the model with parameters of its own.
+
+    Attributes:
+        layer: beginning of its names, "layer17", "embedding" or "head".
+        name: within the layer, "attention" or "mlp"; "" = the whole.
+        forward: what its forward pass does.
+        backward: what its backward pass does, with what is worked out again before.
+        tensors: its parameters in the order in which the forward pass uses them.
+        kept: bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit.
+    """
+
+    layer: str
+    name: str
+    forward: Items
+    backward: Items
+    tensors: Tensors
+    kept: int = 0
+
+
+def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
+    """Units of a chunk in the order of the forward pass; has_embedding: the stage has the embedding."""
+    made: list[Unit] = []
+    if chunk.is_first:
+        tensors = parameters.embedding(s)
+        made.append(_unit(s, "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), tensors))
+    plain = _layer(s, 0, has_experts=False)
+    routed: tuple[Unit, Unit] | None = None
+    for number in chunk.layers:
+        if not s.model.has_experts(number):
+            pair = plain
+        elif routed is None or s.plan.imbalance:
+            pair = routed = _layer(s, number, has_experts=True)
+        else:
+            pair = routed
+        made += [unit._replace(layer=f"layer{number}") for unit in pair]
+    if chunk.is_last:
+        tensors = parameters.head(s, has_embedding=has_embedding)
+        made.append(_unit(s, "head", vocabulary.head(s), vocabulary.head_backward(s), tensors))
+        for number in range(s.model.mtp_layers):
+            made += _prediction(s, number, has_embedding=has_embedding or number > 0)
+    return made
+
+
+def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[Unit]:
+    """A layer of multi-token prediction, with a loss of its own; it is as the last one of the model."""
+    tensors = parameters.prediction(s, has_embedding=has_embedding)
+    last = s.model.layers - 1
+    made = [
+        _unit(s, "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
+        *_layer(s, last, vocabulary.prediction(s), has_experts=s.model.has_experts(last)),
+        _unit(s, "head", vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
+    ]
+    return [unit._replace(layer=f"prediction{number}") for unit in made]
+
+
+def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: bool) -> tuple[Unit, Unit]:
+    """Attention and MLP. With full recomputation `before` and the layer are done again before its backward pass."""
+    first = attention.forward(s)
+    second = experts.forward(s, number) if has_experts else mlp.forward(s)
+    first_back = attention.backward(s, again=s.plan.recompute == "selective")
+    second_back = experts.backward(s, number) if has_experts else mlp.backward(s)
+    if s.plan.recompute == "full":
+        second_back = [*renamed([*before, *first, *second], "recompute/"), *second_back]
+    kept = layer_activations(s.model, s.plan, has_experts=has_experts).kept(s.plan.recompute)
+    tensors = parameters.experts(s) if has_experts else parameters.mlp(s)
+    return (
+        _unit(s, "attention", first, first_back, parameters.attention(s)),
+        _unit(s, "mlp", second, second_back, tensors)._replace(kept=kept),
+    )
+
+
+def _unit(s: Shard, name: str, forward: Items, backward: Items, tensors: Tensors) -> Unit:
+    """A unit of no layer yet."""
+    if s.plan.overlap_tp and s.plan.tp > 1:
+        return Unit("", name, overlapped(forward), overlapped(backward), tensors)
+    return Unit("", name, forward, backward, tensors)

@@ -1,0 +1,83 @@
+"""Both ends of the model: the word embedding and the output layer with its loss, split by the vocabulary.
+
+Neither is done in FP8: Megatron-LM's output layer is no layer of Transformer Engine (core/models/gpt/gpt_model.py:
+tensor_parallel.ColumnParallelLinear), and DeepSeek-V3 keeps both in BF16, too (arXiv 2412.19437, section 3.3.1). So
+their products and gathers are in the data type of activations.
+"""
+
+from et import CollectiveCommType
+from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
+from workload.generators.training.shard import Shard
+
+_LOSS_BYTES = 4
+"""Logits are FP32 in the loss."""
+
+
+def embedding(s: Shard) -> Items:
+    """Rows of the own part of the table, which are summed over the group."""
+    h = s.model.hidden
+    operators = [s.operator("embedding", s.tokens, h)]
+    if s.model.positions == "learned":
+        operators.append(s.operator("elementwise", s.tokens * h, 2, 1))
+    return [Compute("embedding", tuple(operators)), *leave(s, "embedding", h)]
+
+
+def embedding_backward(s: Shard) -> Items:
+    """Gradients are added to the rows of the own part."""
+    h = s.model.hidden
+    gradient = enter(s, "embedding", h, quantised=False)
+    return [*gradient, Compute("embedding", (s.operator("embedding-backward", s.tokens, h),))]
+
+
+def head(s: Shard) -> Items:
+    """Last norm, logits of the own part of the vocabulary, loss.
+
+    The loss takes three all-reduces of one number for each token: the largest logit, the logit of the right word, and
+    the sum of exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
+    """
+    h = s.model.hidden
+    sums = [] if s.plan.tp == 1 else [_sum_over_words(s)]
+    return [
+        Compute("head-norm", (s.operator("norm", s.rows, h),)),
+        *enter(s, "head", h, quantised=False),
+        Compute("head", (s.operator("gemm", s.tokens, s.vocabulary, h),)),
+        *sums,
+        Compute("loss", (s.operator("cross-entropy", s.tokens, s.vocabulary),)),
+        *sums,
+        *sums,
+    ]
+
+
+def head_backward(s: Shard) -> Items:
+    """Gradients of the output matrix and of the last norm; those of the loss are `head`'s."""
+    h, m, v = s.model.hidden, s.tokens, s.vocabulary
+    data, weights = s.operator("gemm", m, h, v), s.operator("gemm", v, h, m)
+    items, key = enter_backward(s, "head", h, (data,), (weights,), quantised=False)
+    return [*items, Compute("head-norm", (s.operator("norm-backward", s.rows, h),), waiting(key))]
+
+
+def prediction(s: Shard) -> Items:
+    """What comes before a layer of multi-token prediction.
+
+    The next tokens' embedding and the layer's before are normalised and projected to one (DeepSeek-V3, arXiv
+    2412.19437, section 2.2).
+    """
+    h, rows = s.model.hidden, s.rows
+    operators = (s.operator("norm", 2 * rows, h), s.gemm(rows, h, 2 * h))
+    return [*embedding(s), Compute("projection", operators)]
+
+
+def prediction_backward(s: Shard) -> Items:
+    """Its gradients."""
+    h, rows = s.model.hidden, s.rows
+    return [
+        Compute("projection", (s.gemm(rows, 2 * h, h),)),
+        weights_product(s, "projection", (s.gemm(h, 2 * h, rows),)),
+        Compute("projection-norm", (s.operator("norm-backward", 2 * rows, h),)),
+        *embedding_backward(s),
+    ]
+
+
+def _sum_over_words(s: Shard) -> Collective:
+    return Collective("loss/tp:all-reduce", CollectiveCommType.ALL_REDUCE, s.tokens * _LOSS_BYTES, "tp")

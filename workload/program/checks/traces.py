@@ -1,0 +1,76 @@
+"""What must hold in each trace before a run: sizes, peers, tags and counts that the engine can hold."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies.bounds import MOST_BYTES
+from workload.bounds import MOST_OF_ONE_KEY, MOST_TAGS
+from workload.collectives.uneven.splits import check_splits
+from workload.errors import WorkloadError
+from workload.kinds import BARRIER
+from workload.trace_sets.view import SEND, TraceView
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+_AT_MOST = f"at most {MOST_BYTES} bytes"
+
+
+def check_sizes(view: TraceView, users: Int64, npus: int) -> None:
+    """Check sizes, peers and tags of one trace.
+
+    Args:
+        view: the trace.
+        users: int64[], the NPUs that run it, ascending.
+        npus: NPUs of the fabric.
+
+    Raises:
+        WorkloadError: comm_size missing, beyond 64 TiB or (collectives other than barriers and with split sizes) 0,
+            split sizes that do not cut it into whole bytes, a peer missing or out of range, a tag or a count of equal
+            messages or collectives out of range.
+    """
+    size = view.table.comm_size[view.coll_rows]
+    wrong = np.where(view.coll_uneven, size < 0, (size <= 0) & (view.coll_kind != BARRIER))
+    _refuse(view, view.coll_rows, wrong, "comm_size", size, "more than 0")
+    _refuse(view, view.coll_rows, size > MOST_BYTES, "comm_size", size, _AT_MOST)
+    check_splits(view)
+    _refuse(view, view.coll_rows, view.coll_seq >= MOST_OF_ONE_KEY, "number in its group", view.coll_seq, "below 2^20")
+    rows, size = view.p2p_rows, view.table.comm_size[view.p2p_rows]
+    _refuse(view, rows, size < 0, "comm_size", size, "0 or more")
+    _refuse(view, rows, size > MOST_BYTES, "comm_size", size, _AT_MOST)
+    _check_peers(view, users, npus)
+    _refuse(view, rows, view.p2p_tag >= MOST_TAGS, "comm_tag", view.p2p_tag, "below 2^24")
+    _refuse(view, rows, view.p2p_seq >= MOST_OF_ONE_KEY, "number among equal messages", view.p2p_seq, "below 2^20")
+
+
+def _check_peers(view: TraceView, users: Int64, npus: int) -> None:
+    """The first and the last user have the least and the largest peers."""
+    peer, is_send = view.p2p_peer, view.kind[view.p2p_rows] == SEND
+    first, last = view.shift(int(users[0])), view.shift(int(users[-1]))
+    wrong = (peer < 0) | (peer + first < 0) | (peer + last >= npus)
+    for name, side in (("comm_dst", is_send), ("comm_src", ~is_send)):
+        if np.any(wrong & side):
+            at = int(np.argmax(wrong & side))
+            found = int(peer[at])
+            shifts = np.array([view.shift(npu) for npu in users.tolist()])
+            there = (found + shifts >= 0) & (found + shifts < npus) & (found >= 0)
+            npu = int(users[np.argmin(there)])
+            said = "missing" if found == -1 else f"{found}{_shifted(view, npu, found)}"
+            raise WorkloadError(
+                f"{view.node(int(view.p2p_rows[at]))}: {name} is {said}, expected an NPU from 0 to {npus - 1}", npu
+            )
+
+
+def _shifted(view: TraceView, npu: int, peer: int) -> str:
+    """What the number of a peer means for an NPU, where that is something else."""
+    shift = view.shift(npu)
+    return f" for NPU {view.example}, which means {peer + shift} for NPU {npu}" if shift else ""
+
+
+def _refuse(
+    view: TraceView, rows: Int32, wrong: NDArray[np.bool_], what: str, found: NDArray[np.integer], expected: str
+) -> None:
+    if np.any(wrong):
+        at = int(np.argmax(wrong))
+        value = "missing" if found[at] == -1 else found[at]
+        raise WorkloadError(f"{view.node(int(rows[at]))}: {what} is {value}, expected {expected}")
