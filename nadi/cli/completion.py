@@ -27,7 +27,7 @@ def kinds(incomplete: str) -> list[str]:
 
 def algorithms(incomplete: str) -> list[str]:
     """Algorithms of the kind that the line says, or of any; several stand apart by commas, as "ring,direct"."""
-    from workload.collectives import algorithms as known
+    from workload.collectives import known_algorithms as known
     from workload.collectives import uneven_algorithms
     from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 

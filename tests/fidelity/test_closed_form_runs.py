@@ -26,7 +26,7 @@ from tests.fidelity.naive_closed_form import Simulator
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces, workloads
 from topologies import build
 from workload import CollectiveSettings, ComputeModel, build_program
-from workload.collectives import nccl
+from workload.collectives.algorithms import nccl
 from workload.generators import transformer
 from workload.trace_sets.view import MEMORY_LANE
 

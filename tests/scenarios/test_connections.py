@@ -35,13 +35,13 @@ def lanes(connections, *, to_lane=None, messages=1):
 @pytest.fixture
 def program(monkeypatch):
     """Makes the program of lanes."""
-    known = collectives.algorithms()
+    known = collectives.known_algorithms()
 
     def made(connections, size_bytes=SIZE, **given):
         fixed = SimpleNamespace(
             NAME="fixed", KINDS=("broadcast",), plan=lambda *_: lanes(connections, **given), closed_form=None
         )
-        monkeypatch.setattr(collectives, "algorithms", lambda: known | {"fixed": fixed})
+        monkeypatch.setattr(collectives, "known_algorithms", lambda: known | {"fixed": fixed})
         return collective_program("broadcast", 2, size_bytes, "fixed")
 
     return made

@@ -12,11 +12,11 @@ from pdes import SharedBuffer
 from pdes.nic import congestion
 from tests.scenarios.running import check
 from workload import collective_program
-from workload.collectives import algorithms
+from workload.collectives import known_algorithms
 
 MIB = 1 << 20
 HEADER, ACK, MTU = 82, 86, 4096
-KINDS = algorithms()["in-network"].KINDS
+KINDS = known_algorithms()["in-network"].KINDS
 
 
 def run(spec, kind, size_bytes, algorithm, **chosen):
@@ -94,7 +94,7 @@ def test_bus_bandwidth_passes_that_of_rings():
     assert found["ring"] == pytest.approx(wire, rel=0.01)
 
 
-@pytest.mark.parametrize("kind", algorithms()["nvls"].KINDS)
+@pytest.mark.parametrize("kind", known_algorithms()["nvls"].KINDS)
 @pytest.mark.parametrize("npus", [2, 4, 8])
 def test_nvls_closed_form(kind, npus):
     assert ratio(f"switch:npus={npus}", kind, 16 * MIB, "nvls") == pytest.approx(1.0, rel=0.01)

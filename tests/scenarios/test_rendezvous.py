@@ -118,7 +118,7 @@ def use(monkeypatch):
         module = SimpleNamespace(
             NAME="fixed", KINDS=("all-reduce",), plan=lambda *_: each_its_own(chunks, lanes), closed_form=None
         )
-        monkeypatch.setattr(collectives, "algorithms", lambda: {"fixed": module})
+        monkeypatch.setattr(collectives, "known_algorithms", lambda: {"fixed": module})
 
     return made
 

@@ -41,13 +41,13 @@ def lanes(driven, messages):
 @pytest.fixture
 def program(monkeypatch):
     """Makes the program of lanes of all members."""
-    known = collectives.algorithms()
+    known = collectives.known_algorithms()
 
     def made(lanes_of_members, size_bytes):
         fixed = SimpleNamespace(
             NAME="fixed", KINDS=("broadcast",), plan=lambda *_: each_its_own(1, lanes_of_members), closed_form=None
         )
-        monkeypatch.setattr(collectives, "algorithms", lambda: known | {"fixed": fixed})
+        monkeypatch.setattr(collectives, "known_algorithms", lambda: known | {"fixed": fixed})
         return collective_program("broadcast", len(lanes_of_members), size_bytes, "fixed")
 
     return made

@@ -39,7 +39,7 @@ def use(monkeypatch):
         module = SimpleNamespace(
             NAME="fixed", KINDS=("all-reduce",), plan=lambda *_: everyone_alike(NPUS, NPUS, lanes), closed_form=None
         )
-        monkeypatch.setattr(collectives, "algorithms", lambda: {"fixed": module})
+        monkeypatch.setattr(collectives, "known_algorithms", lambda: {"fixed": module})
 
     return made
 

@@ -34,7 +34,7 @@ def program(monkeypatch):
             plan=lambda *_: plans,
             closed_form=lambda _, n, size, latency, rate: 2 * (n - 1) * (latency + size / n / 2 / rate * 1e12),
         )
-        monkeypatch.setattr(collectives, "algorithms", lambda: {"fixed": module})
+        monkeypatch.setattr(collectives, "known_algorithms", lambda: {"fixed": module})
         return collective_program("all-reduce", plans.members, size_bytes, "fixed")
 
     return made
@@ -99,7 +99,7 @@ def test_a_wire_factor_rounds_each_message_up(program):
 def test_views_of_the_second_schedule_are_its_own(program):
     program(grid(2, 3), 1)
     plans = {6: grid(2, 3), 4: two_rings(4)}
-    collectives.algorithms()["fixed"].plan = lambda _, members: plans[members]
+    collectives.known_algorithms()["fixed"].plan = lambda _, members: plans[members]
     nodes = [coll_node(0, "a", CollectiveCommType.ALL_REDUCE, 6000)]
     more = [*nodes, coll_node(1, "b", CollectiveCommType.ALL_REDUCE, 999, pg_name="four")]
     tables = [table_of(metadata(), nodes), table_of(metadata(), more)]

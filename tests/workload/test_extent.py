@@ -32,7 +32,7 @@ PARAMETERS = {
 }  # fmt: skip
 BOUNDS = ("grid", "hierarchical", "custom")
 SIZES = (1024, 1 << 22)
-ALGORITHMS = sorted(set(collectives.algorithms()) - {"custom"})
+ALGORITHMS = sorted(set(collectives.known_algorithms()) - {"custom"})
 
 
 @cache
@@ -47,7 +47,7 @@ def shape_on(spec, trees):
 
 def asked(name, fabrics, sizes=SIZES):
     """Choice, kind, shape, members and size of all that an algorithm may be asked for here."""
-    module = collectives.algorithms()[name]
+    module = collectives.known_algorithms()[name]
     for spec in fabrics:
         for kind in module.KINDS:
             for parameters in ("", *PARAMETERS.get(name, ())):
@@ -130,7 +130,7 @@ def measured(choice, kind, shape, members, size):
 def test_parts_are_counted_too(name):
     """A bound of the idle steps that fill up the lanes of members that have fewer."""
     graph = fabric("switch:npus=12")
-    for kind in set(collectives.algorithms()[name].KINDS) - {"barrier", "all-to-all"}:
+    for kind in set(collectives.known_algorithms()[name].KINDS) - {"barrier", "all-to-all"}:
         choice = collectives.choose(kind, f"{name}:dataset_splits=3,chains=2")
         shape = shape_of(graph, range(12), trees=choice.trees) if choice.needs_shape else None
         found, want = choice.extent(kind, 12, shape, 1 << 20), count(choice.plan(kind, 12, shape, 1 << 20))
@@ -151,7 +151,7 @@ def test_algorithms_of_files_are_bounded_by_their_bytes(tmp_path):
 def test_an_algorithm_that_counts_nothing_has_a_bound(monkeypatch):
     counted = [collectives.choose(kind, name).extent(kind, 64) for name, kind in (("ring", "all-reduce"),
                ("direct", "all-to-all"), ("bruck", "all-to-all"), ("halving-doubling", "all-reduce"))]  # fmt: skip
-    monkeypatch.delattr(collectives.algorithms()["ring"], "extent")
+    monkeypatch.delattr(collectives.known_algorithms()["ring"], "extent")
     bound = collectives.choose("all-reduce", "ring").extent("all-reduce", 64)
     assert bound == of_any(64)
     assert all(each.steps <= bound.steps for each in counted)
@@ -167,6 +167,6 @@ def test_schedules_of_a_set_share_its_memory():
 
 
 def test_nothing_is_made_of_what_is_refused(monkeypatch):
-    monkeypatch.setattr(collectives.algorithms()["direct"], "plan", None)
+    monkeypatch.setattr(collectives.known_algorithms()["direct"], "plan", None)
     with pytest.raises(WorkloadError, match="or --force"):
         ScheduleSet(most_bytes=1000).add("all-to-all", "direct", 64)

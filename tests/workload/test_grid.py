@@ -88,7 +88,7 @@ def test_a_wrong_arrangement_is_found(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_algorithms_with_a_plan_for_each_member(kind, monkeypatch):
     """Plans that are not relative are laid along the lines one by one, and promise the same."""
-    every = collectives.algorithms()
+    every = collectives.known_algorithms()
     name = "direct" if kind == "all-to-all" else "ring"
 
     class Absolute:
@@ -100,7 +100,7 @@ def test_algorithms_with_a_plan_for_each_member(kind, monkeypatch):
             own = unpack_alone(plans)
             return plans._replace(relative=False, plans=own, attributes=())
 
-    monkeypatch.setattr(collectives, "algorithms", lambda: every | {"absolute": Absolute})
+    monkeypatch.setattr(collectives, "known_algorithms", lambda: every | {"absolute": Absolute})
     for grid in ((2, 3), (2, 2, 3)):
         for splits in (1, 2):
             schedules = made(kind, f"grid:algorithms=absolute,splits={splits}", shape(grid))

@@ -7,7 +7,7 @@ import pytest
 import topologies
 from tests.workload.handmade import two_rings
 from workload import CollectiveSettings, WorkloadError, collective_program, collectives
-from workload.collectives import ring
+from workload.collectives.algorithms import ring
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.shape import shape_of
 
@@ -33,8 +33,8 @@ FITTED = SimpleNamespace(
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    every = collectives.algorithms() | {"played": PLAYED, "fitted": FITTED}
-    monkeypatch.setattr(collectives, "algorithms", lambda: every)
+    every = collectives.known_algorithms() | {"played": PLAYED, "fitted": FITTED}
+    monkeypatch.setattr(collectives, "known_algorithms", lambda: every)
     FITTED.asked.clear()
 
 

@@ -151,7 +151,7 @@ def test_a_permutation_of_16384():
 def fixed(monkeypatch, plans):
     """An algorithm that has one plan."""
     module = SimpleNamespace(NAME="fixed", KINDS=("all-reduce",), plan=lambda *_: plans)
-    monkeypatch.setattr(collectives, "algorithms", lambda: {"fixed": module})
+    monkeypatch.setattr(collectives, "known_algorithms", lambda: {"fixed": module})
     return "fixed"
 
 

@@ -118,7 +118,7 @@ def test_even_sizes_are_the_even_all_to_all():
 def test_the_engine_moves_these_bytes(monkeypatch, algorithm, matrix):
     plans = plans_of(algorithm, matrix)
     module = SimpleNamespace(NAME="uneven", KINDS=("all-to-all",), plan=lambda *_: plans)
-    monkeypatch.setattr(collectives, "algorithms", lambda: {"uneven": module})
+    monkeypatch.setattr(collectives, "known_algorithms", lambda: {"uneven": module})
     program = collective_program("all-to-all", 8, buffer_bytes(plans, matrix), "uneven")
     results = compare.check(topologies.build("switch:npus=8"), program, Settings())
     moved = np.zeros((8, 8), np.int64)

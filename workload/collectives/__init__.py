@@ -111,7 +111,7 @@ class Choice(NamedTuple):
     @property
     def module(self) -> Algorithm:
         """Where it is written."""
-        return algorithms()[self.name]
+        return known_algorithms()[self.name]
 
     @property
     def needs_shape(self) -> bool:
@@ -216,7 +216,7 @@ class Choice(NamedTuple):
 
 
 @functools.cache
-def algorithms() -> dict[str, Algorithm]:
+def known_algorithms() -> dict[str, Algorithm]:
     """All algorithms by name."""
     modules = (
         importlib.import_module(f"{folder.__name__}.{found.name}") for found in pkgutil.iter_modules(folder.__path__)
@@ -231,7 +231,7 @@ def algorithms_of(kind: str) -> tuple[str, ...]:
         WorkloadError: unknown kind.
     """
     kind_index(kind)
-    return tuple(sorted(name for name, m in algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
+    return tuple(sorted(name for name, m in known_algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
 
 
 def default_algorithm(kind: str) -> str:
@@ -251,7 +251,7 @@ def defaults_on(fabric: Graph) -> dict[str, str]:
     """
     if not np.any(fabric.node_kind == NVSWITCH) or len(np.unique(fabric.host)) == fabric.npus:
         return {}
-    return dict.fromkeys(algorithms()[ON_NVSWITCHES].KINDS, ON_NVSWITCHES)
+    return dict.fromkeys(known_algorithms()[ON_NVSWITCHES].KINDS, ON_NVSWITCHES)
 
 
 def choose(kind: str, spec: str) -> Choice:
@@ -263,12 +263,12 @@ def choose(kind: str, spec: str) -> Choice:
     """
     name, _, rest = spec.partition(":")
     known = algorithms_of(kind)
-    module = algorithms().get(name)
+    module = known_algorithms().get(name)
     if name not in known and (module is None or kind not in module.KINDS):
         raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(known)}")
-    own: dict[str, Value] = getattr(algorithms()[name], "PARAMETERS", {})
-    defaults = {**own, **({} if kind in _WHOLE or _named_only(algorithms()[name], "") else PARTS)}
-    limits: dict[str, tuple] = getattr(algorithms()[name], "LIMITS", {}) | dict.fromkeys(PARTS, (1, MOST_PARTS))
+    own: dict[str, Value] = getattr(known_algorithms()[name], "PARAMETERS", {})
+    defaults = {**own, **({} if kind in _WHOLE or _named_only(known_algorithms()[name], "") else PARTS)}
+    limits: dict[str, tuple] = getattr(known_algorithms()[name], "LIMITS", {}) | dict.fromkeys(PARTS, (1, MOST_PARTS))
     given: dict[str, Value] = {}
     for part in rest.split(",") if rest.strip() else ():
         key, equals, text = (word.strip() for word in part.partition("="))
@@ -284,12 +284,16 @@ def choose(kind: str, spec: str) -> Choice:
 
 def uneven_algorithms() -> tuple[str, ...]:
     """Names of the algorithms of all-to-alls with split sizes, the default first."""
-    return (*PLAIN_UNEVEN, *sorted(name for name, module in algorithms().items() if hasattr(module, "plan_uneven")))
+    split = sorted(name for name, module in known_algorithms().items() if hasattr(module, "plan_uneven"))
+    return (*PLAIN_UNEVEN, *split)
+        *PLAIN_UNEVEN,
+        *sorted(name for name, module in known_algorithms().items() if hasattr(module, "plan_uneven")),
+    )
 
 
 def default_uneven(even: str) -> str:
     """The default algorithm of all-to-alls with split sizes; even: the one named for those without, "" = none."""
-    does_both = hasattr(algorithms().get(even.partition(":")[0]), "plan_uneven")
+    does_both = hasattr(known_algorithms().get(even.partition(":")[0]), "plan_uneven")
     return even if does_both else PLAIN_UNEVEN[0]
 
 

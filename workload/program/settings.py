@@ -66,7 +66,7 @@ class CollectiveSettings:
             return self.algorithm.get(kind) or collectives.default_uneven(self.algorithm.get(KINDS[ALL_TO_ALL], ""))
         spec = self.algorithm.get(kind) or collectives.default_algorithm(kind)
         name, _, given = spec.partition(":")
-        module = collectives.algorithms().get(name)
+        module = collectives.known_algorithms().get(name)
         known: Mapping[str, object] = getattr(module, "PARAMETERS", {})
         named = {part.partition("=")[0].strip() for part in given.split(",")}
         wanted: list[tuple[str, int | str]] = [

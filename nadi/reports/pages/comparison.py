@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nadi.insight.comparison.links import by_load
-from nadi.reports import comparison as printed
 from nadi.reports.pages.page import Heading, Page, Part, Plot, Section, Table, Words
 from nadi.reports.pages.report.step import COLOURS, WHY
 from nadi.reports.pages.series import style
+from nadi.reports.text import comparison as printed
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable

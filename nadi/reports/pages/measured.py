@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from inputs import shown as as_shown
 from nadi.insight.measured.accuracy import collectives_of, messages_of
 from nadi.insight.measured.beside import KINDS, TimedNodes
-from nadi.reports import measured as tables
 from nadi.reports.pages.series import style
+from nadi.reports.text import measured as tables
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
 

@@ -5,7 +5,7 @@ pace that NCCL plans for a head times NVLS' efficiency (`Way.shares`). What memb
 as fast as all heads pull.
 """
 
-from workload.collectives import nvls_sharp, nvls_tree
+from workload.collectives.algorithms import nvls_sharp, nvls_tree
 from workload.collectives.nccl.tuning import NVLS_TREE
 from workload.collectives.nccl.ways import Way
 from workload.collectives.plans import multimem

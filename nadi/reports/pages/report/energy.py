@@ -4,8 +4,8 @@ from typing import Any
 
 from nadi.insight.runs import Run
 from nadi.insight.runs.energy import energy_of
-from nadi.reports import energy as printed
 from nadi.reports.pages.page import Fact, Facts, Heading, Listing, Part, Plot, Section, Table, Words
+from nadi.reports.text import energy as printed
 
 _WHY = {
     "energy": "Of machines and the data centre around them, for the time of the run.",
