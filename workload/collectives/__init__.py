@@ -286,9 +286,6 @@ def uneven_algorithms() -> tuple[str, ...]:
     """Names of the algorithms of all-to-alls with split sizes, the default first."""
     split = sorted(name for name, module in known_algorithms().items() if hasattr(module, "plan_uneven"))
     return (*PLAIN_UNEVEN, *split)
-        *PLAIN_UNEVEN,
-        *sorted(name for name, module in known_algorithms().items() if hasattr(module, "plan_uneven")),
-    )
 
 
 def default_uneven(even: str) -> str:
