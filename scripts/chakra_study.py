@@ -77,7 +77,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--plans", nargs="+", default=PLANS, help="of 64 GPUs")
     parser.add_argument("--global-batch", type=int, default=64, help="sequences of a step")
     parser.add_argument("--gpu", default="a100", help="of `nadi workload gpus`")
-    parser.add_argument("--fidelity", default="closed-form", help="docs/fidelity.md")
+    parser.add_argument("--fidelity", default="closed-form", help="docs/explanation/fidelity.md")
     parser.add_argument("--set", dest="overrides", nargs="+", default=[], help="of the run file, network.mtu=1KiB")
     return parser
 

@@ -1,6 +1,6 @@
 """Can the engine make the closed forms of tables? It runs on uncontended copies of fabrics, beside the player.
 
-    python scripts/idle_engine_study.py                    a minute: the table of docs/collectives.md
+    python scripts/idle_engine_study.py                    a minute: the table of docs/explanation/collectives.md
     python scripts/idle_engine_study.py --only fat-tree    cases on some fabrics
 
 An uncontended copy of a group's fabric has each member's own ports (rates, delays, framing, latencies of the switches

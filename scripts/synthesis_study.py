@@ -231,7 +231,7 @@ def study(train: int, held_out: int, epochs: int, seed: int, test_seed: int, fol
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print all of it, as tables of docs/trace-synthesis.md."""
+    """Print all of it, as tables of docs/explanation/synthetic-traces.md."""
     print(
         f"{found['learned from']} learned from, {found['held out']} of {found['nodes held out']:,} nodes to test; "
         f"the network trained for {found['training CPU s']:.0f} s, all took {found['CPU s']:.0f} s of CPU time\n"

@@ -1,4 +1,4 @@
-"""Figures that others measured or published, beside what Nadi says: docs/validation.md.
+"""Figures that others measured or published, beside what Nadi says: docs/explanation/validation.md.
 
     python scripts/validation.py                  run what takes seconds, keep what was recorded of the rest
     python scripts/validation.py --all            run everything, a quarter of an hour; again = go on where it ended
@@ -41,7 +41,7 @@ from workload.generators.training import parallel_plan, rules
 HERE = Path(__file__).parent
 CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
 """Folders whose files tell the figures."""
-PAGE, RECORDED = HERE.parent / "docs" / "validation.md", HERE / "validation.json"
+PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
 STEPS = tomllib.loads((HERE / "published_steps.toml").read_text(encoding="utf-8"))
 """Published training steps by group: facts, and what Nadi first predicted."""
 _ONE_HOST = "rail-optimised:npus=8,gpus_per_host=8,nvlink_rate=2400Gbps,nvlink_delay=20ns"
@@ -66,7 +66,7 @@ _REST = """
 - **Tails of completion times** of real fabrics under congestion: controls are compared with their papers' figures and
   with naive models ([the fabric](fabric.md#how-it-is-checked)), not with counters of real switches.
 - **Serving**: [told before anything was looked up](inference.md#predicted-before-anything-was-looked-up).
-- **Trends**, where a paper says which plan is best but gives no number: [here](megatron-trends.md), with what differs
+- **Trends**, where a paper says which plan is best but gives no number: [here](studies.md), with what differs
   and why.
 """
 
@@ -182,7 +182,7 @@ def _ns3() -> list[float]:
 
 
 def _ns3_us(fabric: str, size: int) -> float:
-    """An all-reduce as ASTRA-sim sends it over ns-3: docs/fidelity.md says what each key stands for."""
+    """An all-reduce as ASTRA-sim sends it over ns-3: docs/explanation/fidelity.md says what each key stands for."""
     with tempfile.TemporaryDirectory() as folder:
         node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size)
         et.write_trace(Path(folder) / "trace.et", et.metadata(), [node])
@@ -281,7 +281,7 @@ GROUPS = (
         "Training steps: 174.6 B by PTD-P and by ZeRO-3",
         "Narayanan et al., arXiv 2104.04473, table 2",
         "TFLOP/s of a GPU. PTD-P with TP8 PP12, which the paper does not say; ZeRO-3 as DeepSpeed gathered in 2021. "
-        "What is missing there [is said](megatron-trends.md).",
+        "What is missing there [is said](studies.md).",
         "TFLOP/s",
         (
             Figure("PTD-P on 384 GPUs", 153),
@@ -437,7 +437,7 @@ def errors_of(group: Group, values: Sequence[float]) -> list[float]:
 
 
 def page(recorded: dict[str, Any]) -> str:
-    """docs/validation.md, of what was recorded."""
+    """docs/explanation/validation.md, of what was recorded."""
     parts = [_INTRODUCTION, "| what | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
     for group in GROUPS:
         sizes = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]

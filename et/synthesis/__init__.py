@@ -1,7 +1,7 @@
 """New traces like those of trace sets.
 
 `learn` makes a model of sets whose nodes have durations, `generate` a new set of the model; `distances` says how far it
-is from traces that were held out. docs/trace-synthesis.md says how it works and what it cannot do.
+is from traces that were held out. docs/explanation/synthetic-traces.md says how it works and what it cannot do.
 """
 
 from et.synthesis.conditions import Wanted, wanted_of

@@ -274,7 +274,7 @@ class WorkloadSection(Section):
         "or of traces of one beginning",
     )
     trace_set: GivenTraces = Field(
-        None, description="in place of traces: those that Python gives (docs/python.md); results hold words for them"
+        None, description="in place of traces: a trace set from Python (docs/reference/python.md); results describe it"
     )
     model: Annotated[str | None, MODEL] = Field(
         None, description="in place of traces: a model's name (`nadi workload models`), or file"
@@ -343,7 +343,7 @@ class TopologySection(Section):
         None, description="a network in a file, as `nadi topology build` writes it"
     )
     graph: GivenGraph = Field(
-        None, description="a fabric that Python gives (docs/python.md); results hold words for it"
+        None, description="a fabric that Python gives (docs/reference/python.md); results hold words for it"
     )
     cluster: Annotated[str | None, CLUSTER] = Field(
         None, description='a cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
@@ -586,7 +586,7 @@ class ComputeSection(Section):
         None, description="GPU whose measured times are scaled where the tables have none of gpu"
     )
     efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
-        {}, description="share of the GPU's rates that a class of operators reaches; others: docs/compute.md"
+        {}, description="share of the GPU's rates by class of operators; defaults: docs/explanation/compute.md"
     )
 
     pace: Literal["step", "serving", "alone"] | None = Field(
@@ -639,7 +639,7 @@ class EngineSection(Section):
     share_memory: bool = _engine("share_memory")
     lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MOST_WORKERS)
     partitioner: str = Field(
-        DEFAULT_METHOD, description="how the fabric is divided; docs/partition.md lists the methods"
+        DEFAULT_METHOD, description="how the fabric is divided; docs/explanation/parallel.md lists the methods"
     )
     weights: Annotated[str, results_or(*WEIGHT_WORDS)] = Field(
         "traces", description='what the division weighs: "traces", "fabric" or the folder of an earlier run'

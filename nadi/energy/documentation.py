@@ -1,4 +1,4 @@
-"""The default table for people to read: the end of docs/energy.md, which scripts/document_tables.py writes."""
+"""The default table in Markdown, for the end of docs/explanation/energy.md."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,7 @@
 """Every Parquet table that Nadi writes: its columns, their types, units and meanings.
 
 Writers make their tables with `Schema.table`, which refuses a column that does not stand here; who reads results looks
-here for what a file must have; docs/results.md shows `documentation()`, and a test holds it to that.
+here for what a file must have; docs/reference/results.md shows `documentation()`, and a test holds it to that.
 """
 
 from collections.abc import Iterable, Mapping

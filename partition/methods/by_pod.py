@@ -2,7 +2,7 @@
 
 Where there are more parts than pods, a pod's leaves with their NPUs are dealt to its parts by weight, and so are its
 other switches: every part has some of each tier. So no part consists of switches alone, whose packets all leave it, and
-on several nodes of a cluster every part is ready to send after a like share of its work (docs/scaling.md).
+on several nodes of a cluster every part is ready to send after a like share of work (docs/explanation/performance.md).
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 The fields are the table of settings (pdes/core/setting.py): `nadi.configuration.sections` makes the keys of run files
 from it, and a
-test holds docs/run-file.md against it.
+test holds docs/reference/run-file.md against it.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ USUAL_REORDER_PACKETS = 3
 
 @dataclass(frozen=True)
 class SharedBuffer:
-    """Switches that share a buffer among their ports (docs/fabric.md).
+    """Switches that share a buffer among their ports (docs/explanation/fabric.md).
 
     With pfc a switch pauses who sends too much, else it drops, or trims to headers. pfc_headroom_bytes 0 settles it
     from rate and delay. The thresholds of ecn are at 25 Gb/s and scale with the rate. class_weights () serves class 0

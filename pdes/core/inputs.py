@@ -1,4 +1,4 @@
-"""What the engine takes, by its fields (docs/interfaces.md), and how arrays are called in annotations."""
+"""What the engine takes, by its fields (docs/reference/interfaces.md), and how arrays are called in annotations."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 

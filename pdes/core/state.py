@@ -117,7 +117,7 @@ class Routes(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The distinct traces, read only (docs/interfaces.md, workload.Program)."""
+    """The distinct traces, read only (docs/reference/interfaces.md, workload.Program)."""
 
     kind: Int8
     lane: Int8
@@ -142,7 +142,7 @@ class Trace(NamedTuple):
 
 
 class PlanTables(NamedTuple):
-    """Groups and the schedules of collectives, read only (docs/interfaces.md, workload.Schedules)."""
+    """Groups and the schedules of collectives, read only (docs/reference/interfaces.md, workload.Schedules)."""
 
     slot_group: Int32  # of local NPUs
     slot_member: Int32

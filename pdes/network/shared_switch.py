@@ -1,4 +1,4 @@
-"""A switch whose ports share a buffer: dynamic thresholds, pauses or drops, marks (docs/fabric.md).
+"""A switch whose ports share a buffer: dynamic thresholds, pauses or drops, marks (docs/explanation/fabric.md).
 
 Departures and arrivals of one switch belong in one order of time, since its ports share the buffer. Keeping that order
 for every packet would cost a heap. But the buffer's use only matters where a threshold is near: until a packet would

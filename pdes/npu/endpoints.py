@@ -1,6 +1,6 @@
-"""What passes at the two ends of a message that goes as packets: all off unless a run has it (docs/fidelity.md).
+"""Delays at the two ends of a message sent as packets, off unless a run sets them (docs/explanation/fidelity.md).
 
-A row of a trace that sends may post its message some time after it starts: NCCL's launch and hop (docs/nccl.md).
+A row that sends may post its message some time after it starts: NCCL's launch and hop (docs/explanation/nccl.md).
 Its first packet may be sent send_latency_ps after it is posted. Its receiver acts on it endpoint_delay_ps after it is
 in, and where reductions take time once it is added to what is there. Where acknowledgements count, it is in, and its
 sender done with it, once the last one is back (pdes/network/way_back.py).

@@ -41,7 +41,7 @@ def test_a_class_of_the_engine_has_a_name_of_its_own():
 
 
 def test_words_of_the_glossary_are_in_order_and_stand_once():
-    lines = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8").splitlines()
     words = [
         re.sub(r"<a [^>]*></a>", "", line.split("|")[1]).strip().lower() for line in lines if line.startswith("| ")
     ]

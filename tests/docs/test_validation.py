@@ -15,7 +15,7 @@ GROUPS = {group.name: group for group in SCRIPT["GROUPS"]}
 
 def test_the_page_is_what_was_recorded():
     assert RECORDED.keys() == GROUPS.keys()
-    assert (DOCS / "validation.md").read_text() == SCRIPT["page"](RECORDED)
+    assert (DOCS / "explanation" / "validation.md").read_text() == SCRIPT["page"](RECORDED)
 
 
 @pytest.mark.parametrize("name", [name for name, group in GROUPS.items() if group.takes == "moments"])
@@ -30,8 +30,9 @@ def test_errors_are_relative_and_signed():
 
 def test_the_readme_has_the_errors_of_the_page():
     """Each row of its table that links to a group has that group's mean and worst."""
-    page, readme = (DOCS / "validation.md").read_text(), (ROOT / "README.md").read_text()
-    rows = re.findall(r"\| (\d+) figures: mean ([\d.]+)%, worst ([\d.]+)% \| .*\(docs/validation.md#([\w-]+)\)", readme)
+    page, readme = (DOCS / "explanation" / "validation.md").read_text(), (ROOT / "README.md").read_text()
+    figures = r"\| (\d+) figures: mean ([\d.]+)%, worst ([\d.]+)% \| .*"
+    rows = re.findall(figures + r"\(docs/explanation/validation.md#([\w-]+)\)", readme)
     assert len(rows) >= 3
     for count, mean, worst, name in rows:
         assert f"(#{name}) | {count} | {mean}% | {worst}% |" in page, name

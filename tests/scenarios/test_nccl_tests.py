@@ -33,7 +33,7 @@ PUBLISHED_US = [
     (ONE_HOST, 10 * GIB, 79751),
 ]
 TOLERANCE = 0.03
-"""All that was published of these sizes but 128 MiB in one host, which both are 9 % below (docs/nccl.md)."""
+"""All published figures of these sizes but 128 MiB in one host, which both are 9 % below (docs/explanation/nccl.md)."""
 
 MEGATRON = (ONE_HOST, 64 * MIB, 599)
 MEGATRON_TOLERANCE = 0.05
@@ -75,7 +75,7 @@ def test_the_closed_form_has_every_row(spec, size, published_us):
     [PUBLISHED_US[0], *PUBLISHED_US[4:7], pytest.param(*PUBLISHED_US[-1], marks=pytest.mark.slow)],
 )
 def test_the_packets_have_the_quick_rows_and_the_last(spec, size, published_us):
-    """The others take them up to 40 s; docs/nccl.md has their times."""
+    """The others take them up to 40 s; docs/explanation/nccl.md has their times."""
     assert simulated_us(spec, size) == pytest.approx(published_us, rel=TOLERANCE)
 
 

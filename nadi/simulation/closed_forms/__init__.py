@@ -1,4 +1,4 @@
-"""Closed forms (docs/fidelity.md): what collectives and messages take on an idle fabric, and runs made of them.
+"""Closed forms (docs/explanation/fidelity.md): times of collectives and messages on an idle fabric, and runs of them.
 
 In reading order: `lone_message`, a message alone on its path; `flows`, that beside each message of a run. `playing`:
 steps of a collective played on its members' own ports. `collective`: played, or told by a formula; `link_bound`, the

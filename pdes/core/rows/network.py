@@ -46,7 +46,7 @@ class Forwarding(Row, written_by="build.routes network.faults"):
 
 
 class Gate(Row, words=32, written_by="build.buffers network.pause network.port_queues network.shared_switch"):
-    """A port of a switch that shares its buffer, and what its link lets in; of NPUs only pauses (docs/fabric.md)."""
+    """A port of a switch with a shared buffer, and what its link admits; of NPUs only pauses (see docs/explanation)."""
 
     mask = word(Kind.FLAGS, "of the queues where something waits")
     paused = word(Kind.FLAGS, "of data classes that the other end has paused")

@@ -7,7 +7,7 @@
         head = word(Kind.PHASE, "list of phases that wait, -1 none")
 
 From it come the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the page
-docs/data-dictionary.md (`python scripts/document_tables.py`) and the checks of the house. A word is an int64, with
+docs/reference/data-dictionary.md and the checks of the house. A word is an int64, with
 `bits` of the row or of the word itself narrower (32, 16, 8), or with kind FLOAT a float64; `many` of them are an array.
 A row is padded to `words` words, so that it fills cache lines. In plain Python sums and shifts of narrow words stay
 narrow, so what may outgrow them is made an int64 first. Words begin as 0, or as what `begins` says

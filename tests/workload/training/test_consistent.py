@@ -34,7 +34,7 @@ def test_every_send_has_its_receive_and_members_of_groups_agree(case):
 @bounded(15)
 @given(cases())
 def test_nodes_say_what_they_are_and_do(case):
-    """Names as docs/workloads.md says; operations and bytes are those of the operators; nodes as estimated."""
+    """Names are those of docs/explanation/training.md; operations and bytes are the operators'; nodes as estimated."""
     model, plan, framework = case
     made = generate(model, plan, framework)
     assert sum(map(len, made.traces)) <= nodes_at_most(model, plan, framework)

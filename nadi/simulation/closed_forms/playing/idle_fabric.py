@@ -4,7 +4,7 @@ Messages wait for each other as latency and rate happen to be, which no formula 
 two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver, and a
 third if all that goes to the receiver meets before. Links between are as if only the sender used them, and keep the
 order of what it sends. Where switches have equal links, hashes tell what does, so there each packet goes by itself. The
-transport is that of docs/fabric.md without losses: queue pairs with a window send a packet each in turn,
+transport is that of docs/explanation/fabric.md without losses: queue pairs with a window send a packet each in turn,
 acknowledgements go first, a connection with a share sends no packet before its bytes are moved (`driven`), and a switch
 sends in the order in which packets came to it. Of long messages, where there are many packets, some go as one: messages
 that take turns for long hardly care how finely they do.

@@ -2,7 +2,7 @@
 
 A second, much simpler network to hold the engine against: one heap of events, and of a message's way only the port by
 which it leaves, the queue before its receiver and, where all ways to that meet sooner, the queue there. At one moment
-what members do comes before packets, and packets come in the engine's fair order (docs/parallel.md).
+what members do comes before packets, and packets come in the engine's fair order (docs/explanation/parallel.md).
 """
 
 import numpy as np
