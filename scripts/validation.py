@@ -63,8 +63,8 @@ _REST = """
 - **Steps on B200**, and those of [the predictions](predictions.md) that no group above has: they were written down
   before anything was looked up, and nobody has yet held them to measurements.
 - **Tails of completion times** of real fabrics under congestion: controls are compared with their papers' figures and
-  with naive models ([the fabric](fabric.md#how-it-is-checked)), not with counters of real switches.
-- **Serving**: [predicted before any figure was read](inference.md#predicted-before-anything-was-looked-up).
+  with naive models ([the fabric](fabric.md#tests)), not with counters of real switches.
+- **Serving**: [predicted before any figure was read](inference.md#predictions-made-before-figures-were-read).
 - **Trends**, if a paper names the best plan but gives no number: [here](studies.md), with what differs
   and why.
 """
