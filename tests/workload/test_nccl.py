@@ -254,7 +254,7 @@ def test_heads_are_paced_at_what_nvls_reaches():
     schedules = pack([collectives.plan("all-reduce", "nccl", 8, shape, GIB)])
     rates = {360 / share for share in schedules.lane_shares.tolist() if share > 1}
     assert sorted(rates) == pytest.approx([34, 272], rel=1e-3)
-    assert sorted(set(schedules.lane_connection[schedules.lane_shares > 1].tolist())) == [16, 17]
+    assert sorted(set(schedules.lane_connection[schedules.lane_shares > 1].tolist())) == [23, 24]
 
 
 def test_grains_of_ll128():
@@ -516,3 +516,17 @@ def test_nvls_is_slower_with_smaller_chunks(gbps, blocks, step_gib, full_gbps, s
     chosen = collectives.choose("all-reduce", "nccl:algo=nvls,registered=true")
     below, above = (chosen.size_class("all-reduce", shape, step_bytes + more) for more in (-1, 0))
     assert below != above
+
+
+@pytest.mark.parametrize(
+    "spec", ["dgx-a100:npus=8", "dgx-h100:npus=8", "dgx-b200:npus=8", "dgx-h100:npus=16", "dgx-h100:npus=4"]
+)
+def test_a_group_has_collectives_of_all_kinds_and_sizes_in_one_program(spec):
+    """A connection has one rate: no two plans of a group may want another rate of the same connection."""
+    graph = topologies.build(spec)
+    shape = shape_of(graph, range(graph.npus), trees="hosts")
+    schedules = ScheduleSet()
+    numbers = {
+        schedules.add(kind, "nccl", graph.npus, shape, 1 << power) for kind in KINDS for power in range(10, 33, 2)
+    }
+    assert len(numbers) > 20

@@ -14,7 +14,9 @@ _KIB = 1024
 _MANY_HOSTS = 4
 
 
-_FULL_CHUNK_BYTES = 128 * _KIB
+CHUNKS_BYTES = (16 * _KIB, 32 * _KIB, 64 * _KIB, 128 * _KIB)
+"""All sizes of chunks that NCCL cuts a buffer into (src/enqueue.cc, calcCollChunking)."""
+_FULL_CHUNK_BYTES = CHUNKS_BYTES[-1]
 """Of NVLS's largest buffers (NCCL_NVLS_CHUNKSIZE): NCCL's efficiency of NVLS is taken to be that of loops of these."""
 
 

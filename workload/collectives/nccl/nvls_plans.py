@@ -6,8 +6,9 @@ as fast as all heads pull.
 """
 
 from workload.collectives.algorithms import nvls_sharp, nvls_tree
+from workload.collectives.nccl.nvls_loops import CHUNKS_BYTES, cut_of
 from workload.collectives.nccl.tuning import NVLS_TREE
-from workload.collectives.nccl.ways import Way
+from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, Way
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import Extent
 from workload.collectives.plans.multimem import AT_LINE_RATE, Pace, aggregator_lanes, chunks_of_share, member_lanes
@@ -15,8 +16,12 @@ from workload.collectives.plans.plan import Plans, each_its_own
 from workload.collectives.trees.aggregators import Branch
 from workload.shape import Shape
 
-_FIRST_DRIVEN = {"all-reduce": 16, "reduce-scatter": 18, "all-gather": 20}
-"""The first of two connections: what is summed, and what is spread. Those of rings come after."""
+_FIRST_OF_ONE_HOST, _FIRST_OF_SEVERAL_HOSTS = UNDRIVEN_CONNECTIONS_OF_ONE_HOST, UNDRIVEN_CONNECTIONS
+"""First of the 16 connections of NVLS in a group in one host, and in a group over several hosts.
+
+A connection has one rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its
+chunks, and on the direction: to what is summed, and to what is spread.
+"""
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, way: Way) -> Plans:
@@ -27,7 +32,8 @@ def plan(kind: str, shape: Shape, size_bytes: int, way: Way) -> Plans:
     """
     hosts = hosts_of(shape)
     count = size_class(shape, size_bytes, way)
-    pace = _pace(kind, len(hosts[0].members), way)
+    cut = cut_of(size_bytes, way.channels, len(hosts[0].members), len(hosts), way.algorithm)
+    pace = _pace(kind, hosts, way, cut.chunk_bytes)
     if way.algorithm == NVLS_TREE:
         return nvls_tree.made(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
     if len(hosts) > 1:
@@ -89,9 +95,10 @@ def _loops(hosts: tuple[Branch, ...], size_bytes: int, way: Way) -> int:
     return nvls_tree.HALVES * max(1, min(way.pieces, most // nvls_tree.HALVES))
 
 
-def _pace(kind: str, heads: int, way: Way) -> Pace:
-    """What members send for all heads goes at that many times a head's pace."""
+def _pace(kind: str, hosts: tuple[Branch, ...], way: Way, chunk_bytes: int) -> Pace:
+    """Return the rates of the two connections; members send for all heads at `heads` times the rate of one head."""
     if way.shares <= 1:
         return AT_LINE_RATE
-    first = _FIRST_DRIVEN[kind]
-    return Pace(first, max(1.0, way.shares / heads), first + 1, way.shares)
+    first = _FIRST_OF_ONE_HOST if len(hosts) == 1 else _FIRST_OF_SEVERAL_HOSTS
+    first += 2 * (CHUNKS_BYTES.index(chunk_bytes) + len(CHUNKS_BYTES) * (kind == "all-reduce"))
+    return Pace(first, max(1.0, way.shares / len(hosts[0].members)), first + 1, way.shares)

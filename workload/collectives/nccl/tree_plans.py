@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from workload.collectives.nccl.hops import hop_of, hop_ps, lane_ps, link_ps
 from workload.collectives.nccl.trees import Tree, tree
-from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, Way
+from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, Way
 from workload.collectives.plans.extent import Extent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.shape import Shape
@@ -111,7 +111,7 @@ def _member(shape: Shape, way: Way, one: Tree, member: int, first: list[int], ch
             lanes[-1].step(receive_from=parent, receive=chunk)
     for child in children:
         wait_ps = hop_of(shape, way, member, child)
-        lanes.append(Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=one.channel % UNDRIVEN_CONNECTIONS))
+        lanes.append(Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, one.channel)))
         to_lane = first[child] + max(1, len(one.children[child]))
         for step, chunk in enumerate(chunks):
             lanes[-1].step(send_to=child, to_lane=to_lane, send=chunk, after=(complete, step))
@@ -134,7 +134,7 @@ def _up(
     Of a chunk the lane `before` has added its child's part first.
     """
     wait_ps = hop_of(shape, way, member, parent) if parent >= 0 else 0
-    lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=one.channel % UNDRIVEN_CONNECTIONS)
+    lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, one.channel))
     to_lane = first[parent] + one.children[parent].index(member) if parent >= 0 else 0
     if child < 0:
         for chunk in chunks:
@@ -149,3 +149,9 @@ def _up(
     if parent >= 0:
         lane.step(send_to=parent, to_lane=to_lane, send=chunks[-1])
     return lane
+
+
+def _connection(shape: Shape, channel: int) -> int:
+    """Return the connection of a channel; channels beyond the last share them."""
+    one_host = len(set(shape.host)) == 1
+    return channel % (UNDRIVEN_CONNECTIONS_OF_ONE_HOST if one_host else UNDRIVEN_CONNECTIONS)

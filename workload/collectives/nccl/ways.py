@@ -15,6 +15,8 @@ from workload.shape import Shape
 MOST_CHANNELS = 32
 UNDRIVEN_CONNECTIONS = 25
 """Number of connections for channels that take their port's whole rate; more channels share them."""
+UNDRIVEN_CONNECTIONS_OF_ONE_HOST = 9
+"""The same for trees in one host, where the connections from 9 to 24 are those of NVLS (nvls_plans)."""
 MOST_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
 MOST_STEPS = 1024
 """Of a lane. Where a buffer would take more, its chunks grow beyond what NCCL's buffers hold."""
