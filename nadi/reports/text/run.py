@@ -88,7 +88,7 @@ def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
         Column("communication", 1),
         "exposed",
         Column("idle", 2),
-        whole=WHOLE,
+        full_output_option=WHOLE,
     )
     for name, row in rows:
         table.add_row(name, *(in_unit(time_ps, unit) for time_ps in row))
@@ -119,7 +119,7 @@ def collective_table(findings: Findings) -> FittedTable:
         Column("ratio", 2),
         Column("algbw", 9),
         Column("busbw", 4),
-        whole=WHOLE,
+        full_output_option=WHOLE,
     )
     for which, number, time_ps in zip(of_row, alike, times_ps, strict=True):
         first, closed_ps = int(which[0]), float(np.mean(findings.closed_form_ps[which]))
@@ -153,7 +153,7 @@ def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
         "busy",
         Column("longest queue", 1),
         Column("packets dropped", 4),
-        whole=WHOLE,
+        full_output_option=WHOLE,
     )
     for link in np.argsort(-findings.utilisation, kind="stable")[:MOST_LINKS].tolist():
         if links["tx_bytes"][link] == 0:

@@ -38,7 +38,7 @@ def serving_table(serving: dict[str, Any]) -> FittedTable:
         f"{serving['tokens_per_s']:,.0f} tokens/s ({unit.name})",
         Column("time", form="name"),
         *COLUMNS,
-        whole="summary.json",
+        full_output_option="summary.json",
     )
     for row in rows:
         table.add_row(*row)

@@ -43,7 +43,7 @@ def step_table(findings: Findings) -> FittedTable | None:
         "share",
         Column("least", 1),
         Column("most", 2),
-        whole=WHOLE,
+        full_output_option=WHOLE,
     )
     whole_ps = max(float(times[0].sum()), 1.0)
     for place, name in enumerate(CATEGORIES):

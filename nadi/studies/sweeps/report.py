@@ -22,7 +22,7 @@ def render(table: pa.Table, figure: Figure | None) -> FittedTable:
     columns = [Column(key, form="name") for key in keys]
     columns += [Column(label(each), rank) for rank, each in enumerate(shown)]
     title = f"points, ranked by {label(figure)}" if figure else "points"
-    made = FittedTable(title, *columns, Column("error", 1, "text"), whole="--json")
+    made = FittedTable(title, *columns, Column("error", 1, "text"), full_output_option="--json")
     for at in order(table, figure)[:MOST_ROWS].tolist():
         cells = [str(table[key][at].as_py()) for key in keys]
         cells += [figure_text(each.form, table[each.name][at].as_py()) for each in shown]
