@@ -7,13 +7,12 @@ that sends over it: the port's constant power, and its energy per bit. The oppos
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.energy.table import EnergyTable, GpuCost, PortPower, choose
 
-PS_PER_S = 1e12
 J_PER_KWH = 3.6e6
 _S_PER_HOUR = 3600.0
 _HOURS_PER_YEAR = 8766.0
-_BITS = 8
 _J_PER_PJ = 1e-12
 
 NPU_TIMES = ("compute", "communication", "memory", "idle")
@@ -198,7 +197,9 @@ def document(usage: Usage, costs: Bill) -> dict[str, Any]:
 
 def _port_part(name: str, port: PortPower, ports: PortUse, run_s: float) -> Item:
     static = port.W * ports.rate_bps / port.rate_bps * run_s
-    return Item(_NAMES[name], ports.number, ports.present, static, port.pJ_per_bit * _J_PER_PJ * _BITS * ports.tx_bytes)
+    return Item(
+        _NAMES[name], ports.number, ports.present, static, port.pJ_per_bit * _J_PER_PJ * BITS_PER_BYTE * ports.tx_bytes
+    )
 
 
 def _sum_by_name(parts: list[Item]) -> list[Item]:

@@ -57,7 +57,7 @@ class Power(_Row):
     idle: _Share
 
 
-class Host(_Row):
+class HostPower(_Row):
     """Power of a server without its GPUs, NICs and NVSwitches."""
 
     W_per_gpu: _Amount
@@ -88,7 +88,7 @@ class EnergyTable(_Row):
 
     gpus: dict[str, GpuCost]
     power: Power
-    host: Host
+    host: HostPower
     nic: PortPower
     switch_port: PortPower
     transceiver: PortPower

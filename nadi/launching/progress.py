@@ -15,7 +15,7 @@ from nadi.terminal.console import Terminal
 from topologies.units import format_time
 
 if TYPE_CHECKING:
-    from pdes.build.simulation import Snapshot
+    from pdes import Snapshot
 
 LINE_EVERY_S = 5.0
 _REWRITE_EVERY_S = 0.25
@@ -89,7 +89,7 @@ class Progress:
         self._width = len(line)
 
 
-class Silence:
+class NoProgress:
     """Shows nothing."""
 
     def __call__(self, snapshot: "Snapshot") -> None:  # noqa: ARG002 - Progress shows it
@@ -112,11 +112,11 @@ class Silence:
 
 
 @contextmanager
-def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress | Silence]:
+def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress | NoProgress]:
     """A Progress on `stream` (standard error if not given) as long as the block runs."""
     stream = stream or sys.stderr
     if quiet:
-        yield Silence()
+        yield NoProgress()
     elif stream.isatty():
         with Live(console=Terminal(file=stream), transient=True, refresh_per_second=4) as live:
             yield Progress(stream, live)

@@ -4,32 +4,32 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from inputs.units import KIB, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
 from topologies.units import format_bytes
 
 _DIGITS = 6
 _DECIMALS = 3
-_KI = 1024
 _RATES = (("Tb/s", 10**12), ("Gb/s", 10**9), ("Mb/s", 10**6), ("kb/s", 10**3), ("b/s", 1))
 _AMOUNTS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
-class Unit(NamedTuple):
+class TimeUnit(NamedTuple):
     """A unit of time: its name and its length in picoseconds."""
 
     name: str
     ps: int
 
 
-NS, US, MS, S = Unit("ns", 10**3), Unit("µs", 10**6), Unit("ms", 10**9), Unit("s", 10**12)
+NS, US, MS, S = TimeUnit("ns", PS_PER_NS), TimeUnit("µs", PS_PER_US), TimeUnit("ms", PS_PER_MS), TimeUnit("s", PS_PER_S)
 
 
-def time_unit(times_ps: Iterable[float]) -> Unit:
+def time_unit(times_ps: Iterable[float]) -> TimeUnit:
     """Return the unit for a column or table of times: the largest that the median of the nonzero times reaches."""
     nonzero = sorted(time_ps for time_ps in times_ps if time_ps > 0)
     return _unit_of(nonzero[len(nonzero) // 2]) if nonzero else US
 
 
-def in_unit(time_ps: float, unit: Unit) -> str:
+def in_unit(time_ps: float, unit: TimeUnit) -> str:
     """Return a time in a unit with three decimals, or with two significant digits if it is too small for these."""
     value = time_ps / unit.ps
     small = 0 < value < 10 ** (1 - _DECIMALS)
@@ -57,8 +57,8 @@ def size_text(size_bytes: int) -> str:
 def buffer_text(size_bytes: int) -> str:
     """Return a buffer size in a binary unit if that is a whole number below 1,024 ("64 KiB"), else `amount_text`."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        whole, rest = divmod(size_bytes, _KI**power)
-        if rest == 0 and 0 < whole < _KI:
+        whole, rest = divmod(size_bytes, KIB**power)
+        if rest == 0 and 0 < whole < KIB:
             return f"{whole} {unit}"
     return amount_text(size_bytes)
 
@@ -71,7 +71,7 @@ def amount_text(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
-def _unit_of(time_ps: float) -> Unit:
+def _unit_of(time_ps: float) -> TimeUnit:
     return next((unit for unit in (S, MS, US) if time_ps >= unit.ps), NS)
 
 

@@ -26,7 +26,7 @@ _MIN_CELLS = {"number": _UNBOUNDED, "name": 40, "text": 24}
 """Minimum width of a column by its form, in cells: numbers never shrink; names and prose wrap onto further lines."""
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table.
 
     Attributes:
@@ -44,7 +44,7 @@ class FittedTable:
     """A table that a rich Console prints; cells are plain text, never markup."""
 
     def __init__(
-        self, title: str, *columns: Column | str, headings: bool = True, full_output_option: str = "--json"
+        self, title: str, *columns: TableColumn | str, headings: bool = True, full_output_option: str = "--json"
     ) -> None:
         """Create a table without rows.
 
@@ -57,7 +57,7 @@ class FittedTable:
         self.title = title
         self.headings = headings
         self.full_output_option = full_output_option
-        self.columns = [column if isinstance(column, Column) else Column(column) for column in columns]
+        self.columns = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
         self.rows: list[tuple[str, ...]] = []
         self.notes: list[str] = []
         self._bold: set[int] = set()
@@ -157,7 +157,7 @@ class FittedTable:
 
 def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:
     """Return a table of labels and values without headings."""
-    table = FittedTable(title, Column("", form="name"), Column("", form="text"), headings=False)
+    table = FittedTable(title, TableColumn("", form="name"), TableColumn("", form="text"), headings=False)
     for row in rows:
         table.add_row(*row)
     return table

@@ -16,7 +16,7 @@ from workload.collectives.nccl.overrides import overrides_of
 from workload.collectives.nccl.rings import ring
 from workload.collectives.nccl.trees import host_parent, tree
 from workload.collectives.nccl.tuning import model_ps
-from workload.collectives.nccl.ways import MOST_STEPS, Asked, host_of, way_of
+from workload.collectives.nccl.ways import MOST_STEPS, NcclParameters, host_of, way_of
 from workload.collectives.schedules.oracle import check
 from workload.collectives.schedules.packed import ScheduleSet, pack
 from workload.collectives.schedules.read_back import buffers, unpack
@@ -38,7 +38,7 @@ H100 = ("dgx-h100:npus=8", "dgx-h100:npus=16")
 
 
 def way(kind, shape, size, **given):
-    return way_of(kind, shape, size, Asked(**given))
+    return way_of(kind, shape, size, NcclParameters(**given))
 
 
 def spec(**given):
@@ -157,7 +157,7 @@ def test_without_nvlink_no_ll128():
 
 
 def model_us(shape, size, algorithm, protocol, kind="all-reduce", **given):
-    return model_ps(kind, host_of(shape, Asked(**given)), size, algorithm, protocol) / 1e6
+    return model_ps(kind, host_of(shape, NcclParameters(**given)), size, algorithm, protocol) / 1e6
 
 
 def test_the_model_of_8_a100():
@@ -184,20 +184,22 @@ def test_the_model_of_nvls():
 
 def test_what_the_search_plans():
     """In one H100 host rings of 12 x 30 and heads of 8 x 40 GB/s, as NCCL's logs say; elsewhere by hand."""
-    plan = host_of(shape_of(topologies.build(H100[0]), range(8), trees="hosts"), Asked()).plan
+    plan = host_of(shape_of(topologies.build(H100[0]), range(8), trees="hosts"), NcclParameters()).plan
     assert (plan.ring[:2], plan.nvls[:3], plan.used) == ((12, 30.0), (8, 40.0, 60.0), 24)
-    assert host_of(hosts(8), Asked()).plan.ring[:2] == (12, 20.0)
-    assert host_of(hosts(8, 8), Asked()).plan.ring[:2] == (8, 24.0)
-    assert host_of(hosts(1, 1), Asked()).plan.ring[:2] == (1, 24.0)
-    assert host_of(hosts(8, inside_bps=1200 * G), Asked()).plan[2:4] == ((6, 20.0, 20.0, 0.0),) * 2
+    assert host_of(hosts(8), NcclParameters()).plan.ring[:2] == (12, 20.0)
+    assert host_of(hosts(8, 8), NcclParameters()).plan.ring[:2] == (8, 24.0)
+    assert host_of(hosts(1, 1), NcclParameters()).plan.ring[:2] == (1, 24.0)
+    assert host_of(hosts(8, inside_bps=1200 * G), NcclParameters()).plan[2:4] == ((6, 20.0, 20.0, 0.0),) * 2
 
 
 def test_the_generation_is_that_of_the_nearest_nvlinks_or_the_machines():
     for gbps, name in ((1200, "v100"), (2000, "a100"), (2400, "a100"), (3600, "h100"), (4000, "h100"), (7200, "b200")):
-        assert host_of(hosts(8, inside_bps=gbps * G), Asked()).generation.name == name
-    assert host_of(hosts(8, inside_bps=1200 * G)._replace(accelerator="h100"), Asked()).generation.name == "h100"
-    assert host_of(hosts(8)._replace(accelerator="h100"), Asked(generation="b200")).generation.name == "b200"
-    assert host_of(hosts(1, 1), Asked()).generation.name == "a100"
+        assert host_of(hosts(8, inside_bps=gbps * G), NcclParameters()).generation.name == name
+    assert (
+        host_of(hosts(8, inside_bps=1200 * G)._replace(accelerator="h100"), NcclParameters()).generation.name == "h100"
+    )
+    assert host_of(hosts(8)._replace(accelerator="h100"), NcclParameters(generation="b200")).generation.name == "b200"
+    assert host_of(hosts(1, 1), NcclParameters()).generation.name == "a100"
 
 
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter"])

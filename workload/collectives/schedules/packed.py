@@ -223,7 +223,9 @@ class ScheduleSet:
             self._index[key] = len(self._plans) - 1
         return self._index[key]
 
-    def _afford(self, chosen: collectives.Choice, kind: str, members: int, shape: Shape | None, size: int) -> None:
+    def _afford(
+        self, chosen: collectives.AlgorithmChoice, kind: str, members: int, shape: Shape | None, size: int
+    ) -> None:
         """Count what a schedule will take, before it is made."""
         if self._most_bytes is None:
             return

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from inputs.units import GIB
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory import offload
 from workload.generators.memory.activations import (
@@ -22,9 +23,6 @@ from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.rules import Framework
 from workload.generators.training.stages import Chunk, chunks, padded_vocab
 
-GIB = 1 << 30
-"""Unit in which the memory of GPUs is shown: HBM has binary sizes. An "80 GB" A100 shows 81,920 MiB in nvidia-smi, an
-H100 81,559 MiB (modal-labs/modal-client#2797), and PyTorch counts in GiB, too."""
 CONTEXT_BYTES = 1 << 30
 """Of CUDA's context and the libraries' workspaces: an assumption, from 0.3 GB (kernels loaded when they are needed) to
 more than 1 GB (before CUDA 11.7) for the context alone (pytorch/pytorch#107667)."""

@@ -18,7 +18,6 @@ from workload.generators.training import pipeline
 
 _MOST = 2**31 - 1
 _AUTO = "auto"
-MIB = 1 << 20
 
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
 Number = Annotated[int, Field(ge=0, le=_MOST)]

@@ -22,10 +22,16 @@ from functools import cached_property
 from et import CollectiveCommType
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.training import lists
-from workload.generators.training.buckets import DEEPSPEED, MEGATRON_LEAST, MEGATRON_PER_REPLICA, Bucket, buckets
-from workload.generators.training.items import Collective, Compute, Items, Memory
+from workload.generators.training.buckets import (
+    DEEPSPEED,
+    MEGATRON_LEAST,
+    MEGATRON_PER_REPLICA,
+    ParameterBucket,
+    buckets,
+)
+from workload.generators.training.items import Compute, GroupCollective, Items, Memory
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.units import Unit
+from workload.generators.training.units import ModelUnit
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class Replicas:
 
     plan: ParallelPlan
     framework: str
-    units: Sequence[Unit]
+    units: Sequence[ModelUnit]
     chunk: int
     is_first: bool
     is_other: bool = False
@@ -83,7 +89,7 @@ class Replicas:
         return max(2, int(DTYPE_BYTES[self.plan.dtype]))
 
     @cached_property
-    def buckets(self) -> list[Bucket]:
+    def buckets(self) -> list[ParameterBucket]:
         """Of gradients; with the distributed optimizer of parameters too."""
         plan = self.plan
         asked = plan.bucket_bytes // self.gradient_bytes or None
@@ -149,16 +155,16 @@ class Replicas:
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
                 key = self._key(b) if beside else ""
                 kind = CollectiveCommType.ALL_GATHER
-                items.append(Collective(name, kind, size, self.family(is_expert=b.is_expert), key))
+                items.append(GroupCollective(name, kind, size, self.family(is_expert=b.is_expert), key))
         return items
 
-    def _is_shared(self, bucket: Bucket) -> bool:
+    def _is_shared(self, bucket: ParameterBucket) -> bool:
         return self.count(is_expert=bucket.is_expert) > 1
 
-    def _key(self, bucket: Bucket) -> str:
+    def _key(self, bucket: ParameterBucket) -> str:
         return f"parameters {self.chunk} {bucket.number}"
 
-    def _reduce(self, bucket: Bucket, *, beside: bool) -> Items:
+    def _reduce(self, bucket: ParameterBucket, *, beside: bool) -> Items:
         members = self.count(is_expert=bucket.is_expert)
         if members == 1:
             return []
@@ -167,9 +173,9 @@ class Replicas:
         key = f"gradients {self.chunk} {bucket.number}" if beside else ""
         if self.plan.zero and self.framework == "megatron":
             size = -(-count // members) * members * self.gradient_bytes
-            return [Collective(f"{name}:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, family, key)]
+            return [GroupCollective(f"{name}:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, family, key)]
         size = count * self.gradient_bytes
-        return [Collective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
+        return [GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
 
     def _wrap(self, number: int) -> tuple[int, list[int]]:
         """The units that are gathered together with one, both of a layer, and the first of them."""
@@ -202,7 +208,7 @@ class Replicas:
         if self.in_lists:
             return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=step < 0), []
         items = [item for own in wraps[begin:end] for item in self._gather_layer(own)]
-        return items, [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, Collective)]
+        return items, [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
 
     def _gather_layer(self, own: Sequence[int]) -> Items:
         items: Items = []
@@ -214,7 +220,7 @@ class Replicas:
             if "parameters" in self.plan.offload:  # the own share comes from the host first
                 needs = (f"loaded {own[0]} {family}",)
                 items.append(Memory(f"{self._name(own)}/memory:load", size, loads=True, key=needs[0]))
-            items.append(Collective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
+            items.append(GroupCollective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
         return items
 
     def _reduce_layer(self, own: Sequence[int]) -> Items:
@@ -224,13 +230,13 @@ class Replicas:
             size = -(-count // members) * members * self.gradient_bytes
             family = self.family(is_expert=is_expert)
             name, key = f"{self._name(own)}/dp:reduce-scatter", f"reduced {own[0]} {family}"
-            items.append(Collective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
+            items.append(GroupCollective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
         return items
 
     def _gather_lists(self, wraps: Sequence[Sequence[int]], at: int, begun: range, *, is_backward: bool) -> Items:
         """Layer `at` is awaited, those of `begun` begin to come, once the gradients above are reduced."""
         reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
-        needs = tuple(item.key for item in reduced if isinstance(item, Collective))
+        needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))
         items: Items = []
         if at not in begun:
             items += [self._unpacked(tensor, key) for tensor, key in self._listed(wraps[at], is_backward=is_backward)]
@@ -242,10 +248,10 @@ class Replicas:
                     items.append(self._unpacked(tensor, key))
         return items
 
-    def _unpacked(self, tensor: lists.Listed, key: str) -> Compute:
+    def _unpacked(self, tensor: lists.ListedTensor, key: str) -> Compute:
         return lists.unpacked(tensor, self._dtype(self.parameter_bytes), key)
 
-    def _load(self, tensor: lists.Listed) -> Items:
+    def _load(self, tensor: lists.ListedTensor) -> Items:
         """The own share comes from the host before it is sent."""
         if "parameters" not in self.plan.offload:
             return []
@@ -272,7 +278,7 @@ class Replicas:
             )
         ]
 
-    def _tensors(self, own: Sequence[int]) -> list[lists.Listed]:
+    def _tensors(self, own: Sequence[int]) -> list[lists.ListedTensor]:
         """Of units, in the order of the forward pass, that are shared."""
         found = [tensor for i in own for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
         made = []
@@ -280,10 +286,10 @@ class Replicas:
             members, family = self.count(is_expert=tensor.is_expert), self.family(is_expert=tensor.is_expert)
             if members > 1:
                 name = f"{self._name(own)}/tensor{number}"
-                made.append(lists.Listed(name, tensor.size // tensor.pieces, members, family))
+                made.append(lists.ListedTensor(name, tensor.size // tensor.pieces, members, family))
         return made
 
-    def _listed(self, own: Sequence[int], *, is_backward: bool) -> list[tuple[lists.Listed, str]]:
+    def _listed(self, own: Sequence[int], *, is_backward: bool) -> list[tuple[lists.ListedTensor, str]]:
         """Those that are gathered for a pass, each with its key; one that is dropped on the way comes twice."""
         tensors = self._tensors(own)
         sizes = [tensor.size for tensor in tensors]

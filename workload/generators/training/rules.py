@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from workload.bounds import MOST_NPUS
+from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training import pipeline
@@ -232,8 +232,8 @@ def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iter
         yield f"parameters are offloaded with zero {plan.zero}, expected 3 (ZeRO-Infinity)"
     if framework == "inference" and plan.recompute != "none":
         yield f"recompute is {plan.recompute}, expected none, as nothing is trained"
-    if plan.gpus >= MOST_NPUS:
-        yield f"{plan.gpus} GPUs, expected at most {MOST_NPUS - 1}"
+    if plan.gpus > MAX_NPUS:
+        yield f"{plan.gpus} GPUs, expected at most {MAX_NPUS}"
 
 
 _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = (

@@ -11,7 +11,7 @@ from et import TraceColumns, TraceTable
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training import offloaded, pipeline, step_end
-from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, Finished, Ring
+from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
 from workload.generators.training.items import Items, only
 from workload.generators.training.linear import all_gather
 from workload.generators.training.parallel_plan import ParallelPlan
@@ -20,7 +20,7 @@ from workload.generators.training.ranks import neighbours, place, stage_size
 from workload.generators.training.replicas import Replicas
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk, chunks, micro_batches
-from workload.generators.training.units import Unit, units
+from workload.generators.training.units import ModelUnit, units
 
 _POSTED = "posted"
 """Port of a receive: when it is posted."""
@@ -36,12 +36,12 @@ class _State:
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 
-    def after(self, block: Finished, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
+    def after(self, block: FinishedBlock, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
         """What a stamp of a block connects; own: rows of its pass, where it is done in turn with another one."""
         rows = {**self.rows, **own} if own else self.rows
         return {port: rows[port] for port in block.ports if port in rows}
 
-    def advance(self, block: Finished, first: int) -> None:
+    def advance(self, block: FinishedBlock, first: int) -> None:
         """A block has been stamped whose first row is `first`."""
         if block.ends:
             self.rows[_POSTED] = self.rows.get(COMPUTED, [])
@@ -49,7 +49,7 @@ class _State:
         for name, row in (*block.last.items(), *block.keys.items()):
             self.rows[name] = [first + row]
 
-    def advance_in_turn(self, block: Finished, first: int, own: dict[str, list[int]]) -> None:
+    def advance_in_turn(self, block: FinishedBlock, first: int, own: dict[str, list[int]]) -> None:
         """The same of a pass that is done in turn with another one, which does not wait for its collectives."""
         if block.computed >= 0:
             self.rows[COMPUTED] = [first + block.computed]
@@ -63,7 +63,7 @@ class _State:
 class _Named(NamedTuple):
     """Blocks of a pass, and of which micro-batch."""
 
-    blocks: Sequence[Finished]
+    blocks: Sequence[FinishedBlock]
     prefix: str
     micro_batch: int
 
@@ -97,7 +97,7 @@ class Stage:
             )
             for number, chunk in enumerate(self._own)
         ]
-        self._blocks: dict[tuple[str, int, bool, bool, bool], list[Finished]] = {}
+        self._blocks: dict[tuple[str, int, bool, bool, bool], list[FinishedBlock]] = {}
         self._columns = TraceColumns(npu, f"stage {where.stage}")
         self._state = _State()
 
@@ -133,7 +133,7 @@ class Stage:
                 lasts[work.chunk] = number
         return set(firsts.values()), set(lasts.values())
 
-    def _stamp(self, blocks: Sequence[Finished], prefix: str, micro_batch: int = 0) -> None:
+    def _stamp(self, blocks: Sequence[FinishedBlock], prefix: str, micro_batch: int = 0) -> None:
         for block in blocks:
             after, tag = self._state.after(block), self._tag_of(micro_batch)
             first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
@@ -174,7 +174,7 @@ class Stage:
         return self._framework != "fsdp" and waits
 
     @cached_property
-    def _gathering(self) -> list[Finished]:
+    def _gathering(self) -> list[FinishedBlock]:
         """Parameters come beside the first forward pass."""
         builder = BlockBuilder()
         for replicas in self._replicas:
@@ -183,7 +183,7 @@ class Stage:
         return builder.finish()
 
     @cached_property
-    def _ending(self) -> list[Finished]:
+    def _ending(self) -> list[FinishedBlock]:
         """What comes after the last backward pass."""
         builder = BlockBuilder()
         for replicas in self._replicas:
@@ -194,7 +194,7 @@ class Stage:
         builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
-    def _block(self, work: Work, is_in_turn: bool, *, is_first: bool, is_last: bool) -> list[Finished]:
+    def _block(self, work: Work, is_in_turn: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:
         kind = "backward-data" if work.is_split else work.kind
         key = kind, work.chunk, is_in_turn, is_first, is_last
         if key not in self._blocks:
@@ -282,7 +282,7 @@ class Stage:
         return -(-size // plan.tp) if plan.scatter_gather or plan.sequence_parallel else size
 
 
-def _kept(unit: Unit) -> str:
+def _kept(unit: ModelUnit) -> str:
     """What a layer keeps of a micro-batch, as a text of attributes."""
     return f"{unit.layer}/activations {unit.kept}"
 
