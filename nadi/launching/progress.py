@@ -36,7 +36,7 @@ class Progress:
         self._expected = 0.0
 
     def __call__(self, snapshot: "Snapshot") -> None:
-        """Show a snapshot, or not, if one was shown a moment ago; a Ctrl-C that got lost comes through here."""
+        """Show a snapshot, or not, if one was shown a moment ago; a Ctrl-C that was lost is raised here."""
         Interrupts.check()
         text = describe(snapshot, self._expected)
         self._show(f"{self._run}: {text}" if self._run else text)
@@ -93,7 +93,7 @@ class NoProgress:
     """Shows nothing."""
 
     def __call__(self, snapshot: "Snapshot") -> None:  # noqa: ARG002 - Progress shows it
-        """Do nothing but see whether a Ctrl-C got lost."""
+        """Raise a Ctrl-C that was lost; else do nothing."""
         Interrupts.check()
 
     def expect(self, work: float) -> None:
@@ -103,7 +103,7 @@ class NoProgress:
         """Do nothing."""
 
     def say(self, text: str) -> None:  # noqa: ARG002 - Progress says it
-        """Do nothing but see whether a Ctrl-C got lost."""
+        """Raise a Ctrl-C that was lost; else do nothing."""
         Interrupts.check()
 
     def warn(self, text: str) -> None:

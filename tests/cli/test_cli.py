@@ -141,14 +141,6 @@ def test_closed_pipe_is_quiet():
     assert done.stderr == ""
 
 
-def test_help_imports_no_commands_of_groups():
-    text = "import sys; from nadi import cli; cli.main(['--help']); print([*sys.modules])"
-    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
-    assert "nadi.cli.commands.run" in said
-    assert "nadi.cli.commands.trace." not in said
-    assert "nadi.cli.commands.workload." not in said
-
-
 def test_commands_are_found_in_their_folder():
     names = {command.name or command.callback.__name__ for command in build_app().registered_commands}
     groups = {group.name for group in build_app().registered_groups}

@@ -130,8 +130,9 @@ class _LaneWriter:
     def write(self) -> None:
         table = self._rank.table
         process = self._trace.process(f"NPU {self._rank.npu}", self._rank.npu + 1, self._rank.npu)
-        there = (self._lanes != NO_LANE) & (self._begin >= 0)
-        self.left_out = int(np.count_nonzero((self._lanes != NO_LANE) & (self._begin < 0)))
+        has_time = (self._begin >= 0) & (self._end >= self._begin)  # neither never nor beyond 2^63 ns
+        there = (self._lanes != NO_LANE) & has_time
+        self.left_out = int(np.count_nonzero((self._lanes != NO_LANE) & ~has_time))
         alone = np.zeros(len(table), np.bool_)
         longest = np.argsort(-(self._end - self._begin)[there], kind="stable")[: self._most]
         alone[np.flatnonzero(there)[longest]] = True
