@@ -137,7 +137,8 @@ def step_time(
         WorkloadError: the plan breaks a rule.
     """
     micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
-    short, longer = _SHORT * plan.pp, _LONGER * plan.pp
+    deferring = -(-plan.defer_embedding_wgrad // plan.pp)  # rounds; both runs must have micro-batches beyond these
+    short, longer = (_SHORT + deferring) * plan.pp, (_LONGER + deferring) * plan.pp
     if exact or micro_batches <= longer:
         return _run(where, model, plan, framework)
     first = _run(where, model, _with_micro_batches(plan, short), framework)

@@ -216,6 +216,23 @@ def _of_the_batch(_model: Model, plan: ParallelPlan, framework: Framework) -> It
             yield f"schedule {schedule}: {wrong}"
 
 
+def _of_deferral(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Rules of Megatron-Core's ModelParallelConfig for defer_embedding_wgrad_compute, and what is not modelled."""
+    if not plan.defer_embedding_wgrad:
+        return
+    found = f"defer_embedding_wgrad is {plan.defer_embedding_wgrad}"
+    if framework != "megatron":
+        yield f"{found} with {framework}, expected 0 (only megatron has it)"
+    elif plan.pp == 1:
+        yield f"{found} with pp 1, expected pp of 2 or more, or 0"
+    elif not plan.fused_accumulation:
+        yield f"{found} without fused_accumulation, expected fused_accumulation=true, or 0"
+    elif plan.pipeline_schedule not in {"1f1b", "interleaved"}:
+        yield f"{found} with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or 0"
+    elif model.mtp_layers:
+        yield f"{found} with multi-token prediction, expected 0 (not modelled)"
+
+
 def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     """ZeRO and what is offloaded."""
     if framework == "megatron" and plan.zero > 1:
@@ -243,6 +260,7 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
     _of_the_pipeline,
     _of_sequences,
     _of_the_batch,
+    _of_deferral,
 )
 
 

@@ -12,6 +12,9 @@ from workload.generators.training.parameters import Tensors
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk
 
+HEAD = "head"
+"""Name of the unit of the final norm, the output layer and the loss."""
+
 
 class ModelUnit(NamedTuple):
     """A part of the model with parameters of its own.
@@ -51,7 +54,7 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
         made += [unit._replace(layer=f"layer{number}") for unit in pair]
     if chunk.is_last:
         tensors = parameters.head(s, has_embedding=has_embedding)
-        made.append(_unit(s, "head", vocabulary.head(s), vocabulary.head_backward(s), tensors))
+        made.append(_unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), tensors))
         for number in range(s.model.mtp_layers):
             made += _prediction(s, number, has_embedding=has_embedding or number > 0)
     return made
@@ -64,7 +67,7 @@ def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[ModelUnit
     made = [
         _unit(s, "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
         *_layer(s, last, vocabulary.prediction(s), has_experts=s.model.has_experts(last)),
-        _unit(s, "head", vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
+        _unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
     ]
     return [unit._replace(layer=f"prediction{number}") for unit in made]
 
