@@ -16,7 +16,7 @@ _STRIDE_RATIO = 8
 _UNIFORM_MESSAGES = 1000
 
 
-class Weights(NamedTuple):
+class TrafficWeights(NamedTuple):
     """Packets, data and acknowledgements alike.
 
     Attributes:
@@ -36,7 +36,7 @@ def expected(
     messages: ArrayLike,
     *,
     mtu_bytes: int = 4096,
-) -> Weights:
+) -> TrafficWeights:
     """What traffic between NPUs amounts to, spread over all equal-cost links alike as a fluid.
 
     The messages of a pair are taken to be of equal size; each is cut into packets of mtu_bytes, of no bytes into one.
@@ -74,7 +74,7 @@ def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, amount: ArrayLike) 
     return table_loads(graph, graph.routing, *pairs)
 
 
-def uniform(graph: Graph) -> Weights:
+def uniform(graph: Graph) -> TrafficWeights:
     """Of a run about which nothing is known: every NPU sends as much to NPUs 1, 8, 64, ... further on.
 
     Pairs without a path between them are left out, as an NPU and the memory of another host.
@@ -91,7 +91,7 @@ def uniform(graph: Graph) -> Weights:
     return expected(graph, src, dst, messages, messages)
 
 
-def from_links(graph: Graph, tx_packets: ArrayLike) -> Weights:
+def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
     """As measured in an earlier run on the same fabric.
 
     Args:
@@ -107,6 +107,6 @@ def from_links(graph: Graph, tx_packets: ArrayLike) -> Weights:
     return _weights(graph, sent)
 
 
-def _weights(graph: Graph, link: NDArray[np.float64]) -> Weights:
+def _weights(graph: Graph, link: NDArray[np.float64]) -> TrafficWeights:
     node = np.bincount(graph.link_dst, link, minlength=graph.nodes)
-    return Weights(np.rint(node).astype(np.int64), np.rint(link).astype(np.int64))
+    return TrafficWeights(np.rint(node).astype(np.int64), np.rint(link).astype(np.int64))

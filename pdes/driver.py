@@ -15,7 +15,7 @@ from pdes.harvest.gathering import Harvest, check, harvest, results
 from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
 from pdes.workers.crew import Crew, compile_kernels
-from pdes.workers.mailbox import Alone, Mailbox, Place
+from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
 
 
 def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> Results:
@@ -30,7 +30,7 @@ def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> 
         RunError: events run out and work is left (who waits for whom), a queue pair gives up, or a promise of the
             engine is broken (a defect, never the user's fault).
     """
-    alone = Alone([lp.part for lp in sim.lps])
+    alone = SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
 
 
@@ -74,7 +74,7 @@ def _run(
     nodes_total = mailbox.sum(_trace_rows(layout, program, mailbox.lps(layout)))
     seconds = {"compile_s": compile_s}
 
-    def share(place: Place) -> Harvest:
+    def share(place: ProcessPlace) -> Harvest:
         if ready:
             sim = ready
         else:

@@ -6,7 +6,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedRows:
     """Whose trace rows stand for others', where results do not hold those of every NPU.
 
     like is int32[npus], the NPU that does the same at the same times and whose rows are held; group_like int32[groups],
@@ -50,4 +50,4 @@ class Results:
     settled: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0
     workers: dict[str, np.ndarray] = field(default_factory=dict)
-    folded: Folded | None = None
+    folded: FoldedRows | None = None

@@ -19,11 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from inputs.units import PS_PER_MS
 from nadi.configuration.run_file import load_config
 from nadi.insight.analysis import findings
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.insight.analysis.training_step import throughput
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.reports.result_files.staging import staged
 from nadi.simulation.run import simulate
 
@@ -33,7 +34,6 @@ FABRICS = {
 }
 PLANS = ("dp64", "tp8,dp8", "tp8,sp,dp8", "tp8,pp4,dp2", "tp16,sp,dp4")
 TABLE, TEXT, PAGE = "chakra-study.csv", "chakra-study.md", "chakra-study.html"
-PS_PER_MS = 1e9
 
 
 class Row(NamedTuple):
@@ -92,7 +92,7 @@ def row(args: argparse.Namespace, fabric: str, plan: str) -> Row:
         "compute.gpu": args.gpu,
     }
     config = load_config(None, [*(f'{key}="{value}"' for key, value in said.items()), *args.overrides])
-    done = simulate(config, Silence(), keep_flows=False)
+    done = simulate(config, NoProgress(), keep_flows=False)
     times, rates = findings.find(done).step_times, throughput(done)
     if times is None or rates is None:
         raise RuntimeError(f"{fabric}, {plan}: a run of a model has a step")

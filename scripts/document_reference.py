@@ -19,7 +19,8 @@ from nadi.cli.app import build_app
 from nadi.configuration.sections import SETTINGS, RunConfig, given_default
 from nadi.energy.documentation import documentation as energy_table
 from nadi.simulation.schemas import documentation as result_columns
-from pdes.core.rows.row import Kind, Row, Word, kinds_of_rows
+from pdes.core.rows.row import Word, kinds_of_rows
+from pdes.kernels import Row, WordKind
 
 _COMMANDS = """# Commands
 
@@ -124,7 +125,7 @@ def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
 
 
 def _kinds_of_words() -> list[str]:
-    rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in Kind]
+    rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind]
     return ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |", *rows, ""]
 
 

@@ -24,20 +24,20 @@ import numpy as np
 
 import pdes
 import topologies
-from nadi.simulation.closed_forms.playing.played import Group, Played
+from inputs.units import MIB
+from nadi.simulation.closed_forms.playing.played import Group, PlayedCollectives
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
-from pdes.build.fabric import window_packets
 from pdes.core.jit import hook
 from pdes.core.packet import source
-from pdes.core.world import world_at
+from pdes.instruments import world_at
 from pdes.network.balancing import Balancing
+from pdes.wire import window_packets
 from topologies import DimensionRouting, Graph
 from topologies.graph import SINGLE, TABLE
 from workload import Program, collective_program, collectives
 from workload.collectives.schedules.sends import packet_count, pairs
 
-MIB = 1 << 20
 _MOST_PAIRS = 1 << 20
 _SWITCH = "switch:npus={},switch_latency=300ns"
 _HOSTS = "rail-optimised:npus={},gpus_per_host=8,rate=200Gbps,delay=500ns,nvlink_rate=2400Gbps,nvlink_delay=20ns"
@@ -235,7 +235,7 @@ def measured(spec: str, kind: str, algorithm: str, size_bytes: int, turns: int) 
     found: list[tuple[float, float, float]] = []
     for _ in range(turns):
         begun = perf_counter()
-        played_ps = Played().time_ps(graph, program, settings, group)
+        played_ps = PlayedCollectives().time_ps(graph, program, settings, group)
         played = perf_counter()
         complete, reducing, _ = with_reducers(graph, program)
         copy = Copy(complete, pairs(program.schedules, 0, _MOST_PAIRS) or set()).graph()

@@ -36,7 +36,7 @@ from et.synthesis.novelty import Originals
 from et.synthesis.streams import Stream
 from et.synthesis.tokens import encode
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate
 from workload import TraceSet, write_set
 from workload.compute import ComputeTimes, find_gpu
@@ -115,7 +115,7 @@ def step_time_ps(folder: str, ranks: int, fabric: str) -> int:
     """Simulated, collectives at their closed forms."""
     spec = fabric.format(ranks=max(ranks, 8), quarter=max(ranks // 4, 1))
     overrides = [f"workload.traces={folder}", f"topology.spec={spec}", "network.fidelity=closed-form"]
-    return simulate(load_config(None, overrides), Silence()).results.finish_time_ps
+    return simulate(load_config(None, overrides), NoProgress()).results.finish_time_ps
 
 
 def tables_of(sets: Sequence[TraceSet | Generated]) -> list[TraceTable]:

@@ -53,9 +53,9 @@ This page compares Nadi's predictions with figures that others measured or publi
 No figure was used to build the part of Nadi that predicts it, unless the section of its group mentions it. The error is
 Nadi's value over the published one, less 1. *Mean* and *worst* are those of the absolute errors.
 
-`python scripts/validation.py` generates this page and runs the quick groups again each time. `--all` also runs the longer
-groups; this takes a quarter of an hour in all, and continues after an interruption. The date is that of the last run of
-each group.
+`python scripts/validation.py` generates this page and runs the quick groups again each time. `--all` also runs the
+longer groups; this takes a quarter of an hour in all, and continues after an interruption. The date is that of the last
+run of each group.
 """
 _REST = """
 ## What is not compared
@@ -301,7 +301,8 @@ GROUPS = (
         "Predicted at commit 51b013e (2026-11-23), when nobody of the project had read the figures. The table has that "
         "prediction and what the code predicts now. Nothing is fitted to these runs: mechanisms that were missing have "
         "been added since ([which](compute.md#what-published-steps-showed)), and the pace is still fitted to the ten "
-        "rows of the first group alone.",
+        "rows of the first group alone. Plans with a pipeline have the deferred gradients of NVIDIA's recipes "
+        "(`defer_embedding_wgrad`) since later that day.",
         "s",
         _figures("nvidia-h100"),
         "python scripts/validation.py nvidia-h100",

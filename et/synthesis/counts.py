@@ -77,7 +77,7 @@ class Counts:
 
 
 class CountsState:
-    """A stream as far as it has come; see et.synthesis.sampling.Model."""
+    """A stream as far as it has come; see et.synthesis.sampling.StreamModel."""
 
     def __init__(self, counts: Counts, before: list[int]) -> None:
         self._counts = counts

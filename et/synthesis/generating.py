@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from et.synthesis.conditions import Wanted, wanted_of
 from et.synthesis.counts import Counts
-from et.synthesis.layout import Groups, TraceSet
+from et.synthesis.layout import Groups, TraceSetFields
 from et.synthesis.novelty import Originals
-from et.synthesis.sampling import Drawn, Model, events_of, received
+from et.synthesis.sampling import Drawn, StreamModel, events_of, received
 from et.synthesis.search import streams_found
 from et.synthesis.streams import Stream, stream_of
 from et.synthesis.tokens import Words, encode, words_of
@@ -43,7 +43,7 @@ class Learned(NamedTuple):
         originals: what may not come out.
     """
 
-    model: Model
+    model: StreamModel
     words: Words
     wanted: list[Wanted]
     originals: Originals
@@ -69,7 +69,7 @@ class Generated:
 
 
 def learn(
-    sets: Sequence[TraceSet],
+    sets: Sequence[TraceSetFields],
     kind: ModelKind,
     seed: int,
     *,
@@ -103,7 +103,7 @@ def _trained(
     seed: int,
     epochs: int,
     told: Callable[[int, float], None],
-) -> Model:
+) -> StreamModel:
     if kind == "counts":
         counts = Counts(ORDER, words.sizes)
         counts.learn(rows)

@@ -20,7 +20,7 @@ from et.table import TraceTable
 Groups = tuple[tuple[int, ...], ...]
 
 
-class TraceSet(Protocol):
+class TraceSetFields(Protocol):
     """A trace set, by the fields that are read here; see docs/reference/interfaces.md."""
 
     @property
@@ -117,7 +117,7 @@ class NamedLayout(NamedTuple):
     places: dict[int, tuple[int, int]]
 
 
-def layout_of(traces: TraceSet) -> NamedLayout:
+def layout_of(traces: TraceSetFields) -> NamedLayout:
     """The layout of a trace set.
 
     Raises:
@@ -146,13 +146,13 @@ def layout_of(traces: TraceSet) -> NamedLayout:
     return NamedLayout(SetLayout(roles, width, tuple(found.values())), slots, places)
 
 
-def path_of(traces: TraceSet) -> str:
+def path_of(traces: TraceSetFields) -> str:
     """Where a set came from, for messages."""
     return traces.traces[0].path if len(traces.traces) else "trace set"
 
 
 def _product(
-    traces: TraceSet, name: str, places: Mapping[int, tuple[int, int]], role: int
+    traces: TraceSetFields, name: str, places: Mapping[int, tuple[int, int]], role: int
 ) -> tuple[tuple[int, ...], int, int]:
     """Roles, stride and size of the groups that a role means by a name."""
     if name == ALL_NPUS:

@@ -189,7 +189,7 @@ class Recurrent:
 
 
 class RecurrentState:
-    """A stream as far as it has come; see et.synthesis.sampling.Model.
+    """A stream as far as it has come; see et.synthesis.sampling.StreamModel.
 
     The network once more, in NumPy: one event after another, PyTorch takes ten times as long for its calls.
     """

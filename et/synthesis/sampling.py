@@ -41,7 +41,7 @@ class State(Protocol):
         """One that goes on by itself."""
 
 
-class Model(Protocol):
+class StreamModel(Protocol):
     """What streams are made with: et.synthesis.counts.Counts, or et.synthesis.recurrent.Recurrent."""
 
     def bits(self, rows: NDArray[np.int32], wanted: Wanted) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 
 from et.errors import TraceError
 from et.synthesis.conditions import Wanted
-from et.synthesis.sampling import Drawn, Floats, Model, Rules, State
+from et.synthesis.sampling import Drawn, Floats, Rules, State, StreamModel
 from et.synthesis.tokens import END, Words
 
 WIDTH = 8
@@ -62,7 +62,7 @@ class _Next(NamedTuple):
     event: tuple[int, int, int]
 
 
-def streams_found(model: Model, words: Words, wanted: Wanted, width: int = WIDTH) -> list[Found]:
+def streams_found(model: StreamModel, words: Words, wanted: Wanted, width: int = WIDTH) -> list[Found]:
     """Streams that have come to their end, those that the model has ended first, of these the likeliest.
 
     Args:

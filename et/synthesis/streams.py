@@ -14,7 +14,7 @@ import numpy as np
 from et.errors import TraceError
 from et.order import children, topological_order
 from et.schema import NodeType
-from et.synthesis.layout import NamedLayout, SetLayout, TraceSet, layout_of, path_of
+from et.synthesis.layout import NamedLayout, SetLayout, TraceSetFields, layout_of, path_of
 from et.table import TraceTable
 
 COMPUTE, HOST, LOAD, STORE, SEND, RECEIVE, COLLECTIVE = (
@@ -85,7 +85,7 @@ def away(roles: int, distance: int) -> int:
     return distance - roles if distance > roles // 2 else distance
 
 
-def stream_of(traces: TraceSet) -> Stream:
+def stream_of(traces: TraceSetFields) -> Stream:
     """The stream of a trace set.
 
     Raises:
@@ -101,7 +101,7 @@ def stream_of(traces: TraceSet) -> Stream:
 class _Walk:
     """Goes over all rows of all roles as they become ready."""
 
-    def __init__(self, traces: TraceSet, named: NamedLayout) -> None:
+    def __init__(self, traces: TraceSetFields, named: NamedLayout) -> None:
         self._traces = traces
         self._named = named
         self._tables = list(traces.traces)

@@ -143,7 +143,7 @@ def pair_word(src, dst):
 @inline
 def receive_key(peer, tag, seq):
     """Names the receive of the seq-th message of a tag from an NPU so many numbers on: Program's recv_key."""
-    return ((peer + (1 << 19)) << 44) | (tag << 20) | seq
+    return ((peer + MAX_NPUS) << 44) | (tag << 20) | seq
 
 
 @inline

@@ -1,6 +1,7 @@
 """What the transport tells the congestion control of a queue pair, and what controls of rates share."""
 
 from pdes.core.jit import call_hook, inline
+from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 
 ECHO_BITS = 38
 """Of the time that an acknowledgement echoes: it comes back within 0.27 s."""
@@ -29,8 +30,6 @@ def round_trip(qps, q, now, last, echoed):
     return -1
 
 
-BYTE_PS = 8e12
-"""Bit/s times ps per byte."""
 SCALE_BPS = 25e9
 """The line rate at which steps that scale with it are given."""
 
@@ -38,13 +37,13 @@ SCALE_BPS = 25e9
 @inline
 def line_rate_bps(state):
     """Line rate of a queue pair, for what controls its rate."""
-    return BYTE_PS / state.line_ps_per_byte
+    return PS_PER_BYTE_AT_1_BPS / state.line_ps_per_byte
 
 
 @inline
 def pace_at(state, rate_bps, line_bps):
     """Pace a queue pair at a rate; at line rate the port alone does."""
-    state.pace_ps_per_byte = 0.0 if rate_bps >= line_bps else BYTE_PS / rate_bps
+    state.pace_ps_per_byte = 0.0 if rate_bps >= line_bps else PS_PER_BYTE_AT_1_BPS / rate_bps
 
 
 @inline

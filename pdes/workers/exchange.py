@@ -36,7 +36,7 @@ def mpi_functions(mpi: Any) -> dict[str, int]:
     return {word: address or 0 for word, address in found.items()} if all(found.values()) else {}
 
 
-class Exchange:
+class ParcelExchange:
     """Has parcels of a team sent in every window, and those of others taken, by the first worker of a process.
 
     That is for the teams for which the process answers. Compiled code does it (`pdes.workers.other_teams`); where it

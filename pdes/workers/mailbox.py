@@ -1,6 +1,6 @@
 """What the workers of a run share, behind one interface: a team, outboxes, and what all of them bring in the end.
 
-There are three kinds: `Alone`, one process whose workers are threads; processes of this machine
+There are three kinds: `SingleProcess`, one process whose workers are threads; processes of this machine
 (`pdes.workers.processes`); MPI ranks, each with threads (`pdes.workers.ranks`).
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pdes.build.layout import Layout
-from pdes.build.part import Part, Post
+from pdes.build.part import Outboxes, Part
 from pdes.core.errors import RunError
 from pdes.core.guards import between_guards
 from pdes.core.inputs import Int64
@@ -24,11 +24,11 @@ from pdes.workers.parcels import Parcels, Words, no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
 
-class Place(NamedTuple):
+class ProcessPlace(NamedTuple):
     """What one process of a run has."""
 
     parts: Sequence[Part]  # the LPs that it does
-    post: Post | None  # their outboxes, and where to find those of their neighbours; None = their worlds are built
+    post: Outboxes | None  # their outboxes, and where to find those of their neighbours; None = their worlds are built
     team: Team  # see pdes.workers.team; found already
     parcels: Parcels  # what the LPs send to other teams and get from them
     first: int = 0  # number in the team of the first of its workers
@@ -39,7 +39,7 @@ class Place(NamedTuple):
     )
 
 
-Share = Callable[[Place], Harvest]
+Share = Callable[[ProcessPlace], Harvest]
 """What one process does of a run, from building its worlds to what they have brought."""
 
 
@@ -105,7 +105,7 @@ def rounded(words: Words) -> Words:
     return -(-words // LINE_WORDS) * LINE_WORDS
 
 
-class Alone(Mailbox):
+class SingleProcess(Mailbox):
     """One process, whose workers are threads; it has all LPs (parts), whose worlds are built already."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -116,5 +116,5 @@ class Alone(Mailbox):
         threads = min(threads, len(self._parts))
         team = team_in(zeros(team_words(threads)))
         found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
-        own = share(Place(self._parts, None, team, no_parcels(self._parts), 0, threads))
+        own = share(ProcessPlace(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own

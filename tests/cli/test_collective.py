@@ -13,9 +13,9 @@ from nadi.errors import ConfigError
 from nadi.launching import progress as progress_module
 from nadi.reports import pages
 from nadi.studies.collectives import microbench
-from nadi.studies.collectives.microbench import Row, split_names
+from nadi.studies.collectives.microbench import SweepRow, split_names
 from nadi.studies.collectives.page import band_edges, figure
-from nadi.studies.collectives.sweep import Sweep
+from nadi.studies.collectives.sweep import CollectiveSweep
 from nadi.studies.collectives.text import sweep_table
 from nadi.studies.collectives.winners import winners
 from tests.headings import unexplained
@@ -90,13 +90,13 @@ def timed(algorithm, size_bytes, time_ps):
 
 
 def test_a_program_that_was_made_to_be_checked_is_the_one_that_is_run(nadi, monkeypatch):
-    usual, made = microbench.Collective.program, []
+    usual, made = microbench.CollectiveCase.program, []
 
     def counted(*arguments):
         made.append(arguments[2:])
         return usual(*arguments)
 
-    monkeypatch.setattr(microbench.Collective, "program", counted)
+    monkeypatch.setattr(microbench.CollectiveCase, "program", counted)
     nadi("collective", "all-reduce", "-t", "ring:npus=4", "--sizes", "64KiB", "--algorithm", "ring,direct", "--json")
     assert made == [("ring", 65536), ("direct", 65536), ("direct", 65536)]
 
@@ -134,7 +134,7 @@ def test_json_holds_what_was_asked_for(nadi):
     assert [each["algorithm"] for each in document["left_out"]] == SWITCHES_REDUCE
     assert all("in-network reduction" in each["reason"] for each in document["left_out"])
     for row in document["rows"]:
-        assert set(row) == set(Row._fields)
+        assert set(row) == set(SweepRow._fields)
         assert row["ratio"] == pytest.approx(row["time_ps"] / row["closed_form_ps"])
         assert 0 < row["mean_link"] <= row["busiest_link"] <= 1
         assert 0 < row["bound_ps"] <= row["time_ps"]
@@ -238,7 +238,7 @@ def test_files_hold_the_rows(nadi, tmp_path):
 
 def row(algorithm, size_bytes, time_ps, closed_ps):
     speed = size_bytes / time_ps * 1e12
-    return Row(
+    return SweepRow(
         "all-reduce", algorithm, "", size_bytes, time_ps, speed, 1.5 * speed, closed_ps, True, 1.0, 1.0, 0.5, 0.5, 1, ""
     )
 
@@ -246,7 +246,7 @@ def row(algorithm, size_bytes, time_ps, closed_ps):
 def test_the_picture():
     rows = [row("a", 100, 10**6, 5e5), row("a", 10_000, 4 * 10**6, 4e6)]
     rows += [row("b:x=1", 100, 2 * 10**6, 1e6), row("b:x=1", 10_000, 10**6, 1e6)]
-    sweep = Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, [])
+    sweep = CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, [])
     assert band_edges(sweep) == [(100.0, pytest.approx(1000.0), "a"), (pytest.approx(1000.0), 10_000.0, "b:x=1")]
     drawn = figure(sweep)
     shown = {(trace.name, trace.yaxis): (list(trace.x), list(trace.y), trace.line.dash) for trace in drawn.data}
@@ -260,7 +260,7 @@ def test_the_picture():
 
 def test_many_algorithms_look_different():
     rows = [row(f"a{number:02}", size, 10**6, 5e5) for number in range(30) for size in (100, 10_000)]
-    drawn = figure(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
+    drawn = figure(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
     looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in drawn.data if t.yaxis == "y"]
     assert len(set(looks)) == len(looks) == 60
 
@@ -268,14 +268,14 @@ def test_many_algorithms_look_different():
 def test_the_table_goes_by_size_and_the_fastest_stands_first():
     rows = [row("a", 1 << 30, 3 * 10**9, 1e9), row("a", 1 << 16, 10**6, 1e6)]
     rows += [row("b", 1 << 30, 2 * 10**9, 1e9), row("b", 1 << 16, 10**6, 1e6)]
-    table = sweep_table(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
+    table = sweep_table(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
     assert [line[:4] for line in table.rows] == [
         ("1 GiB", "b", "2.000 ms", "fastest"),
         ("", "a", "3.000 ms", "1.500"),
         ("64 KiB", "a", "1.000 µs", "fastest"),
         ("", "b", "1.000 µs", "1.000"),
     ]
-    alone = sweep_table(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows[:2], []))
+    alone = sweep_table(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows[:2], []))
     assert [line[:3] for line in alone.rows] == [("1 GiB", "a", "3.000 ms"), ("64 KiB", "a", "1.000 µs")]
     assert "vs fastest" not in [column.heading for column in alone.columns]
 

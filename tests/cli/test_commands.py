@@ -11,7 +11,7 @@ import et
 import topologies
 import workload
 from nadi.cli.commands import workload as workload_command
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.studies.benchmarks import scaling
 from nadi.studies.benchmarks.scaling import joint_rate
 from nadi.studies.collectives.microbench import parse_sizes
@@ -185,7 +185,7 @@ def test_two_workers_against_one(monkeypatch):
         return [figures for _ in commands]
 
     monkeypatch.setattr(scaling, "run_side_by_side", pretended)
-    found = scaling.measure_pairs("permutation", Silence())
+    found = scaling.measure_pairs("permutation", NoProgress())
     rows = {row["workers"]: row for row in found["rows"]}
     assert found["capacity"] == 1
     assert rows["serial"]["of_turns"] == [50, 100 / 3, 25]

@@ -14,8 +14,8 @@ from nadi.configuration.run_file import load_config
 from nadi.insight.analysis import findings
 from nadi.insight.analysis import node_times as analysis
 from nadi.insight.analysis.findings import find, merge, part
-from nadi.launching.gather import Ranks
-from nadi.launching.progress import Silence
+from nadi.launching.gather import RankGather
+from nadi.launching.progress import NoProgress
 from nadi.reports.result_files.run_folder import TABLES, summary, write_results
 from nadi.reports.text.run import render
 from nadi.simulation.run import simulate
@@ -41,7 +41,7 @@ def simulation(write_run, step, tmp_path):
     nodes[3].append(et.comp_node(7, "only here", duration_micros=3, is_cpu_op=True, deps=[6]))
     run = write_run(nodes, '[system.collectives]\nall-reduce = "direct"\n')
     run.write_text(run.read_text().replace('"trace"', '"trace"\ngroups = "groups.json"'))
-    return simulate(load_config(run, []), Silence())
+    return simulate(load_config(run, []), NoProgress())
 
 
 def share_of(whole, rank_of_npu, rank, exchange):
@@ -107,7 +107,7 @@ def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, 
         own = share_of(simulation, rank_of_npu, rank, exchange)
         parts = gather(part(own, exchange))
         found = parts and merge(own, parts)
-        write_results(own, found, merged if rank == 0 else None, Ranks(exchange, gather))
+        write_results(own, found, merged if rank == 0 else None, RankGather(exchange, gather))
         return found, own
 
     n = max(rank_of_npu) + 1

@@ -27,7 +27,7 @@ STAGES = {
     "partition.Partition",
     "workload.Schedules",
     "pdes.Results",
-    "nadi.launching.gather.Ranks",
+    "nadi.launching.gather.RankGather",
 }
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.studies.planner.candidates import Space, candidates
-from nadi.studies.planner.reserve import DEFAULT_RESERVE, Reserve
+from nadi.studies.planner.candidates import PlanSpace, candidates
+from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import site, step_time
 from tests.budgets import bounded
 from topologies import clusters
@@ -68,7 +68,7 @@ def test_candidates_are_all_plans_that_keep_the_rules(model, experts):
     """Against every tuple of sizes up to the number of GPUs."""
     model.write_text(_MODEL + experts)
     tiny, gpus = find(str(model)), 4
-    found = {_sizes(one.plan) for one in candidates(tiny, Space(gpus, 8, 80 * 10**9, ParallelPlan()))}
+    found = {_sizes(one.plan) for one in candidates(tiny, PlanSpace(gpus, 8, 80 * 10**9, ParallelPlan()))}
     sizes = range(1, gpus + 1)
     expected = set()
     for tp, pp, dp, ep, vpp, micro_batch in itertools.product(sizes, sizes, sizes, (1, 2, 4), sizes, (1, 2, 4, 8, 16)):
@@ -122,10 +122,10 @@ def test_every_plan_has_what_the_user_fixed(tmp_path_factory, text, framework, e
     path = tmp_path_factory.mktemp("model") / "tiny.toml"
     path.write_text(_MODEL + experts)
     tiny, fixed = find(str(path)), parallel_plan(text)
-    open_plans = [one.plan for one in candidates(tiny, Space(4, 8, 80 * 10**9, ParallelPlan(), framework))]
+    open_plans = [one.plan for one in candidates(tiny, PlanSpace(4, 8, 80 * 10**9, ParallelPlan(), framework))]
     found, said = [], None
     try:
-        found = [one.plan for one in candidates(tiny, Space(4, 8, 80 * 10**9, fixed, framework))]
+        found = [one.plan for one in candidates(tiny, PlanSpace(4, 8, 80 * 10**9, fixed, framework))]
     except WorkloadError as error:
         said = str(error)
     assert said is None or ("no plan is valid; " in said and "\n" not in said)
@@ -165,7 +165,7 @@ def test_the_least_recomputation_that_fits_is_taken(model):
 
 
 def _candidates(model, memory_bytes):
-    return candidates(model, Space(8, 8, memory_bytes, ParallelPlan()))
+    return candidates(model, PlanSpace(8, 8, memory_bytes, ParallelPlan()))
 
 
 def _peak(model, plan):
@@ -226,9 +226,9 @@ def _without_recompute(row):
 def test_shares_and_sizes_of_a_reserve_agree():
     gpu = find_gpu("a100")
     for share, size in (("5%", "4GiB"), ("0%", "0"), (" 12.5 % ", "10GiB")):
-        shared, sized = (Reserve.parse(text).bytes_of(gpu.memory_bytes, gpu.name) for text in (share, size))
+        shared, sized = (MemoryReserve.parse(text).bytes_of(gpu.memory_bytes, gpu.name) for text in (share, size))
         assert shared == sized
-    assert Reserve.parse("33.3%").bytes_of(10, "tiny") == 4, "rounded up: so much stays free at least"
+    assert MemoryReserve.parse("33.3%").bytes_of(10, "tiny") == 4, "rounded up: so much stays free at least"
 
 
 def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):

@@ -14,7 +14,7 @@ from nadi.cli.main import main
 from nadi.errors import ConfigError
 from nadi.launching import python
 from nadi.launching import slurm as batch
-from nadi.simulation.wiring.job_cost import Cost
+from nadi.simulation.wiring.job_cost import JobCost
 
 ROOT = Path(__file__).parents[2]
 RUN = '[workload]\ntraces = "traces/t"\n[topology]\nspec = "ring:npus=4"\n'
@@ -99,7 +99,7 @@ def test_the_time_and_memory_that_are_asked_for_are_as_estimated(slurm_command):
     assert SMALLEST.items() <= directives(out).items()
     _, out, _ = slurm_command("--dry-run", "--time", "00:01:00", "--mem", "0")
     assert {"time": "00:01:00", "mem": "0"}.items() <= directives(out).items()
-    cost = Cost(wall_s=5400, memory_bytes=3e9)
+    cost = JobCost(wall_s=5400, memory_bytes=3e9)
     assert (str(cost), cost.time_limit, cost.memory_limit) == (
         "about 90 minutes and 3.0 GB on each node",
         "03:00:00",

@@ -13,17 +13,17 @@ from rich.console import Console
 import et
 from nadi.reports.pages.series import COLOURS, style
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable, facts
+from nadi.terminal.tables import FittedTable, TableColumn, facts
 from tests.docs.pages import DOCS
 from topologies.units import parse_bytes, parse_time
 
 COLUMNS = (
-    Column("link", form="name"),
-    Column("rate", 2),
-    Column("sent", 1),
+    TableColumn("link", form="name"),
+    TableColumn("rate", 2),
+    TableColumn("sent", 1),
     "busy",
-    Column("longest queue", 3),
-    Column("what", 4, "text"),
+    TableColumn("longest queue", 3),
+    TableColumn("what", 4, "text"),
 )
 ROWS = (
     ("pod 0 spine 12 → pod 1 leaf 3 [red]", "100 Gb/s", "401.89 MB", "48.8%", "4.18 kB", "a few words that may wrap"),

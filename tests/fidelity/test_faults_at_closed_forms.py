@@ -6,7 +6,7 @@ import pytest
 import nadi
 import topologies
 from nadi.configuration.sections import NetworkSection
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.slow_links import with_slow_links
@@ -55,7 +55,7 @@ def alike(graph, faults=(), links=(), *, size=1 << 20, fold=True, algorithm="rin
     settings = network_settings(NetworkSection(fidelity="closed-form"))
     object.__setattr__(settings, "faults", Faults(npus=tuple(faults)))
     folded = running.laid_out(graph, program, costs, slow=faults, fold=fold)
-    return folded, running.run(graph, folded, running.costed(folded, costs, how), costs, settings, Silence())
+    return folded, running.run(graph, folded, running.costed(folded, costs, how), costs, settings, NoProgress())
 
 
 def test_slow_npus_are_classes_of_their_own():

@@ -47,7 +47,7 @@ def on_ranks(world, graph, program, settings, owner, threads, teams):
     made = []
 
     def recorded(*arguments):
-        made.append(exchange.Exchange(*arguments))
+        made.append(exchange.ParcelExchange(*arguments))
         return made[-1]
 
     with (

@@ -65,7 +65,7 @@ def test_weights(name, lps):
     graph = case(name).graph
     random = np.random.default_rng(lps)
     measured = partition.from_links(graph, serial(name).links["tx_packets"])
-    absurd = partition.Weights(random.integers(0, 1000, graph.nodes), random.integers(0, 1000, graph.links))
+    absurd = partition.TrafficWeights(random.integers(0, 1000, graph.nodes), random.integers(0, 1000, graph.links))
     for weights in (measured, absurd):
         owner = partition.partition(graph, lps, weights=weights, keep_hosts=False).owner
         assert same(in_threads(name, owner, 2), name)

@@ -14,7 +14,7 @@ import partition
 import topologies
 from partition.clusters import MOST_LOAD, Clusters, cluster, components
 from partition.methods import blocks, metis
-from partition.weights import Weights
+from partition.weights import TrafficWeights
 from tests.budgets import bounded
 from tests.topologies.naive import SMALL
 
@@ -289,7 +289,7 @@ def test_as_many_parts_as_clusters():
 
 def test_heavy_nodes_get_more_of_a_part():
     graph = topologies.build("ring:npus=16")
-    weights = Weights(np.where(np.arange(16) < 4, 300, 100), np.ones(graph.links, np.int64))
+    weights = TrafficWeights(np.where(np.arange(16) < 4, 300, 100), np.ones(graph.links, np.int64))
     found = partition.partition(graph, 2, weights=weights)
     load = np.bincount(found.owner, weights.node)
     assert load.max() == 1200
@@ -308,7 +308,7 @@ def test_scaled_weights_fit_into_32_bits_and_keep_proportion(weights):
 
 def test_no_traffic_at_all_is_divided_by_nodes():
     graph = topologies.build("torus:sizes=4x4")
-    nothing = Weights(np.zeros(16, np.int64), np.zeros(graph.links, np.int64))
+    nothing = TrafficWeights(np.zeros(16, np.int64), np.zeros(graph.links, np.int64))
     found = partition.partition(graph, 4, weights=nothing)
     assert np.bincount(found.owner).tolist() == [4] * 4
     said = partition.report(graph, found, nothing)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import partition
 from pdes import Layout, RunError, Settings, build_world, run, shares
 from pdes.build.layout import share
-from pdes.build.part import Post
+from pdes.build.part import Outboxes
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.rows.network import PacketRecord
@@ -83,7 +83,7 @@ def test_nodes_and_links_are_numbered_as_others_expect(drawn):
 @given(divided())
 def test_mail_is_found_where_it_is_put(drawn):
     _, _, parts = laid_out(drawn)
-    post = Post(parts)
+    post = Outboxes(parts)
     assert [len(post.outbox[part.number]) for part in parts] == [max(1, part.outbox_at()[-1]) for part in parts]
     number = 0
     written = {}

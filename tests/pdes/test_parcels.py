@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pdes import Layout, RunError, build_world
 from pdes.core.jit import Directory
 from pdes.network.boundary import HEADER_WORDS
-from pdes.workers.exchange import Exchange
+from pdes.workers.exchange import ParcelExchange
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, parcel_words, parcels_of
 from pdes.workers.ranks import partners_of
 from pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
@@ -211,7 +211,7 @@ def exchanged(answers, others, windows):
     )
     mpi, team = Messages(), new_team(16)
     worker = team.workers[3]
-    exchange = Exchange(mpi, mpi, mpi, team, 3, parcels, np.full(3 * others, room))
+    exchange = ParcelExchange(mpi, mpi, mpi, team, 3, parcels, np.full(3 * others, room))
     counts = [len(mpi.started)]
     for window in range(windows):
         headers_of(words).records[parcels.outgoing // PARCEL_HEADER] = window
@@ -244,7 +244,7 @@ def test_a_process_trades_with_the_teams_for_which_it_answers():
 def test_once_all_is_done_teams_agree_on_the_earliest_event():
     mpi, team = Messages(), new_team(1)
     parcels = no_parcels([None])
-    exchange = Exchange(mpi, mpi, mpi, team, 0, parcels, np.zeros(0, np.int64))
+    exchange = ParcelExchange(mpi, mpi, mpi, team, 0, parcels, np.zeros(0, np.int64))
     team.workers[0].window, team.workers[0].stage, team.state.soonest_ps = 4, ALL, 1000
     exchange()
     assert (team.state.soonest_ps, team.state.agreed, mpi.started) == (999, 5, [])

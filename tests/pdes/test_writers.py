@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiling import kernel_sources
-from pdes.core.rows.row import Kind, Row, kinds_of_rows, word
+from pdes.core.rows.row import Row, WordKind, kinds_of_rows, word
 from pdes.core.rows.run import ControlParameters
 from tests.pdes.writers import Engine, trees
 
@@ -73,14 +73,14 @@ def test_every_kind_is_written_somewhere():
 class Door(Row):
     """Of a house."""
 
-    opened_ps = word(Kind.TIME, "when")
-    bells = word(Kind.COUNT, "that ring", many=3)
+    opened_ps = word(WordKind.TIME, "when")
+    bells = word(WordKind.COUNT, "that ring", many=3)
 
 
 class GlassDoor(Door):
     """Of glass."""
 
-    panes = word(Kind.COUNT, "of it")
+    panes = word(WordKind.COUNT, "of it")
 
 
 class House(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 import pdes
 import topologies
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from pdes import SharedBuffer
 from pdes.nic import congestion
@@ -42,7 +42,7 @@ def ratio(spec, kind, size_bytes, algorithm, **chosen):
         schedule=int(program.node_schedule[0]),
         members=np.arange(graph.npus),
         size_bytes=size_bytes,
-        played=Played(0),
+        played=PlayedCollectives(0),
     )
     return results.finish_time_ps / formula.time_ps
 

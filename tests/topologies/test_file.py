@@ -218,7 +218,7 @@ def test_the_builder_refuses_impossible_cables():
         with pytest.raises(topologies.TopologyError) as error:
             builder.graph()
         assert str(error.value) == text
-    with pytest.raises(topologies.TopologyError, match="x: 0 NPUs; expected 1 to 524288"):
+    with pytest.raises(topologies.TopologyError, match="x: 0 NPUs; expected 1 to 524287"):
         topologies.GraphBuilder("x", 0)
 
 

@@ -32,7 +32,7 @@ class Size(Parameters):
     params: dict[str, object] = Field({}, description="beside those of [fabric], or in place of them")
 
 
-class Host(Parameters):
+class HostMemory(Parameters):
     """A server's own memory and its way to the GPUs, for offload; None = not published."""
 
     memory: _Bytes | None = Field(None, description="bytes of its memory")
@@ -73,7 +73,7 @@ class Cluster(Parameters):
     system: dict[str, object] = Field({})
     compute: dict[str, object] = Field({})
     memory: dict[str, object] = Field({})
-    host: Host = Host()
+    host: HostMemory = HostMemory()
     parameters: dict[str, object] = Field({})
 
     def topology(self, gpus: int | None = None) -> dict[str, object]:

@@ -27,7 +27,7 @@ import numpy as np
 from compiling.kernel_sources import are_hashed
 
 
-class Kind(Enum):
+class WordKind(Enum):
     """What a word counts or names: by this, state could be moved to another number of ranks, or forward in time."""
 
     TIME = "ps since the run began"
@@ -68,14 +68,14 @@ INF = 1 << 62
 class Word:
     """One word of a row, or `many` of them side by side."""
 
-    kind: Kind
+    kind: WordKind
     meaning: str
     many: int = 1
     bits: int = 0
     begins: int = 0
 
 
-def word(kind: Kind, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
+def word(kind: WordKind, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
     """Declare a word of a row; bits: of an integer, 0 as many as the row's."""
     return Word(kind, meaning, many, bits, begins)
 
@@ -109,7 +109,7 @@ class Row:
             raise TypeError(f"{cls.__name__}: NumPy's records have attributes {', '.join(taken)} of their own")
         fields: list[tuple] = []
         for name, declared in cls.declared.items():
-            kind = np.dtype("float64" if declared.kind is Kind.FLOAT else f"int{declared.bits or bits}")
+            kind = np.dtype("float64" if declared.kind is WordKind.FLOAT else f"int{declared.bits or bits}")
             fields.append((name, kind) if declared.many == 1 else (name, kind, (declared.many,)))
         plain = np.dtype(fields, align=True)
         used = -(-plain.itemsize // (bits // BITS_OF_BYTE))

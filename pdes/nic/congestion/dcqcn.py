@@ -32,7 +32,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import Kind, word
+from pdes.core.rows.row import WordKind, word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_CNP, CC_SENT, CC_START, INF
 from pdes.core.world import world_at
@@ -96,17 +96,17 @@ PARAMETERS = DcqcnParameters.declared
 class DcqcnState(CongestionState, words=32, written_by="nic.congestion.dcqcn"):
     """What DCQCN keeps of a queue pair."""
 
-    line_bps = word(Kind.FLOAT, "bit/s: line rate")
-    rc_bps = word(Kind.FLOAT, "bit/s: current rate, RC")
-    rt_bps = word(Kind.FLOAT, "bit/s: target rate, RT")
-    alpha = word(Kind.FLOAT, "share of rate that a cut takes, doubled")
-    alpha_at_ps = word(Kind.TIME, "alpha decays then, INF never")
-    increase_at_ps = word(Kind.TIME, "the timer expires then, INF never")
-    cut_at_ps = word(Kind.TIME, "no cut before")
-    held = word(Kind.FLAG, "a cut waits for cut_at_ps")
-    time_stage = word(Kind.COUNT, "T; F + 1 stands for all beyond F")
-    byte_stage = word(Kind.COUNT, "BC, likewise")
-    counted_bytes = word(Kind.BYTES, "sent since the byte counter expired")
+    line_bps = word(WordKind.FLOAT, "bit/s: line rate")
+    rc_bps = word(WordKind.FLOAT, "bit/s: current rate, RC")
+    rt_bps = word(WordKind.FLOAT, "bit/s: target rate, RT")
+    alpha = word(WordKind.FLOAT, "share of rate that a cut takes, doubled")
+    alpha_at_ps = word(WordKind.TIME, "alpha decays then, INF never")
+    increase_at_ps = word(WordKind.TIME, "the timer expires then, INF never")
+    cut_at_ps = word(WordKind.TIME, "no cut before")
+    held = word(WordKind.FLAG, "a cut waits for cut_at_ps")
+    time_stage = word(WordKind.COUNT, "T; F + 1 stands for all beyond F")
+    byte_stage = word(WordKind.COUNT, "BC, likewise")
+    counted_bytes = word(WordKind.BYTES, "sent since the byte counter expired")
 
 
 own = seen_as(DcqcnState)

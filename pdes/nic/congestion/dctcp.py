@@ -21,7 +21,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import Kind, word
+from pdes.core.rows.row import WordKind, word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
 from pdes.core.world import world_at
@@ -48,13 +48,13 @@ PARAMETERS = DctcpParameters.declared
 class DctcpState(CongestionState, words=32, written_by="nic.congestion.dctcp"):
     """What DCTCP keeps of a queue pair."""
 
-    cwnd_packets = word(Kind.FLOAT, "packets")
-    ssthresh_packets = word(Kind.FLOAT, "packets: slow start below")
-    alpha = word(Kind.FLOAT, "smoothed share of marked packets")
-    acked_packets = word(Kind.COUNT, "acknowledged in this window of data")
-    marked_packets = word(Kind.COUNT, "of these, marked")
-    window_end = word(Kind.SEQUENCE, "first not sent when this window of data began")
-    cut_end = word(Kind.SEQUENCE, "first not sent at the last cut, -1 none")
+    cwnd_packets = word(WordKind.FLOAT, "packets")
+    ssthresh_packets = word(WordKind.FLOAT, "packets: slow start below")
+    alpha = word(WordKind.FLOAT, "smoothed share of marked packets")
+    acked_packets = word(WordKind.COUNT, "acknowledged in this window of data")
+    marked_packets = word(WordKind.COUNT, "of these, marked")
+    window_end = word(WordKind.SEQUENCE, "first not sent when this window of data began")
+    cut_end = word(WordKind.SEQUENCE, "first not sent at the last cut, -1 none")
 
 
 own = seen_as(DctcpState)

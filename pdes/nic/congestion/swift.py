@@ -20,7 +20,7 @@ parameter says. Where the paper leaves a choice:
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import Kind, word
+from pdes.core.rows.row import WordKind, word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
 from pdes.core.world import world_at
@@ -60,13 +60,13 @@ NEVER = -(1 << 61)
 class SwiftState(CongestionState, words=32, written_by="nic.congestion.swift"):
     """What Swift keeps of a queue pair."""
 
-    cwnd_packets = word(Kind.FLOAT, "packets")
-    rtt_ps = word(Kind.FLOAT, "ps, smoothed; 0 = not measured yet")
-    last_decrease_ps = word(Kind.TIME, "of the window, NEVER before")
-    retransmit_cnt = word(Kind.COUNT, "timeouts in a row")
-    path_rtt_ps = word(Kind.DURATION, "the idle round trip, as far as is known")
-    fs_alpha_ps = word(Kind.FLOAT, "ps times the square root of packets: alpha of flow scaling")
-    fs_beta_ps = word(Kind.FLOAT, "ps: beta of flow scaling")
+    cwnd_packets = word(WordKind.FLOAT, "packets")
+    rtt_ps = word(WordKind.FLOAT, "ps, smoothed; 0 = not measured yet")
+    last_decrease_ps = word(WordKind.TIME, "of the window, NEVER before")
+    retransmit_cnt = word(WordKind.COUNT, "timeouts in a row")
+    path_rtt_ps = word(WordKind.DURATION, "the idle round trip, as far as is known")
+    fs_alpha_ps = word(WordKind.FLOAT, "ps times the square root of packets: alpha of flow scaling")
+    fs_beta_ps = word(WordKind.FLOAT, "ps: beta of flow scaling")
 
 
 own = seen_as(SwiftState)
