@@ -47,7 +47,7 @@ def used(node):
     return {getattr(each, "id", getattr(each, "attr", None)) for each in ast.walk(node)}
 
 
-HEADINGS = ("A packet's way", "A trace node's way")
+HEADINGS = ("The path of a packet", "The path of a trace node")
 WAYS = [(heading, *row) for heading in HEADINGS for row in ROW.findall(section(heading))]
 
 
