@@ -21,6 +21,7 @@ from et.synthesis.search import streams_found
 from et.synthesis.streams import COLLECTIVE, COMPUTE, RECEIVE, SEND, Operation, Stream, StreamEvent, nodes_of
 from et.synthesis.tokens import encode, words_of
 from et.synthesis.writing import families_of, traces_of
+from tests.nonempty import nonempty
 from workload import TraceSet, read_set, write_set
 from workload.compute import ComputeTimes, find_gpu
 from workload.generators.models.model import Model
@@ -85,7 +86,7 @@ def test_tokens_say_what_events_are(sets):
     """Values come back from their classes to within 5 %, or one byte or microsecond; means are kept."""
     streams = [stream_of(each) for each in sets]
     words = words_of(streams)
-    for stream in streams:
+    for stream in nonempty(streams):
         rows, table = encode(words, stream), valued(stream).table
         assert len(rows) == len(stream.events) + 1
         assert np.all(rows[:-1] > 0)
@@ -148,7 +149,7 @@ def test_each_pass_has_what_is_asked_for(sets, number):
     assert found.is_whole
     events = events_of(found.events, learned.words, wanted, generator)
     roles = stream.layout.roles
-    for made, original in zip(passes(events, roles), passes(stream.events, roles), strict=True):
+    for made, original in nonempty(zip(passes(events, roles), passes(stream.events, roles), strict=True)):
         assert made.keys() == original.keys()
         for key, many in original.items():
             if isinstance(key, Operation):
@@ -178,7 +179,7 @@ def test_layouts_grow_with_the_ranks(sets, ranks):
     own = {family.slot: family for family in layout.families if family.roles == (1,)}
     assert own["own, inner 0"].size == 2
     assert own["own, outer 0"].size == ranks // 4
-    for family in layout.families:
+    for family in nonempty(layout.families):
         members = [npu for group in layout.groups(family) for npu in group]
         assert len(members) == len(set(members)) == len(family.roles) * layout.width
     with pytest.raises(et.TraceError, match="expected a multiple of 4"):
@@ -224,7 +225,7 @@ def test_the_command_generates_what_can_run(nadi, simulated, sets, folders, tmp_
     made = read_set(outs[0])
     assert 60 <= sum(map(len, made.traces)) <= 150
     assert not Originals([table for each in sets for table in each.traces]).found_in(made.traces)
-    for table in made.traces:
+    for table in nonempty(made.traces):
         assert np.all(table.dep < np.repeat(np.arange(len(table)), np.diff(table.dep_ptr)))
     sent, taken = (sum(int((table.type == kind).sum()) for table in made.traces) for kind in (5, 6))
     assert sent == taken
@@ -251,7 +252,7 @@ def test_the_order_of_messages_is_learned(plan):
     stream = stream_of(trained(plan, 8))
     wanted = wanted_of(stream)
     found = Schedule(streams).plan(wanted.layout.roles, wanted.messages, wanted.passes, wanted.events)
-    for role, passes in enumerate(found):
+    for role, passes in nonempty(enumerate(found)):
         own = [event.operation for event in stream.events if event.role == role]
         assert [each.after for each in passes[:-1]] == [each for each in own if each.kind in {SEND, RECEIVE}]
         assert sum(each.events + 1 for each in passes) - 1 == pytest.approx(len(own), abs=4)
@@ -271,7 +272,7 @@ def test_interleaved_stages_come_in_their_order():
     for stream in streams:
         wanted = wanted_of(stream)
         found = schedule.plan(wanted.layout.roles, wanted.messages, wanted.passes, wanted.events)
-        for role, passes in enumerate(found):
+        for role, passes in nonempty(enumerate(found)):
             own = [event.operation for event in stream.events if event.role == role]
             assert [each.after for each in passes[:-1]] == [each for each in own if each.kind in {SEND, RECEIVE}]
 
@@ -303,13 +304,13 @@ def test_the_network_learns_more_than_counts():
     network, counts = learn(learned_from, "network", 1, epochs=10), learn(learned_from, "counts", 1)
     assert sum(bits_per_event(network, held_out)) < 0.8 * sum(bits_per_event(counts, held_out))
     made = generate(network, wanted_of(held_out[1]), 1)
-    assert all(0 <= value < 10 for value in distances(made.traces, learned_from[2].traces).values())
+    assert all(0 <= value < 10 for value in nonempty(distances(made.traces, learned_from[2].traces).values()))
 
 
 def test_distances_against_closed_forms(sets):
     """Nothing from itself; an octave where all is twice as large."""
     tables = sets[0].traces
-    assert all(value == pytest.approx(0) for value in distances(tables, tables).values())
+    assert all(value == pytest.approx(0) for value in nonempty(distances(tables, tables).values()))
     twice = [
         dataclasses.replace(
             table,
@@ -349,9 +350,9 @@ def test_what_is_wrong_is_one_line(nadi, folders, tmp_path):
 
 
 def test_streams_send_before_they_receive(sets):
-    for each in sets:
+    for each in nonempty(sets):
         on_the_way = 0
-        for event in stream_of(each).events:
+        for event in nonempty(stream_of(each).events):
             on_the_way += (event.operation.kind == SEND) - (event.operation.kind == RECEIVE)
             assert on_the_way >= 0
         assert on_the_way == 0
