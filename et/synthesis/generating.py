@@ -201,7 +201,9 @@ def with_values(
     }
     return [
         [
-            event._replace(value=_rounded(value * scales.get(total_of(role, event.operation), 0)))
+            StreamEvent(
+                event.operation, _rounded(value * scales.get(total_of(role, event.operation), 0)), event.parents
+            )
             for event, value in zip(events, values[role], strict=True)
         ]
         for role, events in enumerate(roles)
