@@ -106,7 +106,7 @@ def test_collectives_whose_plans_do_not_fit(nadi, write_run, free, step, monkeyp
 
 
 def test_a_run_whose_messages_do_not_fit(nadi, free):
-    arguments = ("collective", "all-to-all", "-t", "switch:npus=64", "--sizes", "64KiB", "-q", "--algorithm")
+    arguments = ("collective", "all-to-all", "-t", "switch:npus=64", "--sizes", "4KiB", "-q", "--algorithm")
     free(61_000_000)
     outcome = nadi(*arguments, "direct")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)

@@ -21,6 +21,7 @@ from nadi.reports.text.run import render
 from nadi.simulation.run import simulate
 from nadi.simulation.wiring.reading import compute_model
 from nadi.terminal.tables import console
+from tests.nonempty import nonempty
 from tests.workload.ranks import on_ranks
 
 SPLITS = [[0, 0, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [2, 1, 0, 1], [1, 1, 1, 1]]
@@ -78,10 +79,10 @@ def told(console_of):
 
 
 def check_equal(found, wanted):
-    for field in dataclasses.fields(wanted):
+    for field in nonempty(dataclasses.fields(wanted)):
         a, b = getattr(found, field.name), getattr(wanted, field.name)
         if field.name in {"npu_times", "collectives"}:
-            for name, column in b._asdict().items():
+            for name, column in nonempty(b._asdict().items()):
                 assert column.dtype == getattr(a, name).dtype
                 np.testing.assert_array_equal(getattr(a, name), column, name)
         else:

@@ -23,7 +23,7 @@ STAGES = {
     "topologies.DimensionRouting",
     "workload.Program",
     "workload.program.traffic.Traffic",
-    "partition.Weights",
+    "partition.TrafficWeights",
     "partition.Partition",
     "workload.Schedules",
     "pdes.Results",

@@ -14,23 +14,6 @@ from tests.docs.pages import DOCS, ROOT, pages
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-WIDTHS = (1400, 800)
-"""Widths of the window in pixels at which pages are looked at."""
-MOST_TABLES_THAT_SCROLL = 6
-"""Tables that may be wider than the text, at one width: those of predictions and of a study."""
-OVERFLOW = """() => {
-  const tables = [...document.querySelectorAll("article table")];
-  const width = (element) => element.scrollWidth - element.clientWidth;
-  return {
-    page: width(document.documentElement),
-    outside: tables.filter((table) => {
-      const box = table.closest(".md-typeset__scrollwrap");
-      return !box || box.getBoundingClientRect().right > box.closest("article").getBoundingClientRect().right + 1;
-    }).length,
-    scroll: tables.filter((table) => width(table.closest(".md-typeset__scrollwrap")) > 1).length,
-  };
-}"""
-"""Pixels that the page is too wide; tables without a box of their own inside the text; tables wider than their box."""
 
 
 @pytest.fixture(scope="module")
@@ -70,23 +53,6 @@ def test_search_finds_pages_of_a_site_that_is_opened_as_a_file(site, browser, pa
     found = opened.eval_on_selector_all(".md-search-result__item a", "links => links.map((link) => link.href)")
     assert any(link.startswith((site / "how-to" / "my-fabric.html").as_uri()) for link in found)
     assert errors == []
-    opened.close()
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_no_table_is_wider_than_its_page(site, browser, width):
-    """What is wider than the text scrolls in a box of its own, and few tables are."""
-    opened = browser.new_page(viewport={"width": width, "height": 900})
-    scroll = 0
-    for page in sorted(site.rglob("*.html")):
-        opened.goto(page.as_uri())
-        opened.wait_for_function(
-            "document.querySelectorAll('article table:not(.md-typeset__scrollwrap *)').length === 0"
-        )
-        found = opened.evaluate(OVERFLOW)
-        assert (found["page"], found["outside"]) == (0, 0), page.name
-        scroll += found["scroll"]
-    assert scroll <= MOST_TABLES_THAT_SCROLL
     opened.close()
 
 

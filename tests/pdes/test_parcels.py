@@ -15,6 +15,7 @@ from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, p
 from pdes.workers.ranks import partners_of
 from pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from tests.parallel.random_runs import divided
 from tests.pdes import worker_kernels
 
@@ -99,9 +100,9 @@ def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
             worker_kernels.packed(meeting.address, place, number)
     found.carry(number)
     seen = 0
-    for team, lps in enumerate(found.lps):
+    for team, lps in nonempty(enumerate(found.lps)):
         parcels, meeting = found.parcels[team], found.meeting(team)
-        for place, lp in enumerate(lps):
+        for place, lp in nonempty(enumerate(lps)):
             worker_kernels.unpacked(meeting.address, place, number + 1)
             for j, other in enumerate(lp.part.neighbours):
                 at = int(parcels.half_at[parcels.half_ptr[place] + j])
@@ -193,7 +194,7 @@ class Messages:
         self.started += requests
 
     def Waitall(self, requests):  # noqa: N802 - of mpi4py
-        assert all(request in self.started for request in requests)
+        assert all(request in self.started for request in nonempty(requests))
 
 
 def exchanged(answers, others, windows):
@@ -213,7 +214,7 @@ def exchanged(answers, others, windows):
     worker = team.workers[3]
     exchange = ParcelExchange(mpi, mpi, mpi, team, 3, parcels, np.full(3 * others, room))
     counts = [len(mpi.started)]
-    for window in range(windows):
+    for window in nonempty(range(windows)):
         headers_of(words).records[parcels.outgoing // PARCEL_HEADER] = window
         worker.window, worker.stage = window, RECEIVING
         exchange()

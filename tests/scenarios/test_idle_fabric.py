@@ -1,6 +1,7 @@
 """Schedules played on an idle fabric: beside closed forms by hand, and beside the simulator."""
 
 import contextlib
+import itertools
 from functools import cache
 
 import numpy as np
@@ -25,6 +26,7 @@ from pdes import Settings, build_world, run
 from pdes.messages.fidelity import fidelity
 from pdes.network.balancing import balancing
 from tests.plain_python import plain_python
+from tests.samples import each_value
 from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
@@ -341,15 +343,17 @@ def test_a_whole_message_that_leaves_later_is_passed():
     assert PreparedSchedule(pack([each_its_own(8, lanes)]), 0, 4000, fabric).time_ps() == expected_ps
 
 
-@pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
-def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, kind, algorithm):
+@pytest.mark.parametrize(("ends", "case"), each_value(itertools.product(ENDS, ALGORITHMS)))
+def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, case):
+    kind, algorithm = case
     assert above_of_ps(SWITCH.format(6), kind, algorithm, 300_001, fidelity=fidelity("packet", **ENDS[ends])) == 0
 
 
-@pytest.mark.parametrize("name", ["congestion_aware", "congestion_unaware"])
-@pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
-def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
+@pytest.mark.parametrize(
+    ("name", "case"), each_value(itertools.product(("congestion_aware", "congestion_unaware"), ALGORITHMS))
+)
+def test_every_algorithm_with_messages_that_go_whole(name, case):
+    kind, algorithm = case
     own = {"endpoint_delay_ps": 7, "reduction_bandwidth_bps": 8e12 / 3.3, "resolution_ps": 10}
     graph, chosen = built(SWITCH.format(6)), Settings(fidelity=fidelity(name, **own))
     size = 300_001

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import topologies
+from tests.nonempty import nonempty
 from tests.topologies.naive import SMALL
 
 HEAD = "npus = 2\n[[switches]]\n"
@@ -14,7 +15,7 @@ GOOD = HEAD + LINKS + "cables = [[0, 2], [1, 2]]\n"
 def assert_same(first, second):
     """All fields but the name are equal."""
     for value, other in ((first, second), (first.routing, second.routing)):
-        for key, expected in vars(value).items():
+        for key, expected in nonempty(vars(value).items()):
             if key in {"name", "routing", "_out"}:
                 continue
             found = vars(other)[key]

@@ -5,6 +5,7 @@ import functools
 import pytest
 
 import topologies
+from tests.nonempty import nonempty
 from tests.workload.nccl_naive import GPUS, Group
 from workload.collectives.nccl.tuning import model_ps
 from workload.collectives.nccl.ways import NcclParameters, host_of, way_of
@@ -40,7 +41,7 @@ def test_takes_what_nccl_takes(gpu, nodes, gpus):
     for kind in KINDS:
         for size in SIZES:
             expected_us = group.times(kind, size)
-            for (algorithm, protocol), time_us in expected_us.items():
+            for (algorithm, protocol), time_us in nonempty(expected_us.items()):
                 found_us = model_ps(kind, host, size, algorithm, protocol) / 1e6
                 assert found_us == pytest.approx(time_us, rel=1e-6), (kind, size, algorithm, protocol)
             least = min(expected_us, key=expected_us.get)

@@ -13,9 +13,8 @@ A row is padded to `words` words, so that it fills cache lines. In plain Python 
 narrow, so what may outgrow them is made an int64 first. Words begin as 0, or as what `begins` says
 (`pdes.core.memory.rows_of`).
 
-`written_by` names the modules that write words which the class declares, sorted, those of `pdes` without its name:
-nobody else does. A house rule finds them in the sources and says what to declare (tests/pdes/test_writers.py), so that
-a new writer is meant.
+`written_by` names the modules that write words which the class declares, sorted, those of `pdes` without its name. A
+test compares the words whose names only one kind of row has with the sources (tests/pdes/test_writers.py).
 """
 
 from dataclasses import dataclass
