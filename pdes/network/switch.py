@@ -88,15 +88,16 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, packet.w2, at)
         tx = net.tx[link]
         start = max(tx.busy_ps, at)
-        if cut:
-            rest = last_byte_ps(net, inbox, key, w1)
-            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
         if limit > 0:
             psb = link_psb(net, link)
             # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
             if psb > 0 and start - at + serialisation_ps(wire_bytes(w1), psb) > limit * psb:
                 drop(net, link, w1)
                 continue
+        if cut:
+            # After the check of the queue: a packet that waits for its own last byte from a slower link fills no queue.
+            rest = last_byte_ps(net, inbox, key, w1)
+            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
         special, ready = occupy(net, link, at, start, w1)
         meta = tx.meta
         is_near = np.int64(end_of(meta) < nodes)
