@@ -3,39 +3,40 @@
 from pdes.core.rows.row import Kind, Row, word
 
 MERGING, SORTING, WAITING, FIRST_EVENT = range(4)
-"""Rows of `event` that are none, each before the first of a list: of one that is merged, of one that is sorted, and of
-the STEPs that wait. So whoever puts an event behind the last of a list need not ask whether it is empty."""
+"""Rows of `event` that hold no event but precede the first of a list: one being merged, one being sorted, and the
+STEPs that wait. With them, appending to a list needs no test whether it is empty.
+"""
 
 
 class Event(Row, written_by="build.growth messages.events"):
-    """What will happen to a message of a message-level model (pdes/messages/events.py)."""
+    """A future event of a message in a message-level model (pdes/messages/events.py)."""
 
-    time_ps = word(Kind.TIME, "when")
+    time_ps = word(Kind.TIME, "time of the event")
     order = word(Kind.PACKED, "kind << KIND_SHIFT | key")
-    which = word(Kind.MESSAGE, "or what else the kind says")
-    next_event = word(Kind.PLACE, "of its list, -1 none")
+    which = word(Kind.MESSAGE, "message, or another subject that the kind defines")
+    next_event = word(Kind.PLACE, "next event of its list, -1 none")
 
 
 class WholeMessage(Row, words=8, written_by="messages.fidelity.* messages.whole"):
     """A row of `msg` in a message-level model (pdes/messages/whole.py)."""
 
-    payload_bytes = word(Kind.BYTES, "of the message")
+    payload_bytes = word(Kind.BYTES, "payload of the message")
     tag = word(Kind.PACKED, "packet word 3")
-    connection = word(Kind.QUEUE_PAIR, "by which it goes")
-    ordinal = word(Kind.COUNT, "how many its sender had posted before")
-    node = word(Kind.NODE, "where it is")
+    connection = word(Kind.QUEUE_PAIR, "connection that carries it")
+    ordinal = word(Kind.COUNT, "number of messages that its sender had posted before")
+    node = word(Kind.NODE, "its current node")
     ref = word(Kind.PACKED, "as of Message")
 
 
 class EventQueue(Row, words=1440, written_by="messages.events"):
-    """What lists the events of a message-level model are in (pdes/messages/events.py)."""
+    """The lists that hold the events of a message-level model (pdes/messages/events.py)."""
 
-    now_ps = word(Kind.TIME, "the moment at hand")
-    kind = word(Kind.CODE, "the latest of this moment so far")
-    due = word(Kind.PLACE, "events of this moment, sorted", begins=-1)
-    waiting_last = word(Kind.PLACE, "last of the STEPs that joined them, WAITING none", begins=WAITING)
-    rushing = word(Kind.COUNT, "how many are in the heap `rush`")
-    free = word(Kind.PLACE, "rows given back", begins=-1)
-    fresh = word(Kind.COUNT, "rows that were ever used", begins=FIRST_EVENT)
-    full = word(Kind.FLAGS, "which lists of a digit are not empty", many=11)
+    now_ps = word(Kind.TIME, "current time")
+    kind = word(Kind.CODE, "latest kind of event at the current time so far")
+    due = word(Kind.PLACE, "sorted events of the current time", begins=-1)
+    waiting_last = word(Kind.PLACE, "last of the STEPs that joined them, WAITING if there is no STEP", begins=WAITING)
+    rushing = word(Kind.COUNT, "number of entries of the heap `rush`")
+    free = word(Kind.PLACE, "list of free rows", begins=-1)
+    fresh = word(Kind.COUNT, "number of rows that were ever used", begins=FIRST_EVENT)
+    full = word(Kind.FLAGS, "non-empty lists of a digit", many=11)
     lists = word(Kind.PLACE, "first and last event of each list", many=1408, begins=-1)
