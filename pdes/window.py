@@ -68,7 +68,7 @@ def link_of(net, neighbour, half, i):
 
 @outline
 def take_in(net):
-    """Take in the packets that neighbours sent in the previous window. Return True if a pool was too small to finish."""
+    """Take in the packets that neighbours sent in the previous window. Return True if a pool was too small."""
     ctl = net.ctl
     while ctl.in_neighbour < net.const.neighbours:
         neighbour = ctl.in_neighbour

@@ -137,7 +137,8 @@ def agree(address, number):
     """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
 
     The parcels contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
-    team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction follows.
+    team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction
+    follows.
     """
     m = meeting_at(address)
     parcels, state, own = m.parcels, m.team.state, m.team.workers[0]

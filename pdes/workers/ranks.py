@@ -96,7 +96,7 @@ def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team:
 
 
 class _Team(Post):
-    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks of them; outboxes, and parcels for other teams.
+    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams.
 
     Attributes:
         place: Place of this rank.
