@@ -62,7 +62,7 @@ def open_window(net, begin, number):
 
 @inline
 def link_of(net, neighbour, half, i):
-    """Return the `tx` row of the link over which the i-th packet of a half comes."""
+    """Return the `tx` row of the link of the i-th packet of a half."""
     return net.ghost[neighbour] + peek(crossing(net, half, i) + 4 * WORD_BYTES)
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 class Bounds(NamedTuple):
     """The minimum and the maximum of a number."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
 
 LONGEST_PS = 10**18
@@ -24,13 +24,13 @@ LINK_RATE_BPS = Bounds(10**6, 10**15)
 """Rates of links: a packet of 65,535 bytes takes 0.5 s on the slowest, one of 82 bytes 0.7 ps on the fastest."""
 MEMORY_RATE_BPS = Bounds(10**6, 10**18)
 """Bandwidths of an NPU's memory; wafer-scale processors have 1.7 * 10^17."""
-MOST_BYTES = 2**46 - 1
+MAX_BYTES = 2**46 - 1
 """Maximum size of a message or collective, 64 TiB: the range of a link's byte counter."""
-MOST_NODES = 2**22 - 1
-MOST_CABLES = 2**21 - 1
+MAX_NODES = 2**22 - 1
+MAX_CABLES = 2**21 - 1
 """Nodes and directed links have 22 bits each in the engine."""
 
 
 def beyond(value: int, bounds: Bounds) -> bool:
     """Return whether a number is out of bounds."""
-    return not bounds.least <= value <= bounds.most
+    return not bounds.minimum <= value <= bounds.maximum

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.bounds import MOST_CABLES
+from topologies.bounds import MAX_CABLES
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Int32, Int64
@@ -172,16 +172,16 @@ def _parse_dimension(part: object) -> Dimension:
 
 def _refuse_too_many(dimensions: Sequence[Dimension], npus: int) -> None:
     cables = sum(_cables(dimension, npus) for dimension in dimensions)
-    if cables > MOST_CABLES:
+    if cables > MAX_CABLES:
         raise TopologyError(
-            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MOST_CABLES}"
+            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MAX_CABLES}"
         )
 
 
-def _compare_pairs(layout: Hierarchy, found: Int64, expected: Int64) -> None:
+def _compare_pairs(layout: Hierarchy, linked: Int64, expected: Int64) -> None:
     for pairs, complaint in (
-        (np.setdiff1d(expected, found), "are not linked; expected a link"),
-        (np.setdiff1d(found, expected), "are linked; expected no link"),
+        (np.setdiff1d(expected, linked), "are not linked; expected a link"),
+        (np.setdiff1d(linked, expected), "are linked; expected no link"),
     ):
         if len(pairs):
             a, b = (f"{'npu' if i < layout.npus else 'node'} {i}" for i in divmod(int(pairs[0]), layout.nodes))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MOST_CABLES, MOST_NODES
+from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
 from topologies.dimension_routing import Hierarchy, build_dimension_routing
 from topologies.errors import TopologyError
 from topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
@@ -91,8 +91,8 @@ class GraphBuilder:
         """
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
         self._cable_count += count * len(columns[0])
-        if self._cable_count > MOST_CABLES:
-            raise TopologyError(f"{self.name}: {self._cable_count} cables; expected at most {MOST_CABLES}")
+        if self._cable_count > MAX_CABLES:
+            raise TopologyError(f"{self.name}: {self._cable_count} cables; expected at most {MAX_CABLES}")
         self._cables.append(np.repeat(np.stack(columns), count, axis=1))
 
     def set_npu_pods(self, pod: npt.ArrayLike) -> None:
@@ -170,8 +170,8 @@ class GraphBuilder:
             ((np.minimum(a, b) < 0) | (np.maximum(a, b) >= self.nodes), f"expected nodes 0 to {self.nodes - 1}", None),
             (a == b, "expected two different nodes", None),
             (
-                (rate_bps < LINK_RATE_BPS.least) | (rate_bps > LINK_RATE_BPS.most),
-                f"has a rate of {{}} bps; expected {LINK_RATE_BPS.least} to {LINK_RATE_BPS.most}",
+                (rate_bps < LINK_RATE_BPS.minimum) | (rate_bps > LINK_RATE_BPS.maximum),
+                f"has a rate of {{}} bps; expected {LINK_RATE_BPS.minimum} to {LINK_RATE_BPS.maximum}",
                 rate_bps,
             ),
             (
@@ -201,8 +201,8 @@ class GraphBuilder:
         return routing
 
     def _refuse_too_many(self, more: int) -> None:
-        if self.nodes + more > MOST_NODES:
-            raise TopologyError(f"{self.name}: {self.nodes + more} nodes; expected at most {MOST_NODES}")
+        if self.nodes + more > MAX_NODES:
+            raise TopologyError(f"{self.name}: {self.nodes + more} nodes; expected at most {MAX_NODES}")
 
     def _name(self, node: int) -> str:
         if self.npus <= node < self.nodes:

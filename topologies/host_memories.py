@@ -49,5 +49,5 @@ def _links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
     rate = np.bincount(link_of, weights=graph.link_rate_bps[down])
     delay = np.zeros(pair.shape[1], np.int64)
     np.maximum.at(delay, link_of, graph.link_delay_ps[down])
-    rate_bps = np.minimum(rate, LINK_RATE_BPS.most).astype(np.int64)
+    rate_bps = np.minimum(rate, LINK_RATE_BPS.maximum).astype(np.int64)
     return pair[0][is_own], pair[1][is_own], rate_bps[is_own], delay[is_own]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from topologies.bounds import MOST_NODES
+from topologies.bounds import MAX_NODES
 from topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
 from topologies.errors import TopologyError
 from topologies.units import format_rate, format_time, parse_delay, parse_link_rate, short
@@ -67,8 +67,8 @@ def parse_count(value: object) -> int:
         TopologyError: The value is anything else.
     """
     number = int(value) if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20 else value
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_NODES:
-        raise TopologyError(f"{short(value)} is not a count; expected a whole number from 1 to {MOST_NODES}")
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_NODES:
+        raise TopologyError(f"{short(value)} is not a count; expected a whole number from 1 to {MAX_NODES}")
     return number
 
 

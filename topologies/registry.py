@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 import inputs
 from topologies import builders
-from topologies.bounds import MOST_CABLES, MOST_NODES
+from topologies.bounds import MAX_CABLES, MAX_NODES
 from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
@@ -72,12 +72,12 @@ class Topology:
 @functools.cache
 def topologies() -> Mapping[str, Topology]:
     """Return all topologies by name, in the order of their names."""
-    found = {}
+    registry = {}
     for info in pkgutil.iter_modules(builders.__path__):
         module = importlib.import_module(f"{builders.__name__}.{info.name}")
         if hasattr(module, "NAME"):
             summary = (module.__doc__ or "").partition("\n")[0]
-            found[module.NAME] = Topology(
+            registry[module.NAME] = Topology(
                 module.NAME,
                 summary,
                 module.Arguments,
@@ -85,7 +85,7 @@ def topologies() -> Mapping[str, Topology]:
                 getattr(module, "extent", None),
                 getattr(module, "estimate", None),
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(registry.items()))
 
 
 def parse_spec(text: str) -> dict[str, object]:
@@ -175,7 +175,7 @@ def _extent(topology: Topology, arguments: Parameters, label: str) -> Extent | N
     """Return the size, refusing what the engine cannot hold. Builders refuse too many NPUs."""
     size = topology.extent(arguments, label) if topology.extent else None
     if size and size.npus <= MAX_NPUS:
-        for unit, count, maximum in (("nodes", size.nodes, MOST_NODES), ("cables", size.cables, MOST_CABLES)):
+        for unit, count, maximum in (("nodes", size.nodes, MAX_NODES), ("cables", size.cables, MAX_CABLES)):
             if count > maximum:
                 raise TopologyError(f"{label}: {count} {unit}; expected at most {maximum}")
     return size

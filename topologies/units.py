@@ -64,7 +64,7 @@ def parse_rate_within(text: object, bounds: Bounds) -> int:
     """
     rate_bps = parse_rate(text)
     if beyond(rate_bps, bounds):
-        raise TopologyError(f"rate {text!r}; expected {format_rate(bounds.least)} to {format_rate(bounds.most)}")
+        raise TopologyError(f"rate {text!r}; expected {format_rate(bounds.minimum)} to {format_rate(bounds.maximum)}")
     return rate_bps
 
 

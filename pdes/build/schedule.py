@@ -260,7 +260,7 @@ def _epochs(
 
 
 def _without_ports(routes: s.Routes, part: "Part", down: frozenset[int]) -> s.Routes:
-    """Return routes in which NPUs' ports that are down lead to a switch that is far from everything."""
+    """Return routes in which NPUs' ports that are down lead to a switch far from everything."""
     ports = part.links[: part.out_ptr[part.npus]]
     dead = np.isin(ports, list(down))
     if len(routes.via) != len(ports) or len(ports) == part.npus or not dead.any():

@@ -74,7 +74,7 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, setti
 
 
 def _inbox(fabric: Fabric) -> s.Inbox:
-    """Return the arrays that sort a batch of arrivals, and the rates of the links over which they come."""
+    """Return the arrays that sort a batch of arrivals, and the rates of incoming links."""
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
     return s.Inbox(rx_psb=fabric.psb if fabric.cut.any() else zeros(1, np.float64), bucket=zeros(BUCKETS + 2), **batch)
 

@@ -2,7 +2,7 @@
 
 
 class RunError(RuntimeError):
-    """A run failed or is impossible; the text is one line, or a list of which row waits for which."""
+    """A run failed or is impossible; the text is one line, or a list of the rows that wait and for what."""
 
     exit_code = 1
 

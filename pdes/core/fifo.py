@@ -59,10 +59,10 @@ SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)
 
 
 @inline
-def carry(net, what, at):
+def carry(net, operation, at):
     """Move the packet's telemetry to or from the packet in hand, where packets carry it (pdes/network/telemetry.py)."""
     if net.hooks.telemetry != 0:
-        call_hook(net.hooks.telemetry, net.const.address, what, at)
+        call_hook(net.hooks.telemetry, net.const.address, operation, at)
 
 
 @inline

@@ -56,5 +56,5 @@ def with_longest_wait(sent_bytes, sent_packets, wait_ps):
 
 @inline
 def inbox_word(later_ps, meta):
-    """Return word 0 of a packet in an inbox: arrival in ps after the cell begins, and the link over which it comes."""
+    """Return word 0 of a packet in an inbox: arrival in ps after the cell begins, and the incoming link."""
     return (later_ps << LINK_BITS) | number_of(meta)

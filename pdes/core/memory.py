@@ -1,7 +1,7 @@
 """Arrays that begin on a cache line, so that a row of eight words occupies one line, and the memory in use.
 
-Arrays lie one after another in large areas of 2 MiB pages: with small pages, a window would touch more pages than the
-TLB of a core holds. Guards separate the arrays (`pdes.core.guards`).
+Arrays are packed into large areas of 2 MiB pages: with small pages, a window would touch more pages than the TLB of a
+core holds. Guards separate the arrays (`pdes.core.guards`).
 """
 
 import mmap

@@ -1,1 +1,1 @@
-"""Turn the worlds at the end of a run into results, or into a report of which row waits for what."""
+"""Turn the worlds at the end of a run into results, or into a report of the rows that wait and for what."""

@@ -249,10 +249,10 @@ def check(total: Harvest) -> None:
     sent, received, dropped = int(c.sent_bytes), int(c.received_bytes), int(c.dropped_bytes)
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
-    made = int(c.data_packets + c.ack_packets + c.congestion_notifications)
+    created = int(c.data_packets + c.ack_packets + c.congestion_notifications)
     gone = int(c.consumed_packets + c.dropped_packets)
-    if made != gone:
-        raise RunError(f"engine defect: {made} packets made, {gone} consumed or dropped")
+    if created != gone:
+        raise RunError(f"engine defect: {created} packets made, {gone} consumed or dropped")
     if total.not_given_back:
         raise RunError(f"engine defect: {total.not_given_back[0]}")
 

@@ -1,4 +1,4 @@
-"""Explain a stalled run, in which events run out and work is left, or a queue pair gives up: which row waits for what.
+"""Explain a stalled run, when events run out and work is left, or a queue pair gives up: rows that wait and for what.
 
 Pauses may wait for each other in a circle: then a cyclic buffer dependency has become a deadlock.
 """
@@ -74,7 +74,7 @@ def down_places(lp: LogicalProcess) -> list[str]:
 
 
 def _and_down(lp: LogicalProcess) -> str:
-    """Return a clause that lists the places down by faults; empty if there are none."""
+    """Return a clause that lists the places down by faults; empty without such places."""
     places = down_places(lp)
     if not places:
         return ""
@@ -106,10 +106,10 @@ def circle(held: Int64) -> list[int]:
     return path[path.index(node) :]
 
 
-def _asked(lp: LogicalProcess) -> dict[tuple[int, int], int]:
-    """Return the requests without answer: (own number of an NPU, `ref` without the lane) -> NPU that is asked."""
+def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
+    """Return the unanswered requests: (own number of an NPU, `ref` without the lane) -> NPU of the receive."""
     w = lp.world
-    asked: dict[tuple[int, int], int] = {}
+    requests: dict[tuple[int, int], int] = {}
     waiting = w.qps.msg.view(Request.dtype)
     for qp in w.qps.qp[: int(w.net.ctl.queue_pairs)]:
         message = int(qp.pending) - 1
@@ -117,15 +117,15 @@ def _asked(lp: LogicalProcess) -> dict[tuple[int, int], int]:
             ref = int(waiting[message].ref)
             if ref >= s.REF_INSTANCE:
                 ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
-            asked.setdefault((int(qp.npu), ref), destination(int(qp.w1)))
+            requests.setdefault((int(qp.npu), ref), destination(int(qp.w1)))
             message = int(waiting[message].next_message)
-    return asked
+    return requests
 
 
-def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: dict[tuple[int, int], int]) -> str:
+def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, requests: dict[tuple[int, int], int]) -> str:
     """Return a line: what a member of a collective waits for.
 
-    npu: its own number in the LP; asked: result of `_asked`.
+    npu: its own number in the LP; requests: result of `_requests`.
     """
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[at])
@@ -142,7 +142,7 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
         return f"{name} waits for nothing (engine defect)"
     inst = int(w.insts.inst_val[hit[0]])
     collective = w.insts.inst[inst]
-    receiver = asked.get((npu, s.REF_INSTANCE | inst))
+    receiver = requests.get((npu, s.REF_INSTANCE | inst))
     for lane in range(int(collective.lanes)):
         state = w.insts.lane[lane_place(w.net, inst, lane)]
         step = int(state.pc) >> 1
@@ -161,7 +161,7 @@ def waiting_rows(lp: LogicalProcess) -> list[str]:
     flag = w.rows.flag[: lp.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
     lines = []
-    asked = _asked(lp)
+    requests = _requests(lp)
     for own, place in zip((np.searchsorted(lp.row_ptr, begun, side="right") - 1).tolist(), begun.tolist(), strict=True):
         row = place - int(lp.row_ptr[own])
         npu = int(lp.part.nodes[own])
@@ -172,10 +172,10 @@ def waiting_rows(lp: LogicalProcess) -> list[str]:
                 f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {npu + t.peer[at]}"
             )
         elif kind == KIND_SEND:
-            waits = "waits for its receive to be posted" if (own, row) in asked else "has not left"
+            waits = "waits for its receive to be posted" if (own, row) in requests else "has not left"
             lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} {waits}")
         elif kind == KIND_COLLECTIVE:
-            lines.append(_collective_waits(lp, own, row, at, asked))
+            lines.append(_collective_waits(lp, own, row, at, requests))
         else:
             lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
     if lines:

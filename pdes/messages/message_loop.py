@@ -87,14 +87,14 @@ def take_message(w, node, message, now):
 def has_arrived(w, node, message, now):
     """Handle an arrival: the receiver acts after the endpoint's delay and the reduction. Return as `start_row`."""
     net = w.net
-    whole = whole_messages(w.qps.msg)[message]
-    size = whole.payload_bytes
+    msg = whole_messages(w.qps.msg)[message]
+    size = msg.payload_bytes
     net.count.consumed_packets += 1
     net.count.received_bytes += size
     net.count.payload_bytes += size
     at = now + net.const.endpoint_delay_ps
-    if net.const.reduces == 1 and tag_group(whole.tag) != P2P:
-        at = in_lane_at(w, node, whole.tag, size, at, True)
+    if net.const.reduces == 1 and tag_group(msg.tag) != P2P:
+        at = in_lane_at(w, node, msg.tag, size, at, True)
     if at == now:
         return take_message(w, node, message, now)
     add_message_event(net, w.qps, w.messages, at, TAKE, message)
@@ -186,8 +186,8 @@ def happen(w, node, kind, order, item, now):
 
 
 @kernel
-def work_messages(address, most):
-    """Process events until no event is left (DONE), a pool is full (FULL), or `most` events are done (PAUSED).
+def work_messages(address, max_events):
+    """Process events until no event is left (DONE), a pool is full (FULL), or `max_events` events are done (PAUSED).
 
     TOO_LATE: the next event lies beyond LONGEST_RUN_PS.
     """
@@ -207,7 +207,7 @@ def work_messages(address, most):
             if ctl.events == 0:
                 ctl.resume_node = -1
                 return DONE
-            if events == most:
+            if events == max_events:
                 return PAUSED
             events += 1
             net.count.events += 1

@@ -33,9 +33,9 @@ def link_of_connection(net, routes, qps, row, node):
 @inline
 def add_message_event(net, qps, messages, time, kind, message):
     """Add an event of a message."""
-    whole = whole_messages(qps.msg)[message]
-    src = np.int64(qps.qp[whole.connection].npu)
-    add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | whole.ordinal, message)
+    msg = whole_messages(qps.msg)[message]
+    src = np.int64(qps.qp[msg.connection].npu)
+    add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | msg.ordinal, message)
 
 
 @inline
@@ -45,15 +45,15 @@ def leaves(w, message, left_ps, now):
     A collective with steps left needs no event: it only remembers when its last message leaves. Its blocking lanes,
     trace rows that send, and collectives that wait for nothing else get an event.
     """
-    whole = whole_messages(w.qps.msg)[message]
-    ref = whole.ref
+    msg = whole_messages(w.qps.msg)[message]
+    ref = msg.ref
     if ref >> REF_LANE == REF_INSTANCE >> REF_LANE and left_ps > now:
         collective = w.insts.inst[ref - REF_INSTANCE]
         if collective.lanes_left > 0:
             collective.sends_left -= 1
             if left_ps >= collective.left_ps:
                 collective.left_ps = left_ps
-                collective.left_ordinal = whole.ordinal
+                collective.left_ordinal = msg.ordinal
             return
     add_message_event(w.net, w.qps, w.messages, left_ps, LEFT, message)
 
@@ -71,15 +71,15 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
         q = queue_pair(net, w.npus, qps, node, dst, connection)
         npu.last_connection = q
     message = take_row(net, qps)
-    whole = whole_messages(qps.msg)[message]
+    msg = whole_messages(qps.msg)[message]
     ordinal = npu.posted
     npu.posted = ordinal + 1
-    whole.payload_bytes = size
-    whole.tag = tag
-    whole.ref = ref
-    whole.connection = q
-    whole.ordinal = ordinal
-    whole.node = node
+    msg.payload_bytes = size
+    msg.tag = tag
+    msg.ref = ref
+    msg.connection = q
+    msg.ordinal = ordinal
+    msg.node = node
     net.count.data_packets += 1
     net.count.sent_bytes += size
     if net.const.record_flows == 1:

@@ -148,15 +148,15 @@ def sort_batch(inbox, batch, begin, end):
     for i in range(batch):
         inbox.batch_tmp[i] = key[i]
         bucket[(key[i] >> shift) + 1] += 1
-    most = np.int64(0)
+    max_count = np.int64(0)
     for b in range(buckets):
-        most = max(most, bucket[b + 1])
+        max_count = max(max_count, bucket[b + 1])
         bucket[b + 1] += bucket[b]
     for i in range(batch):
         b = inbox.batch_tmp[i] >> shift
         key[bucket[b]] = inbox.batch_tmp[i]
         bucket[b] += 1
-    if most <= SMALL_BATCH:
+    if max_count <= SMALL_BATCH:
         insert_each(key, 0, batch)
         return
     first = 0
@@ -167,7 +167,7 @@ def sort_batch(inbox, batch, begin, end):
 
 @inline
 def came_over(net, inbox, index):
-    """Return the link, by its number in the whole fabric, over which packet `index` of the batch arrived."""
+    """Return the incoming link of packet `index` of the batch, by its number in the whole fabric."""
     return inbox_link(net.record[inbox.batch_pos[index]].ready_ps)
 
 

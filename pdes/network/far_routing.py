@@ -21,12 +21,12 @@ def dimension_cell(net, routes, node, dst, w2):
         d += 1
     at = routes.offset[node * dims + d]
     mode = routes.mode[node * dims + d]
-    want = routes.digit[dst * dims + d]
+    target = routes.digit[dst * dims + d]
     if mode == DIM_TABLE:
-        at += want
+        at += target
     elif mode == DIM_RING:
         size = routes.size[d]
-        ahead = want - routes.here[node * dims + d]
+        ahead = target - routes.here[node * dims + d]
         if ahead < 0:
             ahead += size
         opposite = 2 * ahead == size

@@ -219,8 +219,8 @@ def occupy(net, link, asked, start, w1):
 def link_send(net, link, asked, start, w1, w2, w3):
     """Send a packet over outgoing link `link`, as `occupy`.
 
-    A packet that arrives within the next few cells goes to the node's inboxes; a later one waits on the link
-    (`release`). For a node of another LP, a packet that arrives in the next windows goes to the outbox.
+    A packet that arrives within the next few cells enters the node's inboxes; a later one waits on the link
+    (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
     """
     special, ready = occupy(net, link, asked, start, w1)
     meta = net.tx[link].meta

@@ -54,17 +54,17 @@ def first_allowed(address, node, link, now):
             take_turns(npus, qps, link, take_soonest(npus, qps, link))
             soonest = np.int64(port.paced)
     paused = net.gate[link].paused if net.hooks.shared_switches != 0 else 0
-    found = np.int64(-1)
+    chosen = np.int64(-1)
     skipped = np.int64(-1)
     last = np.int64(port.ring)
-    while last >= 0 and found < 0:
+    while last >= 0 and chosen < 0:
         q = np.int64(qps.qp[last].ring_next)
         qp = qps.qp[q]
         if not may_send(net, qps, q):
             leave_turns(npus, qps, link, q)
             last = np.int64(port.ring)
         elif paused == 0 or paused & (1 << data_class(qp.w1)) == 0:
-            found = q
+            chosen = q
         elif q == skipped:
             last = np.int64(-1)
         else:
@@ -72,7 +72,7 @@ def first_allowed(address, node, link, now):
                 skipped = q
             port.ring = q
             last = q
-    if found < 0 and net.hooks.congestion_control != 0 and port.paced >= 0:
+    if chosen < 0 and net.hooks.congestion_control != 0 and port.paced >= 0:
         soonest = port.paced
         set_pace(net, npus, node, link, qps.cc[soonest].next_send_ps)
-    return found
+    return chosen

@@ -1,7 +1,7 @@
 """Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
 
 The heap's links are in the queue pairs' own rows, so a port has room for any number. Equal times are ordered by the
-number of the queue pair, which is the order in which the NPU created them.
+number of the queue pair, which is the order of creation in the NPU.
 """
 
 import numpy as np

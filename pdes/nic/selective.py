@@ -107,7 +107,7 @@ def take_lost(qps, q):
 
 
 @hook
-def sender(address, what, q, a, b, trimmed):
+def sender(address, operation, q, a, b, trimmed):
     """Carry out an operation of the sender: FORGET: all packets from a to before b are acknowledged.
 
     SELECTED: an acknowledgement names a. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
@@ -115,13 +115,13 @@ def sender(address, what, q, a, b, trimmed):
     """
     w = world_at(address)
     qps = w.qps
-    if what == FORGET:
+    if operation == FORGET:
         for seq in range(a, b):
             clear_bit(qps.sel_tx[q].seen, seq)
             spare(qps, q, seq)
-    elif what == SELECTED:
+    elif operation == SELECTED:
         return np.int64(selected(w.net, qps, q, a, trimmed == 1))
-    elif what == LOSE_ALL:
+    elif operation == LOSE_ALL:
         for seq in range(qps.qp[q].una, qps.qp[q].next_seq):
             lose(qps, q, seq)
         qps.sel_tx[q].checked = qps.qp[q].next_seq
@@ -132,6 +132,6 @@ def sender(address, what, q, a, b, trimmed):
 
 
 @inline
-def ask_sender(net, what, q, a, b, trimmed):
+def ask_sender(net, operation, q, a, b, trimmed):
     """Call the sender's hook."""
-    return call_hook(net.hooks.selective_sender, net.const.address, what, q, a, b, trimmed)
+    return call_hook(net.hooks.selective_sender, net.const.address, operation, q, a, b, trimmed)

@@ -158,7 +158,7 @@ def count_posted(net, npus, qps, node, q, tag, size, now):
 
 @inline
 def port_back(net, qps, node, rx, dst, w2):
-    """Return the port by which a receiving queue pair acknowledges, which is cached unless routes may change."""
+    """Return the port for acknowledgements of a receiving queue pair, which is cached unless routes may change."""
     rxqp = qps.rxqp[rx]
     link = np.int64(rxqp.port_back) - 1
     if link < 0 or net.hooks.make_changes != 0:

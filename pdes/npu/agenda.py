@@ -1,7 +1,7 @@
 """The agenda of an NPU: future actions of its collectives, such as launches and steps with a protocol latency.
 
-The agenda is a list of places, earliest first; equal times in the order in which they were added. The heap of the NPU's
-own events holds the first. A place is a lane of an instance, or the whole instance, which follows its lanes.
+The agenda is a list of places, earliest first; equal times in order of addition. The heap of the NPU's own events holds
+the first. A place is a lane of an instance, or the whole instance, which follows its lanes.
 """
 
 import numpy as np

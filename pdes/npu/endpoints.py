@@ -5,8 +5,8 @@ message's first packet may be sent send_latency_ps after it is posted. The recei
 its arrival and, where reductions take time, after its reduction. Where acknowledgements count, both arrival and the
 sender's completion are the return of the last one (pdes/network/way_back.py).
 
-A list of the NPU holds its future actions on messages by time; equal times in the order in which they were added. Its
-rows are rows of `msg`. An event of the NPU's own marks the first.
+A list of the NPU holds its future actions on messages by time; equal times in order of addition. Its rows are rows of
+`msg`. An event of the NPU's own marks the first.
 """
 
 import numpy as np

@@ -55,7 +55,7 @@ def leave_line(npus, rows, node, row):
 
 @outline
 def call(address, node, group, seq):
-    """Start the seq-th collective of a group, for which a message has arrived, without further waiting."""
+    """Start the seq-th collective of a group without further waiting, since a message for it has arrived."""
     w = world_at(address)
     row, _ = row_of_collective(w.npus.npu[node], w.trace, w.plans, group, seq)
     leave_line(w.npus, w.rows, node, row)

@@ -95,9 +95,9 @@ class Exchange:
         calls.parcels = parcels.words.ctypes.data
         parcels.requests[:] = [row.ctypes.data for row in self._handles]
 
-    def _handle(self, thing: Any) -> int:
+    def _handle(self, mpi_object: Any) -> int:
         """Return the handle of an MPI object in C, as a word."""
-        return ctypes.c_int64(self._mpi._handleof(thing)).value  # noqa: SLF001 - mpi4py offers no public way
+        return ctypes.c_int64(self._mpi._handleof(mpi_object)).value  # noqa: SLF001 - mpi4py offers no public way
 
     def __call__(self) -> None:
         """Send this window's parcels and take those of others; after all work is done, agree on the next event."""

@@ -71,7 +71,7 @@ class Mailbox(ABC):
         """
 
     def windows(self) -> AbstractContextManager:
-        """Return a context in which this process does its windows: all enter together; it reports early ends."""
+        """Return a context for this process's windows: all enter together; it reports early ends."""
         return nullcontext()
 
 

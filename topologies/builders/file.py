@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 import inputs
-from topologies.bounds import MOST_NODES
+from topologies.bounds import MAX_NODES
 from topologies.dimension_routing import Hierarchy, lay_out
 from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
@@ -61,7 +61,7 @@ def _parse_cables(value: object) -> object:
     return value
 
 
-_Pod = Annotated[int, Field(ge=-1, le=MOST_NODES)]
+_Pod = Annotated[int, Field(ge=-1, le=MAX_NODES)]
 
 
 class _Switch(Parameters):
@@ -81,7 +81,7 @@ class _Links(Parameters):
 class _File(Parameters):
     npus: Count = Field(description="number of NPUs")
     dims: Sizes = ()
-    host: list[Annotated[int, Field(ge=0, le=MOST_NODES)]] | None = None
+    host: list[Annotated[int, Field(ge=0, le=MAX_NODES)]] | None = None
     pods: list[_Pod] | None = None
     accelerator: str = ""
     stack: Dimensions | None = None

@@ -1,7 +1,7 @@
 """SimAI's topology text: GPUs, NVSwitches, switches and links.
 
 Line 1 holds `nodes gpus_per_server nvswitches switches links gpu_type` (or, in the form of ASTRA-sim's ns-3 backend,
-`nodes switches links`); line 2 the numbers of all switches, of which the first `nvswitches` are NVSwitches; one line
+`nodes switches links`); line 2 the numbers of all switches, first those of the `nvswitches` NVSwitches; one line
 `source destination rate delay error_rate` per cable follows. All other nodes are GPUs.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 import inputs
-from topologies.bounds import MOST_NODES
+from topologies.bounds import MAX_NODES
 from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
@@ -41,14 +41,14 @@ def build(arguments: Arguments, name: str) -> Graph:
     """
     lines = _read(arguments.path, name)
     nodes, per_server, nvswitches, switches, links = _header(lines, name)
-    if nodes > MOST_NODES:
-        raise TopologyError(f"{name}: line 1: {nodes} nodes; expected at most {MOST_NODES}")
+    if nodes > MAX_NODES:
+        raise TopologyError(f"{name}: line 1: {nodes} nodes; expected at most {MAX_NODES}")
     switch = _switch_numbers(lines, name, nodes, nvswitches, switches)
     gpus = np.setdiff1d(np.arange(nodes), switch)
-    kind = np.place(np.arange(len(switch)) < nvswitches, NVSWITCH, SWITCH)
+    kind = np.where(np.arange(len(switch)) < nvswitches, NVSWITCH, SWITCH)
 
     builder = GraphBuilder(name, len(gpus))
-    latency = np.place(kind == NVSWITCH, arguments.nvswitch_latency, arguments.switch_latency)
+    latency = np.where(kind == NVSWITCH, arguments.nvswitch_latency, arguments.switch_latency)
     names = [f"{'nvswitch' if k == NVSWITCH else 'switch'} {number}" for k, number in zip(kind, switch, strict=True)]
     builder.add_named_switches(names, latency_ps=latency, kind=kind)
     node_of = np.empty(nodes, np.int64)

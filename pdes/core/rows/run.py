@@ -161,13 +161,15 @@ class Hooks(Row, words=32, written_by="build.simulation"):
 
     congestion_control = word(Kind.HOOK, "(q, event, now, a, b, c): pdes/nic/congestion")
     shared_switches = word(Kind.HOOK, "(begin, end, first, last): switches that share their buffer; 0: output queues")
-    telemetry = word(Kind.HOOK, "(what, at): moves telemetry; 0: packets carry no telemetry")
+    telemetry = word(Kind.HOOK, "(operation, at): moves telemetry; 0: packets carry no telemetry")
     balancing = word(Kind.HOOK, "(node, first, count, w1, w2, now): chooses one of several equal links, 0: ECMP")
     notify = word(Kind.HOOK, "(node, now, w1, w2, row): sends notifications of marks, 0: acknowledgements echo them")
     first_allowed = word(
         Kind.HOOK, "(node, link, now): finds the queue pair that may send at a port, 0: all that take turns may"
     )
-    selective_sender = word(Kind.HOOK, "(what, q, a, b, trimmed): the sender's side of selective repeat, 0: go back N")
+    selective_sender = word(
+        Kind.HOOK, "(operation, q, a, b, trimmed): the sender's side of selective repeat, 0: go back N"
+    )
     selective_receiver = word(Kind.HOOK, "(node, now, w1, w2, w3, rx, flag): the receiver's side")
     pace = word(Kind.HOOK, "(link, q, now, seq, size, flag): paces a queue pair after a packet")
     route = word(Kind.HOOK, "(node, dst, w2): routes at switches by several rows, 0: one row and one home")

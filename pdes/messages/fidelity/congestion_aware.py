@@ -27,11 +27,11 @@ def act(address, message, now):
     """Send a message over the next link."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    whole = whole_messages(qps.msg)[message]
-    q = whole.connection
+    msg = whole_messages(qps.msg)[message]
+    q = msg.connection
     qp = qps.qp[q]
-    size = whole.payload_bytes
-    node = whole.node
+    size = msg.payload_bytes
+    node = msg.node
     link = link_of_connection(net, w.routes, qps, q, node)
     tx = net.tx[link]
     meta = tx.meta
@@ -50,7 +50,7 @@ def act(address, message, now):
     if at_npu:
         leaves(w, message, sent, now)
     after = end_of(meta)
-    whole.node = after
+    msg.node = after
     at = start + whole_ps(net, size, psb, net.link_class[class_of(meta)].delay_ps)
     if after == destination(qp.w1):
         add_message_event(net, qps, w.messages, at, ARRIVE, message)
@@ -61,5 +61,5 @@ def act(address, message, now):
 
 def alone_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
     """Return the sum of transmission time and delay of each link, and the latencies of the switches."""
-    whole = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
-    return forwarding_ps.sum() + (whole - whole % resolution_ps).sum(axis=1)
+    time_ps = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
+    return forwarding_ps.sum() + (time_ps - time_ps % resolution_ps).sum(axis=1)

@@ -50,12 +50,12 @@ def pick(address, node, first, count, w1, _w2, now):
     base = routes.node[node].first_link
     if net.hooks.shared_switches != 0:
         bring_up(net, node, now + 1)
-    least = np.int64(INF)
+    min_work = np.int64(INF)
     for i in range(count):
-        least = min(least, work_left(net, base + routes.link[first + i], now))
+        min_work = min(min_work, work_left(net, base + routes.link[first + i], now))
     slack = SLACK_PACKETS * full_packet_bytes(net)
     link = base + routes.link[first + which]
-    while work_left(net, link, now) > least + np.int64(slack * link_psb(net, link)):
+    while work_left(net, link, now) > min_work + np.int64(slack * link_psb(net, link)):
         which = (which + 1) % count
         link = base + routes.link[first + which]
     return which
