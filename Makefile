@@ -11,14 +11,19 @@ PYTEST ?= --durations=25
 SECONDS ?= 600
 FILES ?= 10000
 RESULTS ?= 10000
+# Tests of pairwise samples, of which `make fuzz` runs every case.
+PRODUCTS = $(shell grep -rl --include='test_*.py' 'from tests.samples import' tests)
+# Recorded runs that take seconds as plain Python.
+SMALL_RUNS := not crowd and not flood and not sprayed and not many and not symbolic
 BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 
-.PHONY: help setup demo test fuzz fuzz-bounds fuzz-files fuzz-results lint bench clean
+.PHONY: help setup demo test coverage fuzz fuzz-bounds fuzz-files fuzz-results lint bench clean
 
 help:
 	@echo "make demo    install, make traces, simulate them, print the report"
 	@echo "make test    install, lint, run all tests (WORKERS=2 beside each other)"
-	@echo "make fuzz    all pairs of features, then tests of random examples with fresh ones, for SECONDS=600"
+	@echo "make coverage  lines that the tests execute, kernels included"
+	@echo "make fuzz    all pairs of features, all cases of sampled products, then fresh random examples for SECONDS=600"
 	@echo "make fuzz-bounds  all pairs of features with kernels that check each index"
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, Kineto traces and MSCCL files, read by every command"
@@ -45,8 +50,18 @@ test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not serial" $(PYTEST)
 	$(BIN)/python -m pytest -m serial $(PYTEST)
 
+# Compiled kernels are invisible to coverage, so small recorded runs are repeated without the compiler.
+coverage: $(STAMP)
+	$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not serial" $(PYTEST)
+	-$(BIN)/coverage run -m pytest -m serial $(PYTEST)
+	-NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q tests/digests/test_recorded.py -k "$(SMALL_RUNS)"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.features
+	NADI_FULL_PRODUCTS=1 $(BIN)/python -m pytest -q $(PRODUCTS)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 fuzz-bounds: $(STAMP)

@@ -130,38 +130,48 @@ _OPTIONS = {
 _INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Where forceinline is not said to be off, a function has it from the function for which it is compiled.
 _DECORATORS = {
-    "kernel": numba.njit(no_cfunc_wrapper=True, **_OPTIONS),
+    "python": numba.njit(no_cfunc_wrapper=True, **_OPTIONS),
+    "c": numba.njit(no_cpython_wrapper=True, **_OPTIONS),
     "inline": numba.njit(forceinline=True, **_OPTIONS, **_INNER),
     "outline": numba.njit(forceinline=False, **_OPTIONS, **_INNER),
-    "hook": numba.njit(no_cpython_wrapper=True, **_OPTIONS),
 }
+_PARAMETERS = {"i": types.int64, "a": ItemsType(types.int64)}
 
 
-def dispatcher(function, how):
-    """Numba's compiler of one function; how: "kernel", "inline", "outline" or "hook"."""
-    return _DECORATORS[how](function)
+def dispatcher(function, use):
+    """Return Numba's compiler of one function.
+
+    Args:
+        function: Python function.
+        use: "python" for a kernel that Python calls with any types, "c" for one that is called as a C function,
+            "inline" or "outline" for a function that kernels call.
+    """
+    return _DECORATORS[use](function)
 
 
-def compiled_kernel(made, arguments):
-    """Compile a kernel for arguments like these: symbol, type of its result, and machine code or None."""
-    signature_of = tuple(numba.typeof(a) for a in arguments)
+def compiled_c_function(made, parameters):
+    """Compile a function as a C function.
+
+    Args:
+        made: Dispatcher of the function, made for "c".
+        parameters: Types of its parameters, as `compiling.machine_code.c_function` takes them.
+
+    Returns:
+        Address of the C function, its name, and its ELF object; None for the object if it holds addresses of this
+        process, so that no other process can use it.
+
+    Raises:
+        TypeError: The function gives neither an int64 nor nothing.
+    """
+    signature_of = tuple(_PARAMETERS[parameter] for parameter in parameters)
     made.compile(signature_of)
     found = made.overloads[signature_of]
-    return found.fndesc.llvm_func_name, str(found.signature.return_type), _code(found.library)
-
-
-def compiled_hook(made):
-    """Compile a hook: its address, symbol and machine code or None."""
-    arguments = (types.int64,) * made.py_func.__code__.co_argcount
-    made.compile(arguments)
-    found = made.overloads[arguments]
-    symbol = found.fndesc.llvm_cfunc_wrapper_name
-    return found.library.get_pointer_to_function(symbol), symbol, _code(found.library)
-
-
-def _code(library):
-    """The ELF object of compiled code; None where it holds addresses of this process."""
-    return None if library.has_dynamic_globals else library._get_compiled_object()  # noqa: SLF001 - Numba's cache, too
+    result = types.unliteral(found.signature.return_type)
+    if result not in {types.int64, types.none}:
+        raise TypeError(f"{made.py_func.__qualname__} gives {result}, expected int64 or nothing")
+    symbol, library = found.fndesc.llvm_cfunc_wrapper_name, found.library
+    code = None if library.has_dynamic_globals else library.serialize_using_object_code()[2][0]
+    return library.get_pointer_to_function(symbol), symbol, code
 
 
 def type_of_primitive(name):

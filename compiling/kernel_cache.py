@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from compiling.kernel_sources import source_hash
+from compiling.kernel_sources import are_hashed, source_hash
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
@@ -148,6 +148,15 @@ def corrupt_files() -> list[str]:
     """Return the names of files of machine code that are not what was written."""
     folder = _settled_cache()[0]
     return [name for name in folder.names() if not folder.is_intact(name)]
+
+
+def is_kept(function: Callable[..., Any]) -> bool:
+    """Return whether a compiled function may be kept.
+
+    The folder is named after the hashed sources, so code of other files would not be noticed to be old. Code that
+    checks bounds is not kept, because it is called by Numba, which turns a failed check into an exception.
+    """
+    return are_hashed(function.__module__) and not os.environ.get("NUMBA_BOUNDSCHECK")
 
 
 def code_name(function: Callable[..., Any]) -> str:

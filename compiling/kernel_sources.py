@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import os
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def modules() -> list[str]:
 
 
 def source_hash() -> str:
-    """Hash of all kernel sources, where they lie (Numba loads no code of another folder), and what else counts."""
+    """Hash of all kernel sources, where they lie (code holds names of files), and what else counts."""
     digest = _hash_of_files(ROOT).copy()
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
         digest.update(f"{name}={os.environ.get(name, '')}".encode())
@@ -45,10 +46,12 @@ def source_hash() -> str:
 
 @functools.cache
 def _hash_of_files(root: Path) -> Any:  # noqa: ANN401 - a hash that goes on
-    """Of the sources below a folder and of Numba's version, once: a process runs what it has begun with."""
+    """Of the sources below a folder and of what compiles them, once: a process runs what it has begun with."""
     digest = hashlib.sha256(bytes(root))
     for path in files():
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
-    digest.update(metadata.version("numba").encode())
+    for package in ("numba", "llvmlite"):
+        digest.update(metadata.version(package).encode())
+    digest.update(sys.version.encode())
     return digest

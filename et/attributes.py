@@ -18,7 +18,7 @@ _FLOATS = ("double_val", "float_val")
 _NOT_NUMBERS = ("string_val", "bytes_val")
 
 
-class Column(NamedTuple):
+class AttributeColumn(NamedTuple):
     """An integer attribute as a column of TraceTable: type, value when absent, smallest and largest value."""
 
     dtype: DTypeLike
@@ -28,16 +28,18 @@ class Column(NamedTuple):
 
 
 INTEGERS = {
-    "is_cpu_op": Column(np.bool_, 0, -_MAX64, _MAX64),
-    "num_ops": Column(np.int64, -1, 0, _MAX64),
-    "tensor_size": Column(np.int64, -1, 0, _MAX64),
-    "tensor_loc": Column(np.int8, 0, -128, 127),
-    "comm_type": Column(np.int64, -1, -_MAX64, _MAX64),  # means nothing but on collectives, so is checked there
-    "comm_size": Column(np.int64, -1, 0, _MAX64),
-    "comm_src": Column(np.int32, -1, 0, _MAX32),
-    "comm_dst": Column(np.int32, -1, 0, _MAX32),
-    "comm_tag": Column(np.int32, -1, 0, _MAX32),
-    "comm_priority": Column(np.int32, 0, _MIN32, _MAX32),
+    "is_cpu_op": AttributeColumn(np.bool_, 0, -_MAX64, _MAX64),
+    "num_ops": AttributeColumn(np.int64, -1, 0, _MAX64),
+    "tensor_size": AttributeColumn(np.int64, -1, 0, _MAX64),
+    "tensor_loc": AttributeColumn(np.int8, 0, -128, 127),
+    "comm_type": AttributeColumn(
+        np.int64, -1, -_MAX64, _MAX64
+    ),  # means nothing but on collectives, so is checked there
+    "comm_size": AttributeColumn(np.int64, -1, 0, _MAX64),
+    "comm_src": AttributeColumn(np.int32, -1, 0, _MAX32),
+    "comm_dst": AttributeColumn(np.int32, -1, 0, _MAX32),
+    "comm_tag": AttributeColumn(np.int32, -1, 0, _MAX32),
+    "comm_priority": AttributeColumn(np.int32, 0, _MIN32, _MAX32),
 }
 
 

@@ -4,7 +4,7 @@ This package imports no other package of the project, and every other may import
 JSON documents, is imported by its own name, because importing pydantic takes longer than all the rest.
 """
 
-from inputs.kinds import Kind, complaint, kind_of, kind_of_bytes
+from inputs.kinds import FileKind, complaint, kind_of, kind_of_bytes
 from inputs.names import shown
 from inputs.reading import LARGEST_INFLATED_BYTES, blocks, fills, pieces, read_bytes, read_part, read_text, type_of
 from inputs.toml import parse_toml
@@ -12,7 +12,7 @@ from inputs.writing import whole_file, write_whole
 
 __all__ = [
     "LARGEST_INFLATED_BYTES",
-    "Kind",
+    "FileKind",
     "blocks",
     "complaint",
     "fills",

@@ -1,7 +1,8 @@
-"""What a file is, by its content: so that one of the wrong kind is named, with what would read it.
+"""The kind of a file by its content, so that a complaint about a wrong file names it and says what reads it.
 
-Text is told by its first lines, JSON by the keys that its kinds begin with: nothing is parsed whole, as a profiler's
-trace may hold gigabytes.
+Only kinds that users give by mistake are recognised: inputs of Nadi, traces of other tools, tables and archives. Text
+is recognised by its first lines, JSON by its first keys: no file is parsed whole, as a profiler's trace may hold
+gigabytes.
 """
 
 import os
@@ -16,7 +17,7 @@ _HEAD_BYTES = 1 << 16
 _LONGEST_LENGTH_BYTES = 5
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """A kind of file.
 
     Attributes:
@@ -32,17 +33,19 @@ class Kind(NamedTuple):
     is_file: bool = True
 
 
-_CHAKRA = Kind("chakra", "a Chakra trace", "`nadi trace show` reads it, and [workload] traces of a run file name it")
+_CHAKRA = FileKind(
+    "chakra", "a Chakra trace", "`nadi trace show` reads it, and [workload] traces of a run file name it"
+)
 _CONVERTER = "`nadi trace convert` makes Chakra traces of it"
 _UNPACK = "unpack it first"
-_RUN_FILE = Kind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it")
-_FABRIC = Kind("fabric", "a fabric (TOML with npus and links)", "`nadi topology show` and [topology] file read it")
-_CLUSTER = Kind("cluster", "a cluster (TOML with [fabric])", "`--cluster` and `nadi topology show` read it")
-_TOML = Kind("toml", "TOML")
+_RUN_FILE = FileKind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it")
+_FABRIC = FileKind("fabric", "a fabric (TOML with npus and links)", "`nadi topology show` and [topology] file read it")
+_CLUSTER = FileKind("cluster", "a cluster (TOML with [fabric])", "`--cluster` and `nadi topology show` read it")
+_TOML = FileKind("toml", "TOML")
 _RESULTS = "`nadi net` reads the folder that it lies in"
 
 
-def _kinds(*rows: tuple[str, Kind]) -> tuple[tuple[re.Pattern[str], Kind], ...]:
+def _kinds(*rows: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
     """Compile the pattern of each kind.
 
     Args:
@@ -53,58 +56,40 @@ def _kinds(*rows: tuple[str, Kind]) -> tuple[tuple[re.Pattern[str], Kind], ...]:
 
 
 _MAGIC = (
-    (0, b"PAR1", Kind("parquet", "a Parquet table", _RESULTS)),
-    (0, b"\x93NUMPY", Kind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
-    (0, b"PK\x03\x04", Kind("zip", "a zip archive", _UNPACK)),
-    (0, b"BZh", Kind("bzip2", "compressed by bzip2", _UNPACK)),
-    (0, b"\xfd7zXZ\0", Kind("xz", "compressed by xz", _UNPACK)),
-    (0, b"\x28\xb5\x2f\xfd", Kind("zstd", "compressed by zstd", _UNPACK)),
-    (0, b"\x7fELF", Kind("elf", "a program (ELF)")),
-    (0, b"SQLite format 3\0", Kind("sqlite", "an SQLite database, such as Nsight Systems exports")),
-    (0, b"\x89PNG\r\n", Kind("image", "a picture (PNG)")),
-    (0, b"%PDF-", Kind("pdf", "a PDF")),
-    (0, b"\x89HDF\r\n", Kind("hdf5", "an HDF5 file")),
-    (257, b"ustar", Kind("tar", "a tar archive", _UNPACK)),
+    (0, b"PAR1", FileKind("parquet", "a Parquet table", _RESULTS)),
+    (0, b"\x93NUMPY", FileKind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
+    (0, b"PK\x03\x04", FileKind("zip", "a zip archive", _UNPACK)),
+    (0, b"SQLite format 3\0", FileKind("sqlite", "an SQLite database, such as Nsight Systems exports")),
+    (257, b"ustar", FileKind("tar", "a tar archive", _UNPACK)),
 )
 
-_KINETO = Kind("kineto", "a Kineto trace (JSON with traceEvents)", _CONVERTER)
+_KINETO = FileKind("kineto", "a Kineto trace (JSON with traceEvents)", _CONVERTER)
 _JSON = _kinds(
     (r'"traceEvents"\s*:', _KINETO),
     (r'"deviceProperties"\s*:', _KINETO),
     (
         r'"schema"\s*:\s*"[0-9.]+(-chakra[^"]*)?"\s*,\s*"pid"\s*:',
-        Kind("host-trace", 'a PyTorch host execution trace (JSON with "schema" and "nodes")', _CONVERTER),
+        FileKind("host-trace", 'a PyTorch host execution trace (JSON with "schema" and "nodes")', _CONVERTER),
     ),
-    (r'\A(?>.*?"packet_hops"\s*:).*"digest"\s*:', Kind("summary", "the summary of a run of Nadi (JSON)", _RESULTS)),
-    (
-        r'"(scheduling-policy|collective-optimization|all-reduce-implementation)',
-        Kind("astra-sim-system", "a system file of ASTRA-sim (JSON)"),
-    ),
-    (r'"logical-dims"\s*:', Kind("astra-sim-dims", "a file of logical dimensions of ASTRA-sim (JSON)")),
-    (r'"memory-type"\s*:', Kind("astra-sim-memory", "a file of remote memory of ASTRA-sim (JSON)")),
     (
         r'\A\s*\{\s*"[^"]*"\s*:\s*\[\s*\d+\s*[,\]]',
-        Kind("groups", "a group file (JSON with lists of NPUs)", "[workload] groups of a run file names it"),
+        FileKind("groups", "a group file (JSON with lists of NPUs)", "[workload] groups of a run file names it"),
     ),
     (
         r'"workload_graph"\s*:\s*\[|"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
-        Kind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
+        FileKind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
     ),
-    ("", Kind("json", "JSON")),
+    ("", FileKind("json", "JSON")),
 )
 
-_YAML = Kind("yaml", "YAML")
 _TEXT = _kinds(
-    (r"\A#!", Kind("script", "a script")),
     (
         r"\A\s*<\?xml[^>]*>\s*<algo\b|\A\s*<algo\b",
-        Kind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm custom:file=FILE` reads it"),
+        FileKind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm custom:file=FILE` reads it"),
     ),
-    (r"\A\s*<(!doctype\s+html|html)\b", Kind("html", "a page (HTML)")),
-    (r"\A\s*<(\?xml|[A-Za-z])", Kind("xml", "XML")),
     (
         r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
-        Kind(
+        FileKind(
             "astra-sim-network",
             "a network of ASTRA-sim (YAML)",
             "`nadi topology show 'stack:dims=...'` builds such fabrics",
@@ -112,7 +97,7 @@ _TEXT = _kinds(
     ),
     (
         r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
-        Kind(
+        FileKind(
             "layers",
             "a workload of layers (text of SimAI or ASTRA-sim 1.0)",
             "`nadi trace convert` makes Chakra traces of it",
@@ -120,27 +105,20 @@ _TEXT = _kinds(
     ),
     (
         r"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+\d+\s",
-        Kind(
+        FileKind(
             "goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", "`nadi trace convert` makes Chakra traces of it"
         ),
     ),
     (
         r"\A\s*+(?:\d++[ \t]++){3,5}\S++[ \t\r]*+\n(?:[ \t]*+\d++)++[ \t\r]*+\n(?:[ \t]*+\d++){2}[ \t]++[\d.]++\w*bps",
-        Kind("simai-topology", "a topology (SimAI's text)", "`nadi topology show` and [topology] file read it"),
-    ),
-    (r"\A\s*(---[ \t]*\r?\n|%YAML)", _YAML),
-    (
-        r"\A(?>(?:.*?\n)??#{1,6}[ \t]++\S[^\n]*+\n).*?(?:^[ \t]*+```|\]\([^()\s]++\)|^[ \t]*+\|?[ :]*+-{3,}+[ :]*+\|)",
-        Kind("markdown", "Markdown"),
+        FileKind("simai-topology", "a topology (SimAI's text)", "`nadi topology show` and [topology] file read it"),
     ),
     (
         r"\A[^\n,]+(,[^\n,]+)+\r?\n[^\n,]+(,[^\n,]+)+(\r?\n|\Z)",
-        Kind("csv", "CSV", "`nadi collective --matrix` reads one of numbers"),
+        FileKind("csv", "CSV", "`nadi collective --matrix` reads one of numbers"),
     ),
-    ("", Kind("text", "text")),
+    ("", FileKind("text", "text")),
 )
-_LINES_OF_YAML = 20
-_LINE_OF_YAML = re.compile(r"\s*(-\s|[\w\"'][\w.\"'/-]*\s*:(\s|$))")
 _JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
 _TOML_BEGINS = re.compile(
     r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"
@@ -151,13 +129,15 @@ _RUN_FILE_TABLE = re.compile(r"^[ \t]*+\[[ \t]*+(workload|topology)[ \t]*+\]", r
 _FABRIC_KEY = re.compile(r"^(npus[ \t]*+=|[ \t]*+\[\[[ \t]*+links[ \t]*+\]\])", re.MULTILINE)
 
 
-def kind_of(path: str | os.PathLike[str]) -> Kind | None:
+def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
     """Return the kind of a file; None if it is unknown, or the file cannot be read."""
     other = type_of(path)
     if other:
         has_results = other == "a folder" and (Path(path) / "summary.json").is_file()
         reader = "`nadi net` reads it" if has_results else ""
-        return Kind(other.removeprefix("a ").lower(), f"{other}{' of results' * has_results}", reader, is_file=False)
+        return FileKind(
+            other.removeprefix("a ").lower(), f"{other}{' of results' * has_results}", reader, is_file=False
+        )
     try:
         with Path(path).open("rb") as file:
             return kind_of_bytes(file.read(_HEAD_BYTES))
@@ -165,10 +145,10 @@ def kind_of(path: str | os.PathLike[str]) -> Kind | None:
         return None
 
 
-def kind_of_bytes(head: bytes) -> Kind | None:
+def kind_of_bytes(head: bytes) -> FileKind | None:
     """Return the kind of a file by its first bytes; None if it is unknown."""
     if not head:
-        return Kind("empty", "empty")
+        return FileKind("empty", "empty")
     if head.startswith(GZIP_MAGIC):
         return _of_gzip(head)
     found = next((kind for at, magic, kind in _MAGIC if head.startswith(magic, at)), None)
@@ -180,24 +160,24 @@ def kind_of_bytes(head: bytes) -> Kind | None:
     return found
 
 
-def complaint(path: str | os.PathLike[str], kind: Kind, expected: str) -> str:
+def complaint(path: str | os.PathLike[str], kind: FileKind, expected: str) -> str:
     """Return one line: the kind of the file, what was expected, and what reads it."""
     reader = f"; {kind.reader}" if kind.reader else ""
     return f"{os.fspath(path)}: is {kind.words}, expected {expected}{reader}"
 
 
-def _of_gzip(data: bytes) -> Kind | None:
+def _of_gzip(data: bytes) -> FileKind | None:
     try:
         head = zlib.decompressobj(wbits=31).decompress(data[:_HEAD_BYTES], _HEAD_BYTES)
     except zlib.error:
         return None
     inner = kind_of_bytes(head) if head and not head.startswith(GZIP_MAGIC) else None
     if inner is None:
-        return Kind("gzip", "gzipped", _UNPACK)
+        return FileKind("gzip", "gzipped", _UNPACK)
     if inner is _CHAKRA:
-        return Kind("gzip:chakra", "a gzipped Chakra trace", _CHAKRA.reader)
+        return FileKind("gzip:chakra", "a gzipped Chakra trace", _CHAKRA.reader)
     reader = f"unpack it: {inner.reader}" if inner.reader and inner.reader != _UNPACK else inner.reader
-    return Kind(f"gzip:{inner.key}", f"gzipped: {inner.words}", reader)
+    return FileKind(f"gzip:{inner.key}", f"gzipped: {inner.words}", reader)
 
 
 def _is_chakra(head: bytes) -> bool:
@@ -230,16 +210,15 @@ def _text(head: bytes) -> str | None:
     return None
 
 
-def _of_text(text: str) -> Kind:
+def _of_text(text: str) -> FileKind:
     if _JSON_BEGINS.match(text):
         return _first(_JSON, text)
     if _TOML_BEGINS.match(text):
         return _of_toml(text)
-    kind = _first(_TEXT, text)
-    return _YAML if kind.key == "text" and _is_yaml(text) else kind
+    return _first(_TEXT, text)
 
 
-def _of_toml(text: str) -> Kind:
+def _of_toml(text: str) -> FileKind:
     if _RUN_FILE_TABLE.search(text):
         return _RUN_FILE
     if _FABRIC_KEY.search(text):
@@ -249,11 +228,5 @@ def _of_toml(text: str) -> Kind:
     return _TOML
 
 
-def _is_yaml(text: str) -> bool:
-    """Whether its first lines are keys of mappings and entries of lists."""
-    lines = [line for line in text.splitlines()[:_LINES_OF_YAML] if line.strip() and not line.lstrip().startswith("#")]
-    return len(lines) > 0 and all(_LINE_OF_YAML.match(line) for line in lines)
-
-
-def _first(kinds: tuple[tuple[re.Pattern[str], Kind], ...], text: str) -> Kind:
+def _first(kinds: tuple[tuple[re.Pattern[str], FileKind], ...], text: str) -> FileKind:
     return next(kind for form, kind in kinds if form.search(text))

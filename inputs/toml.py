@@ -25,7 +25,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Parse a TOML document.
 
     Args:
-        text: The document.
+        text: Text of the document.
 
     Returns:
         The tree of its tables.

@@ -1,9 +1,8 @@
-"""`python -m nadi` is the command `nadi`; Ctrl-C ends it in one line while Python still reads it in."""
+"""`python -m nadi` is the command `nadi`; Ctrl-C ends it in one line, also while modules are imported."""
 
-import _signal  # type: ignore[import-not-found]  # the module without its names: those take longer
-import gc
 import os
 import sys
+from typing import NoReturn
 
 if __name__ == "__main__" and not sys.flags.safe_path:
     # `python -m nadi` puts the user's folder first on the import path, and a `json.py` or `workload.py` there would be
@@ -11,18 +10,6 @@ if __name__ == "__main__" and not sys.flags.safe_path:
     _FOUND_IN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib yet
     if sys.path[0] != _FOUND_IN:
         del sys.path[0]
-
-_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
-
-OBJECTS = 50_000
-"""Made between two searches for garbage: what is imported is none, and 700, Python's, cost a tenth of a short run."""
-
-
-def _end(*_: object) -> None:
-    """Nothing is there to be cleaned up, and no rank knows of another."""
-    if all(os.environ.get(name, "0") == "0" for name in _RANKS):
-        os.write(2, b"nadi: error: interrupted\n")
-    os._exit(130)
 
 
 def _open_closed_streams() -> None:
@@ -34,15 +21,17 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(descriptor, mode))  # noqa: SIM115, PTH123 - open until the process ends
 
 
-def entry_point() -> None:
-    """The console script `nadi`."""
+def entry_point() -> NoReturn:
+    """Run the console script `nadi`."""
     _open_closed_streams()
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        _signal.signal(_signal.SIGINT, _end)
-    gc.set_threshold(OBJECTS)
-    from nadi.cli import main as cli
+    try:
+        from nadi.cli import main as cli
+    except KeyboardInterrupt:
+        from nadi.launching.ending import INTERRUPTED, say_interrupted
 
-    cli.entry_point(_end)
+        say_interrupted()
+        sys.exit(INTERRUPTED)
+    cli.entry_point()
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def plan(
 
     from nadi.launching.progress import progress as shown
     from nadi.studies.planner.planning import document, planned
-    from nadi.studies.planner.reserve import Reserve
+    from nadi.studies.planner.reserve import MemoryReserve
     from nadi.studies.planner.wishes import wish_of
 
     _check_within("gpus", gpus, 1, MOST_GPUS, whole=True)
@@ -194,7 +194,7 @@ def plan(
         tokens=tokens,
     )
     if reserve is not None:
-        request = replace(request, reserve=Reserve.parse(reserve))
+        request = replace(request, reserve=MemoryReserve.parse(reserve))
     with shown(quiet=not progress) as telling:
         return document(planned(request, telling))
 

@@ -8,8 +8,8 @@ from partition.errors import PartitionError
 from partition.methods import DEFAULT_METHOD, methods
 from partition.owners import NO_CUT_PS, Partition, partition
 from partition.reach import SMALLEST_BYTES, reach_ps
-from partition.report import Report, report
-from partition.weights import Weights, expected, from_links, link_loads, uniform
+from partition.report import PartitionReport, report
+from partition.weights import TrafficWeights, expected, from_links, link_loads, uniform
 
 __all__ = [
     "DEFAULT_METHOD",
@@ -17,8 +17,8 @@ __all__ = [
     "SMALLEST_BYTES",
     "Partition",
     "PartitionError",
-    "Report",
-    "Weights",
+    "PartitionReport",
+    "TrafficWeights",
     "expected",
     "from_links",
     "link_loads",

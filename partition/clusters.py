@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.weights import Weights
+from partition.weights import TrafficWeights
 from topologies.graph import NVSWITCH, Graph
 
 Int32 = NDArray[np.int32]
@@ -43,7 +43,7 @@ class Clusters(NamedTuple):
     packets: Int64
 
 
-def cluster(graph: Graph, parts: int, weights: Weights, link_reach_ps: Int64, *, keep_hosts: bool) -> Clusters:
+def cluster(graph: Graph, parts: int, weights: TrafficWeights, link_reach_ps: Int64, *, keep_hosts: bool) -> Clusters:
     """Join nodes that should not be separated.
 
     Args:

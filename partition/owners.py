@@ -10,7 +10,7 @@ from partition.errors import PartitionError
 from partition.methods import DEFAULT_METHOD
 from partition.methods import method as find_method
 from partition.reach import SMALLEST_BYTES, reach_ps
-from partition.weights import Weights, uniform
+from partition.weights import TrafficWeights, uniform
 from topologies.graph import Graph
 
 Int32 = NDArray[np.int32]
@@ -41,7 +41,7 @@ def partition(
     parts: int,
     *,
     method: str = DEFAULT_METHOD,
-    weights: Weights | None = None,
+    weights: TrafficWeights | None = None,
     smallest_bytes: int = SMALLEST_BYTES,
     keep_hosts: bool = True,
 ) -> Partition:

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from topologies.graph import Graph
 
 SMALLEST_BYTES = 66
@@ -16,5 +17,5 @@ def reach_ps(graph: Graph, smallest_bytes: int) -> NDArray[np.int64]:
         graph: Graph of the fabric.
         smallest_bytes: Wire size of the smallest packet in bytes.
     """
-    sending_ps = smallest_bytes * 8e12 / graph.link_rate_bps
+    sending_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     return graph.link_delay_ps + (sending_ps + 0.5).astype(np.int64)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from partition.owners import NO_CUT_PS, Partition
-from partition.weights import Weights
+from partition.weights import TrafficWeights
 from topologies.graph import Graph
 
 Int64 = NDArray[np.int64]
@@ -17,7 +18,7 @@ MEAN_PACKET_BYTES = 2132
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class PartitionReport:
     """Figures of a partition.
 
     Attributes:
@@ -69,13 +70,13 @@ class Report:
 def report(
     graph: Graph,
     partition: Partition,
-    weights: Weights,
+    weights: TrafficWeights,
     *,
     duration_ps: int | None = None,
     hop_ns: float = 50.0,
     sync_us: float = 15.0,
     mean_packet_bytes: float = MEAN_PACKET_BYTES,
-) -> Report:
+) -> PartitionReport:
     """Assess a partition.
 
     The predicted speed-up is total hop / (busiest hop + windows sync): the time of all events, over the time of the
@@ -103,7 +104,7 @@ def report(
     duration_ps = duration_ps if duration_ps is not None else _busiest_link_ps(graph, weights, mean_packet_bytes)
     windows = math.ceil(duration_ps / partition.lookahead_ps) if cut.any() else 0
     needed_ns = busiest * hop_ns + windows * sync_us * 1e3
-    return Report(
+    return PartitionReport(
         method=partition.method,
         parts=parts,
         npus=npus,
@@ -124,6 +125,6 @@ def report(
     )
 
 
-def _busiest_link_ps(graph: Graph, weights: Weights, packet_bytes: float) -> int:
-    sending_ps = weights.link * (packet_bytes * 8e12 / graph.link_rate_bps)
+def _busiest_link_ps(graph: Graph, weights: TrafficWeights, packet_bytes: float) -> int:
+    sending_ps = weights.link * (packet_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps)
     return int(sending_ps.max(initial=0.0))

@@ -18,7 +18,7 @@ _UNIFORM_MESSAGES = 1000
 """Packets of each pair of `uniform` traffic; only the proportions matter."""
 
 
-class Weights(NamedTuple):
+class TrafficWeights(NamedTuple):
     """Numbers of packets, data and acknowledgements together.
 
     Attributes:
@@ -38,7 +38,7 @@ def expected(
     messages: ArrayLike,
     *,
     mtu_bytes: int = 4096,
-) -> Weights:
+) -> TrafficWeights:
     """Return the packets of traffic between NPUs, spread evenly over all equal-cost links like a fluid.
 
     The messages of a pair are assumed to be of equal size; each is cut into packets of mtu_bytes, an empty one into one
@@ -76,7 +76,7 @@ def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, amount: ArrayLike) 
     return table_loads(graph, graph.routing, *pairs)
 
 
-def uniform(graph: Graph) -> Weights:
+def uniform(graph: Graph) -> TrafficWeights:
     """Return the weights of an unknown run: every NPU sends equally to the NPUs at distances 1, 8, 64, ...
 
     Pairs without a path are ignored, such as an NPU and the memory of another host.
@@ -93,7 +93,7 @@ def uniform(graph: Graph) -> Weights:
     return expected(graph, src, dst, messages, messages)
 
 
-def from_links(graph: Graph, tx_packets: ArrayLike) -> Weights:
+def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
     """Return weights measured in an earlier run on the same fabric.
 
     Args:
@@ -109,6 +109,6 @@ def from_links(graph: Graph, tx_packets: ArrayLike) -> Weights:
     return _weights(graph, sent)
 
 
-def _weights(graph: Graph, link: NDArray[np.float64]) -> Weights:
+def _weights(graph: Graph, link: NDArray[np.float64]) -> TrafficWeights:
     node = np.bincount(graph.link_dst, link, minlength=graph.nodes)
-    return Weights(np.rint(node).astype(np.int64), np.rint(link).astype(np.int64))
+    return TrafficWeights(np.rint(node).astype(np.int64), np.rint(link).astype(np.int64))

@@ -1,21 +1,50 @@
-"""The engine: kernels, windows, workers and the packet-level model. The folder that knows Numba and MPI."""
+"""The engine's public face: everything that simulates a fabric and a workload by packets or messages.
+
+Code outside this folder imports only this module and five others, which offer parts of the engine to special uses:
+
+- `pdes.wire`: what the packet model says in closed form, such as sizes on the wire, round trips, buffers and limits.
+- `pdes.kernels`: how compiled kernels are written, and the memory that they work on.
+- `pdes.traces`: how an NPU works through its trace, for models that do it in another way.
+- `pdes.arrays`: names of array types in annotations.
+- `pdes.instruments`: the inside of a run, for code that measures it.
+
+None of them imports Numba when it is imported.
+"""
 
 from pdes.build.layout import Layout, shares
 from pdes.build.schedule import Faults, LinkFault, NpuFault, down_sets
 from pdes.build.settings import Settings, SharedBuffer
+from pdes.build.simulation import Simulation, Snapshot
 from pdes.build.worlds import build_world
 from pdes.core.errors import RunError
+from pdes.core.jit import jit_enabled
 from pdes.core.memory import peak_rss_bytes
+from pdes.core.setting import UNITS, Setting, setting, settings_of
+from pdes.core.state import LONGEST_RUN_PS
 from pdes.driver import run, run_divided
+from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS, MAX_LINES
+from pdes.harvest.stall import TOO_LATE_TEXT
 from pdes.messages import fidelity
+from pdes.messages.fidelity import Fidelity
+from pdes.messages.message_loop import work_messages
 from pdes.network import balancing
 from pdes.nic import congestion
-from pdes.results import Results
+from pdes.results import FoldedRows, Results
+from pdes.workers.crew import compile_all
 from pdes.workers.processes import Processes
 from pdes.workers.ranks import Ranks
+from pdes.workers.team import work
 
 __all__ = [
+    "COUNTERS",
+    "LINK_COLUMNS",
+    "LONGEST_RUN_PS",
+    "MAX_LINES",
+    "TOO_LATE_TEXT",
+    "UNITS",
     "Faults",
+    "Fidelity",
+    "FoldedRows",
     "Layout",
     "LinkFault",
     "NpuFault",
@@ -23,15 +52,24 @@ __all__ = [
     "Ranks",
     "Results",
     "RunError",
+    "Setting",
     "Settings",
     "SharedBuffer",
+    "Simulation",
+    "Snapshot",
     "balancing",
     "build_world",
+    "compile_all",
     "congestion",
     "down_sets",
     "fidelity",
+    "jit_enabled",
     "peak_rss_bytes",
     "run",
     "run_divided",
+    "setting",
+    "settings_of",
     "shares",
+    "work",
+    "work_messages",
 ]

@@ -15,7 +15,7 @@ from pdes.harvest.gathering import Harvest, check, harvest, results
 from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
 from pdes.workers.crew import Crew, compile_kernels
-from pdes.workers.mailbox import Alone, Mailbox, Place
+from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
 
 
 def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> Results:
@@ -30,7 +30,7 @@ def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> 
         RunError: Events run out and work is left (the text lists which row waits for what), a queue pair gives up, or
             an invariant of the engine is broken (a defect, never the user's fault).
     """
-    alone = Alone([lp.part for lp in sim.lps])
+    alone = SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
 
 
@@ -53,7 +53,7 @@ def run_divided(
         progress: Function that receives a Snapshot from time to time on the first rank; None on others.
 
     Raises:
-        RunError: As `run`; or a process ended early.
+        RunError: The run failed, see `run`; or a process ended early.
     """
     settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress)
@@ -74,7 +74,7 @@ def _run(
     nodes_total = mailbox.sum(_trace_rows(layout, program, mailbox.lps(layout)))
     seconds = {"compile_s": compile_s}
 
-    def share(place: Place) -> Harvest:
+    def share(place: ProcessPlace) -> Harvest:
         if ready:
             sim = ready
         else:

@@ -6,7 +6,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedRows:
     """Representatives of NPUs and groups, for results that do not hold the trace rows of every NPU.
 
     Attributes:
@@ -51,4 +51,4 @@ class Results:
     settled: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0
     workers: dict[str, np.ndarray] = field(default_factory=dict)
-    folded: Folded | None = None
+    folded: FoldedRows | None = None

@@ -24,13 +24,14 @@ from typing import Any
 import numpy as np
 
 import topologies
+from inputs.units import BITS_PER_BYTE
 from nadi.configuration.run_file import network_section
 from nadi.launching.progress import progress
 from nadi.launching.workers import Workers
 from nadi.reports.result_files.staging import staged
 from nadi.simulation.fidelities import fabric_settings as fabrics
 from nadi.simulation.run import network_settings
-from nadi.studies.collectives.microbench import ALL, Collective, Row, choose, measure, parse_sizes
+from nadi.studies.collectives.microbench import ALL, CollectiveCase, SweepRow, choose, measure, parse_sizes
 from topologies import DimensionRouting, Graph
 from topologies.units import format_bytes
 
@@ -57,7 +58,7 @@ def main() -> None:
                 graph = topologies.build(spec)
                 fitted = fabrics.fitted(graph, settings)
                 for kind in args.kinds:
-                    asked = choose(graph, Collective(kind), args.algorithms, [1, *sizes], sharp_everywhere=True)
+                    asked = choose(graph, CollectiveCase(kind), args.algorithms, [1, *sizes], sharp_everywhere=True)
                     if kind == "all-reduce" and args.algorithms == ALL:
                         asked.algorithms.append(EVERY_LINK)
                     for each in asked.left_out:
@@ -65,7 +66,7 @@ def main() -> None:
                     rows = list(
                         measure(
                             graph,
-                            Collective(kind),
+                            CollectiveCase(kind),
                             asked,
                             [1, *sizes],
                             fitted,
@@ -209,7 +210,7 @@ class Result:
     fabric: str
     links: int
     links_Bps: float  # noqa: N815 - bytes, not bits
-    row: Row
+    row: SweepRow
     empty_ps: int
     distance_ps: int
     cut: str
@@ -233,10 +234,10 @@ class Result:
         return f"waiting: latency {empty:.0%}, bandwidth {crossing:.0%}; {links}"
 
 
-def results(name: str, graph: Graph, kind: str, rows: Sequence[Row]) -> list[Result]:
+def results(name: str, graph: Graph, kind: str, rows: Sequence[SweepRow]) -> list[Result]:
     """Rows with their bounds; those of one byte give the others' latency."""
     own = graph.link_src == 0
-    links, links_Bps = int(own.sum()), float(graph.link_rate_bps[own].sum()) / 8  # noqa: N806 - bytes, not bits
+    links, links_Bps = int(own.sum()), float(graph.link_rate_bps[own].sum()) / BITS_PER_BYTE  # noqa: N806 - bytes, not bits
     empty_ps = {row.algorithm: row.time_ps for row in rows if row.bytes == 1}
     far_ps, of_fabric, found = distance_ps(graph), cuts(graph), []
     for row in rows:

@@ -15,7 +15,8 @@ from pathlib import Path
 from compiling import kernel_sources
 from nadi.energy.documentation import documentation as documentation_of_energy
 from nadi.simulation.schemas import documentation as documentation_of_tables
-from pdes.core.rows.row import Kind, Row, Word, kinds_of_rows
+from pdes.core.rows.row import Word, kinds_of_rows
+from pdes.kernels import Row, WordKind
 
 DOCS = Path(__file__).parents[1] / "docs"
 COLUMNS = "<!-- made by scripts/document_tables.py of nadi/simulation/schemas.py, to the end of the page -->\n\n"
@@ -29,7 +30,7 @@ def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
 
 
 def _kinds_of_words() -> list[str]:
-    rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in Kind]
+    rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind]
     return ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |", *rows, ""]
 
 

@@ -19,17 +19,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.studies.planner.step import Site, site, step_time
+from inputs.units import PS_PER_S
+from nadi.studies.planner.step import TargetMachine, site, step_time
 from topologies import clusters
 from workload import ComputeModel
-from workload.compute import ComputeTimes, Pace, find_gpu
+from workload.compute import ComputeTimes, SustainedShare, find_gpu
 from workload.generators import models
 from workload.generators.training import ParallelPlan, parallel_plan, rules
 
 _COMMON = "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false"
 _TORCH = f"{_COMMON},overlap_grad_reduce=true"
 _LOCAL = f"{_COMMON},overlap_grad_reduce=false,scatter_gather=true,fused_accumulation=false,overlap_p2p=false"
-_PS = 1e12
 
 
 class Row(NamedTuple):
@@ -79,20 +79,20 @@ def settled(row: Row) -> ParallelPlan:
     return rules.settle(models.find(row.model), parallel_plan(row.plan))
 
 
-def with_pace(where: Site, pace: Pace) -> Site:
+def with_pace(where: TargetMachine, pace: SustainedShare) -> TargetMachine:
     """The same cluster, its GPUs at another pace."""
     return replace(where, compute=ComputeModel(times=ComputeTimes(find_gpu("a100"), pace=pace)))
 
 
-def seconds(where: Site, row: Row, *, exact: bool) -> float:
+def seconds(where: TargetMachine, row: Row, *, exact: bool) -> float:
     """A row's step."""
-    return step_time(where, models.find(row.model), settled(row), "megatron", exact=exact).step_ps / _PS
+    return step_time(where, models.find(row.model), settled(row), "megatron", exact=exact).step_ps / PS_PER_S
 
 
 def line(row: Row, *, exact: bool) -> Line:
     """How a row's time depends on the paces."""
     where = site(clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100")))
-    times = [seconds(with_pace(where, Pace(*tried)), row, exact=exact) for tried in _TRIED]
+    times = [seconds(with_pace(where, SustainedShare(*tried)), row, exact=exact) for tried in _TRIED]
     matrix = np.array([[1, 1 / products, 1 / others] for products, others in _TRIED])
     return Line(*np.linalg.solve(matrix, np.array(times)).tolist())
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nadi.studies.planner.step import Site, StepTime, site, step_time
+from nadi.studies.planner.step import StepTime, TargetMachine, site, step_time
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.models import Model, training_flops
@@ -136,7 +136,7 @@ class Point(NamedTuple):
     tflops: float
 
 
-def point(where: Site, trend: Trend, case: Case) -> Point:
+def point(where: TargetMachine, trend: Trend, case: Case) -> Point:
     """Run a case.
 
     Raises:
@@ -153,7 +153,7 @@ def run(trend: Trend, cluster: str = "selene") -> list[Point]:
     """All cases of a trend, on as many GPUs of the cluster as each has."""
     own = clusters.find(cluster)
     times = ComputeTimes(find_gpu(own.gpu), pace=IN_STEPS)
-    sites: dict[int, Site] = {}
+    sites: dict[int, TargetMachine] = {}
     points = []
     for case in trend.cases:
         gpus = parallel_plan(case.plan).gpus

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from inputs.units import PS_PER_S
 from nadi.studies.planner.step import StepTime, site, step_time
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
@@ -19,7 +20,6 @@ from workload.generators.memory import does_not_fit
 from workload.generators.models import find, training_flops
 from workload.generators.training import ParallelPlan, parallel_plan, rules
 
-_PS = 1e12
 _AXES = ("tp", "cp", "ep", "dp", "pp")
 _THEN = (
     "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false,fused_accumulation=false,"
@@ -189,7 +189,7 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
     gpu = find_gpu(run.gpu or cluster.gpu)
     where = site(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS))
     step = step_time(where, model, plan, run.framework, exact=exact)
-    seconds = step.step_ps / _PS
+    seconds = step.step_ps / PS_PER_S
     could = gpu.peak_of(plan.dtype) * plan.gpus * seconds
     batch, tokens = plan.global_batch, plan.sequence
     needed, done = (
@@ -220,7 +220,7 @@ def line(row: Prediction) -> str:
     shares = " | ".join(_percent(row.step.of(axis)) for axis in (*_AXES, "bubble"))
     return (
         f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
-        f"{row.step.step_ps / _PS:.3f} | {row.tokens_per_s:,.0f} | {row.mfu:.1%} | {row.hfu:.1%} | "
+        f"{row.step.step_ps / PS_PER_S:.3f} | {row.tokens_per_s:,.0f} | {row.mfu:.1%} | {row.hfu:.1%} | "
         f"{row.mfu_all_pairs:.1%} | {shares} |"
     )
 
@@ -241,7 +241,7 @@ def document(row: Prediction) -> dict[str, Any]:
         **row.run._asdict(),
         "plan": str(row.plan),
         "gpus": row.plan.gpus,
-        "step_s": row.step.step_ps / _PS,
+        "step_s": row.step.step_ps / PS_PER_S,
         "tokens_per_s": row.tokens_per_s,
         "mfu": row.mfu,
         "hfu": row.hfu,

@@ -37,8 +37,8 @@ from nadi.studies.benchmarks.bench import BENCHES
 from nadi.studies.benchmarks.instruments.meeting_costs import gather_costs
 from nadi.studies.benchmarks.instruments.parcel_costs import ParcelCosts, parcel_costs
 from nadi.studies.benchmarks.instruments.recording import (
-    Cost,
     Recording,
+    WindowCost,
     busiest_ns,
     exchange,
     fit,
@@ -49,12 +49,22 @@ from nadi.studies.benchmarks.instruments.recording import (
 )
 from nadi.studies.benchmarks.scaling import MPIEXEC, run_side_by_side
 from partition import DEFAULT_METHOD, PartitionError
-from pdes.core.jit import Directory, kernel
-from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
-from pdes.workers.exchange import Exchange
-from pdes.workers.other_teams import send_all, take_all
-from pdes.workers.parcels import headers_of, no_parcels, parcel_words
-from pdes.workers.team import Meeting, meeting_at, new_crew, team_in, team_words
+from pdes.instruments import (
+    CROSSING_WORDS,
+    WORD_BYTES,
+    Meeting,
+    ParcelExchange,
+    headers_of,
+    meeting_at,
+    new_crew,
+    no_parcels,
+    parcel_words,
+    send_all,
+    take_all,
+    team_in,
+    team_words,
+)
+from pdes.kernels import Directory, kernel
 from topologies.units import parse_bytes
 
 COPIES, THREADS, PROCESSES, RANKS, THROUGH_MPI = "copies", "threads", "processes", "ranks", "ranks through MPI"
@@ -541,7 +551,7 @@ def probe() -> None:
         )
         words[begins[:width]] = PROBE_RECORDS
         team = team_in(np.zeros(team_words(1), np.int64))
-        trade = Exchange(MPI, world, world, team, 0, parcels, np.full(3 * width, PROBE_WORDS))
+        trade = ParcelExchange(MPI, world, world, team, 0, parcels, np.full(3 * width, PROBE_WORDS))
         meeting = Directory(Meeting(team, new_crew(1), np.zeros(1, np.int64), parcels))
         took = []
         for _ in range(PROBE_ROUNDS // PROBE_EACH):
@@ -564,9 +574,9 @@ class Recorded:
     """A recording, what its LPs cost, how far that is off, and what of it is before parcels are sent to other nodes."""
 
     recording: Recording
-    cost: Cost
+    cost: WindowCost
     error: float
-    sent: Cost
+    sent: WindowCost
     sent_error: float
 
     def hidden_ns(self, ranks: int, terms: dict[str, np.ndarray]) -> np.ndarray:

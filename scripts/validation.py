@@ -302,7 +302,8 @@ GROUPS = (
         "Predicted at commit 51b013e (2026-11-23), when nobody of the project had read the figures. The table has that "
         "prediction and what the code predicts now. Nothing is fitted to these runs: mechanisms that were missing have "
         "been added since ([which](compute.md#what-published-steps-showed)), and the pace is still fitted to the ten "
-        "rows of the first group alone.",
+        "rows of the first group alone. Plans with a pipeline have the deferred gradients of NVIDIA's recipes "
+        "(`defer_embedding_wgrad`) since later that day.",
         "s",
         _figures("nvidia-h100"),
         "python scripts/validation.py nvidia-h100",

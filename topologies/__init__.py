@@ -22,8 +22,8 @@ from topologies.graph import (
 from topologies.graph_builder import GraphBuilder
 from topologies.networkx_form import from_networkx
 from topologies.registry import (
-    Parameter,
     Topology,
+    TopologyParameter,
     build,
     extent,
     format_spec,
@@ -49,10 +49,10 @@ __all__ = [
     "Extent",
     "Graph",
     "GraphBuilder",
-    "Parameter",
     "TableRouting",
     "Topology",
     "TopologyError",
+    "TopologyParameter",
     "build",
     "describe",
     "extent",

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from inputs.limits import MAX_NPUS
 from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
 from topologies.dimension_routing import Hierarchy, build_dimension_routing
 from topologies.errors import TopologyError
 from topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
 from topologies.table_routing import build_table_routing, unreachable_pair
-
-MAX_NPUS = 2**19
-"""NPU numbers and their differences must fit into 20 bits (`recv_key` of a workload's Program)."""
 
 
 class GraphBuilder:

@@ -16,26 +16,26 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 import inputs
+from inputs.limits import MAX_NPUS
 from topologies import builders
 from topologies.bounds import MAX_CABLES, MAX_NODES
 from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
-from topologies.graph_builder import MAX_NPUS
 from topologies.parameters import Form, Parameters, parse_pairs
 from topologies.validation import checked, suggest
 
 
 @dataclass(frozen=True)
-class Parameter:
+class TopologyParameter:
     """One parameter of a topology, for help.
 
     Attributes:
         name: Key of the parameter.
         form: Notation of its value: "rate, as 400Gbps".
         default: Default as the user would write it; None = required, "" = derived from the others.
-        help: Description.
+        help: Description of the parameter.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Topology:
 
     Attributes:
         name: Name as users write it.
-        summary: One-line description.
+        summary: Description in one line.
         arguments: Model of its parameters.
         build: Builder of the network.
         extent: Function that returns the size from the parameters, or None.
@@ -64,7 +64,7 @@ class Topology:
     extent: Callable[[Any, str], Extent] | None = None
     estimate: Callable[[Any], Extent | None] | None = None
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[TopologyParameter, ...]:
         """Return its parameters, in the order of the model."""
         return tuple(_parameter(key, field) for key, field in self.arguments.model_fields.items())
 
@@ -217,12 +217,12 @@ def _format_value(value: object) -> str:
     return str(value)
 
 
-def _parameter(key: str, field: FieldInfo) -> Parameter:
+def _parameter(key: str, field: FieldInfo) -> TopologyParameter:
     form = _form(field.metadata, field.annotation)
     default = None
     if not field.is_required():
         default = "" if field.default in {None, ()} else form.show(field.default)
-    return Parameter(key, form.text, default, field.description or "")
+    return TopologyParameter(key, form.text, default, field.description or "")
 
 
 def _form(metadata: Sequence[object], annotation: object) -> Form:

@@ -17,8 +17,8 @@ def route(graph: Graph, src: int, dst: int, choose: Choose = min) -> list[int]:
 
     Args:
         graph: Graph of the network.
-        src: Sending NPU.
-        dst: Receiving NPU, another one.
+        src: NPU that sends.
+        dst: NPU that receives, another one.
         choose: Function that picks one of several equal-cost links, given in ascending order.
 
     Raises:

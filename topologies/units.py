@@ -8,6 +8,7 @@ import re
 from fractions import Fraction
 from typing import TypeGuard
 
+from inputs.units import PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
 from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, Bounds, beyond
 from topologies.errors import TopologyError
 
@@ -19,7 +20,7 @@ _PREFIX = (
     {"": 1} | {p: 1000**i for i, p in enumerate("kMGTP", 1)} | {f"{p}i": 1024**i for i, p in enumerate("KMGTP", 1)}
 )
 _PREFIX["K"] = 1000
-_TIME_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12}
+_TIME_PS = {"ps": 1, "ns": PS_PER_NS, "us": PS_PER_US, "µs": PS_PER_US, "ms": PS_PER_MS, "s": PS_PER_S}
 _DECIMAL = r"(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,2})?"
 _NUMBER = rf"\s*+([0-9]++\.(?![0-9])|{_DECIMAL})\s*+"
 _RATE = re.compile(_NUMBER + r"([kKMGTP]?i?)(b|bit|B)(?:ps|/s)\s*")
@@ -159,7 +160,7 @@ def format_rate(rate_bps: int) -> str:
 
 def format_time(time_ps: int) -> str:
     """Return the exact text of a time in the notation of `parse_time`: 1us, 936.25ns."""
-    return _decimal(time_ps, {"s": 10**12, "ms": 10**9, "us": 10**6, "ns": 10**3, "ps": 1})
+    return _decimal(time_ps, {"s": PS_PER_S, "ms": PS_PER_MS, "us": PS_PER_US, "ns": PS_PER_NS, "ps": 1})
 
 
 def format_bytes(size_bytes: int) -> str:

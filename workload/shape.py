@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topologies import TABLE, DimensionRouting, Graph, next_links, route
-from workload.collectives.trees.aggregators import Branch, trees_of
+from workload.collectives.trees.aggregators import AggregatorBranch, trees_of
 from workload.errors import WorkloadError
 
 Int64 = NDArray[np.int64]
@@ -52,7 +52,7 @@ class Shape(NamedTuple):
     outside_bps: int = 0
     outside_ps: int = 0
     nics: int = 0
-    trees: tuple[Branch, ...] = ()
+    trees: tuple[AggregatorBranch, ...] = ()
     accelerator: str = ""
     line_bps: tuple[int, ...] = ()
 
@@ -62,7 +62,7 @@ class Shape(NamedTuple):
         inside_bps, outside_bps = self.line_bps or (self.inside_bps, self.outside_bps)
         return inside_bps, outside_bps
 
-    def branches(self) -> tuple[Branch, ...]:
+    def branches(self) -> tuple[AggregatorBranch, ...]:
         """The trees.
 
         Raises:

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from et.checking.communicators import Communicators
 from et.checking.finding import Finding
-from et.checking.looked import Looked
-from et.checking.opened import Opened, open_trace
+from et.checking.looked import CheckedTrace
+from et.checking.opened import OpenedTrace, open_trace
 from et.checking.sources import Sources
 
 
-class Surroundings:
+class CheckContext:
     """What all checks of one look share.
 
     Attributes:
@@ -22,9 +22,9 @@ class Surroundings:
         self.sources = sources
         self.communicators = Communicators(sources)
         self.unread: set[int] = set()
-        self._kept: dict[int, Opened] = {}
+        self._kept: dict[int, OpenedTrace] = {}
 
-    def again(self, trace: int) -> Looked:
+    def again(self, trace: int) -> CheckedTrace:
         """A trace that was readable, to say more about it; the last few stay in memory."""
         if trace not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
@@ -39,15 +39,15 @@ class Surroundings:
 class Check:
     """Looks at one trace after another, then at what it has gathered. Memory must not grow with the traces' nodes."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: CheckContext) -> None:
         self.around = around
         self.sources = around.sources
 
-    def file(self, opened: Opened) -> Iterable[Finding]:  # noqa: ARG002 - most do not look at files
+    def file(self, opened: OpenedTrace) -> Iterable[Finding]:  # noqa: ARG002 - most do not look at files
         """What is wrong with a file, readable or not."""
         return ()
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:  # noqa: ARG002 - some look at files only
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:  # noqa: ARG002 - some look at files only
         """What is wrong with a trace."""
         return ()
 

@@ -19,7 +19,7 @@ WHOLE = -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Messages:
+class MessageNodes:
     """The p sends and receives of a trace in topological order.
 
     Attributes:
@@ -40,7 +40,7 @@ class Messages:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Collectives:
+class CollectiveNodes:
     """The c collectives of a trace in topological order; calls of the host without comm_type are none.
 
     Attributes:
@@ -58,7 +58,7 @@ class Collectives:
     size: Int64
 
 
-class Looked:
+class CheckedTrace:
     """A trace that could be read.
 
     Attributes:
@@ -76,7 +76,7 @@ class Looked:
         return topological_order(self.table)
 
     @cached_property
-    def messages(self) -> Messages:
+    def messages(self) -> MessageNodes:
         """See Messages."""
         table = self.table
         of_order = table.type[self.order]
@@ -84,10 +84,10 @@ class Looked:
         is_send = table.type[row] == NodeType.COMM_SEND_NODE
         peer = np.where(is_send, table.comm_dst[row], table.comm_src[row]).astype(np.int64)
         tag = np.maximum(table.comm_tag[row], 0).astype(np.int64)
-        return Messages(row, is_send, peer, tag, occurrence(is_send, peer, tag), table.comm_size[row])
+        return MessageNodes(row, is_send, peer, tag, occurrence(is_send, peer, tag), table.comm_size[row])
 
     @cached_property
-    def collectives(self) -> Collectives:
+    def collectives(self) -> CollectiveNodes:
         """See Collectives."""
         table = self.table
         row = self.order[(table.type[self.order] == NodeType.COMM_COLL_NODE) & (table.comm_type[self.order] >= 0)]
@@ -99,7 +99,7 @@ class Looked:
         every = int(dims.max(initial=WHOLE))
         if every > 0 and every & (every + 1) == 0:  # all dimensions that this trace knows of
             dims[dims == every] = WHOLE
-        return Collectives(row, table.group[row], dims, kind.astype(np.int8), size)
+        return CollectiveNodes(row, table.group[row], dims, kind.astype(np.int8), size)
 
     def node(self, row: int) -> int:
         """The id of a row."""

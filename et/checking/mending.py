@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Mend:
+class TraceFix:
     """One sort of change of a file.
 
     Attributes:
@@ -33,7 +33,7 @@ class Mend:
     examples: tuple[Example, ...]
 
 
-class Changes(NamedTuple):
+class FileChanges(NamedTuple):
     """What is to be changed in a file.
 
     Attributes:
@@ -44,10 +44,10 @@ class Changes(NamedTuple):
 
     left_out: Mask
     new_id: dict[int, int]
-    mends: tuple[Mend, ...]
+    mends: tuple[TraceFix, ...]
 
 
-def safe_changes(raw: RawTrace) -> Changes:
+def safe_changes(raw: RawTrace) -> FileChanges:
     """Those for which nothing has to be guessed.
 
     A dependency on a node that the file lacks, or of a node on itself, is left out: nobody can ever meet it. Where
@@ -76,19 +76,21 @@ def safe_changes(raw: RawTrace) -> Changes:
             Example(raw.path, int(raw.node_id[row]), f"the node at place {row} is {new} now")
             for row, new in list(new_id.items())[:MOST_EXAMPLES]
         )
-        mends.append(Mend("ids that stood twice, and on which no node depends, are given anew", len(new_id), examples))
-    return Changes(left_out, new_id, tuple(mends))
+        mends.append(
+            TraceFix("ids that stood twice, and on which no node depends, are given anew", len(new_id), examples)
+        )
+    return FileChanges(left_out, new_id, tuple(mends))
 
 
-def readable_changes(raw: RawTrace) -> Changes:
+def readable_changes(raw: RawTrace) -> FileChanges:
     """Those with which the file can be read as a table, to look for what else is wrong; never written."""
     safe = safe_changes(raw)
     left_out = safe.left_out | raw.on_cycles(~safe.left_out)[0]
     new_id = dict(zip(raw.repeats.tolist(), _unused(raw, len(raw.repeats)), strict=True))
-    return Changes(left_out, new_id, ())
+    return FileChanges(left_out, new_id, ())
 
 
-def changed_messages(raw: RawTrace, changes: Changes) -> Iterator[bytes]:
+def changed_messages(raw: RawTrace, changes: FileChanges) -> Iterator[bytes]:
     """The messages of the file, metadata first, with the changes; all else as it was, byte by byte.
 
     Raises:
@@ -117,7 +119,7 @@ def changed_messages(raw: RawTrace, changes: Changes) -> Iterator[bytes]:
         yield node.SerializeToString(deterministic=True)
 
 
-def _left_out(raw: RawTrace, what: str, which: Mask) -> Mend:
+def _left_out(raw: RawTrace, what: str, which: Mask) -> TraceFix:
     deps = raw.dependencies
     examples = tuple(
         Example(
@@ -127,7 +129,7 @@ def _left_out(raw: RawTrace, what: str, which: Mask) -> Mend:
         )
         for at in np.flatnonzero(which)[:MOST_EXAMPLES].tolist()
     )
-    return Mend(what, int(np.count_nonzero(which)), examples)
+    return TraceFix(what, int(np.count_nonzero(which)), examples)
 
 
 def _unused(raw: RawTrace, count: int) -> list[int]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from et.checking.looked import Looked
+from et.checking.looked import CheckedTrace
 from et.checking.mending import changed_messages, readable_changes
 from et.checking.raw import RawTrace
 from et.errors import TraceError
@@ -13,7 +13,7 @@ from et.reader import read_trace, table_of
 from et.schema import GlobalMetadata, Node
 
 
-class Opened(NamedTuple):
+class OpenedTrace(NamedTuple):
     """A trace file.
 
     Attributes:
@@ -28,18 +28,18 @@ class Opened(NamedTuple):
     path: str
     error: str
     raw: RawTrace | None
-    looked: Looked | None
+    looked: CheckedTrace | None
 
 
-def open_trace(trace: int, path: str | os.PathLike[str]) -> Opened:
+def open_trace(trace: int, path: str | os.PathLike[str]) -> OpenedTrace:
     """Read a file. What is wrong with it is in the result, nothing is raised."""
     try:
-        return Opened(trace, str(path), "", None, Looked(trace, read_trace(path)))
+        return OpenedTrace(trace, str(path), "", None, CheckedTrace(trace, read_trace(path)))
     except TraceError as error:
         said = str(error)
     raw = RawTrace(path)
     if raw.error:
-        return Opened(trace, str(path), raw.error, raw, None)
+        return OpenedTrace(trace, str(path), raw.error, raw, None)
     try:
         messages = changed_messages(raw, readable_changes(raw))
         metadata = GlobalMetadata.FromString(next(messages))
@@ -49,5 +49,5 @@ def open_trace(trace: int, path: str | os.PathLike[str]) -> Opened:
     except DecodeError:
         pass  # what reading it as a trace has said
     else:
-        return Opened(trace, str(path), "", raw, Looked(trace, table))
-    return Opened(trace, str(path), said, raw, None)
+        return OpenedTrace(trace, str(path), "", raw, CheckedTrace(trace, table))
+    return OpenedTrace(trace, str(path), said, raw, None)

@@ -8,7 +8,7 @@ from et.checking.finding import ERROR, MOST_EXAMPLES, SEVERITIES, Example, Findi
 
 
 @dataclass(frozen=True)
-class Sort:
+class FindingGroup:
     """Findings of one check and sort, of all files.
 
     Attributes:
@@ -26,7 +26,7 @@ class Sort:
     examples: tuple[Example, ...]
 
 
-class Report:
+class CheckReport:
     """What was found. `traces` and `nodes` count distinct files and their nodes."""
 
     def __init__(self, path: str, npus: int) -> None:
@@ -45,9 +45,9 @@ class Report:
             self._sorts[key] = count + finding.count, examples
 
     @property
-    def sorts(self) -> list[Sort]:
+    def sorts(self) -> list[FindingGroup]:
         """The most severe first, then by check."""
-        found = [Sort(*key, count, tuple(examples)) for key, (count, examples) in self._sorts.items()]
+        found = [FindingGroup(*key, count, tuple(examples)) for key, (count, examples) in self._sorts.items()]
         return sorted(found, key=lambda sort: (SEVERITIES.index(sort.severity), sort.check, sort.what))
 
     def count(self, severity: str) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from et.checking.communicators import Communicators
-    from et.checking.looked import Looked, Messages
+    from et.checking.looked import CheckedTrace, MessageNodes
     from et.checking.sources import Sources
 
 Int64 = NDArray[np.int64]
@@ -56,10 +56,10 @@ class Waits:
     group: Int64
     seq: Int64
     communicator: Int64
-    messages: Messages
+    messages: MessageNodes
 
 
-class Place(NamedTuple):
+class WaitingNode(NamedTuple):
     """A node of an NPU."""
 
     npu: int
@@ -82,7 +82,7 @@ class _Graph(NamedTuple):
     vertices: int
 
 
-def waits_of(looked: Looked, communicators: Communicators, users: Int64) -> Waits:
+def waits_of(looked: CheckedTrace, communicators: Communicators, users: Int64) -> Waits:
     """What is kept of a trace."""
     table, colls = looked.table, looked.collectives
     numbers = [communicators.of(table, group, users) for group in range(len(table.group_names))]
@@ -101,7 +101,7 @@ def waits_of(looked: Looked, communicators: Communicators, users: Int64) -> Wait
     )
 
 
-def deadlocks(sources: Sources, waits: Sequence[Waits | None], most_edges: int) -> list[list[Place]] | None:
+def deadlocks(sources: Sources, waits: Sequence[Waits | None], most_edges: int) -> list[list[WaitingNode]] | None:
     """A shortest way around through one node of each set of nodes that wait for each other; each waits for the next.
 
     Args:
@@ -286,10 +286,10 @@ class _OfNpus:
         """What names the collectives of a user on all NPUs."""
         return one.communicator[one.group[which], user] << 32 | one.seq[which]
 
-    def places(self, cycle: Sequence[int]) -> list[Place]:
+    def places(self, cycle: Sequence[int]) -> list[WaitingNode]:
         """Nodes of vertices of which each waits for the next, the first NPU's first; with own nodes of collectives."""
         nodes = int(self._first[-1])
-        found: list[Place] = []
+        found: list[WaitingNode] = []
         for at, vertex in enumerate(cycle):
             if vertex < nodes:
                 found.append(self._place(vertex))
@@ -302,12 +302,12 @@ class _OfNpus:
         first = found.index(min(found))
         return found[first:] + found[:first]
 
-    def _place(self, vertex: int) -> Place:
+    def _place(self, vertex: int) -> WaitingNode:
         trace = int(np.searchsorted(self._first, vertex, side="right")) - 1
         user, row = divmod(vertex - int(self._first[trace]), len(self._rows[trace]))
-        return Place(int(self._sources.users[trace][user]), trace, int(self._rows[trace][row]))
+        return WaitingNode(int(self._sources.users[trace][user]), trace, int(self._rows[trace][row]))
 
-    def _parent_in(self, waiting: Place, member: Place) -> Place:
+    def _parent_in(self, waiting: WaitingNode, member: WaitingNode) -> WaitingNode:
         """The parent of a node that is the same collective as another NPU's node."""
         keys = []
         for place in (waiting, member):
@@ -319,7 +319,7 @@ class _OfNpus:
         wanted = of_member[np.flatnonzero(others.row == member.row)[0]]
         rows = one.row[own == wanted]
         parents = one.parent[one.child == waiting.row]
-        return Place(waiting.npu, waiting.trace, int(np.intersect1d(rows, parents)[0]))
+        return WaitingNode(waiting.npu, waiting.trace, int(np.intersect1d(rows, parents)[0]))
 
 
 def _joined(arrays: Sequence[Int64]) -> Int64:

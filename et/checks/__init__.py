@@ -9,9 +9,9 @@ import pkgutil
 from collections.abc import Callable
 from types import ModuleType
 
-from et.checking.check import Check, Surroundings
+from et.checking.check import Check, CheckContext
 from et.checking.opened import open_trace
-from et.checking.report import Report
+from et.checking.report import CheckReport
 from et.checking.sources import Sources
 
 
@@ -21,16 +21,16 @@ def all_checks() -> list[ModuleType]:
     return [importlib.import_module(f"{__name__}.{name}") for name in names]
 
 
-def check_traces(sources: Sources, progress: Callable[[int], None] = lambda _: None) -> Report:
+def check_traces(sources: Sources, progress: Callable[[int], None] = lambda _: None) -> CheckReport:
     """Look at traces with every check; what is wrong is in the report, nothing is raised.
 
     Args:
         sources: the traces.
         progress: told how many have been looked at.
     """
-    around = Surroundings(sources)
+    around = CheckContext(sources)
     looks: list[tuple[str, Check]] = [(module.NAME, module.Look(around)) for module in all_checks()]
-    report = Report(str(sources.path), sources.npus)
+    report = CheckReport(str(sources.path), sources.npus)
     for trace, file in enumerate(sources.files):
         opened = open_trace(trace, file)
         report.traces += 1

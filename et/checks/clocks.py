@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from et.checking.check import Check, Surroundings
+from et.checking.check import Check, CheckContext
 from et.checking.communicators import UNKNOWN
 from et.checking.finding import NOTE, WARNING, Example, Finding
-from et.checking.looked import WHOLE, Looked
+from et.checking.looked import WHOLE, CheckedTrace
 from et.schema import CollectiveCommType
 
 NAME = "clocks"
@@ -31,7 +31,7 @@ _MOST_TOLD = 20
 class Look(Check):
     """Gathers, of nodes with a time and a duration, when a group's collective begins last and ends first."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: CheckContext) -> None:
         super().__init__(around)
         self._last_begin: dict[int, Int64] = {}
         self._first_end: dict[int, Int64] = {}
@@ -39,7 +39,7 @@ class Look(Check):
         self._timed = 0
         self._untimed = 0
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """Adds the times of a trace; one without start times says nothing."""
         if not self.sources.whole:
             return ()
@@ -60,7 +60,7 @@ class Look(Check):
             text = f"{self._timed} traces have start times, {self._untimed} have none"
             yield Finding(NOTE, "some traces have no start times", self._untimed, (Example("", None, text),))
 
-    def _add_collectives(self, looked: Looked) -> None:
+    def _add_collectives(self, looked: CheckedTrace) -> None:
         table, colls = looked.table, looked.collectives
         users = self.sources.users[looked.trace]
         for group in np.unique(colls.group).tolist():
@@ -104,7 +104,7 @@ class Look(Check):
         if count:
             yield Finding(WARNING, "collectives end at a member before another begins them", count, tuple(examples))
 
-    def _add_messages(self, looked: Looked) -> None:
+    def _add_messages(self, looked: CheckedTrace) -> None:
         """Rows of sender, receiver, tag, place, direction, begin and end."""
         table, m = looked.table, looked.messages
         has_time = (table.duration_micros[m.row] > 0) & (m.peer >= 0)

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from et.checking.check import Check, Surroundings
+from et.checking.check import Check, CheckContext
 from et.checking.communicators import UNKNOWN
 from et.checking.finding import ERROR, NOTE, Example, Finding
-from et.checking.looked import UNEVEN, WHOLE, Looked
+from et.checking.looked import UNEVEN, WHOLE, CheckedTrace
 from et.schema import CollectiveCommType
 from et.summary import collective_name
 
@@ -28,11 +28,11 @@ _MOST_GROUPS_TOLD = 20
 class Look(Check):
     """Gathers rows of (group, NPU, digest)."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: CheckContext) -> None:
         super().__init__(around)
         self._rows: list[Int64] = []
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """A digest of what the trace issues in each group, for each of its users."""
         if not self.sources.whole:
             return

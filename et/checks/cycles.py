@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from et.checking.check import Check
 from et.checking.finding import ERROR, MOST_EXAMPLES, Example, Finding
-from et.checking.opened import Opened
+from et.checking.opened import OpenedTrace
 
 NAME = "cycles"
 LOOKS_FOR = "dependencies that close a cycle, with its path"
@@ -13,7 +13,7 @@ LOOKS_FOR = "dependencies that close a cycle, with its path"
 class Look(Check):
     """Of files that cannot be read at once."""
 
-    def file(self, opened: Opened) -> Iterable[Finding]:
+    def file(self, opened: OpenedTrace) -> Iterable[Finding]:
         """Loops of data dependencies; and those that are left without these."""
         raw = opened.raw
         if raw is None or len(raw.node_id) == 0:

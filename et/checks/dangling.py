@@ -6,7 +6,7 @@ import numpy as np
 
 from et.checking.check import Check
 from et.checking.finding import ERROR, MOST_EXAMPLES, Example, Finding
-from et.checking.opened import Opened
+from et.checking.opened import OpenedTrace
 
 NAME = "dangling"
 LOOKS_FOR = "dependencies on nodes that the file lacks"
@@ -15,7 +15,7 @@ LOOKS_FOR = "dependencies on nodes that the file lacks"
 class Look(Check):
     """Of files that cannot be read at once."""
 
-    def file(self, opened: Opened) -> Iterable[Finding]:
+    def file(self, opened: OpenedTrace) -> Iterable[Finding]:
         """Data and control dependencies apart."""
         raw = opened.raw
         if raw is None:

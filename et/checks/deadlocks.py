@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check, Surroundings
+from et.checking.check import Check, CheckContext
 from et.checking.finding import ERROR, NOTE, Example, Finding
-from et.checking.looked import Looked
-from et.checking.waits import Place, Waits, deadlocks, waits_of
+from et.checking.looked import CheckedTrace
+from et.checking.waits import WaitingNode, Waits, deadlocks, waits_of
 from et.checks.collectives import collective
 from et.schema import NodeType
 
@@ -20,12 +20,12 @@ _LONGEST_PATH_SHOWN = 12
 class Look(Check):
     """Keeps what all traces wait for, up to _MOST_EDGES: a circle may go through any of them."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: CheckContext) -> None:
         super().__init__(around)
         self._waits: dict[int, Waits] = {}
         self._edges = 0
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """Keeps what the nodes of a trace wait for."""
         if not self.sources.whole or self.sources.npus < 2:
             return ()
@@ -50,7 +50,7 @@ class Look(Check):
             told = tuple(self._told(places) for places in found[:_MOST_TOLD])
             yield Finding(ERROR, "NPUs wait for each other for ever", len(found), told)
 
-    def _told(self, places: list[Place]) -> Example:
+    def _told(self, places: list[WaitingNode]) -> Example:
         words = [self._word(place) for place in places]
         if len(words) > _LONGEST_PATH_SHOWN:
             words = [*words[:_LONGEST_PATH_SHOWN], f"... ({len(words) - _LONGEST_PATH_SHOWN} more)"]
@@ -59,7 +59,7 @@ class Look(Check):
         way = " -> ".join([*words, f"NPU {first.npu} node {looked.node(first.row)}"])
         return Example(looked.table.path, looked.node(first.row), f"each waits for the next: {way}")
 
-    def _word(self, place: Place) -> str:
+    def _word(self, place: WaitingNode) -> str:
         looked = self.around.again(place.trace)
         table, row = looked.table, place.row
         what = str(table.names[row])
@@ -72,6 +72,6 @@ class Look(Check):
             what = f"receive from NPU {self._peer(looked, place, int(table.comm_src[row]))}"
         return f"NPU {place.npu} node {looked.node(row)} ({what})"
 
-    def _peer(self, looked: Looked, place: Place, written: int) -> int:
+    def _peer(self, looked: CheckedTrace, place: WaitingNode, written: int) -> int:
         users, shifts = self.sources.users[looked.trace], self.sources.shifts(looked.trace)
         return written + int(shifts[users == place.npu][0])

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from et.checking.check import Check
 from et.checking.finding import ERROR, Finding, at_nodes
-from et.checking.opened import Opened
+from et.checking.opened import OpenedTrace
 
 NAME = "duplicates"
 LOOKS_FOR = "ids that stand more than once in a file"
@@ -13,7 +13,7 @@ LOOKS_FOR = "ids that stand more than once in a file"
 class Look(Check):
     """Of files that cannot be read at once."""
 
-    def file(self, opened: Opened) -> Iterable[Finding]:
+    def file(self, opened: OpenedTrace) -> Iterable[Finding]:
         """Each node whose id an earlier one has."""
         raw = opened.raw
         if raw is not None:

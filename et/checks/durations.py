@@ -6,7 +6,7 @@ import numpy as np
 
 from et.checking.check import Check
 from et.checking.finding import ERROR, NOTE, WARNING, Finding, at_nodes
-from et.checking.looked import Looked
+from et.checking.looked import CheckedTrace
 from et.schema import NodeType
 
 NAME = "durations"
@@ -19,7 +19,7 @@ _LONGEST_MICROS = 10**12
 class Look(Check):
     """Of the host they are common: a trace of PyTorch has hundreds that its clock does not resolve."""
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """Each node apart."""
         table = looked.table
         says_nothing = (table.duration_micros == 0) & (table.num_ops <= 0) & (table.tensor_size <= 0)

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from et.checking.check import Check, Surroundings
+from et.checking.check import Check, CheckContext
 from et.checking.communicators import ALL, UNKNOWN
 from et.checking.finding import ERROR, NOTE, WARNING, Example, Finding
-from et.checking.looked import Looked
+from et.checking.looked import CheckedTrace
 
 NAME = "groups"
 LOOKS_FOR = "groups that neither the group file nor METADATA nodes define, their members, and groups of one"
@@ -16,11 +16,11 @@ LOOKS_FOR = "groups that neither the group file nor METADATA nodes define, their
 class Look(Check):
     """Groups that collectives use; each once in a trace, each once for its members."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: CheckContext) -> None:
         super().__init__(around)
         self._told: set[int] = set()
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """Unknown groups, NPUs that are no members, and what is wrong with the members."""
         users = self.sources.users[looked.trace]
         for group in np.unique(looked.collectives.group).tolist():
@@ -32,7 +32,7 @@ class Look(Check):
                     self._told.add(number)
                     yield from self._members(looked, group, number)
 
-    def _unknown(self, looked: Looked, group: int, numbers: np.ndarray, users: np.ndarray) -> Iterable[Finding]:
+    def _unknown(self, looked: CheckedTrace, group: int, numbers: np.ndarray, users: np.ndarray) -> Iterable[Finding]:
         """A name that means nothing."""
         name = looked.table.group_names[group]
         lost = users[numbers == UNKNOWN]
@@ -48,7 +48,7 @@ class Look(Check):
         severity = ERROR if self.sources.whole or self.sources.groups_file else WARNING
         yield self._finding(severity, "groups are unknown", looked, group, text)
 
-    def _outsiders(self, looked: Looked, group: int, number: int, users: np.ndarray) -> Iterable[Finding]:
+    def _outsiders(self, looked: CheckedTrace, group: int, number: int, users: np.ndarray) -> Iterable[Finding]:
         """NPUs that use a group without being in it."""
         members = self.around.communicators.members[number]
         outside = users[~np.isin(users, members)]
@@ -57,7 +57,7 @@ class Look(Check):
             text = f'group "{name}": NPU {outside[0]} is not one of its {len(members)} members'
             yield self._finding(ERROR, "NPUs use groups that they are not in", looked, group, text)
 
-    def _members(self, looked: Looked, group: int, number: int) -> Iterable[Finding]:
+    def _members(self, looked: CheckedTrace, group: int, number: int) -> Iterable[Finding]:
         """Members that do not exist or stand twice, and groups of one."""
         members = self.around.communicators.members[number]
         name = looked.table.group_names[group]
@@ -73,7 +73,7 @@ class Look(Check):
             text = f'group "{name}": its collectives are done at once'
             yield self._finding(NOTE, "groups have one member", looked, group, text)
 
-    def _finding(self, severity: str, what: str, looked: Looked, group: int, text: str) -> Finding:
+    def _finding(self, severity: str, what: str, looked: CheckedTrace, group: int, text: str) -> Finding:
         """At the first collective of the group."""
         colls = looked.collectives
         row = int(colls.row[np.argmax(colls.group == group)])

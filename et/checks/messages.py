@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from et.checking.check import Check, Surroundings
+from et.checking.check import Check, CheckContext
 from et.checking.finding import ERROR, Example, Finding
 from et.checking.hashing import mixed
-from et.checking.looked import Looked
+from et.checking.looked import CheckedTrace
 
 NAME = "messages"
 LOOKS_FOR = "sends without receives and receives without sends, by pair, tag, order and bytes"
@@ -26,12 +26,12 @@ _MOST_PAIRS_TOLD = 20
 class Look(Check):
     """Gathers rows of (pair, sends less receives, bytes of them, hash)."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: CheckContext) -> None:
         super().__init__(around)
         self._pairs: list[Int64] = []
         self._sums: list[NDArray[np.uint64]] = []
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """Adds up the messages of a trace by peer and direction, then does so for each of its users."""
         if not self.sources.whole or len(looked.messages.row) == 0:
             return ()

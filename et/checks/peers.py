@@ -6,19 +6,19 @@ import numpy as np
 
 from et.checking.check import Check
 from et.checking.finding import ERROR, Finding, at_nodes
-from et.checking.looked import Looked
+from et.checking.looked import CheckedTrace
+from inputs.limits import TAGS
 
 NAME = "peers"
 LOOKS_FOR = "sends and receives whose peer is missing, does not exist or is the NPU itself"
 
-_MOST_TAG = 2**24
 """The engine keeps tags in 24 bits."""
 
 
 class Look(Check):
     """Peers of a shared trace shift by as much for all of a user's messages: the first and last user tell for all."""
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """Each message apart."""
         table, messages = looked.table, looked.messages
         if len(messages.row) == 0:
@@ -28,7 +28,7 @@ class Look(Check):
             ("messages have no peer", missing, lambda row: f"{_side(looked, row)} is missing, expected an NPU"),
             (
                 "messages have a tag of 2^24 or more",
-                messages.tag >= _MOST_TAG,
+                messages.tag >= TAGS,
                 lambda row: f"comm_tag is {table.comm_tag[row]}",
             ),
         ]
@@ -37,7 +37,7 @@ class Look(Check):
         for what, wrong, text in found:
             yield from at_nodes(ERROR, what, table.path, table.node_id, messages.row[wrong], text)
 
-    def _of_users(self, looked: Looked, missing: np.ndarray) -> list:  # type: ignore[type-arg]
+    def _of_users(self, looked: CheckedTrace, missing: np.ndarray) -> list:  # type: ignore[type-arg]
         """What depends on the NPUs that run the trace."""
         table, messages = looked.table, looked.messages
         users, shifts = self.sources.users[looked.trace], self.sources.shifts(looked.trace)
@@ -68,7 +68,7 @@ class Look(Check):
         ]
 
 
-def _side(looked: Looked, row: int) -> str:
+def _side(looked: CheckedTrace, row: int) -> str:
     """The attribute that names the peer."""
     messages = looked.messages
     return "comm_dst" if messages.is_send[np.argmax(messages.row == row)] else "comm_src"

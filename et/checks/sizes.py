@@ -6,7 +6,7 @@ import numpy as np
 
 from et.checking.check import Check
 from et.checking.finding import ERROR, WARNING, Finding, at_nodes
-from et.checking.looked import UNEVEN, Looked
+from et.checking.looked import UNEVEN, CheckedTrace
 from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name
 
@@ -17,7 +17,7 @@ LOOKS_FOR = "collectives, messages and memory accesses without bytes"
 class Look(Check):
     """A run refuses a collective of no bytes; a message of no bytes it sends."""
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """Each node apart."""
         table, colls, messages = looked.table, looked.collectives, looked.messages
         need = colls.kind != CollectiveCommType.BARRIER
@@ -36,7 +36,7 @@ class Look(Check):
             )
 
 
-def _kind(looked: Looked, row: int) -> str:
+def _kind(looked: CheckedTrace, row: int) -> str:
     """What a node is, in a word."""
     table = looked.table
     if table.type[row] == NodeType.COMM_COLL_NODE:

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from et.checking.check import Check, Surroundings
+from et.checking.check import Check, CheckContext
 from et.checking.communicators import UNKNOWN
 from et.checking.finding import ERROR, Example, Finding
 from et.checking.hashing import mixed
-from et.checking.looked import UNEVEN, Looked
+from et.checking.looked import UNEVEN, CheckedTrace
 from et.order import occurrence
 
 NAME = "splits"
@@ -26,13 +26,13 @@ _MOST_TOLD = 20
 class Look(Check):
     """Gathers, for each group and place in it, the hashes of who sends whom how much."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: CheckContext) -> None:
         super().__init__(around)
         self._excess: dict[tuple[int, int], int] = {}
         self._example: dict[tuple[int, int], Example] = {}
         self._silent: set[tuple[int, int]] = set()
 
-    def trace(self, looked: Looked) -> Iterable[Finding]:
+    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
         """What a node says by itself; what it says of others is gathered."""
         table, colls = looked.table, looked.collectives
         uneven = np.flatnonzero(colls.size == UNEVEN)
@@ -84,14 +84,14 @@ class Look(Check):
             text = f'group "{name}", collective {seq}: in_split_size and out_split_size of its members do not match'
             self._example.setdefault(key, Example(said.path, said.node, text))
 
-    def _finding(self, what: str, looked: Looked, row: int, text: str) -> Finding:
+    def _finding(self, what: str, looked: CheckedTrace, row: int, text: str) -> Finding:
         return Finding(ERROR, what, 1, (Example(looked.table.path, looked.node(row), text),))
 
 
 class _Said:
     """What a node says: in_split_size in a unit of which all together are comm_size, out_split_size in the same."""
 
-    def __init__(self, looked: Looked, row: int) -> None:
+    def __init__(self, looked: CheckedTrace, row: int) -> None:
         table = looked.table
         self.path, self.node = table.path, looked.node(row)
         self.inward = table.split_sizes[table.in_split_size[row]]

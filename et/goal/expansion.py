@@ -11,14 +11,16 @@ from et.schema import CollectiveCommType
 Kind = CollectiveCommType
 
 
-class Round(NamedTuple):
+class ExpansionRound(NamedTuple):
     """What a member does at once: (member, bytes) of its sends and receives."""
 
     sends: list[tuple[int, int]]
     receives: list[tuple[int, int]]
 
 
-def rounds(kind: Kind, me: int, n: int, size: int, splits: tuple[Sequence[int], Sequence[int]] | None) -> list[Round]:
+def rounds(
+    kind: Kind, me: int, n: int, size: int, splits: tuple[Sequence[int], Sequence[int]] | None
+) -> list[ExpansionRound]:
     """The rounds of one member.
 
     Args:
@@ -33,8 +35,8 @@ def rounds(kind: Kind, me: int, n: int, size: int, splits: tuple[Sequence[int], 
     if kind == Kind.ALL_TO_ALL:
         out, into = splits or ([_share(size, n, j) for j in range(n)], [_share(size, n, me)] * n)
         peers = [(me + k) % n for k in range(1, n)]
-        return [Round([(p, out[p]) for p in peers], [(p, into[p]) for p in reversed(peers)])]
-    found: list[Round] = _OF_KIND[kind](me, n, size)
+        return [ExpansionRound([(p, out[p]) for p in peers], [(p, into[p]) for p in reversed(peers)])]
+    found: list[ExpansionRound] = _OF_KIND[kind](me, n, size)
     return found
 
 
@@ -43,60 +45,60 @@ def _share(size: int, n: int, part: int) -> int:
     return (part + 1) * size // n - part * size // n
 
 
-def _ring_step(me: int, n: int, sent: int, received: int) -> Round:
-    return Round([((me + 1) % n, sent)], [((me - 1) % n, received)])
+def _ring_step(me: int, n: int, sent: int, received: int) -> ExpansionRound:
+    return ExpansionRound([((me + 1) % n, sent)], [((me - 1) % n, received)])
 
 
-def _reduce_scatter(me: int, n: int, size: int) -> list[Round]:
+def _reduce_scatter(me: int, n: int, size: int) -> list[ExpansionRound]:
     return [_ring_step(me, n, _share(size, n, (me - k) % n), _share(size, n, (me - k - 1) % n)) for k in range(n - 1)]
 
 
-def _all_reduce(me: int, n: int, size: int) -> list[Round]:
+def _all_reduce(me: int, n: int, size: int) -> list[ExpansionRound]:
     back = [_ring_step(me, n, _share(size, n, (me + 1 - k) % n), _share(size, n, (me - k) % n)) for k in range(n - 1)]
     return _reduce_scatter(me, n, size) + back
 
 
-def _all_gather(me: int, n: int, size: int) -> list[Round]:
+def _all_gather(me: int, n: int, size: int) -> list[ExpansionRound]:
     return [_ring_step(me, n, size, size) for _ in range(n - 1)]
 
 
-def _broadcast(me: int, n: int, size: int) -> list[Round]:
+def _broadcast(me: int, n: int, size: int) -> list[ExpansionRound]:
     """A binomial tree from member 0: who has it sends to the one 2^k further."""
     found, reach = [], 1
     while reach < n:
         if me < reach and me + reach < n:
-            found.append(Round([(me + reach, size)], []))
+            found.append(ExpansionRound([(me + reach, size)], []))
         elif reach <= me < 2 * reach:
-            found.append(Round([], [(me - reach, size)]))
+            found.append(ExpansionRound([], [(me - reach, size)]))
         reach *= 2
     return found
 
 
-def _reduce(me: int, n: int, size: int) -> list[Round]:
+def _reduce(me: int, n: int, size: int) -> list[ExpansionRound]:
     """The broadcast backwards."""
-    return [Round(there.receives, there.sends) for there in reversed(_broadcast(me, n, size))]
+    return [ExpansionRound(there.receives, there.sends) for there in reversed(_broadcast(me, n, size))]
 
 
-def _gather(me: int, n: int, size: int) -> list[Round]:
-    return [Round([(0, size)], []) if me else Round([], [(j, size) for j in range(1, n)])]
+def _gather(me: int, n: int, size: int) -> list[ExpansionRound]:
+    return [ExpansionRound([(0, size)], []) if me else ExpansionRound([], [(j, size) for j in range(1, n)])]
 
 
-def _scatter(me: int, n: int, size: int) -> list[Round]:
+def _scatter(me: int, n: int, size: int) -> list[ExpansionRound]:
     if me:
-        return [Round([], [(0, _share(size, n, me))])]
-    return [Round([(j, _share(size, n, j)) for j in range(1, n)], [])]
+        return [ExpansionRound([], [(0, _share(size, n, me))])]
+    return [ExpansionRound([(j, _share(size, n, j)) for j in range(1, n)], [])]
 
 
-def _barrier(me: int, n: int, size: int) -> list[Round]:  # noqa: ARG001 - it has none
+def _barrier(me: int, n: int, size: int) -> list[ExpansionRound]:  # noqa: ARG001 - it has none
     """Dissemination, a byte a round."""
     found, reach = [], 1
     while reach < n:
-        found.append(Round([((me + reach) % n, 1)], [((me - reach) % n, 1)]))
+        found.append(ExpansionRound([((me + reach) % n, 1)], [((me - reach) % n, 1)]))
         reach *= 2
     return found
 
 
-_OF_KIND: dict[Kind, Callable[[int, int, int], list[Round]]] = {
+_OF_KIND: dict[Kind, Callable[[int, int, int], list[ExpansionRound]]] = {
     Kind.ALL_REDUCE: _all_reduce,
     Kind.REDUCE: _reduce,
     Kind.ALL_GATHER: _all_gather,

@@ -22,14 +22,13 @@ from et.blocks import Block, TraceColumns
 from et.builders import attribute
 from et.errors import TraceError
 from et.table import TraceTable
+from inputs.limits import MAX_NPUS, TAGS
 
 NANOS = "duration_nanos"
 """Attribute of computations whose time is no whole number of microseconds, so that GOAL can be written again."""
 
-MOST_TAG = 2**24
 """The engine keeps tags in 24 bits."""
 
-_MOST_RANKS = 2**19
 _MOST_BYTES = 1 << 30
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
 """A comment; one without an end takes the rest of the text, so that each character is looked at once."""
@@ -100,8 +99,8 @@ class GoalTraces(Mapping[int, TraceTable]):
         found += [(int(m[1]), before + m.start(), before + m.end()) for m in _RANK.finditer(carried)]
         size = before + len(carried)
         said = _HEAD.match(head)
-        if said is None or not 1 <= int(said[1]) < _MOST_RANKS:
-            raise TraceError(f"{self.path}: no num_ranks from 1 to {_MOST_RANKS - 1}, expected it first")
+        if said is None or not 1 <= int(said[1]) <= MAX_NPUS:
+            raise TraceError(f"{self.path}: no num_ranks from 1 to {MAX_NPUS}, expected it first")
         ranks = int(said[1])
         places: dict[int, tuple[int, int]] = {}
         ends = [*(start for _, start, _ in found), size][1:]
@@ -163,8 +162,8 @@ def _operation(where: str, rank: int, ranks: int, statement: str) -> _Operation:
         raise TraceError(f"{where}: {what} with {kind}, expected another of the {ranks} ranks, by its number")
     if what != "calc" and not 0 <= tag < 2**31:
         raise TraceError(f"{where}: tag {tag}, expected 0 to {2**31 - 1}")
-    if tag >= MOST_TAG:  # the engine's bound; both ends fold it alike
-        tag = MOST_TAG // 2 + zlib.crc32(str(tag).encode()) % (MOST_TAG // 2)
+    if tag >= TAGS:  # the engine's bound; both ends fold it alike
+        tag = TAGS // 2 + zlib.crc32(str(tag).encode()) % (TAGS // 2)
     return _Operation(what, int(found["size"]), peer, tag, found["label"] or "")
 
 

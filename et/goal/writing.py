@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from et.errors import TraceError
 from et.goal.expansion import rounds
-from et.goal.reading import MOST_TAG, NANOS
+from et.goal.reading import NANOS
 from et.order import occurrence, topological_order
 from et.schema import AttributeProto, CollectiveCommType, NodeType
 from et.table import TraceTable
+from inputs.limits import TAGS
 
 _CPU, _HOST, _MEMORY = 0, 1, 2
 """GOAL's cpu numbers for the accelerator, the host and memory, which work beside each other."""
-_FIRST_TAG = MOST_TAG // 2
+_FIRST_TAG = TAGS // 2
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
@@ -98,7 +99,7 @@ class RankWriter:
         if size < 0 and kind != CollectiveCommType.BARRIER:
             raise self._error(row, "no comm_size, expected one")
         splits = self._splits(row, len(members)) if kind == CollectiveCommType.ALL_TO_ALL else None
-        tag = _FIRST_TAG + zlib.crc32(f"{name} {members} {seq}".encode()) % (MOST_TAG - _FIRST_TAG)
+        tag = _FIRST_TAG + zlib.crc32(f"{name} {members} {seq}".encode()) % (TAGS - _FIRST_TAG)
         before, every = parents, list(parents)
         for k, round_ in enumerate(rounds(kind, members.index(self._rank), len(members), max(size, 0), splits)):
             received = []

@@ -7,7 +7,7 @@ import inputs
 from et.errors import TraceError
 from et.layers.file import POLICIES, LayerFile, read_layers
 from et.layers.loops import Dialect, table_of_layers
-from et.layers.ranks import AlikeTraces, Ranks, npus_of, whole_number
+from et.layers.ranks import AlikeTraces, RankNumbering, npus_of, whole_number
 from et.trace_tables import TraceTables
 
 LAYER_OPTIONS = {"npus": "how many NPUs there are, where the file does not say it", "passes": "how many steps, 1"}
@@ -45,7 +45,7 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
             f"{file.path}: {passes:,} passes over {len(file.layers):,} layers, expected at most {_MOST_LAYERS:,} "
             "layers in all"
         )
-    ranks = Ranks(file, npus)
+    ranks = RankNumbering(file, npus)
     table = table_of_layers(file, dialect, passes, ranks.members)
     kinds = [name for name in table.group_names if name]
     groups, names = ranks.groups(kinds)
@@ -62,7 +62,7 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
     return TraceTables(AlikeTraces(table, names, npus), groups, tuple(_notes(file, dialect, ranks)), report, len(table))
 
 
-def _notes(file: LayerFile, dialect: Dialect, ranks: Ranks) -> list[str]:
+def _notes(file: LayerFile, dialect: Dialect, ranks: RankNumbering) -> list[str]:
     what = "of the gathered buffer" if dialect.gather_total else "one member's contribution"
     notes = [
         "Times are nanoseconds in the file; in traces what is below a microsecond is added to the next computation.",

@@ -42,7 +42,7 @@ _OF_LAYER = 12
 _PHASES = (("fwd", 2), ("ig", 5), ("wg", 8))
 
 
-class Phase(NamedTuple):
+class LayerPass(NamedTuple):
     """One of a layer's three passes.
 
     Attributes:
@@ -69,9 +69,9 @@ class Layer(NamedTuple):
     """
 
     name: str
-    forward: Phase
-    input_gradient: Phase
-    weight_gradient: Phase
+    forward: LayerPass
+    input_gradient: LayerPass
+    weight_gradient: LayerPass
     update_nanos: int
     policy: str
 
@@ -162,11 +162,11 @@ def _layer(path: Path, number: int, words: Sequence[str], width: int, left_out: 
     return Layer(words[0], phases[0], phases[1], phases[2], update, policy)
 
 
-def _phase(path: Path, number: int, name: str, words: Sequence[str], left_out: dict[str, int]) -> Phase:
+def _phase(path: Path, number: int, name: str, words: Sequence[str], left_out: dict[str, int]) -> LayerPass:
     """Time, collective and bytes of a pass."""
     nanos = _integer(path, number, f"{name}_time", words[0], _MOST)
     kind, group = _collective(path, number, f"{name}_comm", words[1], left_out)
-    return Phase(nanos, kind, _integer(path, number, f"{name}_size", words[2], _MOST), group)
+    return LayerPass(nanos, kind, _integer(path, number, f"{name}_size", words[2], _MOST), group)
 
 
 def _collective(

@@ -13,7 +13,7 @@ import numpy as np
 
 from et.blocks import Block, TraceColumns
 from et.errors import TraceError
-from et.layers.file import Layer, LayerFile, Phase
+from et.layers.file import Layer, LayerFile, LayerPass
 from et.schema import CollectiveCommType
 from et.summary import collective_name
 from et.table import TraceTable
@@ -162,7 +162,7 @@ class _Steps:
         for layer in range(max(before), i):
             self._forward_layer("forward-again", layer)
 
-    def _compute(self, name: str, i: int, phase: Phase) -> None:
+    def _compute(self, name: str, i: int, phase: LayerPass) -> None:
         """What is below a microsecond is left for the next computation."""
         micros, self._nanos = divmod(self._nanos + phase.nanos, 1000)
         if micros:
@@ -184,7 +184,7 @@ class _Steps:
             row = self._block.comp(name, duration_micros=micros, is_cpu_op=True, after=[row])
         self._weights[i] = row
 
-    def _collective(self, name: str, i: int, phase: Phase, *, blocking: bool) -> int:
+    def _collective(self, name: str, i: int, phase: LayerPass, *, blocking: bool) -> int:
         kind = phase.kind
         if kind is None:
             raise TypeError(f"layer {i} has no collective in its {name} pass")
@@ -208,7 +208,7 @@ class _Steps:
         """A collective of no bytes takes no time."""
         return self._block.comp(label, is_cpu_op=True, after=self._last)
 
-    def _who(self, name: str, layer: Layer, phase: Phase) -> tuple[str, int]:
+    def _who(self, name: str, layer: Layer, phase: LayerPass) -> tuple[str, int]:
         """Group and dimensions of a collective."""
         policy = layer.policy or self._file.policy
         of_weights = name == "backward-weights"

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from et.errors import TraceError
 from et.layers.file import LayerFile
 from et.table import TraceTable
+from inputs.limits import MAX_NPUS
 
 Groups = dict[str, tuple[int, ...]]
-_MOST_NPUS = 2**19
 
 
-class Ranks:
+class RankNumbering:
     """How NPUs are numbered: tensor parallelism fastest, then data parallelism, the pipeline slowest, as Megatron does.
 
     Expert parallelism is within data parallelism: its groups are neighbours there, DP_EP has those as far apart.
@@ -112,8 +112,8 @@ def npus_of(file: LayerFile, given: str | None) -> int:
         npus = whole_number("npus", given)
     if said is not None and npus != said:
         raise TraceError(f"{file.path}: all_gpus is {said}, but npus={npus} was given, expected the same")
-    if not 1 <= npus < _MOST_NPUS:
-        raise TraceError(f"{file.path}: {npus} NPUs, expected 1 to {_MOST_NPUS - 1}")
+    if not 1 <= npus <= MAX_NPUS:
+        raise TraceError(f"{file.path}: {npus} NPUs, expected 1 to {MAX_NPUS}")
     return npus
 
 

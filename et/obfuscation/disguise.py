@@ -10,7 +10,7 @@ from et.attributes import ALL_NPUS
 from et.builders import SCHEMA_VERSION
 from et.names import NameTable
 from et.obfuscation.levels import Level, hidden
-from et.obfuscation.secret import Secret
+from et.obfuscation.secret import SecretKey
 from et.obfuscation.vocabulary import Vocabulary
 from et.table import TraceTable
 
@@ -21,7 +21,7 @@ _UNITS = {"comm_size": "bytes", "tensor_size": "bytes", "num_ops": "flops", "dur
 _BYTES_PER_SHARE = "bytes per share"
 
 
-class Disguise:
+class Obfuscation:
     """How all traces of a set are hidden: the same value looks the same in each of them.
 
     Attributes:
@@ -31,7 +31,7 @@ class Disguise:
         first_start_micros: what start times are counted from.
     """
 
-    def __init__(self, secret: Secret, level: Level, used: Vocabulary) -> None:
+    def __init__(self, secret: SecretKey, level: Level, used: Vocabulary) -> None:
         self.secret = secret
         self.level = level
         self.groups = {name: str(number) for name, number in secret.numbered("group", used.groups, 1).items()}
@@ -66,7 +66,7 @@ class Disguise:
         return hidden(self.level, self.secret, column, _UNITS[column], values)
 
 
-def obfuscate(table: TraceTable, disguise: Disguise) -> TraceTable:
+def obfuscate(table: TraceTable, disguise: Obfuscation) -> TraceTable:
     """A trace in disguise; rows stay in their order, and so do kinds, parents, peers, priorities and dimensions.
 
     Args:
@@ -96,7 +96,7 @@ def obfuscate(table: TraceTable, disguise: Disguise) -> TraceTable:
     )
 
 
-def _communication(table: TraceTable, disguise: Disguise) -> tuple[Int64, tuple[Splits, ...]]:
+def _communication(table: TraceTable, disguise: Obfuscation) -> tuple[Int64, tuple[Splits, ...]]:
     """int64[n] sizes, and the lists of split sizes.
 
     What one member says that it sends another says that it receives: so each share has its own disguise, and so has
@@ -117,7 +117,7 @@ def _communication(table: TraceTable, disguise: Disguise) -> tuple[Int64, tuple[
     return comm_size, lists
 
 
-def _shares(disguise: Disguise, numbers: Splits) -> Splits:
+def _shares(disguise: Obfuscation, numbers: Splits) -> Splits:
     if disguise.level.is_flat:
         return tuple(int(number > 0) for number in numbers)
     level = dataclasses.replace(disguise.level, is_scaled=False)

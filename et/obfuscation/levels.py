@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.errors import TraceError
-from et.obfuscation.secret import Secret
+from et.obfuscation.secret import SecretKey
 
 Int64 = NDArray[np.int64]
 
@@ -68,7 +68,7 @@ def level_of(name: str) -> Level:
     return LEVELS[name]
 
 
-def hidden(level: Level, secret: Secret, column: str, unit: str, values: Int64) -> Int64:
+def hidden(level: Level, secret: SecretKey, column: str, unit: str, values: Int64) -> Int64:
     """Numbers in disguise: equal ones stay equal, 0 and absent ones (below 0) stay as they are, others stay above 0.
 
     Args:
@@ -83,7 +83,7 @@ def hidden(level: Level, secret: Secret, column: str, unit: str, values: Int64) 
     return np.array(found, np.int64)[row].reshape(values.shape)
 
 
-def _hidden(level: Level, secret: Secret, column: str, unit: str, value: int) -> int:
+def _hidden(level: Level, secret: SecretKey, column: str, unit: str, value: int) -> int:
     if level.keeps_numbers:
         return value
     if level.is_flat:

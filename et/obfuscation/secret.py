@@ -21,7 +21,7 @@ _PSEUDONYM_DIGITS = 16
 Value = TypeVar("Value", str, int)
 
 
-def read_secret(path: str | os.PathLike[str]) -> "Secret":
+def read_secret(path: str | os.PathLike[str]) -> "SecretKey":
     """The key that a file holds, whatever its bytes are.
 
     Raises:
@@ -33,10 +33,10 @@ def read_secret(path: str | os.PathLike[str]) -> "Secret":
         raise TraceError(f"{path}: {error.strerror or error}, expected a file with a key; {_HOW}") from error
     if len(key) < LEAST_KEY_BYTES:
         raise TraceError(f"{path}: a key of {len(key)} bytes, expected {LEAST_KEY_BYTES} or more; {_HOW}")
-    return Secret(key)
+    return SecretKey(key)
 
 
-class Secret:
+class SecretKey:
     """A key and what it hides values behind."""
 
     def __init__(self, key: bytes) -> None:

@@ -32,7 +32,7 @@ _RESOLUTION_NS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingTaken:
+class CollectiveIntervals:
     """When a rank was in a collective, on its own clock."""
 
     start_ns: int
@@ -40,7 +40,7 @@ class WaitingTaken:
 
 
 @dataclass(frozen=True)
-class Clocks:
+class ClockOffsets:
     """What to add to a rank's times to have those of the first rank.
 
     Attributes:
@@ -69,14 +69,14 @@ class Clocks:
         }
 
 
-def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, WaitingTaken]]) -> Clocks:
+def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveIntervals]]) -> ClockOffsets:
     """Find the offsets.
 
     Args:
         ranks: all of them; the clock of the first is everybody's.
         instances: collectives of kinds in TOGETHER, by rank when each was in it.
     """
-    clocks = Clocks({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
+    clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
     while left:
         found = []
@@ -98,11 +98,11 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, WaitingTaken
             left.remove(rank)
     for rank in left:
         clocks.offset_ns[rank], clocks.spread_ns[rank], clocks.collectives[rank] = 0, 0, 0
-    return Clocks(clocks.offset_ns, clocks.spread_ns, clocks.collectives, tuple(left))
+    return ClockOffsets(clocks.offset_ns, clocks.spread_ns, clocks.collectives, tuple(left))
 
 
 def waited_ns(
-    kind: int, instance: Mapping[int, WaitingTaken], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, CollectiveIntervals], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
     """How long each rank was in a collective before the last one it needs had come.
 
@@ -123,7 +123,7 @@ def waited_ns(
 
 
 def early_ns(
-    kind: int, instance: Mapping[int, WaitingTaken], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, CollectiveIntervals], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
     """By rank that leaves a collective before one that it needs has come, how long before; a sign of wrong clocks."""
     needed = _needed_ns(kind, instance, offset_ns, root)
@@ -132,7 +132,7 @@ def early_ns(
 
 
 def _needed_ns(
-    kind: int, instance: Mapping[int, WaitingTaken], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, CollectiveIntervals], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
     """By rank, when all had come whom it needs, itself among them."""
     came = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}

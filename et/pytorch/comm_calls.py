@@ -18,13 +18,12 @@ from typing import Any
 
 from et.pytorch.host_trace import HostOp
 from et.schema import CollectiveCommType
+from inputs.limits import MAX_NPUS
 
 RECORD = "record_param_comms"
 UNKNOWN, SEND, RECV = -1, -2, -3
 ON_HOST = frozenset({"gloo", "mpi", "ucc"})
 """Backends that carry calls out on threads of the host."""
-MOST_RANKS = 1 << 19
-"""Ranks of a run, as many as NPUs of a simulation: what a small file may have lists made of."""
 GROUP_ANNOTATION = "nadi:process_group:"
 """What `collect` puts around calls, where the backend does not say its group; the group's name follows."""
 _ANNOTATION = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):(\w+)(?: (\d+)(->|<-)(\d+))?")
@@ -318,6 +317,6 @@ def _literal(value: Any) -> Any:  # noqa: ANN401 - any value of JSON
 def _strided(said: Mapping[str, Any], group_size: int) -> tuple[int, ...]:
     """Members, of the first rank and the stride, which PyTorch says where they are equally far apart."""
     first, stride = said.get("global_rank_start"), said.get("global_rank_stride")
-    if not isinstance(first, int) or not isinstance(stride, int) or not 1 <= group_size <= MOST_RANKS or stride < 1:
+    if not isinstance(first, int) or not isinstance(stride, int) or not 1 <= group_size <= MAX_NPUS or stride < 1:
         return ()
     return tuple(range(first, first + stride * group_size, stride))

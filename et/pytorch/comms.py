@@ -13,7 +13,7 @@ from et.pytorch import comm_calls
 from et.pytorch.comm_calls import ON_HOST, RECORD, RECV, SEND, CommCall
 from et.pytorch.device import DeviceWork
 from et.pytorch.host_trace import HostOp
-from et.pytorch.kineto import KinetoTrace, Op
+from et.pytorch.kineto import HostOperator, KinetoTrace
 from et.schema import CollectiveCommType
 
 _KIND_ON_HOST = {int(CollectiveCommType.REDUCE_SCATTER): int(CollectiveCommType.ALL_REDUCE)}
@@ -102,7 +102,7 @@ def _order(kineto: KinetoTrace, comms: Comms, place_of: dict[int, int]) -> None:
     place_of.update({op: now[place] for op, place in place_of.items()})
 
 
-def _call(op: Op, host: HostOp | None) -> CommCall | None:
+def _call(op: HostOperator, host: HostOp | None) -> CommCall | None:
     """What an operator issues, by the host trace if it says so, else by Kineto."""
     said = comm_calls.of_host(host) if host is not None else None
     by_kineto = comm_calls.of_kineto(op.name, op.args)
@@ -120,7 +120,7 @@ def _call(op: Op, host: HostOp | None) -> CommCall | None:
     )
 
 
-def _complete(comm: Comm, op: Op, host: HostOp | None) -> None:
+def _complete(comm: Comm, op: HostOperator, host: HostOp | None) -> None:
     """What the annotation within a record says that the record does not."""
     comm.name = op.name if ":" in op.name else comm.name
     inner = comm_calls.of_host(host) if host is not None else None

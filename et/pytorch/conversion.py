@@ -11,7 +11,7 @@ from pathlib import Path
 
 from et.errors import TraceError
 from et.pytorch import clocks, comm_calls
-from et.pytorch.clocks import Clocks, WaitingTaken
+from et.pytorch.clocks import ClockOffsets, CollectiveIntervals
 from et.pytorch.comm_calls import RECV, SEND, CommCall
 from et.pytorch.groups import Groups, ranks_of, said_by, world_of
 from et.pytorch.host_only import HostNodes, host_nodes
@@ -25,13 +25,14 @@ from et.pytorch.report import notes_of, report_of
 from et.schema import CollectiveCommType, NodeType
 from et.trace_tables import TraceTables
 from et.waiting import WAIT_MICROS
+from inputs.limits import MAX_NPUS
 
 ALL = "all"
 LATE = "(ranks that begin sooner)"
 
 
 @dataclass
-class Placed:
+class PlacedCall:
     """A call of a rank with its group.
 
     Attributes:
@@ -79,8 +80,8 @@ class Conversion:
     ranks: list[RankFiles]
     made: dict[int, RankNodes | HostNodes]
     groups: Groups
-    placed: dict[int, list[Placed]] = field(default_factory=dict)
-    clocks: Clocks = field(default_factory=Clocks)
+    placed: dict[int, list[PlacedCall]] = field(default_factory=dict)
+    clocks: ClockOffsets = field(default_factory=ClockOffsets)
     offset_ns: dict[int, int] = field(default_factory=dict)
     waited_ns: dict[int, int] = field(default_factory=dict)
     early_ns: list[int] = field(default_factory=list)
@@ -101,8 +102,8 @@ def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
     ranks = rank_files(paths)
     for files in ranks:
         most = max(files.rank + 1, *_world_sizes(files))
-        if most > comm_calls.MOST_RANKS:
-            raise TraceError(f"{files.path}: a run of {most:,} ranks, expected at most {comm_calls.MOST_RANKS:,}")
+        if most > MAX_NPUS:
+            raise TraceError(f"{files.path}: a run of {most:,} ranks, expected at most {MAX_NPUS:,}")
     links = {files.rank: link(files.host, files.kineto) for files in ranks if files.kineto is not None}
     number, windows = _windows(ranks, step, links)
     made: dict[int, RankNodes | HostNodes] = {}
@@ -206,7 +207,7 @@ def _place(doing: Conversion) -> None:
                 lost.append(f"{comm.name}: its size is not said")
             else:
                 name = doing.groups.name(files.rank, ranks, comm.call.group)
-                placed.append(Placed(one, place, ranks, name))
+                placed.append(PlacedCall(one, place, ranks, name))
 
 
 def _may_be_empty(call: CommCall) -> bool:
@@ -243,7 +244,7 @@ def _set_clocks(doing: Conversion) -> None:
             node.start_ns += doing.offset_ns[rank]
 
 
-def _set_ends(doing: Conversion, matched: Sequence[Mapping[int, Placed]]) -> None:
+def _set_ends(doing: Conversion, matched: Sequence[Mapping[int, PlacedCall]]) -> None:
     """Tell the transfers of what processes of one host have carried out from what their threads took beyond."""
     kinetos = {files.rank: files.kineto for files in doing.ranks if files.kineto is not None}
     fastest: dict[tuple[int, ...], dict[tuple[str, str, str], int]] = {}
@@ -262,17 +263,17 @@ def _set_ends(doing: Conversion, matched: Sequence[Mapping[int, Placed]]) -> Non
             take_turns(one)
 
 
-def _taken(placed: Placed) -> WaitingTaken:
+def _taken(placed: PlacedCall) -> CollectiveIntervals:
     comm = placed.made.comms.calls[placed.place]
-    return WaitingTaken(comm.start_ns, comm.end_ns)
+    return CollectiveIntervals(comm.start_ns, comm.end_ns)
 
 
-def _matched(doing: Conversion) -> list[dict[int, Placed]]:
+def _matched(doing: Conversion) -> list[dict[int, PlacedCall]]:
     """Collectives with times, each by rank: the first of a group on all its ranks is one, the second, ...
 
     Where ranks disagree on the kind or the number of a group's collectives, the group has none.
     """
-    of_group: dict[str, dict[int, list[Placed]]] = {}
+    of_group: dict[str, dict[int, list[PlacedCall]]] = {}
     for rank, some in doing.placed.items():
         for placed in some:
             comm = placed.made.comms.calls[placed.place]
@@ -304,7 +305,7 @@ def _finish(doing: Conversion) -> None:
             one.nodes.append(Node(LATE, NodeType.COMP_NODE, first_ns, late, is_cpu_op=True))
 
 
-def _set_call(rank: int, placed: Placed) -> None:
+def _set_call(rank: int, placed: PlacedCall) -> None:
     call, node = placed.call, placed.node
     node.comm_size = call.size_bytes
     node.is_cpu_op = False

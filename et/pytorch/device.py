@@ -83,7 +83,7 @@ def waited_copies(work: DeviceWork) -> dict[int, int]:
     return found
 
 
-class Awaited:
+class AwaitedOps:
     """Of each blocking call the device ops that it has waited for."""
 
     def __init__(self, work: DeviceWork, waits: Sequence[Call]) -> None:

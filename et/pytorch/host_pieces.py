@@ -12,7 +12,7 @@ from typing import NamedTuple
 NOBODY = -1
 
 
-class Span(NamedTuple):
+class HostSpan(NamedTuple):
     """A stretch of the host's time that something asks for.
 
     Attributes:
@@ -26,7 +26,7 @@ class Span(NamedTuple):
     owner: int
 
 
-class Piece(NamedTuple):
+class HostPiece(NamedTuple):
     """A stretch of the host's time that somebody has had.
 
     Attributes:
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
     is_first: bool
 
 
-def pieces(spans: Sequence[Span], begin_ns: int, end_ns: int) -> list[Piece]:
+def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPiece]:
     """Give every moment from begin_ns to end_ns to the span that began last of those that are open, else to nobody.
 
     Args:
@@ -57,7 +57,7 @@ def pieces(spans: Sequence[Span], begin_ns: int, end_ns: int) -> list[Piece]:
     starts = [spans[i].start_ns for i in ordered]
     open_spans: list[tuple[int, int]] = []  # (-place in order, span): the last to begin is the first of the heap
     seen: set[int] = set()
-    made: list[Piece] = []
+    made: list[HostPiece] = []
     now, place = begin_ns, 0
     while now < end_ns or place < len(ordered):
         while place < len(ordered) and starts[place] <= now:
@@ -84,7 +84,7 @@ def pieces(spans: Sequence[Span], begin_ns: int, end_ns: int) -> list[Piece]:
     return made
 
 
-def _give(made: list[Piece], seen: set[int], start_ns: int, end_ns: int, owner: int) -> None:
+def _give(made: list[HostPiece], seen: set[int], start_ns: int, end_ns: int, owner: int) -> None:
     """Append a piece, or make the last one longer."""
     if owner in seen and start_ns == end_ns:
         return
@@ -93,5 +93,5 @@ def _give(made: list[Piece], seen: set[int], start_ns: int, end_ns: int, owner: 
         return
     if owner == NOBODY and start_ns == end_ns:
         return
-    made.append(Piece(start_ns, end_ns, owner, owner not in seen))
+    made.append(HostPiece(start_ns, end_ns, owner, owner not in seen))
     seen.add(owner)

@@ -23,7 +23,7 @@ from et.schema import NodeType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from et.pytorch.kineto import KinetoTrace, Op
+    from et.pytorch.kineto import HostOperator, KinetoTrace
     from et.pytorch.rank_nodes import RankNodes
 
 BEGINS, ENDS = "(thread begins)", "(thread ends)"
@@ -133,7 +133,7 @@ def waits_for_all(made: RankNodes, place: int) -> bool:
     return comm.on_host >= 0 and not made.work.ops and comm.call.kind in clocks.TOGETHER
 
 
-def _taken(ops: Iterable[Op]) -> dict[_Key, _Taken]:
+def _taken(ops: Iterable[HostOperator]) -> dict[_Key, _Taken]:
     """When equal calls were carried out by the host, in order of issue."""
     taken: dict[_Key, _Taken] = collections.defaultdict(list)
     for op in sorted(ops, key=lambda op: (op.rf_id, op.start_ns)):
@@ -143,7 +143,7 @@ def _taken(ops: Iterable[Op]) -> dict[_Key, _Taken]:
     return taken
 
 
-def _key(op: Op) -> _Key:
+def _key(op: HostOperator) -> _Key:
     return op.name, str(op.args.get("Input Dims")), str(op.args.get("Input type"))
 
 

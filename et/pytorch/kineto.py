@@ -25,7 +25,7 @@ MERGED = "nadi_merged"
 
 
 @dataclass(slots=True)
-class Op:
+class HostOperator:
     """An operator or annotation on a thread of the host: name, thread, times, and where it stands in the tree of calls.
 
     Attributes:
@@ -95,7 +95,7 @@ class KinetoTrace:
     rank: int | None
     world_size: int
     pid: int
-    ops: list[Op] = field(default_factory=list)
+    ops: list[HostOperator] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     device_ops: list[DeviceOp] = field(default_factory=list)
     waits: list[Call] = field(default_factory=list)
@@ -152,7 +152,7 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
     end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
     name, args = event["name"], event.get("args", {})
     if category in _OPS:
-        trace.ops.append(Op(name, event["tid"], start_ns, end_ns, args, category == "user_annotation"))
+        trace.ops.append(HostOperator(name, event["tid"], start_ns, end_ns, args, category == "user_annotation"))
         step = _STEP.fullmatch(name)
         if step:
             trace.steps[int(step[1])] = (start_ns, end_ns)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from et.pytorch import comm_calls
 from et.pytorch.comms import Comms, find
-from et.pytorch.device import Awaited, DeviceWork, device_work, is_blocking, waited_copies
-from et.pytorch.host_pieces import NOBODY, Piece, Span, pieces
+from et.pytorch.device import AwaitedOps, DeviceWork, device_work, is_blocking, waited_copies
+from et.pytorch.host_pieces import NOBODY, HostPiece, HostSpan, pieces
 from et.pytorch.host_threads import add_beginnings
 from et.pytorch.host_trace import HostOp
 from et.pytorch.kineto import Call, KinetoTrace
@@ -132,14 +132,14 @@ class _Builder:
 
     # the host's time
 
-    def _host_pieces(self) -> list[Piece]:
+    def _host_pieces(self) -> list[HostPiece]:
         """Pieces of operators, launches and blocking calls; `_owners` says whose they are."""
         kineto, work = self._kineto, self._made.work
         begin_ns, end_ns = self._begin_ns, self._end_ns
-        awaited, copies = Awaited(work, kineto.waits), waited_copies(work)
+        awaited, copies = AwaitedOps(work, kineto.waits), waited_copies(work)
         launching = {call.correlation for call in work.launches.values()}
         busy = {op.thread for i, op in enumerate(kineto.ops) if i not in self._made.comms.carriers}
-        spans: list[Span] = []
+        spans: list[HostSpan] = []
         entries = [(op.start_ns, 0, -op.end_ns, i) for i, op in enumerate(kineto.ops)]
         entries += [(call.start_ns, 1, -call.end_ns, i) for i, call in enumerate(kineto.calls) if call.thread in busy]
         for start_ns, is_call, minus_end_ns, number in sorted(entries):
@@ -165,11 +165,11 @@ class _Builder:
                 spans.append(self._span(start_ns, stop_ns, "wait", number))
         return pieces(spans, begin_ns, end_ns)
 
-    def _span(self, start_ns: int, end_ns: int, what: str, number: int) -> Span:
+    def _span(self, start_ns: int, end_ns: int, what: str, number: int) -> HostSpan:
         self._owners.append((what, number))
-        return Span(start_ns, end_ns, len(self._owners) - 1)
+        return HostSpan(start_ns, end_ns, len(self._owners) - 1)
 
-    def _add_host(self, host: list[Piece], waits_of: Mapping[int, list[tuple[int, int]]]) -> None:
+    def _add_host(self, host: list[HostPiece], waits_of: Mapping[int, list[tuple[int, int]]]) -> None:
         """A node for each piece that takes a microsecond or has a part to play; each comes after the one before.
 
         Args:
@@ -213,7 +213,7 @@ class _Builder:
         over_ns = self._made.work.ops[number].end_ns
         return [(self._made.node_of_comm[place], over_ns) for place in places] or [(number, over_ns)]
 
-    def _host_waits(self, host: list[Piece]) -> dict[int, list[tuple[int, int]]]:
+    def _host_waits(self, host: list[HostPiece]) -> dict[int, list[tuple[int, int]]]:
         """Pieces in which the host waits for what its own threads carry out.
 
         That ends while nothing is open but annotations, or while an operator of communication is. A receive ends with
@@ -235,7 +235,7 @@ class _Builder:
                 found.setdefault(at, []).append((node, over_ns))
         return found
 
-    def _may_wait(self, piece: Piece) -> bool:
+    def _may_wait(self, piece: HostPiece) -> bool:
         if piece.owner == NOBODY:
             return True
         what, number = self._owners[piece.owner]
@@ -265,7 +265,7 @@ class _Builder:
                 made.nodes[node].after.extend(call for _, call in over)
                 open_calls[storage] = [call for call in open_calls[storage] if call not in over]
 
-    def _host_node(self, piece: Piece, micros: int) -> Node:
+    def _host_node(self, piece: HostPiece, micros: int) -> Node:
         if piece.owner == NOBODY:
             return Node(IDLE, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
         what, number = self._owners[piece.owner]
@@ -348,9 +348,9 @@ class _Builder:
         return max(min(op.end_ns, comm.start_ns), op.start_ns)
 
 
-def _split(host: list[Piece], times: list[int]) -> list[Piece]:
+def _split(host: list[HostPiece], times: list[int]) -> list[HostPiece]:
     """The pieces, cut at some times, in order."""
-    made: list[Piece] = []
+    made: list[HostPiece] = []
     waiting = iter(times)
     at_ns = next(waiting, None)
     for whole in host:

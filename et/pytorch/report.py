@@ -13,7 +13,7 @@ from et.schema import CollectiveCommType
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from et.pytorch.conversion import Conversion, Placed
+    from et.pytorch.conversion import Conversion, PlacedCall
 
 _MOST_LISTED = 20
 _Ranks = list[dict[str, Any]]
@@ -81,7 +81,7 @@ def _rank(doing: Conversion, rank: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _kind(placed: Placed) -> str:
+def _kind(placed: PlacedCall) -> str:
     kind = placed.call.kind
     return {SEND: "send", RECV: "recv"}.get(kind) or CollectiveCommType(kind).name.lower().replace("_", "-")
 

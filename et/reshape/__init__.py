@@ -5,14 +5,14 @@ All of it works on the bytes of nodes, so that what no column of a TraceTable ta
 
 from et.reshape.files import TraceFile, find_files
 from et.reshape.merging import merge
-from et.reshape.reducing import Reduced, reduce_trace
-from et.reshape.slicing import Selection, Sliced, slice_traces
+from et.reshape.reducing import ReduceResult, reduce_trace
+from et.reshape.slicing import Selection, SliceResult, slice_traces
 from et.reshape.splitting import read_index, split
 
 __all__ = [
-    "Reduced",
+    "ReduceResult",
     "Selection",
-    "Sliced",
+    "SliceResult",
     "TraceFile",
     "find_files",
     "merge",

@@ -18,7 +18,7 @@ Mask = NDArray[np.bool_]
 _ADDED_FREELY = 64
 
 
-class Bridged(NamedTuple):
+class BridgedDependencies(NamedTuple):
     """The dependencies among the nodes that stay.
 
     Attributes:
@@ -32,7 +32,7 @@ class Bridged(NamedTuple):
     added: int
 
 
-def bridge(table: TraceTable, keep: Mask) -> Bridged:
+def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
     """Leave out the rows that are not kept.
 
     Args:
@@ -66,7 +66,7 @@ def bridge(table: TraceTable, keep: Mask) -> Bridged:
             parents[row] = found
         else:
             through[row] = found
-    return Bridged(parents, joints, added)
+    return BridgedDependencies(parents, joints, added)
 
 
 def _without_implied(new: set[int], all_of_them: set[int], parents: dict[int, set[int]]) -> set[int]:

@@ -72,7 +72,7 @@ class Numbering(NamedTuple):
         return [i - shift for i in ids]
 
 
-class Member(NamedTuple):
+class MasterTraceFile(NamedTuple):
     """A file of a master trace.
 
     Attributes:
@@ -100,7 +100,7 @@ class Index(NamedTuple):
         companions: name and bytes of the files that stood beside them.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[MasterTraceFile, ...]
     companions: tuple[tuple[str, bytes], ...]
 
 
@@ -160,7 +160,7 @@ def index_of(path: str | os.PathLike[str], said: Message) -> Index:
     members = []
     for number, (name, npu, gzipped, nodes, own, least, first, extent) in enumerate(zip(names, *columns, strict=True)):
         ids = tuple(listed(f"{_IDS}{number}", "uint64_list"))
-        members.append(Member(name, npu, gzipped, nodes, own, Numbering(least, first, extent, ids)))
+        members.append(MasterTraceFile(name, npu, gzipped, nodes, own, Numbering(least, first, extent, ids)))
     for name in (*names, *companions):
         if not name or "/" in name or "\0" in name or name in {".", ".."}:
             raise TraceError(f"{path}: names a file {name!r}, expected a name without a folder")

@@ -11,7 +11,7 @@ from et.builders import attribute
 from et.errors import TraceError
 from et.framing import frame
 from et.reshape.files import TraceFile
-from et.reshape.master import NPU, VERBATIM, Index, Member, Numbering, written
+from et.reshape.master import NPU, VERBATIM, Index, MasterTraceFile, Numbering, written
 from et.reshape.wire import WireTrace
 from et.schema import GlobalMetadata
 from et.writer import write_frames
@@ -42,7 +42,7 @@ def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: S
     out = Path(out)
     if any(out.absolute() == file.path.absolute() for file in files):
         raise TraceError(f"{out}: is one of the traces to merge, expected another name")
-    members: list[Member] = []
+    members: list[MasterTraceFile] = []
     versions, first = set(), 0
     for file in files:
         members.append(_member(file, first))
@@ -54,7 +54,7 @@ def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: S
     return index
 
 
-def _member(file: TraceFile, first: int) -> Member:
+def _member(file: TraceFile, first: int) -> MasterTraceFile:
     """What is said of a file, from a first pass over it."""
     trace = WireTrace(file.path)
     ids: set[int] = set()
@@ -77,7 +77,9 @@ def _member(file: TraceFile, first: int) -> Member:
         raise TraceError(f"{file.path}: the traces so far have {_MOST_IDS} ids, expected fewer")
     with file.path.open("rb") as opened:
         gzipped = opened.read(2) == _GZIP_MAGIC
-    return Member(file.path.name, file.npu, gzipped, nodes, trace.metadata, Numbering(least, first, extent, dense))
+    return MasterTraceFile(
+        file.path.name, file.npu, gzipped, nodes, trace.metadata, Numbering(least, first, extent, dense)
+    )
 
 
 def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterator[bytes]:

@@ -32,7 +32,7 @@ Parents = dict[int, set[int]]
 _MOST_BITS = 1 << 31
 
 
-class Reduced(NamedTuple):
+class ReduceResult(NamedTuple):
     """What became of a trace.
 
     Attributes:
@@ -54,7 +54,7 @@ class Reduced(NamedTuple):
     reordered: bool
 
 
-def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = False) -> Reduced:
+def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = False) -> ReduceResult:
     """Write a trace without what does not matter.
 
     Args:
@@ -76,7 +76,7 @@ def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = F
     return found
 
 
-def _written(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> Reduced:
+def _written(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> ReduceResult:
     bridged = bridge(table, keep)
     parents = bridged.parents
     stayed = len(parents)
@@ -85,7 +85,7 @@ def _written(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> Reduced
     fused = stayed - len(parents)
     joints = np.zeros(len(table), np.bool_)  # a joint stays what it is: it takes no time
     rewrite(out, table, parents, joints, change=_with_durations(durations) if durations else None)
-    return Reduced(
+    return ReduceResult(
         nodes=len(table),
         dependencies=len(table.dep),
         kept=len(parents),

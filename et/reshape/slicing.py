@@ -51,7 +51,7 @@ class Selection(NamedTuple):
     with_ancestors: bool = False
 
 
-class Sliced(NamedTuple):
+class SliceResult(NamedTuple):
     """What became of one file.
 
     Attributes:
@@ -97,7 +97,7 @@ def slice_traces(
     selection: Selection,
     partners: Partners = "keep",
     told: Callable[[TraceFile], None] = lambda _: None,
-) -> list[Sliced]:
+) -> list[SliceResult]:
     """Write the wanted nodes of each file under its own name into a folder that is there.
 
     Args:
@@ -166,13 +166,13 @@ def _torn(kept: _Part, lost: _Part, key: Key) -> str:
     return f"{kept.file.path}: {what(key)} has a partner in {lost.file.path}, which is not wanted; expected it {ways}"
 
 
-def _write(part: _Part, folder: Path) -> Sliced:
+def _write(part: _Part, folder: Path) -> SliceResult:
     table = read_trace(part.file.path, strict=False)
     bridged = bridge(table, part.keep)
     order = [row for row in topological_order(table).tolist() if row in bridged.parents]
     in_file_order = all(a < b for a, b in itertools.pairwise(order))
     rewrite(folder / part.file.path.name, table, bridged.parents, bridged.joints, None if in_file_order else order)
-    return Sliced(
+    return SliceResult(
         part.file,
         len(table),
         len(bridged.parents),

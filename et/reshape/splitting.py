@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 
 from et.errors import TraceError
 from et.framing import frame
-from et.reshape.master import NPU, VERBATIM, Index, Member, index_of
+from et.reshape.master import NPU, VERBATIM, Index, MasterTraceFile, index_of
 from et.reshape.wire import WireTrace
 from et.schema import AttributeProto, GlobalMetadata
 from et.writer import write_frames
@@ -51,7 +51,9 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
     return index
 
 
-def _frames(path: str | os.PathLike[str], nodes: Iterator[tuple[bytes, Message]], member: Member) -> Iterator[bytes]:
+def _frames(
+    path: str | os.PathLike[str], nodes: Iterator[tuple[bytes, Message]], member: MasterTraceFile
+) -> Iterator[bytes]:
     """The messages of one file, whose nodes come next."""
     yield frame(member.metadata)
     for number in range(member.nodes):
@@ -64,7 +66,7 @@ def _frames(path: str | os.PathLike[str], nodes: Iterator[tuple[bytes, Message]]
             raise TraceError(f"{path}: node {node.id}: not one of {member.name} as it was: {error}") from None
 
 
-def _restored(node: Message, member: Member) -> bytes:
+def _restored(node: Message, member: MasterTraceFile) -> bytes:
     """The bytes of a node of the file.
 
     Raises:

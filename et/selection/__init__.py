@@ -4,8 +4,8 @@
 `coverage(choice)` how well. docs/trace-selection.md says what the features are and how they are weighed.
 """
 
-from et.selection.choosing import Choice, choose
+from et.selection.choosing import TraceSelection, choose
 from et.selection.coverage import Coverage, coverage
 from et.selection.features import FAMILIES, FEATURES, features
 
-__all__ = ["FAMILIES", "FEATURES", "Choice", "Coverage", "choose", "coverage", "features"]
+__all__ = ["FAMILIES", "FEATURES", "Coverage", "TraceSelection", "choose", "coverage", "features"]

@@ -17,7 +17,7 @@ _MOST_CLUSTERED = 4000
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class TraceSelection:
     """What was chosen of n traces.
 
     Attributes:
@@ -41,7 +41,7 @@ class Choice:
         return np.asarray(found / self.many.sum(), np.float64)
 
 
-def choose(rows: Floats, many: Floats, k: int, seed: int = 0) -> Choice:
+def choose(rows: Floats, many: Floats, k: int, seed: int = 0) -> TraceSelection:
     """Choose k traces, or as many as differ if these are fewer.
 
     Clusters are those of Ward (J. Am. Stat. Assoc. 58, 1963) on the distinct rows; each is represented by its medoid,
@@ -68,7 +68,7 @@ def choose(rows: Floats, many: Floats, k: int, seed: int = 0) -> Choice:
     chosen = first[medoids]
     stands_for = _nearest(places, places[chosen])
     distance = np.linalg.norm(places - places[chosen][stands_for], axis=1)
-    return Choice(chosen, stands_for, distance, many, places)
+    return TraceSelection(chosen, stands_for, distance, many, places)
 
 
 def _places(rows: Floats, many: Floats) -> Floats:

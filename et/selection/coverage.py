@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from et.selection.choosing import Choice
+from et.selection.choosing import TraceSelection
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ class Coverage:
     random_mean: float
 
 
-def coverage(choice: Choice, radius: float, seed: int = 0) -> Coverage:
+def coverage(choice: TraceSelection, radius: float, seed: int = 0) -> Coverage:
     """How far traces are from what stands for them.
 
     Args:
@@ -58,7 +58,7 @@ def coverage(choice: Choice, radius: float, seed: int = 0) -> Coverage:
     )
 
 
-def _by_chance(choice: Choice, seed: int) -> float:
+def _by_chance(choice: TraceSelection, seed: int) -> float:
     generator = np.random.default_rng(seed)
     share = choice.many / choice.many.sum()
     k = len(choice.chosen)

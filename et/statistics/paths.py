@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from et.order import children
 from et.reshape.partners import Key
 from et.schema import NodeType
-from et.statistics.ranks import LANES, NO_LANE, Member, Rank, lanes_of
+from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, lanes_of
 
 MOST_NODES = 2_000_000
 MOST_STEPS = 20
@@ -24,7 +24,7 @@ _NONE = (-1, -1)
 
 
 @dataclasses.dataclass(eq=False)
-class Schedule:
+class EarliestTimes:
     """When nodes start and end at the earliest.
 
     Attributes:
@@ -42,7 +42,9 @@ class Schedule:
 class _Walk:
     """Rows of all ranks in an order in which they can be done."""
 
-    def __init__(self, ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]], unit_micros: int) -> None:
+    def __init__(
+        self, ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int
+    ) -> None:
         self._ranks = ranks
         many = [len(rank.table) for rank in ranks]
         self.start = [[-1] * n for n in many]
@@ -54,9 +56,9 @@ class _Walk:
         of_table = {id(rank.table): rank.table for rank in ranks}
         heirs = {key: tuple(a.tolist() for a in children(table)) for key, table in of_table.items()}
         self._heirs = [heirs[id(rank.table)] for rank in ranks]
-        self._members: dict[tuple[int, int], Sequence[Member]] = {}
+        self._members: dict[tuple[int, int], Sequence[CommunicationMember]] = {}
         self._absent: dict[int, int] = {}
-        self._sends: dict[int, Member] = {}
+        self._sends: dict[int, CommunicationMember] = {}
         self._queue: deque[tuple[int, int]] = deque()
         for members in found.values():
             self._absent[id(members)] = len(members)
@@ -65,7 +67,7 @@ class _Walk:
                 self._members[member] = members
                 self.took[member.rank][member.row] = shortest
 
-    def run(self) -> Schedule:
+    def run(self) -> EarliestTimes:
         for rank, waits in enumerate(self._waits):
             for row, left in enumerate(waits):
                 if left == 0:
@@ -81,7 +83,7 @@ class _Walk:
                 waits[other] -= 1
                 if waits[other] == 0:
                     self._arrive(rank, other)
-        return Schedule(_arrays(self.start), _arrays(self.end), _arrays(self.took), self.before)
+        return EarliestTimes(_arrays(self.start), _arrays(self.end), _arrays(self.took), self.before)
 
     def _arrive(self, rank: int, row: int) -> None:
         """All that a row depends on is done."""
@@ -92,7 +94,7 @@ class _Walk:
         is_message = self._ranks[rank].table.type[row] != NodeType.COMM_COLL_NODE
         if is_message and self._ranks[rank].table.type[row] == NodeType.COMM_SEND_NODE:
             self._do(rank, row, self._ready[rank][row])
-            self._sends[id(members)] = Member(rank, row)
+            self._sends[id(members)] = CommunicationMember(rank, row)
         self._absent[id(members)] -= 1
         if self._absent[id(members)]:
             return
@@ -104,7 +106,7 @@ class _Walk:
             self.before[member.rank][member.row] = self.before[last.rank][last.row]
             self._do(member.rank, member.row, self._ready[last.rank][last.row])
 
-    def _receive(self, members: Sequence[Member]) -> None:
+    def _receive(self, members: Sequence[CommunicationMember]) -> None:
         """Both ends of a message are there (or the only one that the traces have)."""
         send = self._sends.get(id(members))
         for member in members:
@@ -126,7 +128,9 @@ def _arrays(columns: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
     return [np.array(column, np.int64) for column in columns]
 
 
-def earliest(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]], unit_micros: int = 0) -> Schedule:
+def earliest(
+    ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int = 0
+) -> EarliestTimes:
     """When each node could start and end at the earliest.
 
     Args:
@@ -137,7 +141,7 @@ def earliest(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]], unit_
     return _Walk(ranks, found, unit_micros).run()
 
 
-def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> dict[str, Any]:
+def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any]:
     """The longest way through the nodes of all ranks, by recorded durations.
 
     Returns:

@@ -40,27 +40,29 @@ class Rank:
     groups: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-class Member(NamedTuple):
+class CommunicationMember(NamedTuple):
     """A node that takes part in a communication: which of the ranks, and the row of its table."""
 
     rank: int
     row: int
 
 
-def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[Member]]:
+def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[CommunicationMember]]:
     """The collectives and messages of some ranks, by key, in the order of the first rank that has each.
 
     Raises:
         TraceError: dependencies have a cycle.
     """
     of_table: dict[int, list[tuple[int, Key]]] = {}
-    found: dict[Key, list[Member]] = {}
+    found: dict[Key, list[CommunicationMember]] = {}
     for number, rank in enumerate(ranks):
         own = of_table.get(id(rank.table))
         if own is None:
             own = of_table[id(rank.table)] = list(communications(rank.table, -1))
         for row, key in own:
-            found.setdefault(_of_rank(key, rank, int(rank.table.type[row])), []).append(Member(number, row))
+            found.setdefault(_of_rank(key, rank, int(rank.table.type[row])), []).append(
+                CommunicationMember(number, row)
+            )
     return found
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.reshape.partners import Key
-from et.statistics.ranks import LANES, Member, Rank, evenly, lanes_of
+from et.statistics.ranks import LANES, CommunicationMember, Rank, evenly, lanes_of
 from et.summary import collective_name
 
 MOST_RANKS = 64
@@ -38,7 +38,7 @@ def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
     }
 
 
-def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> dict[str, Any]:
+def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any]:
     """Ranks against collectives: the bytes that each member brings, and how far that is from the members' mean.
 
     Of many collectives those are shown whose members differ most, in the order in which they come; of many ranks those
@@ -108,7 +108,7 @@ def _greatest(deviation: NDArray[np.float64], kinds: Sequence[str], ranks: Seque
     return {"npu": ranks[row].npu, "kind": kinds[column], "deviation": float(deviation[row, column])}
 
 
-def _label(ranks: Sequence[Rank], key: Key, members: Sequence[Member]) -> dict[str, Any]:
+def _label(ranks: Sequence[Rank], key: Key, members: Sequence[CommunicationMember]) -> dict[str, Any]:
     table, row = ranks[members[0].rank].table, members[0].row
     kind = collective_name(int(table.comm_type[row]))
     return {"kind": kind, "group": key[1], "number": key[-1], "name": table.names[row], "members": len(members)}

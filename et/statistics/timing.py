@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.reshape.partners import Key
-from et.statistics.ranks import COLLECTIVE, COMPUTE, LANES, MEMORY, RECEIVE, SEND, Member, Rank, lanes_of
+from et.statistics.ranks import COLLECTIVE, COMPUTE, LANES, MEMORY, RECEIVE, SEND, CommunicationMember, Rank, lanes_of
 from et.summary import collective_name
 from et.waiting import waited_micros
 
@@ -23,7 +23,7 @@ def has_starts(ranks: Sequence[Rank]) -> bool:
     return any(bool(np.any(rank.table.start_time_micros > 0)) for rank in ranks)
 
 
-def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> dict[str, Any] | None:
+def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any] | None:
     """Collectives of two or more members with durations: transfer apart from waiting.
 
     The member that comes last waits for nobody: the shortest duration is the transfer, what the others take longer is

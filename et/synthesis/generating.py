@@ -1,172 +1,214 @@
-"""From trace sets to a model, and from the model to new traces that are valid and new."""
+"""From trace sets to what was learned of them, and from there to new traces that are valid and new."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from et.synthesis.conditions import Wanted, wanted_of
-from et.synthesis.counts import Counts
-from et.synthesis.layout import Groups, TraceSet
+from et.synthesis.classes import classify, key_of
+from et.synthesis.layout import Groups, SetLayout, TraceSetFields
 from et.synthesis.novelty import Originals
-from et.synthesis.sampling import Drawn, Model, events_of, received
-from et.synthesis.search import streams_found
-from et.synthesis.streams import Stream, stream_of
-from et.synthesis.tokens import Words, encode, words_of
+from et.synthesis.request import SynthesisRequest, TotalKey, request_of, total_of
+from et.synthesis.schedule import Schedule
+from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, Stream, StreamEvent, stream_of
+from et.synthesis.templates import PlacedEvent, Templates, place_of
 from et.synthesis.writing import families_of, traces_of
 from et.table import TraceTable
 
-ORDER = 3
-"""Of the n-gram, in tokens: an event."""
-EPOCHS = 32
-_VALUES = 4
-_LEAST_SHARE = 0.25
-
-ModelKind = Literal["network", "counts"]
+_ATTEMPTS = 16
+"""Times that values are drawn before a set that repeats originals is refused."""
+_CLASS_JITTER = 0.035
+"""Maximum relative deviation of a class from its mean; at least 1 microsecond or byte, so that small values change."""
+_TOTAL_JITTER = 0.01
+"""Maximum relative deviation of totals: otherwise equal numbers of messages would have the very size of an original."""
+_LARGEST = 2.0**50
 
 
 class SynthesisError(ValueError):
-    """Nothing was generated that is valid and new."""
+    """No traces that are valid and new were generated."""
 
     exit_code = 1
 
 
 class Learned(NamedTuple):
-    """A model and what it has learned from.
+    """What was learned from trace sets.
 
     Attributes:
-        model: what new streams are drawn from.
-        words: tokens of the streams.
-        wanted: what each stream was.
-        originals: what may not come out.
+        schedule: Order of messages.
+        templates: Order and parents of the events between messages.
+        requests: SynthesisRequest that describes each learned stream.
+        originals: Names and values that new traces must not repeat.
     """
 
-    model: Model
-    words: Words
-    wanted: list[Wanted]
+    schedule: Schedule
+    templates: Templates
+    requests: list[SynthesisRequest]
     originals: Originals
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Generated:
-    """A new trace set, by the fields of one.
+    """A new trace set, with the fields of a `TraceSetFields`.
 
     Attributes:
-        traces: one for each role.
-        trace_of_npu: int32[npus].
-        example_npu: int32[roles], the first NPU of each role.
-        families: groups by name.
-        is_whole: the model has ended the stream; else it was cut where it was a tenth too long.
+        traces: Trace of each role.
+        trace_of_npu: int32[npus], role of each NPU.
+        example_npu: int32[roles], first NPU of each role.
+        families: Groups by name.
     """
 
     traces: list[TraceTable]
     trace_of_npu: NDArray[np.int32]
     example_npu: NDArray[np.int32]
     families: Mapping[str, Groups]
-    is_whole: bool
 
 
-def learn(
-    sets: Sequence[TraceSet],
-    kind: ModelKind,
-    seed: int,
-    *,
-    epochs: int = EPOCHS,
-    told: Callable[[int, float], None] = lambda _, __: None,
-) -> Learned:
+def learn(sets: Sequence[TraceSetFields]) -> Learned:
     """Learn from trace sets whose compute nodes have durations.
 
     Args:
-        sets: at least one.
-        kind: "network" (needs PyTorch), or "counts", the n-gram.
-        seed: of all that is drawn.
-        epochs: how often the network sees each set.
-        told: called with the epoch and the mean bits of an event in it.
+        sets: At least one trace set.
 
     Raises:
-        TraceError: a set is none that streams are made of (et.synthesis.streams.stream_of).
+        TraceError: A set has no stream (`et.synthesis.streams.stream_of`).
     """
     streams = [stream_of(each) for each in sets]
-    words, wanted = words_of(streams), [wanted_of(stream) for stream in streams]
-    rows = [encode(words, stream) for stream in streams]
+    templates = Templates(streams, [classify(stream).classes for stream in streams])
     originals = Originals(table for each in sets for table in each.traces)
-    return Learned(_trained(kind, words, rows, wanted, seed, epochs, told), words, wanted, originals)
+    return Learned(Schedule(streams), templates, list(map(request_of, streams)), originals)
 
 
-def _trained(
-    kind: ModelKind,
-    words: Words,
-    rows: Sequence[NDArray[np.int32]],
-    wanted: Sequence[Wanted],
-    seed: int,
-    epochs: int,
-    told: Callable[[int, float], None],
-) -> Model:
-    if kind == "counts":
-        counts = Counts(ORDER, words.sizes)
-        counts.learn(rows)
-        return counts
-    from et.synthesis.recurrent import Recurrent  # noqa: PLC0415 - PyTorch is an extra
-
-    network = Recurrent(words, seed)
-    network.learn(rows, wanted, epochs, told)
-    return network
-
-
-def generate(learned: Learned, wanted: Wanted, seed: int) -> Generated:
-    """A new trace set.
-
-    Its events are those of the likeliest stream that is found (et.synthesis.search), one that ends by itself if any
-    does.
-    Sizes and times that would repeat eight of an original in a row are drawn again.
+def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generated:
+    """Return a new trace set; values that repeat eight of an original in a row are drawn again.
 
     Raises:
-        SynthesisError: no stream has all roles, or all repeat originals.
-        TraceError: the layout has no event that was learned.
+        SynthesisError: All drawn sets repeat originals.
     """
     generator = np.random.default_rng(seed)
-    streams = streams_found(learned.model, learned.words, wanted)
-    kept = next((each for each in streams if _has_all_roles(each.events, wanted)), None)
-    if kept is None:
-        raise SynthesisError(f"synthesis: no stream with events of all {wanted.layout.roles} stages, expected one")
-    found = ""
-    for _ in range(_VALUES):
-        events = received(wanted.layout, events_of(kept.events, learned.words, wanted, generator))
-        tables = traces_of(wanted.layout, events)
-        found = learned.originals.found_in(tables)
-        if not found:
-            return _as_set(wanted, tables, is_whole=kept.is_whole)
-    raise SynthesisError(f"synthesis: {found} is an original's, expected nothing of the originals")
+    events = ordered_events(learned, request)
+    repeated = ""
+    for _ in range(_ATTEMPTS):
+        layout = request.layout
+        tables = traces_of(Stream(layout, with_values(events, request, generator)))
+        repeated = learned.originals.found_in(tables)
+        if not repeated:
+            roles = np.arange(layout.roles, dtype=np.int32)
+            used = {name for table in tables for name in table.group_names}
+            families = {name: groups for name, groups in families_of(layout).items() if name in used}
+            examples = (roles * layout.width).astype(np.int32)
+            return Generated(tables, np.repeat(roles, layout.width), examples, families)
+    raise SynthesisError(f"synthesis: {repeated} is an original's, expected nothing of the originals")
 
 
-def _has_all_roles(drawn: Sequence[Drawn], wanted: Wanted) -> bool:
-    many = np.bincount([each.role for each in drawn], minlength=wanted.layout.roles)
-    return bool(np.all(many >= _LEAST_SHARE * wanted.events / wanted.layout.roles))
+def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[PlacedEvent]]:
+    """Return the events of each role of a new stream, in an order in which all of them can happen."""
+    layout = request.layout
+    plan = learned.schedule.plan(layout.roles, request.messages, request.passes, request.events)
+    queues: list[deque[PlacedEvent]] = []
+    for passes in plan:
+        queue: deque[PlacedEvent] = deque()
+        earlier: Operation | None = None
+        for kind, parts in passes:
+            own = [tuple(each for each in bag if _has_group(layout, kind.role, each[0])) for bag in parts or ((),)]
+            for number, bag in enumerate(own):
+                closing = kind.after if number == len(own) - 1 else None
+                place = place_of(kind, earlier, number, len(own), layout.roles)
+                queue.extend(learned.templates.place_events(bag, place, closing, request.table))
+            earlier = kind.before
+        queues.append(queue)
+    return in_possible_order(layout, queues)
 
 
-def _as_set(wanted: Wanted, tables: list[TraceTable], *, is_whole: bool) -> Generated:
-    layout = wanted.layout
-    roles = np.arange(layout.roles, dtype=np.int32)
-    used = {name for table in tables for name in table.group_names}
-    return Generated(
-        tables,
-        np.repeat(roles, layout.width),
-        (roles * layout.width).astype(np.int32),
-        {name: groups for name, groups in families_of(layout).items() if name in used},
-        is_whole,
-    )
+def in_possible_order(layout: SetLayout, queues: Sequence[deque[PlacedEvent]]) -> list[list[PlacedEvent]]:
+    """Return the events of each role such that collectives of several roles meet and nothing waits for itself.
 
-
-def bits_per_event(learned: Learned, held_out: Sequence[Stream]) -> tuple[float, float, float]:
-    """Bits that a model needs for an event of streams that it has not learned from: what it is, its value, its parents.
-
-    Ends count with the events; conditions that the network is told are not counted.
+    Roles advance until they wait for a send, or for the other roles of a collective. If all of them wait, the first
+    such collective happens: roles that plan it for later do it now, and roles without it do it in addition.
     """
-    total = np.zeros(3)
-    for stream in held_out:
-        rows = encode(learned.words, stream)
-        total += learned.model.bits(rows, wanted_of(stream))
-    what, value, parents = (total / sum(len(stream.events) for stream in held_out)).tolist()
-    return what, value, parents
+    done: list[list[PlacedEvent]] = [[] for _ in queues]
+    in_flight: Counter[tuple[int, int]] = Counter()
+    while any(queues):
+        has_advanced = False
+        for role, queue in enumerate(queues):
+            while queue and _can_happen(layout, role, queues, in_flight):
+                has_advanced = True
+                operation = queue[0].operation
+                other = (role + operation.roles_away) % layout.roles
+                if operation.kind == SEND:
+                    in_flight[role, other] += 1
+                elif operation.kind == RECEIVE:
+                    in_flight[other, role] -= 1
+                value_class = queue[0].value_class
+                for member in _roles_of(layout, role, operation):
+                    done[member].append(queues[member].popleft()._replace(value_class=value_class))
+        if not has_advanced:
+            role = next(role for role, queue in enumerate(queues) if queue and queue[0].operation.kind == COLLECTIVE)
+            event = queues[role][0]
+            for member in _roles_of(layout, role, event.operation):
+                later = next((each for each in queues[member] if each.operation == event.operation), None)
+                if later is not None:
+                    queues[member].remove(later)
+                queues[member].appendleft(later or event)
+    return done
+
+
+def _has_group(layout: SetLayout, role: int, operation: Operation) -> bool:
+    return operation.kind != COLLECTIVE or layout.family(role, operation.slot) is not None
+
+
+def _roles_of(layout: SetLayout, role: int, operation: Operation) -> tuple[int, ...]:
+    return layout.roles_of(role, operation.slot) if operation.kind == COLLECTIVE else (role,)
+
+
+def _can_happen(
+    layout: SetLayout, role: int, queues: Sequence[deque[PlacedEvent]], in_flight: Counter[tuple[int, int]]
+) -> bool:
+    """Return whether the next event of a role can happen now."""
+    operation = queues[role][0].operation
+    if operation.kind == RECEIVE:
+        return in_flight[(role + operation.roles_away) % layout.roles, role] > 0
+    members = _roles_of(layout, role, operation)
+    return all(queues[member] and queues[member][0].operation == operation for member in members)
+
+
+def with_values(
+    roles: Sequence[Sequence[PlacedEvent]], request: SynthesisRequest, generator: np.random.Generator
+) -> list[list[StreamEvent]]:
+    """Return events with sizes and times: equal within a class, near its mean, and totals within 1 %.
+
+    Args:
+        roles: Events of each role.
+        request: SynthesisRequest with the means of classes and the totals.
+        generator: Source of the random deviations.
+    """
+    drawn = {
+        (key, number): max(mean + generator.uniform(-1, 1) * max(_CLASS_JITTER * mean, 1), 1)
+        for key, means in request.table.items()
+        for number, mean in enumerate(means)
+    }
+    values = [[drawn.get((key_of(event.operation), event.value_class), 0.0) for event in events] for events in roles]
+    sums: dict[TotalKey, float] = defaultdict(float)
+    for role, events in enumerate(roles):
+        for event, value in zip(events, values[role], strict=True):
+            sums[total_of(role, event.operation)] += value
+    scales = {
+        key: request.totals.get(key, 0.0) * generator.uniform(1 - _TOTAL_JITTER, 1 + _TOTAL_JITTER) / total
+        for key, total in sums.items()
+        if total
+    }
+    return [
+        [
+            StreamEvent(
+                event.operation, _rounded(value * scales.get(total_of(role, event.operation), 0)), event.parents
+            )
+            for event, value in zip(events, values[role], strict=True)
+        ]
+        for role, events in enumerate(roles)
+    ]
+
+
+def _rounded(value: float) -> int:
+    return round(min(max(value, 1), _LARGEST)) if value else 0

@@ -1,8 +1,8 @@
-"""Who is in which group: roles, ranks of each role, and families of groups as products of roles and strides.
+"""Members of groups: roles, NPUs of each role, and families of groups as products of roles and strides.
 
-A *role* is what the NPUs of one distinct trace play, a pipeline stage mostly; all roles have as many NPUs, and NPU i of
-a role is its i-th in ascending order. A family of groups is a set of roles times an arithmetic progression of NPUs
-within each of them: tensor parallelism is ((r,), 1, 8), data parallelism ((r,), 8, 4), first and last stage
+A *role* is the part of all NPUs with one distinct trace, usually a pipeline stage; all roles have equally many NPUs,
+and NPU i of a role is its i-th in ascending order. A family of groups is a set of roles times an arithmetic progression
+of NPUs within each of them: tensor parallelism is ((r,), 1, 8), data parallelism ((r,), 8, 4), first and last stage
 ((0, 3), 1, 1).
 """
 
@@ -20,7 +20,7 @@ from et.table import TraceTable
 Groups = tuple[tuple[int, ...], ...]
 
 
-class TraceSet(Protocol):
+class TraceSetFields(Protocol):
     """A trace set, by the fields that are read here; see docs/interfaces.md."""
 
     @property
@@ -29,11 +29,11 @@ class TraceSet(Protocol):
 
     @property
     def trace_of_npu(self) -> NDArray[np.int32]:
-        """The trace of each NPU."""
+        """Trace of each NPU."""
 
     @property
     def example_npu(self) -> NDArray[np.int32]:
-        """Whose numbers the peers of a trace are."""
+        """NPU from which each trace counts its peers."""
 
     @property
     def families(self) -> Mapping[str, Groups]:
@@ -45,10 +45,10 @@ class Family:
     """A family of groups, as one role sees it.
 
     Attributes:
-        roles: of its members, ascending.
-        stride: between members of one role.
-        size: members of each role.
-        slot: what it is called in streams: its scope, its shape, and which of several such it is.
+        roles: Roles of its members, ascending.
+        stride: Distance between members of one role, in NPUs.
+        size: Number of members in each role.
+        slot: Name in streams: scope, shape, and an index among the families with both.
     """
 
     roles: tuple[int, ...]
@@ -62,9 +62,9 @@ class SetLayout:
     """Roles and the families of each.
 
     Attributes:
-        roles: how many.
-        width: NPUs of each role.
-        families: of all roles; each role is in one at most of a slot.
+        roles: Number of roles.
+        width: Number of NPUs per role.
+        families: Families of all roles; a role is in at most one family per slot.
     """
 
     roles: int
@@ -72,14 +72,22 @@ class SetLayout:
     families: tuple[Family, ...]
 
     def family(self, role: int, slot: str) -> Family | None:
-        """What a slot is for a role."""
+        """Return the family that a slot means for a role."""
         return next((each for each in self.families if each.slot == slot and role in each.roles), None)
 
+    def roles_of(self, role: int, slot: str) -> tuple[int, ...]:
+        """Return the roles that take part in a collective of a role's slot."""
+        family = self.family(role, slot)
+        return (role,) if family is None else family.roles
+
     def scaled(self, ranks: int) -> "SetLayout":
-        """The same for another number of NPUs: groups that reach to the last NPU of a role grow or shrink.
+        """Return the layout for another number of NPUs: groups that reach to the last NPU of a role grow or shrink.
+
+        Args:
+            ranks: Number of NPUs.
 
         Raises:
-            TraceError: the families do not divide so many.
+            TraceError: The families do not divide this number.
         """
         width, rest = divmod(ranks, self.roles)
         families = [
@@ -94,7 +102,7 @@ class SetLayout:
         return SetLayout(self.roles, width, tuple(families))
 
     def groups(self, family: Family) -> Groups:
-        """The groups of a family as NPUs, role after role."""
+        """Return the groups of a family as NPUs, role after role."""
         found = []
         for begin in range(0, self.width, family.stride * family.size):
             for first in range(begin, begin + family.stride):
@@ -104,12 +112,12 @@ class SetLayout:
 
 
 class NamedLayout(NamedTuple):
-    """A layout, and the slot that a role's trace means by a name.
+    """A layout and the names that led to it.
 
     Attributes:
-        layout: of a trace set.
-        slots: by role and name of the group.
-        places: role and number within it of each NPU.
+        layout: Layout of a trace set.
+        slots: Slot by role and name of the group.
+        places: Role and index within the role by NPU.
     """
 
     layout: SetLayout
@@ -117,11 +125,11 @@ class NamedLayout(NamedTuple):
     places: dict[int, tuple[int, int]]
 
 
-def layout_of(traces: TraceSet) -> NamedLayout:
-    """The layout of a trace set.
+def layout_of(traces: TraceSetFields) -> NamedLayout:
+    """Return the layout of a trace set.
 
     Raises:
-        TraceError: roles have different numbers of NPUs, or a family is no product of roles and a stride.
+        TraceError: Roles have different numbers of NPUs, or a family is not a product of roles and a stride.
     """
     roles = len(traces.traces)
     users = [np.flatnonzero(traces.trace_of_npu == role).tolist() for role in range(roles)]
@@ -146,15 +154,15 @@ def layout_of(traces: TraceSet) -> NamedLayout:
     return NamedLayout(SetLayout(roles, width, tuple(found.values())), slots, places)
 
 
-def path_of(traces: TraceSet) -> str:
-    """Where a set came from, for messages."""
+def path_of(traces: TraceSetFields) -> str:
+    """Return the path of a set for messages."""
     return traces.traces[0].path if len(traces.traces) else "trace set"
 
 
 def _product(
-    traces: TraceSet, name: str, places: Mapping[int, tuple[int, int]], role: int
+    traces: TraceSetFields, name: str, places: Mapping[int, tuple[int, int]], role: int
 ) -> tuple[tuple[int, ...], int, int]:
-    """Roles, stride and size of the groups that a role means by a name."""
+    """Return roles, stride and size of the groups that a role means by a name."""
     if name == ALL_NPUS:
         width = len(places) // len(traces.traces)
         return tuple(range(len(traces.traces))), 1, width
@@ -173,14 +181,12 @@ def _product(
     expected = SetLayout(len(traces.traces), width, ()).groups(Family(member_roles, stride, len(own), ""))
     as_numbers = {tuple(r * width + i for r, i in group) for group in groups}
     if as_numbers != set(expected):
-        raise TraceError(
-            f'{traces.traces[role].path}: family "{name}", expected groups of every so manieth NPU of a role'
-        )
+        raise TraceError(f'{traces.traces[role].path}: family "{name}", expected groups of every n-th NPU of a role')
     return member_roles, stride, len(own)
 
 
 def _shape(member_roles: int, roles: int, stride: int, size: int, width: int) -> str:
-    """Scope and shape of a family, in which those of different sets are alike."""
+    """Return scope and shape of a family, which families of different sets share."""
     scope = "own" if member_roles == 1 else "all" if member_roles == roles else "some"
     if size == 1:
         return f"{scope}, one each"
@@ -192,5 +198,5 @@ def _shape(member_roles: int, roles: int, stride: int, size: int, width: int) ->
 
 
 def _is_outer(family: Family, width: int) -> bool:
-    """Whether its groups reach to the last NPU of a role."""
+    """Return whether its groups reach to the last NPU of a role."""
     return family.size > 1 and family.stride * family.size == width

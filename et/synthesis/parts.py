@@ -1,9 +1,8 @@
-"""What is in a pass, told as bags: operations, their classes, and how many of each, in no order.
+"""The contents of a pass as bags: operations with classes and their counts, without an order.
 
-A long pass repeats something, layers mostly. It is told in parts, each of which ends with an event of one and the same
-operation and class, the pass's *landmark*: the one with which it takes the fewest bits to say what is in the parts and
-in which of all orders that has come (minimum description length: Rissanen, Automatica 14, 1978). So nobody has to know
-what a layer is.
+A long pass repeats something, usually layers. It is divided into parts that all end with the same operation and class,
+the *landmark* of the pass: the one with which the fewest bits describe the contents of the parts and the order of their
+events (minimum description length: Rissanen, Automatica 14, 1978). So the method needs no definition of a layer.
 """
 
 import math
@@ -13,96 +12,90 @@ from itertools import groupby
 
 from et.synthesis.streams import Operation
 
-Valued = tuple[Operation, int]
+ClassifiedOperation = tuple[Operation, int]
 """An operation and the class of its value."""
 Bag = tuple[tuple[Operation, int, int], ...]
-"""Operation, class (et.synthesis.classes) and how many; ascending."""
+"""Operation, class (`et.synthesis.classes`) and count, ascending."""
 Parts = tuple[Bag, ...]
 _MANY_PARTS = 4
-_STRETCHED = 0.05
+"""Number of parts from which a stretched pass has more or fewer parts instead of larger or smaller ones."""
+_TOLERANCE = 0.05
+"""Relative deviation from the wanted number of events that needs no change of parts."""
 
 
-def parts_of(events: Sequence[Valued]) -> Parts:
-    """What is in a pass, in the parts of its landmark; one if that takes the fewest bits."""
-    many = Counter(events)
-    landmarks = [None, *(each for each, times in many.items() if times > 1)]
-    return min((_split(events, each) for each in landmarks), key=lambda parts: _bits(parts, len(many)))
+def divisions_of(events: Sequence[ClassifiedOperation]) -> list[list[int]]:
+    """Return the divisions of a pass by each possible landmark and by none: the end of each part."""
+    landmarks = [None, *(each for each, count in Counter(events).items() if count > 1)]
+    return [_ends(events, landmark) for landmark in landmarks]
+
+
+def parts_of(events: Sequence[ClassifiedOperation]) -> Parts:
+    """Return the parts of a pass, divided by its landmark."""
+    return bags_of(events, ends_of_parts(events))
+
+
+def ends_of_parts(events: Sequence[ClassifiedOperation]) -> list[int]:
+    """Return the division of a pass by its landmark."""
+    distinct = len(set(events))
+    return min(divisions_of(events), key=lambda ends: _bits(bags_of(events, ends), distinct))
+
+
+def bags_of(events: Sequence[ClassifiedOperation], ends: Sequence[int]) -> Parts:
+    """Return the bags of the parts with these ends."""
+    parts = (Counter(events[begin:end]) for begin, end in zip([0, *ends], ends, strict=False))
+    return tuple(tuple(sorted((*each, count) for each, count in part.items())) for part in parts)
 
 
 def events_in(parts: Iterable[Bag]) -> int:
-    """How many events parts have."""
-    return sum(many for bag in parts for _, _, many in bag)
-
-
-def parts_bits(passes: Sequence[Parts]) -> float:
-    """What it costs to say the parts of passes: each different bag once, then which come, and how many in a row.
-
-    Bags are pairs of operation and class with their number; numbers are in Elias's gamma code.
-    """
-    different = {bag for parts in passes for bag in parts}
-    pairs = len({(operation, token) for bag in different for operation, token, _ in bag})
-    bits: float = sum(_bag_bits(bag, pairs) for bag in different)
-    seen: Counter[Parts] = Counter()
-    for parts, run in groupby(passes):
-        bits += _gamma_bits(len(list(run))) + 1
-        bits += math.log2(len(seen)) if seen[parts] else _runs_bits(parts, len(different))
-        seen[parts] += 1
-    return bits
+    """Return the number of events in parts."""
+    return sum(count for bag in parts for _, _, count in bag)
 
 
 def stretched(parts: Parts, stretch: float) -> Parts:
-    """About so many times as many events: more or fewer parts where there are many, and then of each class."""
+    """Return parts with about `stretch` times as many events: other numbers of parts first, then larger parts."""
     wanted = stretch * events_in(parts)
     if len(parts) >= _MANY_PARTS:
-        many = max(round(stretch * len(parts)), 1)
-        parts = tuple(parts[number * len(parts) // many] for number in range(many))
-    left = wanted / max(events_in(parts), 1)
-    return parts if abs(left - 1) <= _STRETCHED else tuple(_stretched(bag, left) for bag in parts)
+        count = max(round(stretch * len(parts)), 1)
+        parts = tuple(parts[number * len(parts) // count] for number in range(count))
+    remaining = wanted / max(events_in(parts), 1)
+    return parts if abs(remaining - 1) <= _TOLERANCE else tuple(_scaled(bag, remaining) for bag in parts)
 
 
-def _split(events: Sequence[Valued], landmark: Valued | None) -> Parts:
-    found: list[Counter[Valued]] = [Counter()]
-    for event in events:
-        found[-1][event] += 1
-        if event == landmark:
-            found.append(Counter())
-    return tuple(
-        tuple(sorted((operation, token, many) for (operation, token), many in part.items())) for part in found if part
-    )
+def _ends(events: Sequence[ClassifiedOperation], landmark: ClassifiedOperation | None) -> list[int]:
+    ends = [at for at, event in enumerate(events, 1) if event == landmark]
+    return ends if not events or ends[-1:] == [len(events)] else [*ends, len(events)]
 
 
 def _bits(parts: Parts, pairs: int) -> float:
-    """Of parts, and of their events' order by chance."""
-    different = set(parts)
-    bits: float = sum(_bag_bits(bag, pairs) for bag in different) + _runs_bits(parts, len(different))
-    return bits + sum(_order_bits(bag) for bag in parts)
+    """Return the bits that describe parts and one order of their events.
 
-
-def _bag_bits(bag: Bag, pairs: int) -> float:
-    return _gamma_bits(len(bag) + 1) + sum(math.log2(pairs) + _gamma_bits(many) for *_, many in bag)
-
-
-def _runs_bits(parts: Parts, different: int) -> float:
+    Each distinct bag is described once, then the runs of equal bags; numbers are in Elias's gamma code.
+    """
+    distinct = set(parts)
     runs = [len(list(run)) for _, run in groupby(parts)]
-    return _gamma_bits(len(runs) + 1) + sum(_gamma_bits(many) + math.log2(different) for many in runs)
+    bits: float = _gamma_bits(len(runs) + 1) + sum(_gamma_bits(run) + math.log2(len(distinct)) for run in runs)
+    for bag in distinct:
+        bits += _gamma_bits(len(bag) + 1) + sum(math.log2(pairs) + _gamma_bits(count) for *_, count in bag)
+    return bits + sum(map(_order_bits, parts))
 
 
 def _order_bits(bag: Bag) -> float:
-    """log2 of how many orders there are of what is in a bag."""
-    counts = [many for *_, many in bag]
-    return (math.lgamma(sum(counts) + 1) - sum(math.lgamma(many + 1) for many in counts)) / math.log(2)
+    """Return log2 of the number of orders of a bag's events."""
+    counts = [count for *_, count in bag]
+    return (math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)) / math.log(2)
 
 
-def _stretched(bag: Bag, stretch: float) -> Bag:
-    """So many times as many of each class; all together to the nearest number, at least one."""
-    exact = [stretch * many for _, _, many in bag]
-    counts = [int(many) for many in exact]
+def _scaled(bag: Bag, factor: float) -> Bag:
+    """Return a bag with `factor` times the count of each class; the sum is the nearest integer, at least 1."""
+    exact = [factor * count for _, _, count in bag]
+    counts = [int(count) for count in exact]
     missing = max(round(sum(exact)), 1) - sum(counts)
     for at in sorted(range(len(bag)), key=lambda at: counts[at] - exact[at])[:missing]:
         counts[at] += 1
-    return tuple((operation, token, many) for (operation, token, _), many in zip(bag, counts, strict=True) if many)
+    pairs = zip(bag, counts, strict=True)
+    return tuple((operation, number, count) for (operation, number, _), count in pairs if count)
 
 
 def _gamma_bits(number: int) -> int:
-    """Bits of a number of at least 1 in Elias's gamma code."""
+    """Return the bits of a number of at least 1 in Elias's gamma code."""
     return 2 * int(math.log2(number)) + 1

@@ -1,24 +1,24 @@
-"""Traces of a stream: one for each role, whose nodes have names of their own."""
+"""Writes a stream as traces: one trace for each role, with names of its own."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 
 from et.blocks import Block, TraceColumns
 from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name
 from et.synthesis.layout import Groups, SetLayout
-from et.synthesis.streams import COLLECTIVE, COMPUTE, HOST, LOAD, RECEIVE, SEND, STORE, StreamEvent, taking_part
+from et.synthesis.streams import COLLECTIVE, COMPUTE, HOST, LOAD, RECEIVE, SEND, STORE, Operation, Stream
 from et.table import TraceTable
 
 
 def family_names(layout: SetLayout) -> dict[str, str]:
-    """What groups of a slot are called in the traces, "g1" and so on; a slot that reaches over roles may be several."""
+    """Return the name of each slot's groups in the traces: "g1", "g2" and so on."""
     slots = dict.fromkeys(family.slot for family in layout.families)
     return {slot: f"g{number}" for number, slot in enumerate(slots, 1)}
 
 
 def families_of(layout: SetLayout) -> dict[str, Groups]:
-    """The groups of each name."""
+    """Return the groups of each name."""
     found: dict[str, Groups] = defaultdict(tuple)
     names = family_names(layout)
     for family in layout.families:
@@ -28,39 +28,38 @@ def families_of(layout: SetLayout) -> dict[str, Groups]:
     return dict(found)
 
 
-def traces_of(layout: SetLayout, events: Sequence[StreamEvent]) -> list[TraceTable]:
-    """The trace of each role, as its first NPU runs it.
-
-    An event of several roles waits in its own role for what the stream says, in the others for what is before it.
-    """
-    blocks = [Block() for _ in range(layout.roles)]
+def traces_of(stream: Stream) -> list[TraceTable]:
+    """Return the trace of each role, as its first NPU runs it; a receive is as large as its send."""
+    layout = stream.layout
     names = family_names(layout)
-    sent: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for event in events:
-        operation, value = event.operation, event.value
-        other = (event.role + operation.roles_away) % layout.roles
-        if operation.kind == SEND:
-            sent[event.role, other].append(value)
-        elif operation.kind == RECEIVE:
-            value = sent[other, event.role].pop(0)
-        for role in taking_part(layout, event):
-            distances = event.parents if role == event.role else (1,)
-            _add(blocks[role], event, value, other * layout.width, names, distances)
-    found = []
-    for role, block in enumerate(blocks):
+    sent: dict[tuple[int, int], deque[int]] = defaultdict(deque)
+    for role, events in enumerate(stream.roles):
+        for operation, value, _ in events:
+            if operation.kind == SEND:
+                sent[role, (role + operation.roles_away) % layout.roles].append(value)
+    tables = []
+    for role, events in enumerate(stream.roles):
+        block = Block()
+        places: dict[Operation, list[int]] = defaultdict(list)
+        for operation, value, parents in events:
+            other = (role + operation.roles_away) % layout.roles
+            size = sent[other, role].popleft() if operation.kind == RECEIVE else value
+            after = [places[kind][-1 - back] for kind, back in parents if back < len(places[kind])]
+            if parents and not after:
+                after = [len(block) - 1] if len(block) else []
+            places[operation].append(len(block))
+            _add(block, operation, size, other * layout.width, names, sorted(set(after)))
         columns = TraceColumns(npu=role * layout.width)
         columns.stamp(block, "synthetic/")
-        found.append(columns.table())
-    return found
+        tables.append(columns.table())
+    return tables
 
 
 def _add(
-    block: Block, event: StreamEvent, value: int, peer: int, names: dict[str, str], distances: Sequence[int]
+    block: Block, operation: Operation, value: int, peer: int, names: Mapping[str, str], after: Sequence[int]
 ) -> None:
-    """One node, as the next of its role."""
+    """Add one node."""
     place = len(block)
-    after = [place - distance for distance in distances if distance <= place]
-    operation = event.operation
     if operation.kind in {COMPUTE, HOST}:
         is_host = operation.kind == HOST
         block.comp(f"{operation.kind}-{place}", duration_micros=value, is_cpu_op=is_host, after=after)

@@ -1,5 +1,5 @@
 """Traces as graphs to look at: a bounded part of them, as DOT, GraphML or SVG, a file for each format."""
 
-from et.views.picture import Edge, Picture, PictureNode, Wanted, picture
+from et.views.picture import Edge, NodeFilter, Picture, PictureNode, picture
 
-__all__ = ["Edge", "Picture", "PictureNode", "Wanted", "picture"]
+__all__ = ["Edge", "NodeFilter", "Picture", "PictureNode", "picture"]

@@ -82,7 +82,7 @@ class Picture(NamedTuple):
         return found
 
 
-class Wanted(NamedTuple):
+class NodeFilter(NamedTuple):
     """Which nodes a picture is to show: those for which all holds that is said.
 
     Attributes:
@@ -98,7 +98,7 @@ class Wanted(NamedTuple):
     hops: int = 2
 
 
-def picture(ranks: Sequence[Rank], wanted: Wanted, most: int) -> Picture:
+def picture(ranks: Sequence[Rank], wanted: NodeFilter, most: int) -> Picture:
     """The picture of some traces.
 
     Args:
@@ -137,7 +137,7 @@ def picture(ranks: Sequence[Rank], wanted: Wanted, most: int) -> Picture:
     return Picture(nodes, tuple(edges), total - len(nodes), cut)
 
 
-def _wanted(table: TraceTable, wanted: Wanted) -> Mask:
+def _wanted(table: TraceTable, wanted: NodeFilter) -> Mask:
     mask = np.ones(len(table), np.bool_)
     if wanted.names is not None:
         fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in wanted.names)).match

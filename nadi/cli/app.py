@@ -8,7 +8,6 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from nadi import __version__
 from nadi.cli import commands
 
 
@@ -35,14 +34,16 @@ def command_line() -> Any:  # noqa: ANN401 - typer's own copy of click has no pu
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"nadi {__version__}")
+        from nadi.cli.version import version_with_commit
+
+        typer.echo(f"nadi {version_with_commit()}")
         raise typer.Exit
 
 
 def _options(
     *,
     version: bool = typer.Option(
-        False, "--version", help="Print the version and exit.", is_eager=True, callback=_version
+        False, "--version", help="Print the version and commit, and exit.", is_eager=True, callback=_version
     ),
 ) -> None:
     """Options of `nadi` itself; typer asks for a function that takes them."""

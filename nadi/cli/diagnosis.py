@@ -12,10 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from inputs.units import GIB
 from nadi.launching.python import code_command
 
 LEAST_PYTHON = (3, 11)
-LEAST_MEMORY_BYTES = 8 << 30
+LEAST_MEMORY_BYTES = 8 * GIB
 PACKAGES = ("numpy", "numba", "pyarrow", "protobuf", "pydantic")
 _MPI_SAYS = (
     "from mpi4py import MPI; v = MPI.Get_library_version().split(chr(10))[0].strip(chr(0)); "
@@ -25,7 +26,7 @@ _MPI_TIMEOUT_S = 60
 _RANKS = 2
 
 
-class Finding(NamedTuple):
+class MachineFinding(NamedTuple):
     """One line: is it well, what was found, and the fix where it is not."""
 
     ok: bool
@@ -34,13 +35,13 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-def diagnose() -> Iterator[Finding]:
+def diagnose() -> Iterator[MachineFinding]:
     """All findings, each as soon as it is known."""
     for check in (_python, _packages, _jit, _cache, _cores, _memory, _launcher, _mpi):
         try:
             yield check()
         except Exception as error:  # noqa: BLE001 - a check that fails is a finding
-            yield Finding(False, check.__name__.strip("_"), f"{type(error).__name__}: {error}", "see the error")
+            yield MachineFinding(False, check.__name__.strip("_"), f"{type(error).__name__}: {error}", "see the error")
 
 
 def compile_kernels() -> dict[str, Any]:
@@ -49,93 +50,97 @@ def compile_kernels() -> dict[str, Any]:
     from nadi.simulation.closed_forms.advancing.run import compile_closed_form
     from nadi.simulation.closed_forms.playing.idle_fabric import compile_player
     from nadi.simulation.trace_decoding.compiled import compile_decoder
-    from pdes.workers.crew import compile_all
+    from pdes import compile_all
 
     took_s = compile_all() + compile_closed_form() + compile_player() + compile_decoder()
     return {"compile_s": took_s, "cache": str(cache_dir())}
 
 
-def _python() -> Finding:
+def _python() -> MachineFinding:
     version = platform.python_version()
     fix = "install Python 3.11 or later and set up the environment anew"
-    return Finding(sys.version_info >= LEAST_PYTHON, "Python", f"{version} ({sys.executable})", fix)
+    return MachineFinding(sys.version_info >= LEAST_PYTHON, "Python", f"{version} ({sys.executable})", fix)
 
 
-def _packages() -> Finding:
+def _packages() -> MachineFinding:
     found, missing = [], []
     for name in PACKAGES:
         try:
             found.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             missing.append(name)
-    return Finding(not missing, "packages", ", ".join(found), f"pip install {' '.join(missing)}")
+    return MachineFinding(not missing, "packages", ", ".join(found), f"pip install {' '.join(missing)}")
 
 
-def _jit() -> Finding:
+def _jit() -> MachineFinding:
     from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
-    from pdes.core.jit import jit_enabled
+    from pdes import jit_enabled
 
     if not jit_enabled():
-        return Finding(False, "JIT", "off", "unset NUMBA_DISABLE_JIT, runs are 100 to 250 times slower without")
+        return MachineFinding(False, "JIT", "off", "unset NUMBA_DISABLE_JIT, runs are 100 to 250 times slower without")
     rate = pairs_per_second(rounds=200_000, runs=1)
-    return Finding(rate > 1e6, "JIT", f"compiles and runs, {rate / 1e6:.1f} M heap pairs/s", "use a CPU of this decade")
+    return MachineFinding(
+        rate > 1e6, "JIT", f"compiles and runs, {rate / 1e6:.1f} M heap pairs/s", "use a CPU of this decade"
+    )
 
 
-def _cache() -> Finding:
+def _cache() -> MachineFinding:
     from compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm
-    from pdes.workers import team
+    from pdes import work
 
     folder, complaint = cache_dir(), cache_complaint()
     if complaint:
         fix = "set NADI_CACHE_DIR to a folder of yours that stays and that nobody else can write to (chmod go-w)"
-        return Finding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
+        return MachineFinding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
     status, owner = folder.stat(), os.geteuid()
     corrupt = corrupt_files()
-    state = "kernels are compiled" if is_warm(team.work) else "empty: the first run compiles for up to half a minute"
+    state = "kernels are compiled" if is_warm(work) else "empty: the first run compiles for up to half a minute"
     if corrupt:
         state = f"{len(corrupt)} corrupt files, such as {corrupt[0]}"
     found = f"{folder} (of user {owner}, mode {stat.S_IMODE(status.st_mode):o}; {state})"
-    return Finding(not corrupt, "kernel cache", found, "the next run throws them away and compiles again")
+    return MachineFinding(not corrupt, "kernel cache", found, "the next run throws them away and compiles again")
 
 
-def _cores() -> Finding:
+def _cores() -> MachineFinding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Finding(True, "cores", f"{usable} usable of {os.cpu_count()}, {platform.machine()}")
+    return MachineFinding(True, "cores", f"{usable} usable of {os.cpu_count()}, {platform.machine()}")
 
 
-def _memory() -> Finding:
+def _memory() -> MachineFinding:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    found = f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free"
-    return Finding(total >= LEAST_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs want 8 GiB")
+    found = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
+    return MachineFinding(total >= LEAST_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs want 8 GiB")
 
 
-def _launcher() -> Finding:
+def _launcher() -> MachineFinding:
     path = _mpiexec()
     fix = "pip install 'nadi[mpi]', or install an MPI; only runs on several ranks need it"
-    return Finding(path is not None, "MPI launcher", str(path or "no mpiexec"), fix)
+    return MachineFinding(path is not None, "MPI launcher", str(path or "no mpiexec"), fix)
 
 
-def _mpi() -> Finding:
+def _mpi() -> MachineFinding:
     """Whether two ranks see each other: a launcher of another MPI starts worlds of one."""
     fix = "pip install 'nadi[mpi]'; only runs on several ranks need it"
     if importlib.util.find_spec("mpi4py") is None:
-        return Finding(False, "MPI", "no mpi4py", fix)
+        return MachineFinding(False, "MPI", "no mpi4py", fix)
     launcher = _mpiexec()
     if launcher is None:
-        return Finding(False, "MPI", "not tried: no launcher", fix)
+        return MachineFinding(False, "MPI", "not tried: no launcher", fix)
     command = [str(launcher), "-n", str(_RANKS), *code_command(_MPI_SAYS)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MPI_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        return Finding(False, "MPI", f"no answer in {_MPI_TIMEOUT_S} s", fix)
+        return MachineFinding(False, "MPI", f"no answer in {_MPI_TIMEOUT_S} s", fix)
     answers = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 2]
     if done.returncode or not answers:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return Finding(False, "MPI", f"{launcher} failed: {last}", fix)
+        return MachineFinding(False, "MPI", f"{launcher} failed: {last}", fix)
     sizes = {int(size) for _, size, _ in answers}
     found = f"{' '.join(answers[0][2].split())}, {_RANKS} ranks see a world of {', '.join(map(str, sizes))}"
-    return Finding(sizes == {_RANKS}, "MPI", found, "launcher and mpi4py belong to different MPIs: use that of one")
+    return MachineFinding(
+        sizes == {_RANKS}, "MPI", found, "launcher and mpi4py belong to different MPIs: use that of one"
+    )
 
 
 def _mpiexec() -> Path | None:

@@ -3,14 +3,11 @@
 Exit codes: 0 done; 2 the user's input is wrong; 1 the run failed; 130 interrupted, 143 and 129 ended by SIGTERM and
 SIGHUP. An exception says its own code in an attribute `exit_code`; an OSError is the world's fault, not Nadi's: 1 where
 a device is full, else 2; any other exception is a defect of Nadi and ends with code 1.
-
-Until Ctrl-C is heeded nothing is imported that takes long.
 """
 
 import errno
 import os
 import re
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,19 +36,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         outcome = _run(arguments)
+        Interrupts.check()
     except BaseException as error:  # noqa: BLE001 - the outermost frame: nothing is above to handle it
-        return _end(KeyboardInterrupt() if Interrupts.asked() else error)
+        return _end(Interrupts.pending or error)
     return outcome
 
 
-def entry_point(early: object = signal.default_int_handler) -> NoReturn:
-    """The console script `nadi`; `early` has handled SIGINT until now."""
-    Interrupts.heed(early)
+def entry_point() -> NoReturn:
+    """Run the console script `nadi`, and end the process."""
     try:
+        Interrupts.heed()
         code = main()
     except KeyboardInterrupt as interrupt:
         code = _end(interrupt)
-    Interrupts.leave(code)
+    Interrupts.ignore()
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # a closed pipe, after an error that was reported: Python would report it once more
+        _discard_output()
+    sys.exit(code)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

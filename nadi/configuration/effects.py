@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 import pdes
 from nadi.configuration.sections import FABRIC_KEYS, NetworkSection, RunConfig
-from pdes.network import balancing
-from pdes.nic import congestion
+from pdes import balancing, congestion
 from topologies import Graph
 from topologies.units import format_rate, format_time
 
 
-class Times(NamedTuple):
+class DurationSources(NamedTuple):
     """What the times of compute and memory nodes come from, beside durations of the traces.
 
     Attributes:
@@ -29,11 +28,11 @@ class Times(NamedTuple):
     tensors: int
 
 
-UNKNOWN = Times(1, 1, 1)
+UNKNOWN = DurationSources(1, 1, 1)
 """Of traces that were not read yet: they may have everything."""
 
 
-class Run(NamedTuple):
+class EffectContext(NamedTuple):
     """What conditions are asked of.
 
     Attributes:
@@ -42,7 +41,7 @@ class Run(NamedTuple):
     """
 
     config: RunConfig
-    times: Times
+    times: DurationSources
 
     @property
     def network(self) -> NetworkSection:
@@ -59,7 +58,7 @@ class Condition(NamedTuple):
     """
 
     needs: str
-    holds: Callable[[Run], bool]
+    holds: Callable[[EffectContext], bool]
 
 
 def _fidelity(*models: str) -> Condition:
@@ -81,18 +80,18 @@ def _rule(network: NetworkSection) -> balancing.Balancing:
         return balancing.ECMP
 
 
-def _repeats_selectively(run: Run) -> bool:
+def _repeats_selectively(run: EffectContext) -> bool:
     given = run.network.selective_repeat
     return _rule(run.network).reorders if given == "auto" else bool(given)
 
 
-def _weights_choose_switch(run: Run) -> bool:
+def _weights_choose_switch(run: EffectContext) -> bool:
     """Whether class_weights is the only key that asks for shared buffers."""
     others = {"switch", "congestion_control", *FABRIC_KEYS} - {"class_weights"}
     return not any(f"network.{key}" in run.config.named for key in others)
 
 
-def _can_time_out(run: Run) -> bool:
+def _can_time_out(run: EffectContext) -> bool:
     network = run.network
     loses = any(fault.state or fault.error_rate for fault in run.config.faults)
     return bool(network.rto or network.queue_limit or network.switch == "shared-buffer" or loses)
@@ -257,7 +256,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
 
 def without_effect(
     config: RunConfig,
-    times: Times = UNKNOWN,
+    times: DurationSources = UNKNOWN,
     graph: Graph | None = None,
     faults: pdes.Faults | None = None,
     finish_ps: int | None = None,
@@ -286,9 +285,9 @@ def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
     return f"without effect in all {len(configs)} runs: {', '.join(said)}" if said else ""
 
 
-def keys_without_effect(config: RunConfig, times: Times = UNKNOWN) -> dict[str, str]:
+def keys_without_effect(config: RunConfig, times: DurationSources = UNKNOWN) -> dict[str, str]:
     """Return the named keys that cannot matter, "[network] flowlet_gap", each with what it would need."""
-    run = Run(config, times)
+    run = EffectContext(config, times)
     found = {}
     for section, keys in CONDITIONS.items():
         for key, conditions in keys.items():

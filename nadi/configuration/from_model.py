@@ -4,7 +4,7 @@ What makes traces is imported where a run names a model: a run of traces needs n
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +34,12 @@ def settled(config: "RunConfig") -> "RunConfig":
         ConfigError: nothing says how long its operators take.
     """
     workload = config.workload
-    if workload.model is None:
+    if workload.model is None or workload.plan is None:
         return config
     from workload.generators.models import find
-    from workload.generators.training import parallel_plan, rules
+    from workload.generators.training import rules
 
-    model, plan = find(workload.model), parallel_plan(workload.plan or {})
+    model, plan = find(workload.model), workload.plan
     if workload.framework == "inference":
         from workload.generators.inference.deployment import settle
 
@@ -47,7 +47,7 @@ def settled(config: "RunConfig") -> "RunConfig":
     else:
         rules.check(model, plan, workload.framework)
         plan = rules.settle(model, plan, workload.framework)
-    workload = workload.model_copy(update={"plan": str(plan)})
+    workload = workload.model_copy(update={"plan": plan})
     topology = config.topology
     if topology.cluster is not None and topology.gpus is None:
         find_cluster(topology.cluster).topology(plan.gpus)
@@ -60,12 +60,12 @@ def settled(config: "RunConfig") -> "RunConfig":
 
 def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
     """Of a settled configuration's training; None where it names traces, or a model that is served."""
-    if config.workload.model is None or config.workload.framework == "inference":
+    workload = config.workload
+    if workload.model is None or workload.plan is None or workload.framework == "inference":
         return None
     from workload.generators.models import find
-    from workload.generators.training import parallel_plan
 
-    return find(config.workload.model), parallel_plan(config.workload.plan or {})
+    return find(workload.model), workload.plan
 
 
 def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, ...]] | None":
@@ -74,17 +74,17 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
     Raises:
         WorkloadError: numbers that do not fit together.
     """
-    if config.workload.model is None or config.workload.framework != "inference":
+    workload = config.workload
+    if workload.model is None or workload.plan is None or workload.framework != "inference":
         return None
     from nadi.configuration.sections import ServingSection
-    from workload.generators.inference import Lengths, Serving, Stream, requests_of
+    from workload.generators.inference import Lengths, RequestStream, Serving, requests_of
     from workload.generators.models import find
-    from workload.generators.training import parallel_plan
 
     asked, gpu = config.serving or ServingSection(), config.compute.gpu
     serving = Serving(
-        model=find(config.workload.model),
-        plan=parallel_plan(config.workload.plan or {}),
+        model=find(workload.model),
+        plan=workload.plan,
         batch=asked.batch,
         chunk=asked.chunk,
         prompt_tokens=asked.prompt_tokens,
@@ -93,7 +93,7 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
     )
     count = asked.requests or asked.batch * serving.plan.dp
     prompt, answer = Lengths.parse(asked.prompt, "prompt"), Lengths.parse(asked.generate, "generate")
-    return serving, requests_of(Stream(count, prompt, answer, seed=asked.seed))
+    return serving, requests_of(RequestStream(count, prompt, answer, seed=asked.seed))
 
 
 def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
@@ -122,18 +122,17 @@ def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> 
     """The traces of the configuration's model and plan.
 
     Args:
-        config: settled, with a model.
-        npus: of the fabric, of which those beyond the plan's have nothing to do.
+        config: Settled configuration with a model and a plan.
+        npus: Number of NPUs of the fabric; those beyond the plan's GPUs stay idle.
         own: bool[npus], NPUs of this rank; None = all.
 
     Raises:
         ConfigError: the fabric has fewer NPUs than the plan.
     """
     from workload.generators.models import find
-    from workload.generators.training import parallel_plan
     from workload.generators.training.generator import generate
 
-    model, plan = find(config.workload.model or ""), parallel_plan(config.workload.plan or {})
+    plan = cast("ParallelPlan", config.workload.plan)  # WorkloadSection refuses a model without one
     if plan.gpus > npus:
         replicas = npus * plan.dp // plan.gpus
         smaller = f"dp{replicas} ({replicas * plan.gpus // plan.dp} GPUs), or " if replicas else ""
@@ -147,7 +146,7 @@ def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> 
 
         made = serve(*served)
     else:
-        made = generate(model, plan, config.workload.framework)
+        made = generate(find(config.workload.model or ""), plan, config.workload.framework)
     trace_of_npu = np.full(npus, IDLE, np.int32)
     trace_of_npu[: plan.gpus] = made.trace_of_npu
     if own is not None:

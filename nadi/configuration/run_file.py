@@ -30,10 +30,8 @@ from nadi.configuration.sections import (
 )
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
-from pdes.core.errors import RunError
-from pdes.core.setting import UNITS
-from pdes.core.state import SELECTIVE_PACKETS
-from pdes.network.balancing import balancing
+from pdes import UNITS, RunError, balancing
+from pdes.wire import SELECTIVE_PACKETS
 from topologies.clusters import Cluster, find, is_cluster, with_path_from
 from topologies.units import parse_bytes, short
 
@@ -293,7 +291,7 @@ def _is_too_wide(keys: Mapping[str, Any]) -> bool:
     """Whether a window is more packets than selective repeat keeps; values that are wrong are complained of later."""
     try:
         packets = parse_bytes(keys.get("window")) / parse_bytes(keys.get("mtu", given_default("mtu")))
-        overtakes = balancing(keys.get("load_balancing", "ecmp")).reorders
+        overtakes = balancing.balancing(keys.get("load_balancing", "ecmp")).reorders
     except (ValueError, TypeError, ZeroDivisionError, RunError):
         return False
     return packets > SELECTIVE_PACKETS and (overtakes or keys.get("selective_repeat") is True)

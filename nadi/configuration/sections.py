@@ -53,10 +53,7 @@ from nadi.configuration.named_files import (
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
-from pdes import Settings, SharedBuffer
-from pdes.build.schedule import Faults
-from pdes.core.setting import Setting, settings_of
-from pdes.messages.fidelity import Fidelity
+from pdes import Faults, Fidelity, Setting, Settings, SharedBuffer, settings_of
 from topologies import Graph, parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MAX_NODES, MEMORY_RATE_BPS
 from topologies.clusters import find
@@ -74,6 +71,7 @@ from topologies.units import (
 )
 from workload import CollectiveSettings, ComputeModel, TraceSet
 from workload.compute import find_gpu
+from workload.generators.training import ParallelPlan, parallel_plan
 
 AUTO = 0
 """Of sizes and times that may be "auto": settled from the fabric."""
@@ -222,14 +220,20 @@ def engine_settings(owner: type, section: Section) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value != "auto"}
 
 
-def _parse_plan(value: object) -> str | None:
-    if value is None:
-        return None
+def _parse_plan(value: object) -> ParallelPlan | None:
+    if value is None or isinstance(value, ParallelPlan):
+        return value
     if not isinstance(value, str | dict):
         raise ValueError(f'{short(value)} is no plan; expected text, as "tp8,pp4,dp32", or a table')  # noqa: TRY004 - pydantic's
-    from workload.generators.training import parallel_plan
+    return parallel_plan(value)
 
-    return str(parallel_plan(value))
+
+PlanOfRun = Annotated[
+    ParallelPlan | None,
+    PlainValidator(_parse_plan),
+    PlainSerializer(lambda plan: None if plan is None else str(plan)),
+]
+"""A parallel plan, parsed from text or a table where the run file is read; results hold its text."""
 
 
 def _parse_lengths(value: object) -> str:
@@ -279,9 +283,7 @@ class WorkloadSection(Section):
     model: Annotated[str | None, MODEL] = Field(
         None, description="in place of traces: a model's name (`nadi workload models`), or file"
     )
-    plan: Annotated[str | None, BeforeValidator(_parse_plan)] = Field(
-        None, description='how the model is trained, "tp8,pp4,dp32"'
-    )
+    plan: PlanOfRun = Field(None, description='how the model is trained, "tp8,pp4,dp32"')
     framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
         "megatron", description="whose training step of the model it is, or that it is served as [serving] says"
     )

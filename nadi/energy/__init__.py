@@ -1,4 +1,5 @@
-"""Joules and dollars of a run, from a small table of powers and prices that users replace.
+"""Energy and cost of a run, computed from a small table of powers and prices that users can replace.
 
-`table.toml` is the table that stands here, each number with its source; `table` reads one, `bill` works out a run's.
+`table.toml` is the default table and gives the source of each number; `table` reads a table, `bill` computes a run's
+energy and cost.
 """

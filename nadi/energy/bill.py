@@ -1,19 +1,18 @@
-"""What a run costs: joules by part, dollars by part.
+"""The energy and cost of a run by part of the machine.
 
-Powers times times, and picojoules times bits; nothing is simulated here. Each directed link counts the port that sends
-over it: what it draws all the time, and what it takes for each bit. The other direction counts the other port.
+Energy is power times time, plus picojoules times bits; this module simulates nothing. A directed link counts the port
+that sends over it: the port's constant power, and its energy per bit. The opposite link counts the other port.
 """
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.energy.table import EnergyTable, GpuCost, PortPower, choose
 
-PS_PER_S = 1e12
 J_PER_KWH = 3.6e6
 _S_PER_HOUR = 3600.0
 _HOURS_PER_YEAR = 8766.0
-_BITS = 8
 _J_PER_PJ = 1e-12
 
 NPU_TIMES = ("compute", "communication", "memory", "idle")
@@ -23,7 +22,7 @@ PORTS: Mapping[str, tuple[str, ...]] = {
     "nvswitch_port": ("nvswitch_port",),
     "direct_port": ("direct_port",),
 }
-"""By what sends over a link, the rows of the table that count: NICs and switches have a transceiver, too."""
+"""Rows of the table that count for each sort of sending port: NICs and switches have a transceiver as well."""
 _NAMES = {
     "nic": "NICs",
     "transceiver": "transceivers",
@@ -34,7 +33,7 @@ _NAMES = {
 
 
 class PortUse(NamedTuple):
-    """Ports of one sort, together.
+    """The ports of one sort that a run uses.
 
     Attributes:
         number: Number of ports that the run is charged for: its share of those that are there.
@@ -50,16 +49,16 @@ class PortUse(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What of a run counts.
+    """The quantities of a run that its energy and cost depend on.
 
     Attributes:
-        gpu: name of the GPU; "" = not known.
-        npus: how many.
-        finish_ps: how long all of them were taken.
-        npu_ps: NPUs' time by one of NPU_TIMES, summed over the NPUs: npus * finish_ps in all.
-        ports: by one of PORTS.
-        steps: optimizer steps of the run; 0 = it has none.
-        tokens: that all steps trained; 0 = not known.
+        gpu: Name of the GPU; "" = unknown.
+        npus: Number of NPUs.
+        finish_ps: Time in picoseconds for which the run occupies all NPUs.
+        npu_ps: NPU time in picoseconds by activity (NPU_TIMES), summed over the NPUs; the total is npus * finish_ps.
+        ports: Ports that the run uses, by sort (PORTS).
+        steps: Number of optimizer steps; 0 = the run is not a training.
+        tokens: Number of tokens trained in all steps; 0 = unknown.
     """
 
     gpu: str
@@ -72,14 +71,14 @@ class Usage(NamedTuple):
 
 
 class Item(NamedTuple):
-    """Joules of one part.
+    """The energy of one part of the machine.
 
     Attributes:
-        name: of the part.
+        name: Name of the part, as tables print it.
         number: Number of NPUs or ports that the run is charged for.
-        present: Number of those that are there.
-        static_J: drawn whatever it does; of NPUs: by what they do.
-        per_bit_J: for bits that it sent.
+        present: Number of NPUs or ports that the fabric has.
+        static_J: Energy in joules that does not depend on traffic; for NPUs, the energy of one activity.
+        per_bit_J: Energy in joules of the bits that the part sent.
     """
 
     name: str
@@ -90,21 +89,21 @@ class Item(NamedTuple):
 
     @property
     def joules(self) -> float:
-        """All of it."""
+        """Total energy in joules."""
         return self.static_J + self.per_bit_J
 
 
 class Bill(NamedTuple):
-    """Joules and dollars of a run.
+    """The energy and cost of a run.
 
     Attributes:
-        gpu: the table's GPU that was taken.
-        parts: of the machines.
-        overhead_J: what the data centre adds, (PUE - 1) times the parts.
-        electricity_usd: of parts and overhead.
-        gpu_hours: NPUs times the run's time.
-        gpu_usd: of these; where GPUs are rented, electricity is in it.
-        is_rented: whether it is.
+        gpu: Name of the table's GPU whose powers and prices apply.
+        parts: Energy of each part of the machines.
+        overhead_J: Energy in joules that the data centre adds: (PUE - 1) times the sum of the parts.
+        electricity_usd: Price in dollars of the energy of parts and overhead.
+        gpu_hours: Number of NPUs times the run's time in hours.
+        gpu_usd: Price in dollars of the GPU hours; it includes electricity if GPUs are rented.
+        is_rented: Whether the table's price of the GPU is a rent per hour.
     """
 
     gpu: str
@@ -117,17 +116,17 @@ class Bill(NamedTuple):
 
     @property
     def joules(self) -> float:
-        """Of the machines and the data centre around them."""
+        """Energy in joules of the machines and of the data centre around them."""
         return sum(part.joules for part in self.parts) + self.overhead_J
 
     @property
     def usd(self) -> float:
-        """GPUs' hours, and electricity where that is not in them."""
+        """Cost in dollars: GPU hours, and electricity unless the rent includes it."""
         return self.gpu_usd + (0.0 if self.is_rented else self.electricity_usd)
 
 
 def bill(usage: Usage, table: EnergyTable) -> Bill:
-    """What a run costs by a table."""
+    """Return the energy and cost of a run according to a table."""
     chosen = choose(table, usage.gpu)
     run_s = usage.finish_ps / PS_PER_S
     watts = {name: getattr(table.power, name) * chosen.cost.tdp_W for name in NPU_TIMES}
@@ -136,7 +135,7 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
     parts.append(Item("hosts", *npus, table.host.W_per_gpu * usage.npus * run_s))
     for sort, ports in usage.ports.items():
         parts += [_port_part(row, getattr(table, row), ports, run_s) for row in PORTS[sort]]
-    parts = _together(parts)
+    parts = _sum_by_name(parts)
     machines = sum(part.joules for part in parts)
     overhead = (table.facility.pue - 1) * machines
     hours = usage.npus * run_s / _S_PER_HOUR
@@ -152,7 +151,7 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
 
 
 def usd_per_hour(cost: GpuCost) -> float:
-    """Of a GPU: its rent, or its price over the hours in which it works."""
+    """Return dollars per hour of a GPU: its rent, or its price divided by the hours in which it works."""
     if cost.usd_per_hour is not None:
         return cost.usd_per_hour
     assert cost.usd is not None  # noqa: S101 - the table has one of the two
@@ -160,9 +159,9 @@ def usd_per_hour(cost: GpuCost) -> float:
     return cost.usd / (cost.years * _HOURS_PER_YEAR * cost.used)
 
 
-def document(usage: Usage, found: Bill) -> dict[str, Any]:
-    """A bill for JSON; shares are of all joules."""
-    joules = found.joules
+def document(usage: Usage, costs: Bill) -> dict[str, Any]:
+    """Return a bill as a JSON document; `share` is a part's share of the total energy."""
+    joules = costs.joules
     rows = [
         {
             "part": part.name,
@@ -173,44 +172,46 @@ def document(usage: Usage, found: Bill) -> dict[str, Any]:
             "J": part.joules,
             "share": part.joules / joules if joules else 0.0,
         }
-        for part in (*found.parts, Item("data centre (PUE)", 1, 1, found.overhead_J))
+        for part in (*costs.parts, Item("data centre (PUE)", 1, 1, costs.overhead_J))
     ]
-    whole = {
-        "gpu": found.gpu,
+    tree = {
+        "gpu": costs.gpu,
         "npus": usage.npus,
         "time_s": usage.finish_ps / PS_PER_S,
         "energy_J": joules,
         "mean_W": joules / (usage.finish_ps / PS_PER_S) if usage.finish_ps else 0.0,
         "parts": rows,
-        "gpu_hours": found.gpu_hours,
-        "gpu_usd": found.gpu_usd,
-        "electricity_usd": found.electricity_usd,
-        "is_rented": found.is_rented,
-        "cost_usd": found.usd,
+        "gpu_hours": costs.gpu_hours,
+        "gpu_usd": costs.gpu_usd,
+        "electricity_usd": costs.electricity_usd,
+        "is_rented": costs.is_rented,
+        "cost_usd": costs.usd,
     }
     if usage.steps:
-        whole["step"] = {"steps": usage.steps, "energy_J": joules / usage.steps, "cost_usd": found.usd / usage.steps}
+        tree["step"] = {"steps": usage.steps, "energy_J": joules / usage.steps, "cost_usd": costs.usd / usage.steps}
     if usage.tokens:
         per_million = 1e6 / usage.tokens
-        whole["million_tokens"] = {"energy_J": joules * per_million, "cost_usd": found.usd * per_million}
-    return whole
+        tree["million_tokens"] = {"energy_J": joules * per_million, "cost_usd": costs.usd * per_million}
+    return tree
 
 
 def _port_part(name: str, port: PortPower, ports: PortUse, run_s: float) -> Item:
     static = port.W * ports.rate_bps / port.rate_bps * run_s
-    return Item(_NAMES[name], ports.number, ports.present, static, port.pJ_per_bit * _J_PER_PJ * _BITS * ports.tx_bytes)
+    return Item(
+        _NAMES[name], ports.number, ports.present, static, port.pJ_per_bit * _J_PER_PJ * BITS_PER_BYTE * ports.tx_bytes
+    )
 
 
-def _together(parts: list[Item]) -> list[Item]:
-    """Parts of one name as one: transceivers of NICs and of switches."""
-    found: dict[str, Item] = {}
+def _sum_by_name(parts: list[Item]) -> list[Item]:
+    """Return the parts with those of one name added up, such as the transceivers of NICs and of switches."""
+    sums: dict[str, Item] = {}
     for part in parts:
-        had = found.get(part.name, Item(part.name, 0, 0, 0.0))
-        found[part.name] = Item(
+        total = sums.get(part.name, Item(part.name, 0, 0, 0.0))
+        sums[part.name] = Item(
             part.name,
-            had.number + part.number,
-            had.present + part.present,
-            had.static_J + part.static_J,
-            had.per_bit_J + part.per_bit_J,
+            total.number + part.number,
+            total.present + part.present,
+            total.static_J + part.static_J,
+            total.per_bit_J + part.per_bit_J,
         )
-    return list(found.values())
+    return list(sums.values())

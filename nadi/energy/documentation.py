@@ -1,4 +1,4 @@
-"""The default table for people to read: the end of docs/energy.md, which scripts/document_tables.py writes."""
+"""The default table of powers and prices as Markdown, for the documentation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 from nadi.energy.table import EnergyTable, read_table
 
 BASES = ("published", "measured", "derived", "assumed")
-"""With which a source begins."""
+"""Words that a source may begin with: how its number was obtained."""
 
 
 def documentation() -> str:
-    """A row for each number: its value, what others may find, and where it is from."""
+    """Return a Markdown table with a row per number: value, plausible range, and source."""
     table = read_table()
     lines = ["| number | value | range | how | from |", "| --- | --- | --- | --- | --- |"]
     for path, value in numbers(table):
         basis, _, text = table.sources[path].partition(": ")
-        least_most = table.ranges.get(path)
-        between = f"{least_most[0]:g} to {least_most[1]:g}" if least_most else ""
+        bounds = table.ranges.get(path)
+        between = f"{bounds[0]:g} to {bounds[1]:g}" if bounds else ""
         lines.append(f"| `{path}` | {value:g} | {between} | {basis} | {text} |")
     return "\n".join(lines) + "\n"
 
 
 def numbers(table: EnergyTable) -> Iterator[tuple[str, float]]:
-    """Path and value of each number of a table but rates, which are units."""
+    """Yield the path and value of each number of a table, except the rates that other numbers refer to."""
     tree = table.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"sources", "ranges"})
     yield from _leaves(tree, "")
 

@@ -1,8 +1,8 @@
-"""Which ports of a fabric a run is charged for, by sort, and what they sent.
+"""The ports of a fabric that a run is charged for, by sort, and the bytes that they sent.
 
-A fabric may be a part of a larger one, as the leaf switches of one host in a SuperPOD: their links to the spines are
-there for other hosts, too. So a port between switches of different tiers counts as far as the run's NPUs can fill it:
-by the rate of what comes from below over the rate of all ports to the tier above, at most whole.
+A fabric may be a part of a larger one. The leaf switches of one host in a SuperPOD, for example, serve other hosts
+through the same links to the spines. Therefore a port between switches of different tiers counts only by the share
+that the run's NPUs can fill: the rate from below divided by the rate of all ports to the tier above, at most 1.
 """
 
 import numpy as np
@@ -22,18 +22,18 @@ def port_uses(
     rate_bps: NDArray[np.number],
     tx_bytes: NDArray[np.number],
 ) -> tuple[dict[str, PortUse], int]:
-    """Return the ports that send over the links by sort, and how many switches are left out.
+    """Return the sending ports by sort, and the number of switches that do not count.
 
-    Ports of NPUs, and the ports of switches to NPUs, count whole. Those of switches that serve no NPU and sent nothing
-    do not count. The others count by `shares`.
+    Ports of NPUs, and the ports of switches to NPUs, count fully. Ports of switches that serve no NPU and sent nothing
+    do not count. Other ports count by `shares`.
 
     Args:
-        src: int[links], node at whose port a link begins.
-        dst: int[links], node where it ends.
-        is_npu: bool[nodes].
-        is_nvswitch: bool[nodes].
-        rate_bps: of the links.
-        tx_bytes: that they sent, headers included.
+        src: Node of each link's sending port, int[links].
+        dst: Node of each link's receiving port, int[links].
+        is_npu: Whether each node is an NPU, bool[nodes].
+        is_nvswitch: Whether each node is an NVSwitch, bool[nodes].
+        rate_bps: Rate of each link in bits per second.
+        tx_bytes: Bytes that each link carried, headers included.
     """
     nodes = len(is_npu)
     active = is_npu | (np.bincount(src, tx_bytes, nodes) > 0)
@@ -45,28 +45,31 @@ def port_uses(
         "switch_port": ~is_npu[src] & ~is_nvswitch[src] & active[src],
     }
     share = shares(src, dst, is_npu, rate_bps)
-    found = {
+    uses = {
         name: PortUse(
-            float(share[of].sum()), float((share * rate_bps)[of].sum()), float(tx_bytes[of].sum()), int(of.sum())
+            float(share[mask].sum()),
+            float((share * rate_bps)[mask].sum()),
+            float(tx_bytes[mask].sum()),
+            int(mask.sum()),
         )
-        for name, of in sorts.items()
+        for name, mask in sorts.items()
     }
     sends = np.bincount(src, minlength=nodes) > 0
-    return {name: ports for name, ports in found.items() if ports.present}, int((sends & ~active).sum())
+    return {name: ports for name, ports in uses.items() if ports.present}, int((sends & ~active).sum())
 
 
 def shares(src: _Numbers, dst: _Numbers, is_npu: _Mask, rate_bps: NDArray[np.number]) -> NDArray[np.float64]:
-    """Return float64[links], the share of each link that a fabric's NPUs can fill, 0 to 1.
+    """Return the share of each link that the fabric's NPUs can fill, float64[links] from 0 to 1.
 
-    The tier of a switch is its distance from the nearest NPU in links. Links of NPUs and between switches of one tier
-    have 1. Those between a switch and the tier above have the rate of the switch's links from below, each by its own
-    share, over the rate of all its links to the tier above.
+    The tier of a switch is its distance in links from the nearest NPU. Links of NPUs and links between switches of one
+    tier have share 1. The share of a link between a switch and the tier above is the rate of the switch's links from
+    below, each times its own share, divided by the rate of all the switch's links to the tier above.
 
     Args:
-        src: int[links], node where a link begins.
-        dst: int[links], node where it ends.
-        is_npu: bool[nodes].
-        rate_bps: Rates of the links in bits per second.
+        src: Node of each link's sending port, int[links].
+        dst: Node of each link's receiving port, int[links].
+        is_npu: Whether each node is an NPU, bool[nodes].
+        rate_bps: Rate of each link in bits per second.
     """
     nodes = len(is_npu)
     tier = _tiers(src, dst, is_npu)
@@ -76,15 +79,15 @@ def shares(src: _Numbers, dst: _Numbers, is_npu: _Mask, rate_bps: NDArray[np.num
         up = rises & (tier[src] == level)
         below_bps = np.bincount(src, np.where(falls & (tier[src] == level), share * rate_bps, 0.0), nodes)
         above_bps = np.bincount(src, np.where(up, rate_bps, 0.0), nodes)
-        of_switch = np.minimum(1.0, below_bps / np.maximum(above_bps, 1.0))
+        switch_share = np.minimum(1.0, below_bps / np.maximum(above_bps, 1.0))
         down = falls & (tier[dst] == level)
-        share[up] = of_switch[src[up]]
-        share[down] = of_switch[dst[down]]
+        share[up] = switch_share[src[up]]
+        share[down] = switch_share[dst[down]]
     return share
 
 
 def _tiers(src: _Numbers, dst: _Numbers, is_npu: _Mask) -> NDArray[np.int64]:
-    """Return int64[nodes], links from the nearest NPU; nodes that no NPU reaches have 0."""
+    """Return the distance of each node from the nearest NPU in links, int64[nodes]; unreachable nodes have 0."""
     tier = np.where(is_npu, 0, -1)
     level = 0
     while True:

@@ -1,4 +1,4 @@
-"""The table of powers and prices: TOML, each key with its unit at its end."""
+"""The table of powers and prices: a TOML file whose keys end with their units."""
 
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from topologies.units import parse_link_rate, short
 
 DEFAULT = Path(__file__).with_name("table.toml")
 OTHER = "other"
-"""The GPU of runs that name none that the table knows."""
+"""The table's GPU for runs whose GPU is unknown or not in the table."""
 _EXPECTED = "expected a table of powers and prices in TOML"
 
 _Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
@@ -25,14 +25,14 @@ class _Row(BaseModel):
 
 
 class GpuCost(_Row):
-    """Of one kind of GPU.
+    """Power and price of one kind of GPU: rented (`usd_per_hour`) or owned (`usd` and `years`).
 
     Attributes:
-        tdp_W: thermal design power.
-        usd_per_hour: what an hour costs where GPUs are rented, electricity and network included; or
-        usd: what one costs with its share of server and network, and
-        years: for how long it is used.
-        used: share of these years in which it works.
+        tdp_W: Thermal design power in watts.
+        usd_per_hour: Rent in dollars per hour, electricity and network included.
+        usd: Purchase price in dollars, with the GPU's share of server and network.
+        years: Service life in years over which the purchase price is spread.
+        used: Share of the service life in which the GPU works, 0 to 1.
     """
 
     tdp_W: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]  # noqa: N815 - watts
@@ -49,7 +49,7 @@ class GpuCost(_Row):
 
 
 class Power(_Row):
-    """Of a GPU, as shares of its TDP, by what it does."""
+    """Power of a GPU by activity, as a share of its thermal design power."""
 
     compute: _Share
     communication: _Share
@@ -57,14 +57,14 @@ class Power(_Row):
     idle: _Share
 
 
-class Host(_Row):
-    """Of a server without GPUs, NICs and NVSwitches."""
+class HostPower(_Row):
+    """Power of a server without its GPUs, NICs and NVSwitches."""
 
     W_per_gpu: _Amount
 
 
 class PortPower(_Row):
-    """Of a port: `W` at `rate_bps`, in proportion at others, and picojoules for each bit that it sends."""
+    """Power of a port: `W` at `rate_bps` and proportional at other rates, plus picojoules per bit that it sends."""
 
     W: _Amount
     rate_bps: _Rate = Field(alias="rate")
@@ -72,23 +72,23 @@ class PortPower(_Row):
 
 
 class Facility(_Row):
-    """Of the data centre: `pue`, its energy over that of the machines in it."""
+    """The data centre: price of energy, and power usage effectiveness (total energy over that of the machines)."""
 
     pue: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False, strict=True)]
     usd_per_kWh: _Amount  # noqa: N815 - kilowatt hours
 
 
 class EnergyTable(_Row):
-    """A whole table; its keys are those of table.toml.
+    """A table of powers and prices with the keys of table.toml.
 
     Attributes:
-        sources: where numbers are from, by their paths ("nic.W").
-        ranges: what others may find, from the least to the most.
+        sources: Source of each number, by the number's path such as "nic.W".
+        ranges: Plausible minimum and maximum of numbers, by path.
     """
 
     gpus: dict[str, GpuCost]
     power: Power
-    host: Host
+    host: HostPower
     nic: PortPower
     switch_port: PortPower
     transceiver: PortPower
@@ -99,34 +99,34 @@ class EnergyTable(_Row):
     ranges: dict[str, tuple[_Amount, _Amount]] = {}
 
 
-class Chosen(NamedTuple):
-    """A GPU of a table.
+class ChosenGpu(NamedTuple):
+    """The GPU of a table that applies to a run.
 
     Attributes:
-        name: in the table.
-        cost: what stands there.
+        name: Name of the GPU in the table.
+        cost: Power and price of the GPU.
     """
 
     name: str
     cost: GpuCost
 
 
-def choose(table: EnergyTable, gpu: str) -> Chosen:
-    """The GPU of this name, or the one for those that are not known; of a path its stem is the name."""
+def choose(table: EnergyTable, gpu: str) -> ChosenGpu:
+    """Return the table's GPU of this name, or OTHER if the table lacks it; the name of a path is its stem."""
     name = Path(gpu).stem.lower() if gpu else OTHER
     known = {key.lower(): key for key in table.gpus}
-    found = known.get(name, OTHER)
-    return Chosen(found, table.gpus[found])
+    key = known.get(name, OTHER)
+    return ChosenGpu(key, table.gpus[key])
 
 
 def read_table(path: Path | None = None) -> EnergyTable:
-    """The default table, or a user's over it.
+    """Return the default table, with the values of a user's table in place of its own.
 
     Args:
-        path: of the user's.
+        path: Path of the user's table; None = the default table alone.
 
     Raises:
-        ConfigError: the file cannot be read, is no TOML, or says something that is no power or price.
+        ConfigError: The file cannot be read, is not TOML, or holds a value that is not a power or price.
     """
     return _default() if path is None else _validated(path, _over(_tree(DEFAULT), _tree(path)))
 
@@ -146,17 +146,17 @@ def _tree(path: Path) -> dict[str, Any]:
 
 
 def _over(default: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The user's values over the default's; a GPU that is owned is not rented, and the other way round."""
-    made = dict(default)
+    """Return the default tree with the user's values in place; a GPU with a purchase price loses its rent."""
+    merged = dict(default)
     for key, value in own.items():
         under = default.get(key)
         if isinstance(under, dict) and isinstance(value, dict):
             if "usd" in value:
-                under = {name: of for name, of in under.items() if name != "usd_per_hour"}
-            made[key] = _over(under, value)
+                under = {name: number for name, number in under.items() if name != "usd_per_hour"}
+            merged[key] = _over(under, value)
         else:
-            made[key] = value
-    return made
+            merged[key] = value
+    return merged
 
 
 def _validated(path: Path, tree: dict[str, Any]) -> EnergyTable:
@@ -167,13 +167,13 @@ def _validated(path: Path, tree: dict[str, Any]) -> EnergyTable:
 
 
 def _complaint(error: ValidationError) -> str:
-    found: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    where = ".".join(map(str, found["loc"]))
-    if found["type"] == "extra_forbidden":
-        return f"{where}: unknown key; expected those of {DEFAULT}"
-    if found["type"] == "missing":
-        return f"{where}: missing; expected it beside the others"
-    reason = found.get("ctx", {}).get("error")
+    first: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    path = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"{path}: unknown key; expected those of {DEFAULT}"
+    if first["type"] == "missing":
+        return f"{path}: missing; expected every key of its section"
+    reason = first.get("ctx", {}).get("error")
     if reason is not None:
-        return f"{where}: {reason}"
-    return f"{where}: found {short(found['input'])}; {found['msg'].lower().replace('input should be', 'expected')}"
+        return f"{path}: {reason}"
+    return f"{path}: found {short(first['input'])}; {first['msg'].lower().replace('input should be', 'expected')}"

@@ -1,6 +1,5 @@
 """How a command ends before its time: by a signal, or on a rank that fails. Imports nothing heavy."""
 
-import atexit
 import os
 import signal
 import sys
@@ -15,7 +14,6 @@ FIRST_ENDS_US_S = 1.0
 INTERRUPTED = 130
 _SAME_PRESS_S = 0.5
 """Within so long a second SIGINT is the same press of Ctrl-C: terminal and launcher both tell a rank."""
-_AGAIN_S = 0.02
 _READ_S = 0.1
 """Once told to end all, MPICH's launcher forwards no more of what ranks have printed: it has so long to read that."""
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
@@ -32,74 +30,54 @@ class EndedBySignalError(BaseException):
 
 
 class Interrupts:
-    """Ctrl-C, from the first moment to the last: once, as KeyboardInterrupt that is not lost; later, as the end.
+    """Ctrl-C: the first one raises KeyboardInterrupt, a later one ends the process at once.
 
-    An exception that a signal raises is lost where C calls Python and cannot pass one on, as in the callbacks of LLVM
-    while kernels load, or in a finalizer. Python tells of that, and it is raised again a moment later. Where code
-    swallows it without a word, `check` raises it.
+    An exception of a signal handler is lost where C calls Python and cannot pass it on, as in callbacks of LLVM while
+    kernels are compiled, or in a finalizer. So it is kept, and `check` raises it: progress and the end of a command
+    call that.
+
+    Attributes:
+        pending: Exception that the handler of a signal has raised; None if no signal has come.
     """
 
-    _first_s: float | None = None
+    pending: BaseException | None = None
+    _first_s = 0.0
 
     @classmethod
-    def heed(cls, instead_of: object = signal.default_int_handler) -> None:
-        """From now on; not where they are ignored (a job of the background) or handled by somebody else."""
-        if signal.getsignal(signal.SIGINT) is instead_of:
+    def heed(cls) -> None:
+        """Handle Ctrl-C from now on, unless it is ignored (a job of the background) or has another handler."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, cls._interrupt)
             usual = sys.unraisablehook
-            sys.unraisablehook = lambda lost: cls._raise_again(lost.exc_value) or cls.asked() or usual(lost)
+            sys.unraisablehook = lambda lost: None if cls.pending is not None else usual(lost)
 
     @classmethod
-    def leave(cls, code: int) -> NoReturn:
-        """End the process with an exit code, when all is done and said: from here on Ctrl-C changes nothing.
-
-        Python would end by SIGINT if one had once come while it ran code from a string, and takes a while to unload.
-        """
+    def ignore(cls) -> None:
+        """Have Ctrl-C change nothing from now on: the process is about to end."""
         if signal.getsignal(signal.SIGINT) == cls._interrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if "mpi4py.MPI" not in sys.modules:  # which ends MPI when Python does
-            with suppress(BaseException):
-                atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to run them
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(OSError, ValueError):
-                    stream.flush()
-            os._exit(code)
-        sys.exit(code)
-
-    @classmethod
-    def asked(cls) -> bool:
-        """Whether the user has pressed Ctrl-C."""
-        return cls._first_s is not None
 
     @classmethod
     def check(cls) -> None:
-        """Raise KeyboardInterrupt if the user has pressed Ctrl-C."""
-        if cls._first_s is not None:
-            raise KeyboardInterrupt
+        """Raise what a signal handler has raised, if it was lost."""
+        if cls.pending is not None:
+            raise cls.pending
 
     @classmethod
-    def _interrupt(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - how signals are told
+    def _interrupt(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - the signature of signal handlers
         now_s = time.monotonic()
-        if cls._first_s is None:
-            cls._first_s = now_s
-            raise KeyboardInterrupt
+        if not isinstance(cls.pending, KeyboardInterrupt):
+            cls.pending, cls._first_s = KeyboardInterrupt(), now_s
+            raise cls.pending
         if now_s > cls._first_s + _SAME_PRESS_S:  # the user will not wait for the cleaning up; the next run does it
-            if _is_first():
-                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"nadi: error: interrupted\n")
+            say_interrupted()
             os._exit(INTERRUPTED)
 
-    @classmethod
-    def _raise_again(cls, lost: BaseException | None) -> bool:
-        """Whether what was lost is ours; then it comes again."""
-        if not isinstance(lost, KeyboardInterrupt | EndedBySignalError):
-            return False
 
-        def again(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - how signals are told
-            raise lost
-
-        signal.signal(signal.SIGALRM, again)
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
-        return True
+def say_interrupted() -> None:
+    """Print that the command was interrupted, on the first rank only; to the file descriptor, without a buffer."""
+    if _is_first():
+        os.write(2, b"nadi: error: interrupted\n")
 
 
 @contextmanager
@@ -116,15 +94,19 @@ def unwound() -> Iterator[None]:
         ours = []
     try:
         yield
+        Interrupts.check()
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
+        if isinstance(Interrupts.pending, EndedBySignalError):
+            Interrupts.pending = None  # it is on its way
 
 
-def _unwind(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - how signals are told
+def _unwind(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of signal handlers
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)  # a second one would break off the cleaning up
-    raise EndedBySignalError(number)
+    Interrupts.pending = EndedBySignalError(number)
+    raise Interrupts.pending
 
 
 def end_others(error: BaseException, code: int) -> None:

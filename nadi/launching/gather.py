@@ -9,7 +9,7 @@ Gather = Callable[[Any], list[Any] | None]
 """Takes this rank's value, which can be pickled; rank 0 gets the values of all ranks in rank order, others None."""
 
 
-class Ranks(NamedTuple):
+class RankGather(NamedTuple):
     """What a rank can say to the others.
 
     Attributes:
@@ -27,4 +27,4 @@ class Ranks(NamedTuple):
     communicator: Any = None
 
 
-ALONE = Ranks(alone, alone)
+ALONE = RankGather(alone, alone)

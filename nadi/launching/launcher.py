@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nadi.launching.gather import ALONE as ALONE_RANKS
-from nadi.launching.gather import Ranks
+from nadi.launching.gather import RankGather
 
 ALONE = "NADI_LAUNCHER"
 """Set to "none", each process is a run of its own, whatever started it."""
@@ -140,7 +140,7 @@ def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py 
         raise LauncherError from None
 
 
-def connected_ranks(environ: Mapping[str, str]) -> Ranks:
+def connected_ranks(environ: Mapping[str, str]) -> RankGather:
     """This rank and the others; alone without a launcher. To be called before anything imports mpi4py.
 
     Raises:

@@ -15,7 +15,7 @@ from nadi.terminal.console import Terminal
 from topologies.units import format_time
 
 if TYPE_CHECKING:
-    from pdes.build.simulation import Snapshot
+    from pdes import Snapshot
 
 LINE_EVERY_S = 5.0
 _REWRITE_EVERY_S = 0.25
@@ -36,7 +36,7 @@ class Progress:
         self._expected = 0.0
 
     def __call__(self, snapshot: "Snapshot") -> None:
-        """Show a snapshot, or not, if one was shown a moment ago; a Ctrl-C that got lost comes through here."""
+        """Show a snapshot, or not, if one was shown a moment ago; a Ctrl-C that was lost is raised here."""
         Interrupts.check()
         text = describe(snapshot, self._expected)
         self._show(f"{self._run}: {text}" if self._run else text)
@@ -89,11 +89,11 @@ class Progress:
         self._width = len(line)
 
 
-class Silence:
+class NoProgress:
     """Shows nothing."""
 
     def __call__(self, snapshot: "Snapshot") -> None:  # noqa: ARG002 - Progress shows it
-        """Do nothing but see whether a Ctrl-C got lost."""
+        """Raise a Ctrl-C that was lost; else do nothing."""
         Interrupts.check()
 
     def expect(self, work: float) -> None:
@@ -103,7 +103,7 @@ class Silence:
         """Do nothing."""
 
     def say(self, text: str) -> None:  # noqa: ARG002 - Progress says it
-        """Do nothing but see whether a Ctrl-C got lost."""
+        """Raise a Ctrl-C that was lost; else do nothing."""
         Interrupts.check()
 
     def warn(self, text: str) -> None:
@@ -112,11 +112,11 @@ class Silence:
 
 
 @contextmanager
-def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress | Silence]:
+def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress | NoProgress]:
     """A Progress on `stream` (standard error if not given) as long as the block runs."""
     stream = stream or sys.stderr
     if quiet:
-        yield Silence()
+        yield NoProgress()
     elif stream.isatty():
         with Live(console=Terminal(file=stream), transient=True, refresh_per_second=4) as live:
             yield Progress(stream, live)

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from nadi.launching.gather import ALONE, Ranks
-from nadi.launching.progress import Progress, Silence
+from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.world import together
-from pdes.core.setting import setting
+from pdes import setting
 from topologies import Graph
 from workload import Program
 
@@ -27,7 +27,7 @@ class Workers:
     Where it is `alone`, rank 0 does all with one worker, and the other ranks wait for its results.
     """
 
-    ranks: Ranks = setting(ALONE, "this rank and the others", is_given=False)
+    ranks: RankGather = setting(ALONE, "this rank and the others", is_given=False)
     backend: Backend = setting("threads", "what the workers are; those of MPI ranks are threads")
     workers: int = setting(1, "threads or processes of this machine; under mpiexec, threads of each rank")
     lps_per_worker: int = setting(1, "parts of the fabric for each worker; an idle thread takes what is left")
@@ -66,7 +66,7 @@ class Workers:
         program: Program,
         owner: NDArray[np.int32] | None,
         settings: pdes.Settings,
-        progress: Progress | Silence,
+        progress: Progress | NoProgress,
     ) -> pdes.Results:
         """Build worlds and run them; `owner` has `lps` owners. At message level there is one LP.
 

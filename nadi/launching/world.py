@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nadi.launching.gather import Ranks
+from nadi.launching.gather import RankGather
 
 
 class AgreedError(Exception):
@@ -30,7 +30,7 @@ class AgreedError(Exception):
         self.of_a_file = of_a_file
 
 
-def ranks_of(communicator: Any) -> Ranks:  # noqa: ANN401 - mpi4py is optional
+def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optional
     """The ranks of a communicator."""
 
     def exchange(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
@@ -41,11 +41,11 @@ def ranks_of(communicator: Any) -> Ranks:  # noqa: ANN401 - mpi4py is optional
         gathered: list[Any] | None = communicator.gather(value)
         return gathered
 
-    return Ranks(exchange, gather, communicator.Get_rank(), communicator.Get_size(), communicator)
+    return RankGather(exchange, gather, communicator.Get_rank(), communicator.Get_size(), communicator)
 
 
 @contextmanager
-def together(ranks: Ranks) -> Iterator[None]:
+def together(ranks: RankGather) -> Iterator[None]:
     """A block in which all ranks do the same exchanges; all leave it well, or all raise.
 
     Raises:

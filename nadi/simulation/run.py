@@ -16,8 +16,8 @@ from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, files_read
 from nadi.configuration.sections import OF_PACKETS, NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
-from nadi.launching.gather import ALONE, Ranks
-from nadi.launching.progress import Progress, Silence
+from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import together
 from nadi.simulation import fidelities
@@ -34,13 +34,10 @@ from nadi.simulation.wiring.estimate import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_lasting, schedule
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.interference import with_interference
-from nadi.simulation.wiring.job_cost import Cost, Limits, cost_at_closed_forms, cost_of_packets
+from nadi.simulation.wiring.job_cost import JobCost, NodeLimits, cost_at_closed_forms, cost_of_packets
 from nadi.simulation.wiring.placement import place
-from nadi.simulation.wiring.reading import Work
-from pdes.core.jit import jit_enabled
-from pdes.core.state import LONGEST_RUN_PS
-from pdes.messages.message_loop import work_messages
-from pdes.workers import team
+from nadi.simulation.wiring.reading import LoadedWorkload
+from pdes import LONGEST_RUN_PS, jit_enabled, work, work_messages
 from topologies import Graph
 from topologies.units import format_time
 from workload import CollectiveSettings, Program
@@ -83,8 +80,8 @@ class FinishedRun:
 
 def simulate(
     config: RunConfig,
-    progress: Progress | Silence,
-    ranks: Ranks = ALONE,
+    progress: Progress | NoProgress,
+    ranks: RankGather = ALONE,
     *,
     force: bool = False,
     keep_flows: bool = True,
@@ -124,8 +121,13 @@ def simulate(
 
 
 def check_job(
-    config: RunConfig, nodes: int, ranks_per_node: int, threads: int, progress: Progress | Silence, limits: Limits
-) -> Cost:
+    config: RunConfig,
+    nodes: int,
+    ranks_per_node: int,
+    threads: int,
+    progress: Progress | NoProgress,
+    limits: NodeLimits,
+) -> JobCost:
     """Check a run that a batch job is to do as `simulate` would check it there, and estimate what it costs.
 
     Args:
@@ -154,8 +156,8 @@ def check_job(
 
 
 def _set_up(
-    config: RunConfig, workers: Workers, progress: Progress | Silence, *, force: bool, keep_flows: bool
-) -> tuple[RunConfig, Graph, Work, NDArray[np.int32] | None, pdes.Settings]:
+    config: RunConfig, workers: Workers, progress: Progress | NoProgress, *, force: bool, keep_flows: bool
+) -> tuple[RunConfig, Graph, LoadedWorkload, NDArray[np.int32] | None, pdes.Settings]:
     """Build what a run needs, and refuse what it cannot do.
 
     Returns:
@@ -194,7 +196,7 @@ def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
 
 
 def _laid_out(
-    graph: Graph, work: Work, settings: pdes.Settings, *, force: bool
+    graph: Graph, work: LoadedWorkload, settings: pdes.Settings, *, force: bool
 ) -> tuple[CollectiveCosts, FoldedProgram]:
     """Lay out a run at closed forms, and refuse one that takes more memory than is free."""
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
@@ -206,10 +208,10 @@ def _laid_out(
 def _at_closed_forms(
     config: RunConfig,
     graph: Graph,
-    work: Work,
+    work: LoadedWorkload,
     settings: pdes.Settings,
     workers: Workers,
-    progress: Progress | Silence,
+    progress: Progress | NoProgress,
     files: Sequence[InputFiles],
     *,
     force: bool,
@@ -240,7 +242,7 @@ def _at_closed_forms(
     )
 
 
-def _warn(config: RunConfig, progress: Progress | Silence, ranks: Ranks = ALONE) -> None:
+def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather = ALONE) -> None:
     """Name the keys that cannot matter, before a run that may take long, and after all that may be wrong with it."""
     warning = without_effect(config)
     if warning and ranks.rank == 0:
@@ -274,7 +276,7 @@ def _check_durations(config: RunConfig, program: Program) -> None:
         )
 
 
-def _workers(config: RunConfig, ranks: Ranks) -> Workers:
+def _workers(config: RunConfig, ranks: RankGather) -> Workers:
     """Who runs it: the workers that are asked for, or one where the network's model has no more."""
     if fidelities.on_one_worker(config.network):
         return Workers(ranks, alone=True)
@@ -286,7 +288,7 @@ def run_program(
     graph: Graph,
     program: Program,
     settings: pdes.Settings,
-    progress: Progress | Silence,
+    progress: Progress | NoProgress,
     workers: Workers = SERIAL,
     owner: NDArray[np.int32] | None = None,
     expected: Estimate | None = None,
@@ -307,7 +309,7 @@ def run_program(
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
-    kernel = work_messages if settings.fidelity.act else team.work
+    kernel = work_messages if settings.fidelity.act else work
     acts = jit_enabled() and workers.ranks.rank == 0
     if acts:
         _tell(progress, cache_complaint())
@@ -322,7 +324,7 @@ _HAD: set[Callable[..., Any]] = set()
 """Main kernels that this process has used: it keeps what it has loaded, so that the cache is not looked into again."""
 
 
-def _say_if_compiled(kernel: Callable[..., Any], how_long: str, progress: Progress | Silence) -> None:
+def _say_if_compiled(kernel: Callable[..., Any], how_long: str, progress: Progress | NoProgress) -> None:
     """A word where a main kernel must be compiled first."""
     if jit_enabled() and kernel not in _HAD:
         if not is_warm(kernel):
@@ -331,7 +333,7 @@ def _say_if_compiled(kernel: Callable[..., Any], how_long: str, progress: Progre
 
 
 @functools.cache
-def _tell(progress: Progress | Silence, complaint: str) -> None:
+def _tell(progress: Progress | NoProgress, complaint: str) -> None:
     """Say, once, why kernels that were compiled will not be there for the next run."""
     if complaint:
         progress.warn(f"compiled kernels are not kept: {complaint}; `nadi doctor` says more")

@@ -1,1 +1,1 @@
-"""What people read on a terminal: a console that takes all text as it is, tables, quantities with units."""
+"""Terminal output: a console that prints text literally, tables, and quantities with units."""

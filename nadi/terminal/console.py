@@ -1,4 +1,4 @@
-"""What prints tables: a rich Console that takes all text as it is."""
+"""A rich Console that prints all text literally."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from nadi.terminal.printing import plain
 
 
 class Terminal(Console):
-    """A Console without markup, emoji or escape sequences in text, that prints on any terminal.
+    """A Console that interprets no markup, emoji codes or escape sequences, and prints on any terminal.
 
-    A name of a file or node may be "[red]", ":bomb:" or hold the bytes that clear a screen: strings are shown as they
-    are, control characters as escapes. Where something is to be bold, a `Text` or a style says so.
+    The name of a file or node may be "[red]" or ":bomb:", or may contain bytes that clear a screen. This console prints
+    strings literally and control characters as escapes. Use a `Text` or a style for bold text.
     """
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - those of Console
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the options of Console
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]  # noqa: ANN401 - same
-        """A string as Text; tables measure it, so what the terminal lacks is replaced before."""
+        """Return a string as Text without characters that the terminal lacks, because tables measure the result."""
         return super().render_str(plain(shown(text, lines=True), self.encoding), **options)

@@ -1,4 +1,4 @@
-"""Printing on any terminal, also one that lacks letters, and into pages."""
+"""Printing on any terminal, including those without Unicode, and into pages."""
 
 import codecs
 import html
@@ -24,35 +24,35 @@ _PLAIN = {
     "╶": "-",
     "█": "#",
 }
-"""What stands for our own characters where the terminal has no others than ASCII's, or not these."""
+"""Replacements for the characters that Nadi prints, for terminals that lack them."""
 _HANDLER = "nadi.plain"
 
 
 def plain(text: str, encoding: str) -> str:
-    """The text with what an encoding lacks replaced by what looks like it."""
+    """Return the text with characters that an encoding lacks replaced by similar ones."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        return text.encode(encoding, _settled()).decode(encoding)
+        return text.encode(encoding, _registered_handler()).decode(encoding)
     except LookupError:
         pass
     return text
 
 
 def in_page(text: str) -> str:
-    """The text for a page, where plotly would take parts of it for HTML."""
+    """Return the text escaped for a page, because plotly would interpret HTML in it."""
     return html.escape(shown(text))
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """One line that holds names or paths, on standard output or error."""
+    """Print one line that contains names or paths on standard output or standard error."""
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{shown(text)}\n")
     stream.flush()
 
 
 def never_fail_to_print() -> None:
-    """Have standard output and error print what their encoding lacks as something else, in place of raising."""
+    """Make standard output and error replace characters that their encoding lacks instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         _relax(stream)
 
@@ -60,11 +60,11 @@ def never_fail_to_print() -> None:
 def _relax(stream: TextIO | None) -> None:
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(errors=_settled())
+        reconfigure(errors=_registered_handler())
 
 
-def _settled() -> str:
-    """The name of the error handler, known to codecs."""
+def _registered_handler() -> str:
+    """Register the error handler with codecs and return its name."""
     codecs.register_error(_HANDLER, _replace)
     return _HANDLER
 
@@ -72,5 +72,5 @@ def _settled() -> str:
 def _replace(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    wrong = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(c) or escape(c) for c in wrong), error.end
+    unknown = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or escape(c) for c in unknown), error.end

@@ -1,77 +1,77 @@
-"""Quantities as people read them: a few digits and a fitting unit. Exact texts are those of topologies.units."""
+"""Rounded quantities with a fitting unit, for people to read; `topologies.units` formats exact ones."""
 
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from inputs.units import KIB, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
 from topologies.units import format_bytes
 
 _DIGITS = 6
 _DECIMALS = 3
-_KI = 1024
 _RATES = (("Tb/s", 10**12), ("Gb/s", 10**9), ("Mb/s", 10**6), ("kb/s", 10**3), ("b/s", 1))
 _AMOUNTS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
-class Unit(NamedTuple):
-    """A unit of time: its name, and its picoseconds."""
+class TimeUnit(NamedTuple):
+    """A unit of time: its name and its length in picoseconds."""
 
     name: str
     ps: int
 
 
-NS, US, MS, S = Unit("ns", 10**3), Unit("µs", 10**6), Unit("ms", 10**9), Unit("s", 10**12)
+NS, US, MS, S = TimeUnit("ns", PS_PER_NS), TimeUnit("µs", PS_PER_US), TimeUnit("ms", PS_PER_MS), TimeUnit("s", PS_PER_S)
 
 
-def time_unit(times_ps: Iterable[float]) -> Unit:
-    """The unit for a column or table of times: the largest that their median reaches; zeros do not count."""
-    found = sorted(time_ps for time_ps in times_ps if time_ps > 0)
-    return _unit_of(found[len(found) // 2]) if found else US
+def time_unit(times_ps: Iterable[float]) -> TimeUnit:
+    """Return the unit for a column or table of times: the largest that the median of the nonzero times reaches."""
+    nonzero = sorted(time_ps for time_ps in times_ps if time_ps > 0)
+    return _unit_of(nonzero[len(nonzero) // 2]) if nonzero else US
 
 
-def in_unit(time_ps: float, unit: Unit) -> str:
-    """A time in a unit, to three decimals; what is too small for these has two digits of its own."""
+def in_unit(time_ps: float, unit: TimeUnit) -> str:
+    """Return a time in a unit with three decimals, or with two significant digits if it is too small for these."""
     value = time_ps / unit.ps
     small = 0 < value < 10 ** (1 - _DECIMALS)
     return f"{value:.{1 - math.floor(math.log10(value))}f}" if small else f"{value:,.{_DECIMALS}f}"
 
 
 def time_text(time_ps: float) -> str:
-    """A time in its own unit, to six digits: 65.9104 ms."""
+    """Return a time in its largest unit with six digits, such as "65.9104 ms"."""
     unit = _unit_of(time_ps)
     return f"{_number(time_ps / unit.ps)} {unit.name}" if time_ps else "0 s"
 
 
 def rate_text(rate_bps: float) -> str:
-    """A rate, to six digits: 25.6 Tb/s."""
+    """Return a rate with six digits, such as "25.6 Tb/s"."""
     return _with_unit(rate_bps, _RATES)
 
 
 def size_text(size_bytes: int) -> str:
-    """The exact size: 64 KiB, 1 GiB, 1.5 MB, 12 B."""
+    """Return the exact size, such as "64 KiB", "1 GiB", "1.5 MB" or "12 B"."""
     text = format_bytes(size_bytes)
     digits = text.rstrip("BKMGTPki")
     return f"{digits} {text[len(digits) :]}"
 
 
 def buffer_text(size_bytes: int) -> str:
-    """A size of a buffer: 64 KiB where it is a whole number below 1,024 of a binary unit, else as `amount_text`."""
+    """Return a buffer size in a binary unit if that is a whole number below 1,024 ("64 KiB"), else `amount_text`."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        whole, rest = divmod(size_bytes, _KI**power)
-        if rest == 0 and 0 < whole < _KI:
+        whole, rest = divmod(size_bytes, KIB**power)
+        if rest == 0 and 0 < whole < KIB:
             return f"{whole} {unit}"
     return amount_text(size_bytes)
 
 
 def amount_text(size_bytes: float) -> str:
-    """Bytes that were moved, to two decimals: 33.58 MB."""
+    """Return an amount of data with two decimals, such as "33.58 MB"."""
     for unit, size in _AMOUNTS:
         if size_bytes >= size:
             return f"{size_bytes / size:.2f} {unit}"
     return f"{size_bytes:.0f} B"
 
 
-def _unit_of(time_ps: float) -> Unit:
+def _unit_of(time_ps: float) -> TimeUnit:
     return next((unit for unit in (S, MS, US) if time_ps >= unit.ps), NS)
 
 
@@ -81,7 +81,7 @@ def _with_unit(value: float, units: Iterable[tuple[str, int]]) -> str:
 
 
 def _number(value: float) -> str:
-    """To six digits, without an exponent and without zeros at the end."""
+    """Return a number with six digits, without an exponent and without trailing zeros."""
     if value == 0:
         return "0"
     decimals = max(0, _DIGITS - 1 - math.floor(math.log10(value)))
@@ -90,7 +90,7 @@ def _number(value: float) -> str:
 
 
 def figure_text(form: str, value: float | None) -> str:
-    """A figure as people read it, by its form (time, share, bytes, count, rate, or any other number); "-" is none."""
+    """Return a figure formatted by its form (time, share, bytes, count, rate, or another number); "-" if missing."""
     if value is None or math.isnan(value):
         return "-"
     forms = {

@@ -1,6 +1,6 @@
-"""Tables on a terminal or in a pipe. No digit is cut: a table that is too wide loses its least needed columns.
+"""Tables for terminals and pipes. A table that is too wide drops its least important columns and never cuts digits.
 
-Where standard output is no terminal and COLUMNS is not set, all is as wide as it wants to be: one row, one line.
+If standard output is not a terminal and COLUMNS is not set, tables have their natural width: one line per row.
 """
 
 import os
@@ -21,18 +21,18 @@ _UNBOUNDED = 100_000
 _MARGIN = 1
 _GAP = 3
 _NO_HEADINGS_GAP = 2
-_LEAST_NAME = 8
-_LEAST = {"number": _UNBOUNDED, "name": 40, "text": 24}
-"""Cells to which a column shrinks before others are left out: a number never, names and prose onto further lines."""
+_MIN_NAME_CELLS = 8
+_MIN_CELLS = {"number": _UNBOUNDED, "name": 40, "text": 24}
+"""Minimum width of a column by its form, in cells: numbers never shrink; names and prose wrap onto further lines."""
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table.
 
     Attributes:
-        heading: above it.
-        rank: 0 = always shown; of the others, the one of the highest rank is the first to be left out.
-        form: numbers stand to the right, names and prose to the left.
+        heading: Text above the column.
+        rank: Order in which columns are dropped, highest first; 0 = the column is always shown.
+        form: Kind of cells: numbers are aligned to the right, names and prose to the left.
     """
 
     heading: str
@@ -43,29 +43,31 @@ class Column(NamedTuple):
 class FittedTable:
     """A table that a rich Console prints; cells are plain text, never markup."""
 
-    def __init__(self, title: str, *columns: Column | str, headings: bool = True, whole: str = "--json") -> None:
-        """Start without rows.
+    def __init__(
+        self, title: str, *columns: TableColumn | str, headings: bool = True, full_output_option: str = "--json"
+    ) -> None:
+        """Create a table without rows.
 
         Args:
-            title: above the table, may be empty.
-            columns: a bare text is the heading of numbers that are always shown.
-            headings: whether there is a line of them.
-            whole: the option with which the command shows all columns however narrow the terminal is.
+            title: Text above the table; may be empty.
+            columns: Columns of the table; a plain string is the heading of a column of numbers that is always shown.
+            headings: Whether the table has a line of headings.
+            full_output_option: Option of the command that prints all columns at any width.
         """
         self.title = title
         self.headings = headings
-        self.whole = whole
-        self.columns = [column if isinstance(column, Column) else Column(column) for column in columns]
+        self.full_output_option = full_output_option
+        self.columns = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
         self.rows: list[tuple[str, ...]] = []
         self.notes: list[str] = []
         self._bold: set[int] = set()
         self._ends: set[int] = set()
 
     def add_row(self, *cells: str, bold: bool = False) -> None:
-        """Append a row; bold: it stands out.
+        """Append a row, in bold if `bold`.
 
         Raises:
-            ValueError: other than one cell for each column.
+            ValueError: The number of cells differs from the number of columns.
         """
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
@@ -74,36 +76,38 @@ class FittedTable:
         self.rows.append(cells)
 
     def end_group(self) -> None:
-        """Leave space below the rows so far."""
+        """Add space after the last row."""
         self._ends.add(len(self.rows) - 1)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Title, table, notes, and which columns are left out."""
+        """Yield title, table, notes, and the names of the columns that do not fit."""
         heads = [_text(console, column.heading) for column in self.columns]
-        cells = [[_text(console, inputs.shown(cell)) for cell in row] for row in self.rows]  # a line feed is of a name
+        cells = [
+            [_text(console, inputs.shown(cell)) for cell in row] for row in self.rows
+        ]  # a line feed can only be part of a name
         natural = [self._natural(column) for column in zip(heads, *cells, strict=True)]
-        shown = self._that_fit(natural, options.max_width)
+        fitting = self._fitting_columns(natural, options.max_width)
         if self.title:
             yield _text(console, self.title, style="bold")
         if self.headings:
             yield Text()
-        table = self._empty([self.columns[i].form for i in shown], [heads[i] for i in shown])
-        for column, width in zip(table.columns, self._widths(natural, shown, options.max_width), strict=True):
+        table = self._empty([self.columns[i].form for i in fitting], [heads[i] for i in fitting])
+        for column, width in zip(table.columns, self._widths(natural, fitting, options.max_width), strict=True):
             column.width = width
         for number, row in enumerate(cells):
             style = "bold" if number in self._bold else None
-            table.add_row(*(row[i] for i in shown), style=style, end_section=number in self._ends)
+            table.add_row(*(row[i] for i in fitting), style=style, end_section=number in self._ends)
         yield Padding(table, (0, 0, 0, _MARGIN), expand=False)
-        left_out = [column.heading for i, column in enumerate(self.columns) if i not in shown]
-        wide = self._needed(range(len(natural)), natural)
-        note = f"not shown: {', '.join(left_out)} (a terminal {wide} columns wide or {self.whole} has all)"
-        for line in (*self.notes, *([note] if left_out else [])):
+        dropped = [column.heading for i, column in enumerate(self.columns) if i not in fitting]
+        wide = self._total_width(range(len(natural)), natural)
+        note = f"not shown: {', '.join(dropped)} (a terminal {wide} columns wide or {self.full_output_option} has all)"
+        for line in (*self.notes, *([note] if dropped else [])):
             yield _text(console, line)
         if self.headings:
             yield Text()
 
     def _empty(self, forms: Sequence[str], heads: Sequence[Text]) -> Table:
-        """A rich Table without rows."""
+        """Return a rich Table without rows."""
         table = Table(
             box=box.SIMPLE_HEAD if self.headings else None,
             show_header=self.headings,
@@ -115,57 +119,57 @@ class FittedTable:
             table.add_column(head, justify="right" if form == "number" else "left", overflow="fold")
         return table
 
-    def _that_fit(self, natural: Sequence[int], max_width: int) -> list[int]:
-        """Columns that are shown; natural: cells that each wants."""
-        shown = list(range(len(natural)))
-        least = self._least(natural)
-        while self._needed(shown, least) > max_width:
-            optional = [i for i in shown if self.columns[i].rank > 0]
+    def _fitting_columns(self, natural: Sequence[int], max_width: int) -> list[int]:
+        """Return the indices of the columns that fit; natural: natural width of each column in cells."""
+        fitting = list(range(len(natural)))
+        minimum = self._min_widths(natural)
+        while self._total_width(fitting, minimum) > max_width:
+            optional = [i for i in fitting if self.columns[i].rank > 0]
             if not optional:
                 break
-            shown.remove(max(optional, key=lambda i: (self.columns[i].rank, i)))
-        return shown
+            fitting.remove(max(optional, key=lambda i: (self.columns[i].rank, i)))
+        return fitting
 
-    def _widths(self, natural: Sequence[int], shown: Sequence[int], max_width: int) -> list[int]:
-        """Of the columns shown: what each wants where there is room; where there is not, the widest give way first."""
-        widths, least = list(natural), self._least(natural)
-        while self._needed(shown, widths) > max_width:
-            above = [i for i in shown if widths[i] > least[i]]
-            words = [i for i in shown if self.columns[i].form != "number" and widths[i] > _LEAST_NAME]
-            places = above or words or [i for i in shown if widths[i] > 1]
-            if not places:
+    def _widths(self, natural: Sequence[int], fitting: Sequence[int], max_width: int) -> list[int]:
+        """Return the widths of the fitting columns: natural if there is room, else reduced from the widest down."""
+        widths, minimum = list(natural), self._min_widths(natural)
+        while self._total_width(fitting, widths) > max_width:
+            above = [i for i in fitting if widths[i] > minimum[i]]
+            words = [i for i in fitting if self.columns[i].form != "number" and widths[i] > _MIN_NAME_CELLS]
+            shrinkable = above or words or [i for i in fitting if widths[i] > 1]
+            if not shrinkable:
                 break
-            widths[max(places, key=lambda i: widths[i])] -= 1
-        return [widths[i] for i in shown]
+            widths[max(shrinkable, key=lambda i: widths[i])] -= 1
+        return [widths[i] for i in fitting]
 
-    def _needed(self, shown: Sequence[int], widths: Sequence[int]) -> int:
+    def _total_width(self, columns: Sequence[int], widths: Sequence[int]) -> int:
         gap = _GAP if self.headings else _NO_HEADINGS_GAP
-        return _MARGIN + sum(widths[i] for i in shown) + gap * len(shown) - (1 if self.headings else 0)
+        return _MARGIN + sum(widths[i] for i in columns) + gap * len(columns) - (1 if self.headings else 0)
 
     def _natural(self, column: Sequence[Text]) -> int:
-        """Cells that a column wants; its heading is first."""
+        """Return the width of a column's longest line in cells; the heading is its first text."""
         texts = column if self.headings else column[1:]
         return max((cell_len(line) for text in texts for line in text.plain.split("\n")), default=0)
 
-    def _least(self, natural: Sequence[int]) -> list[int]:
-        return [min(wanted, _LEAST[column.form]) for wanted, column in zip(natural, self.columns, strict=True)]
+    def _min_widths(self, natural: Sequence[int]) -> list[int]:
+        return [min(width, _MIN_CELLS[column.form]) for width, column in zip(natural, self.columns, strict=True)]
 
 
 def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:
-    """A table of labels and what they say, without headings."""
-    table = FittedTable(title, Column("", form="name"), Column("", form="text"), headings=False)
+    """Return a table of labels and values without headings."""
+    table = FittedTable(title, TableColumn("", form="name"), TableColumn("", form="text"), headings=False)
     for row in rows:
         table.add_row(*row)
     return table
 
 
 def console() -> Terminal:
-    """Standard output, for plain text."""
-    found = Terminal()
-    bounded = found.file.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return found if bounded else Terminal(width=_UNBOUNDED)
+    """Return a console on standard output; its width is unbounded unless it is a terminal or COLUMNS is set."""
+    terminal = Terminal()
+    bounded = terminal.file.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return terminal if bounded else Terminal(width=_UNBOUNDED)
 
 
 def _text(console: Console, text: str, style: str = "") -> Text:
-    """Plain text as the console shows it."""
+    """Return plain text as the console prints it."""
     return console.render_str(text, style=style, markup=False, emoji=False, highlight=False)

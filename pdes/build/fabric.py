@@ -13,6 +13,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Bools, Graph, Int64, Rows
 from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass, Telemetry
+from pdes.core.units import PS_PER_BYTE_AT_1_BPS, PS_PER_S
 from pdes.network.boundary import CROSSING_WORDS
 from pdes.network.framing import FLIT_BYTES, is_framed, is_nvlink
 
@@ -52,7 +53,7 @@ class Fabric:
     """
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
-        self.psb = 8e12 / graph.link_rate_bps.astype(np.float64)
+        self.psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)
         self.fastest_psb = fastest_psb(self.psb, settings.faults)
         self.cut = (settings.cut_through & (np.arange(graph.nodes) >= graph.npus)).astype(np.int8)
         self.latency_ps = graph.node_latency_ps.astype(np.int64)
@@ -103,7 +104,7 @@ class Fabric:
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(LinkClass, len(seen), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen, special=special)
         if switch:
-            scale = 8e12 / self.psb / REFERENCE_BPS
+            scale = PS_PER_BYTE_AT_1_BPS / self.psb / REFERENCE_BPS
             rows.kmin_bytes = switch.ecn_kmin_bytes * scale
             rows.kmax_bytes = switch.ecn_kmax_bytes * scale
             rows.pmax = int(switch.ecn_pmax * 2**32)
@@ -121,7 +122,7 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         ring = (routing.mode[: graph.npus] == 0).any(axis=0)
         single = (routing.mode[: graph.npus] == 2).any(axis=0)
         hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
-    psb = 8e12 / graph.link_rate_bps.min()
+    psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
     return int(hops * per_hop), hops
@@ -151,7 +152,7 @@ def covering_packets(graph: Graph, settings: Settings) -> int:
         of_links[fault.links] = max(fault.added_latency_ps, of_links.get(fault.links, 0))
     rtt += 2 * sum(sorted(of_links.values())[-hops:])
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
-    return math.ceil(rtt * from_npu / 1e12 / wire_bits) + 2
+    return math.ceil(rtt * from_npu / PS_PER_S / wire_bits) + 2
 
 
 def rto_ps(graph: Graph, settings: Settings) -> int:
@@ -165,5 +166,5 @@ def rto_ps(graph: Graph, settings: Settings) -> int:
         return settings.rto_ps
     rtt, hops = round_trip_ps(graph, settings)
     rate_bps, added_ps = slowest(settings.faults, int(graph.link_rate_bps.min()))
-    queue = limit * 8e12 / rate_bps
+    queue = limit * PS_PER_BYTE_AT_1_BPS / rate_bps
     return min(int(4 * (rtt + hops * (queue + 2 * added_ps))) + 1_000_000, MAX_RTO_PS)

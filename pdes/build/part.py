@@ -106,7 +106,7 @@ class Part:
         return offsets([len(self.links), *(len(links) for links in self.links_in)])[1:-1]
 
 
-class Post:
+class Outboxes:
     """Outboxes of LPs in memory that this process can access.
 
     Args:

@@ -14,6 +14,7 @@ from pdes.core.link_words import link_meta
 from pdes.core.memory import aligned, row_of, rows_of, unused
 from pdes.core.rows.network import Change, Gate, LinkClass, OutgoingLink
 from pdes.core.setting import Setting, setting
+from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 from pdes.network.routing import UNREACHABLE
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def fastest_psb(psb: Float64, faults: Faults) -> Float64:
     fastest = psb.copy()
     for fault in faults.links:
         if fault.rate_bps:
-            np.minimum.at(fastest, list(fault.links), 8e12 / fault.rate_bps)
+            np.minimum.at(fastest, list(fault.links), PS_PER_BYTE_AT_1_BPS / fault.rate_bps)
     return fastest
 
 
@@ -178,7 +179,7 @@ def _class_row(row: Record, faults: Sequence[LinkFault]) -> Record:
     row = row.copy()
     for fault in faults:
         if fault.rate_bps:
-            row.ps_per_byte = 8e12 / fault.rate_bps
+            row.ps_per_byte = PS_PER_BYTE_AT_1_BPS / fault.rate_bps
         row.delay_ps += fault.added_latency_ps
         if fault.down:
             row.error = ALWAYS_LOST

@@ -9,7 +9,7 @@ from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.inputs import Array, Int64, Program, Rows, Schedules
 from pdes.core.memory import rows_of
-from pdes.core.rows.npu import Lane, PlanStep, View
+from pdes.core.rows.npu import GroupView, PlanLane, PlanStep
 
 
 def trace_tables(program: Program, p2p_share: float) -> s.Trace:
@@ -27,7 +27,7 @@ def plan_tables(program: Program) -> s.PlanTables:
     """Return the program's groups and the schedules of its collectives, likewise."""
     schedules = program.schedules
     size, parts, first = schedules.view_size, schedules.view_parts, schedules.view_ptr[:-1]
-    views = rows_of(View, len(size), members=size, parts=parts, first=first)
+    views = rows_of(GroupView, len(size), members=size, parts=parts, first=first)
     derived = {"lane_row": _lane_rows(schedules), "view_row": views, "step": _step_rows(schedules)}
     owners = ((name, program if hasattr(program, name) else schedules) for name in s.PlanTables.__annotations__)
     plain = {name: _typed(s.PlanTables, name, getattr(owner, name)) for name, owner in owners if name not in derived}
@@ -49,7 +49,7 @@ def _lane_rows(schedules: Schedules) -> Rows:
     """Return the rows of all lanes, with views counted over all schedules."""
     lanes = len(schedules.lane_ptr) - 1
     rows = rows_of(
-        Lane,
+        PlanLane,
         lanes,
         plain=schedules.lane_plain
         & (schedules.lane_latency_ps == 0)

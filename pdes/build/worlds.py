@@ -15,7 +15,7 @@ from pdes.build.hooks import hooks_of
 from pdes.build.layout import Layout
 from pdes.build.limits import check_sizes
 from pdes.build.npus import idle_npus, npu_rows, row_states
-from pdes.build.part import Part, Post, offsets
+from pdes.build.part import Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
@@ -26,7 +26,7 @@ from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
-from pdes.core.rows.npu import Asked, Instance, LaneState, Phase, Taken
+from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
@@ -36,7 +36,7 @@ FLOW_ROWS = 1 << 16
 """Flow records that a world holds before the host takes them out."""
 
 
-def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Post, settings: Settings) -> s.Net:
+def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Outboxes, settings: Settings) -> s.Net:
     """Return idle nodes, links and packet pools; NPUs with rows that are ready begin at time 0."""
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
@@ -117,16 +117,16 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
         inst=rows_of(Instance, insts),
         inst_free=aligned(np.arange(insts)[::-1]),
         lane=rows_of(LaneState, lanes),
-        phase=rows_of(Phase, insts * int(const.phase_stride)),
+        phase=rows_of(CollectivePhase, insts * int(const.phase_stride)),
         called=zeros(lanes * (const.collectives_in_flight > 0), np.int32),
-        asked=rows_of(Asked, lanes * (const.rendezvous_bytes < s.INF)),
-        taken=rows_of(Taken, lanes * const.reduces),
+        asked=rows_of(LaneRequest, lanes * (const.rendezvous_bytes < s.INF)),
+        taken=rows_of(LaneReductions, lanes * const.reduces),
         inst_key=key,
         inst_val=val,
     )
 
 
-def _messages(program: Program, part: Part, const: Record, ctl: Record, settings: Settings) -> s.Messages:
+def _messages(program: Program, part: Part, const: Record, ctl: Record, settings: Settings) -> s.MessageModels:
     """Return no message under way at message level, and the table of receives that reduce."""
     model, steps = settings.fidelity, program.schedules
     receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
@@ -134,7 +134,7 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
     if model.act:
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
-    return unused(s.Messages)._replace(
+    return unused(s.MessageModels)._replace(
         event=rows_of(Event, room),
         rush=zeros(2 * room),
         receive_ptr=aligned(offsets(receives)[steps.lane_ptr]),
@@ -158,10 +158,12 @@ def build_world(graph: Graph, program: Program, settings: Settings, owner: Array
     settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
     parts = [layout.part(number) for number in range(layout.lps)]
-    return build_lps(layout, program, settings, parts, Post(parts))
+    return build_lps(layout, program, settings, parts, Outboxes(parts))
 
 
-def build_lps(layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], post: Post) -> Simulation:
+def build_lps(
+    layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], post: Outboxes
+) -> Simulation:
     """Return a Simulation with the worlds of the LPs that this process holds.
 
     Args:
@@ -193,11 +195,16 @@ def _way_back(
     fabric_layout = Layout(layout.graph, plain)
     part = fabric_layout.part(0)
     idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
-    return _build_lp(fabric_layout, idle, plain, part, tables, Post([part]))
+    return _build_lp(fabric_layout, idle, plain, part, tables, Outboxes([part]))
 
 
 def _build_lp(
-    layout: Layout, program: Program, settings: Settings, part: Part, tables: tuple[s.Trace, s.PlanTables], post: Post
+    layout: Layout,
+    program: Program,
+    settings: Settings,
+    part: Part,
+    tables: tuple[s.Trace, s.PlanTables],
+    post: Outboxes,
 ) -> LogicalProcess:
     """Return one LP with its world."""
     graph, fabric = layout.graph, layout.fabric

@@ -5,9 +5,9 @@
 what is done per packet is inline; what is done per message or trace row is not, so that each caller does not carry a
 copy of it. State is passed as records (`reader`).
 
-Nothing here needs Numba until something has to be compiled: what a decorator gives stands for the function, and asks
-`compiling.compiler` for Numba's when Numba asks for its type. What was compiled before is loaded as machine code
-(`compiling.machine_code`).
+Numba is imported when the first kernel runs, since commands that run none start faster without it: a decorator gives
+an object that stands for the function, and asks `compiling.compiler` for Numba's dispatcher when Numba asks for the
+object's type. Kernels that were compiled before are loaded from the cache (`compiling.machine_code`).
 
 The cache folder is named by a hash of all kernel sources and of the options that change code
 (`compiling.kernel_sources`). `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from it is
@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
 
-from compiling import ENTRY_WORDS, kernel_cache, machine_code
+from compiling import ENTRY_WORDS, kernel_cache
 from pdes.core.errors import MemoryDamageError
 from pdes.core.guards import damage_of
 from pdes.core.rows.row import Row
@@ -118,23 +118,36 @@ def jit_enabled() -> bool:
 
 
 def _compiler() -> Any:
-    """What knows Numba, imported when something has to be compiled."""
+    """Return the module with Numba's compiler, imported when something has to be compiled."""
     return importlib.import_module("compiling.compiler")
 
 
+def _machine_code() -> Any:
+    """Return the module that loads compiled kernels, imported when the first one runs."""
+    return importlib.import_module("compiling.machine_code")
+
+
 class _Deferred:
-    """A function of kernels that Numba compiles when it is needed, and only if its machine code is not kept."""
+    """A function of kernels that is loaded from the cache or compiled by Numba when it is needed.
+
+    A kernel whose code is kept is called as a C function of int64 values and arrays of them; any other one is called
+    by Numba's dispatcher, which takes all types.
+    """
 
     def __init__(self, function: Callable[..., Any], how: str) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
         self._how = how
-        self._ready: dict[str, Any] = {}
+        self._addresses: dict[str, int] = {}
+        self._ready: dict[str, Callable[..., int]] = {}
 
     @functools.cached_property
     def dispatcher(self) -> Any:
-        """What Numba makes of it."""
-        return _compiler().dispatcher(self.py_func, self._how)
+        """Numba's compiler of the function."""
+        use = self._how
+        if use in {"kernel", "hook"}:
+            use = "c" if use == "hook" or kernel_cache.is_kept(self.py_func) else "python"
+        return _compiler().dispatcher(self.py_func, use)
 
     @property
     def _numba_type_(self) -> Any:
@@ -149,36 +162,33 @@ class _Deferred:
         return self.__qualname__
 
     def __call__(self, *arguments: Any) -> Any:
-        """What host code calls: a kernel; or of what is merged into kernels the function itself, for arrays, too."""
+        """Run a kernel; or, as plain Python and for arrays too, a function that is merged into kernels."""
         return (self.py_func if self._how == "inline" else self.ready(arguments))(*arguments)
 
     def ready(self, arguments: tuple[Any, ...]) -> Any:
-        """What runs a kernel with arguments like these."""
-        kind = machine_code.kinds(arguments) if machine_code.is_kept(self.py_func) else None
-        if kind is None:
+        """Return what runs a kernel with arguments of these types."""
+        if not kernel_cache.is_kept(self.py_func):
             return self.dispatcher
-        if kind not in self._ready:
-            folder = kernel_cache.settled_folder()
-            run = machine_code.load(folder, self.py_func, kind)
-            if run is None:
-                symbol, gives, code = _compiler().compiled_kernel(self.dispatcher, arguments)
-                machine_code.keep(folder, self.py_func, kind, symbol, gives, code)
-                run = self.dispatcher
-            self._ready[kind] = run
-        return self._ready[kind]
+        parameters = "".join("a" if isinstance(each, np.ndarray) else "i" for each in arguments)
+        if parameters not in self._ready:
+            self._ready[parameters] = _machine_code().c_function(self._address(parameters), parameters)
+        return self._ready[parameters]
 
     def address(self) -> int:
-        """Where `call_hook` finds a hook."""
-        kind = machine_code.HOOK
-        if kind not in self._ready:
-            kept = machine_code.is_kept(self.py_func)
-            address = machine_code.load(kernel_cache.settled_folder(), self.py_func, kind) if kept else None
+        """Return the address by which `call_hook` finds a hook."""
+        return self._address("i" * self.py_func.__code__.co_argcount)
+
+    def _address(self, parameters: str) -> int:
+        """Return the address of the C function, loaded or compiled; parameters: Their types, a letter each."""
+        if parameters not in self._addresses:
+            folder = kernel_cache.settled_folder() if kernel_cache.is_kept(self.py_func) else None
+            address = None if folder is None else _machine_code().load(folder, self.py_func, parameters)
             if address is None:
-                address, symbol, code = _compiler().compiled_hook(self.dispatcher)
-                if kept:
-                    machine_code.keep(kernel_cache.settled_folder(), self.py_func, kind, symbol, "int64", code)
-            self._ready[kind] = address
-        return self._ready[kind]
+                address, symbol, code = _compiler().compiled_c_function(self.dispatcher, parameters)
+                if folder is not None and code is not None:
+                    _machine_code().keep(folder, self.py_func, parameters, symbol, code)
+            self._addresses[parameters] = address
+        return self._addresses[parameters]
 
 
 class _Primitive:

@@ -144,7 +144,7 @@ def pair_word(src, dst):
 @inline
 def receive_key(peer, tag, seq):
     """Return the key of a receive (Program's recv_key): sender minus receiver, tag, and number within the tag."""
-    return ((peer + (1 << 19)) << 44) | (tag << 20) | seq
+    return ((peer + MAX_NPUS) << 44) | (tag << 20) | seq
 
 
 @inline

@@ -18,11 +18,11 @@ class Setting:
     """The declaration of a setting.
 
     Attributes:
-        doc: One-line description.
+        doc: Description of the setting in one line.
         unset: Word that users write for a default that is no value: "auto" or "unlimited".
         is_given: Whether run files have the setting; the builder of the settings chooses others.
         name: Name of the field, with its unit.
-        default: Default value.
+        default: Default value of the field.
     """
 
     doc: str

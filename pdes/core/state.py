@@ -20,7 +20,19 @@ from pdes.core.rows.network import (
     Telemetry,
 )
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
-from pdes.core.rows.npu import Asked, Instance, Lane, LaneState, Npu, Phase, PlanStep, System, Taken, Tokens, View
+from pdes.core.rows.npu import (
+    CollectivePhase,
+    GroupView,
+    Instance,
+    LaneReductions,
+    LaneRequest,
+    LaneState,
+    Npu,
+    PlanLane,
+    PlanStep,
+    System,
+    Tokens,
+)
 from pdes.core.rows.row import INF
 from pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
@@ -160,8 +172,8 @@ class PlanTables(NamedTuple):
     lane_ptr: Int32
     step: Annotated[np.recarray, PlanStep]
     launch_ps: Int64  # [schedules]
-    lane_row: Annotated[np.recarray, Lane]  # rows, by lane
-    view_row: Annotated[np.recarray, View]  # rows
+    lane_row: Annotated[np.recarray, PlanLane]  # rows, by lane
+    view_row: Annotated[np.recarray, GroupView]  # rows
     view_member: Int32  # the lines of a view, one after another
     view_at: Int32  # by member: where it stands in them
     view_part: Int32  # by member
@@ -268,15 +280,15 @@ class Insts(NamedTuple):
     inst: Annotated[np.recarray, Instance]
     inst_free: Int64  # [instances] stack
     lane: Annotated[np.recarray, LaneState]  # [instances * lane stride]
-    phase: Annotated[np.recarray, Phase]  # [instances * phase stride] pdes/npu/tokens.py
+    phase: Annotated[np.recarray, CollectivePhase]  # [instances * phase stride] pdes/npu/tokens.py
     called: Int32  # [instances * lane stride] 1 + the peer that a lane has called, where collectives wait for places
-    asked: Annotated[np.recarray, Asked]  # [instances * lane stride] where messages are asked for
-    taken: Annotated[np.recarray, Taken]  # [instances * lane stride] where a reduction takes time
+    asked: Annotated[np.recarray, LaneRequest]  # [instances * lane stride] where messages are asked for
+    taken: Annotated[np.recarray, LaneReductions]  # [instances * lane stride] where a reduction takes time
     inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
     inst_val: Int64
 
 
-class Messages(NamedTuple):
+class MessageModels(NamedTuple):
     """The message-level models (pdes/messages), and reductions (pdes/npu/delivery.py)."""
 
     event: Annotated[np.recarray, Event]  # rows, pdes/messages/events.py
@@ -313,4 +325,4 @@ class World(NamedTuple):
     trace: Trace
     plans: PlanTables
     schedule: FaultSchedule
-    messages: Messages
+    messages: MessageModels

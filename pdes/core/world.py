@@ -4,14 +4,14 @@ import numpy as np
 
 from pdes.core.jit import inline, reader, seen_as
 from pdes.core.rows.messages import WholeMessage
-from pdes.core.rows.nic import Asking, KeptMessage, LaterMessage, Request
+from pdes.core.rows.nic import KeptMessage, LaterMessage, PendingRequest, QueuedRequest
 from pdes.core.state import World
 
 world_at = reader(World)
 
 whole_messages = seen_as(WholeMessage)
-requests = seen_as(Request)
-asking = seen_as(Asking)
+requests = seen_as(PendingRequest)
+asking = seen_as(QueuedRequest)
 kept_messages = seen_as(KeptMessage)
 later_messages = seen_as(LaterMessage)
 

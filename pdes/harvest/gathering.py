@@ -21,6 +21,7 @@ from pdes.core.rows.network import Gate
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.row import Row
 from pdes.core.rows.run import Counters
+from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 from pdes.harvest.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 from pdes.nic import rendezvous
 from pdes.results import Results
@@ -173,7 +174,7 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     net = lp.world.net
     own = len(lp.part.links)
     tx: Rows = net.tx[:own]
-    psb = 8e12 / graph.link_rate_bps[lp.part.links]
+    psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[lp.part.links]
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]

@@ -11,7 +11,7 @@ from pdes.core import state as s
 from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.link_words import class_of, end_of
 from pdes.core.packet import destination, instance_key
-from pdes.core.rows.nic import Request
+from pdes.core.rows.nic import PendingRequest
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import npu_of_peer
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
@@ -110,7 +110,7 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
     """Return the unanswered requests: (own number of an NPU, `ref` without the lane) -> NPU of the receive."""
     w = lp.world
     requests: dict[tuple[int, int], int] = {}
-    waiting = w.qps.msg.view(Request.dtype)
+    waiting = w.qps.msg.view(PendingRequest.dtype)
     for qp in w.qps.qp[: int(w.net.ctl.queue_pairs)]:
         message = int(qp.pending) - 1
         while message >= 0:

@@ -20,7 +20,7 @@ from pdes.core.heap import heap_pop, heap_push
 from pdes.core.inputs import Int64, Record, Rows
 from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
 from pdes.core.rows.messages import FIRST_EVENT, MERGING, SORTING, WAITING
-from pdes.core.state import Messages
+from pdes.core.state import MessageModels
 
 KIND_SHIFT = 60
 KEY_SHIFT = 40
@@ -38,7 +38,7 @@ DIGIT_BITS = 6
 LISTS = 1 << DIGIT_BITS
 
 
-def begin_with(messages: Messages, ctl: Record, orders: Int64, items: Int64) -> None:
+def begin_with(messages: MessageModels, ctl: Record, orders: Int64, items: Int64) -> None:
     """Make events at time 0, in ascending order of `orders`, the first events."""
     end = FIRST_EVENT + len(orders)
     rows: Rows = messages.event[FIRST_EVENT:end]

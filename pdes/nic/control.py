@@ -1,6 +1,7 @@
 """The interface of the transport to congestion control, and functions that rate controls share."""
 
 from pdes.core.jit import call_hook, inline
+from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 
 ECHO_BITS = 38
 """Bits of the time that an acknowledgement echoes: it returns within 0.27 s."""
@@ -30,8 +31,6 @@ def round_trip(qps, q, now, last, echoed):
     return -1
 
 
-BYTE_PS = 8e12
-"""Bit/s times ps per byte."""
 SCALE_BPS = 25e9
 """Line rate to which scaled steps refer."""
 
@@ -39,13 +38,13 @@ SCALE_BPS = 25e9
 @inline
 def line_rate_bps(state):
     """Return the line rate of a queue pair, for rate controls."""
-    return BYTE_PS / state.line_ps_per_byte
+    return PS_PER_BYTE_AT_1_BPS / state.line_ps_per_byte
 
 
 @inline
 def pace_at(state, rate_bps, line_bps):
     """Pace a queue pair at a rate; at line rate the port alone limits it."""
-    state.pace_ps_per_byte = 0.0 if rate_bps >= line_bps else BYTE_PS / rate_bps
+    state.pace_ps_per_byte = 0.0 if rate_bps >= line_bps else PS_PER_BYTE_AT_1_BPS / rate_bps
 
 
 @inline

@@ -20,7 +20,7 @@ from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop
 from pdes.messages.events import KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.workers import team as tm
-from pdes.workers.mailbox import Place
+from pdes.workers.mailbox import ProcessPlace
 from pdes.workers.other_teams import OTHER_TEAMS
 
 PAUSE_S = 0.2
@@ -77,7 +77,9 @@ class Crew:
         nodes_total: Number of trace rows of the whole run, for progress reports.
     """
 
-    def __init__(self, sim: Simulation, place: Place, progress: Progress | None = None, nodes_total: int = 0) -> None:
+    def __init__(
+        self, sim: Simulation, place: ProcessPlace, progress: Progress | None = None, nodes_total: int = 0
+    ) -> None:
         self.sim = sim
         self.team = place.team
         self.first_event_s = 0.0

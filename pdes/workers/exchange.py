@@ -39,13 +39,13 @@ def mpi_functions(mpi: Any) -> dict[str, int]:
     return {word: address or 0 for word, address in addresses.items()} if all(addresses.values()) else {}
 
 
-class Exchange:
+class ParcelExchange:
     """The exchange of parcels by the first worker of a process, with the teams that this process answers.
 
     Compiled code does it (`pdes.workers.other_teams`); where that is impossible, the worker calls this object.
 
     Args:
-        mpi: Module mpi4py.MPI.
+        mpi: The module mpi4py.MPI.
         communicator: Communicator of all ranks.
         leaders: Communicator of the first ranks of all teams; used on these only.
         team: Team of this process; see pdes.workers.team.

@@ -1,6 +1,6 @@
 """The interface between the processes of a run: a team, outboxes, and the merging of their outcomes.
 
-There are three kinds: `Alone`, one process whose workers are threads; processes of this machine
+There are three kinds: `SingleProcess`, one process whose workers are threads; processes of this machine
 (`pdes.workers.processes`); MPI ranks, each with threads (`pdes.workers.ranks`).
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pdes.build.layout import Layout
-from pdes.build.part import Part, Post
+from pdes.build.part import Outboxes, Part
 from pdes.core.errors import RunError
 from pdes.core.guards import between_guards
 from pdes.core.inputs import Int64
@@ -24,11 +24,11 @@ from pdes.workers.parcels import Parcels, Words, no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
 
-class Place(NamedTuple):
+class ProcessPlace(NamedTuple):
     """The position of one process in a run, and its memory."""
 
     parts: Sequence[Part]  # parts of its LPs
-    post: Post | None  # outboxes of the LPs and their neighbours; None = their worlds are built
+    post: Outboxes | None  # outboxes of the LPs and their neighbours; None = their worlds are built
     team: Team  # see pdes.workers.team; set up already
     parcels: Parcels  # packets of the LPs to and from other teams
     first: int = 0  # number within the team of its first worker
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     exchange: Callable[[], None] | None = None  # exchanges parcels with other teams: for its first worker, if needed
 
 
-Share = Callable[[Place], Harvest]
+Share = Callable[[ProcessPlace], Harvest]
 """Function that does one process's part of a run, from building its worlds to their outcome."""
 
 
@@ -103,7 +103,7 @@ def rounded(words: Words) -> Words:
     return -(-words // LINE_WORDS) * LINE_WORDS
 
 
-class Alone(Mailbox):
+class SingleProcess(Mailbox):
     """One process, whose workers are threads; it has all LPs (parts), whose worlds are built already."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -114,5 +114,5 @@ class Alone(Mailbox):
         threads = min(threads, len(self._parts))
         team = team_in(zeros(team_words(threads)))
         found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
-        own = share(Place(self._parts, None, team, no_parcels(self._parts), 0, threads))
+        own = share(ProcessPlace(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from pdes.build.layout import Layout
-from pdes.build.part import Post
+from pdes.build.part import Outboxes
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
-from pdes.workers.mailbox import Mailbox, Place, Segment, Share, segment_words
+from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, segment_words
 from pdes.workers.parcels import no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
@@ -128,13 +128,13 @@ class Processes(Mailbox):
         self._team = team = team_in(memory.take(team_words(workers)))
         self._stage = stage = memory.take(workers)
         found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=1)
-        post = Post(parts, memory.take)
+        post = Outboxes(parts, memory.take)
         parent = os.getpid()
 
-        def place(worker: int) -> Place:
+        def place(worker: int) -> ProcessPlace:
             own = [parts[number] for number in layout.share(workers, worker)]
             self._worker = worker
-            return Place(own, post, team, no_parcels(own), worker)
+            return ProcessPlace(own, post, team, no_parcels(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
             _die_with(parent)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from pdes.build.layout import Layout
-from pdes.build.part import Part, Post
+from pdes.build.part import Outboxes, Part
 from pdes.core.errors import AgreedRunError, RunError
 from pdes.core.inputs import Int64
 from pdes.core.jit import jit_enabled
 from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
-from pdes.workers.exchange import Exchange
-from pdes.workers.mailbox import Mailbox, Place, Segment, Share, rounded, segment_words
+from pdes.workers.exchange import ParcelExchange
+from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
 from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_in, team_words
@@ -95,7 +95,7 @@ def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team:
     return partners
 
 
-class _Team(Post):
+class _Team(Outboxes):
     """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams.
 
     Attributes:
@@ -134,7 +134,7 @@ class _Team(Post):
             self.outbox[part.number][part.outbox_at()[:-1]] = 0
         self._own = {part.number: place for place, part in enumerate(own)}
         self._parcels = parcels = no_parcels(own)
-        self._exchange: Exchange | None = None
+        self._exchange: ParcelExchange | None = None
         first = threads * rank_in_team
         if self.teams > 1:
             others = self.teams - 1
@@ -144,8 +144,8 @@ class _Team(Post):
             self._parcels = parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *memory, partners)
             trade(parcels)
             self._talk = communicator.Dup()
-            self._exchange = Exchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
-        self.place = Place(own, self, team, parcels, first, threads, me, self._exchange)
+            self._exchange = ParcelExchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
+        self.place = ProcessPlace(own, self, team, parcels, first, threads, me, self._exchange)
 
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int

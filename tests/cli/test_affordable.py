@@ -5,7 +5,7 @@ import pytest
 import et
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import available_bytes
-from workload.collectives import Choice
+from workload.collectives import AlgorithmChoice
 
 GB = 10**9
 
@@ -89,8 +89,8 @@ def test_collectives_whose_plans_do_not_fit(nadi, write_run, free, step, monkeyp
     """Found before any is made, by a run and by `nadi collective`."""
     monkeypatch.setattr(affordable, "check_fabric", lambda *_, **__: None)
     made = []
-    plan = Choice.plan
-    monkeypatch.setattr(Choice, "plan", lambda *arguments: made.append(1) or plan(*arguments))
+    plan = AlgorithmChoice.plan
+    monkeypatch.setattr(AlgorithmChoice, "plan", lambda *arguments: made.append(1) or plan(*arguments))
     run = write_run([step] * 4, '[system]\ncollectives = { all-reduce = "double-binary-tree:chunks=64" }\n')
     arguments = ("collective", "all-reduce", "-t", RING, "--algorithm", "double-binary-tree:chunks=64", "--sizes",
                  "1KiB", "-q")  # fmt: skip
@@ -106,7 +106,7 @@ def test_collectives_whose_plans_do_not_fit(nadi, write_run, free, step, monkeyp
 
 
 def test_a_run_whose_messages_do_not_fit(nadi, free):
-    arguments = ("collective", "all-to-all", "-t", "switch:npus=64", "--sizes", "64KiB", "-q", "--algorithm")
+    arguments = ("collective", "all-to-all", "-t", "switch:npus=64", "--sizes", "4KiB", "-q", "--algorithm")
     free(61_000_000)
     outcome = nadi(*arguments, "direct")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import workload
 from nadi.insight.analysis import node_times as analysis
 from nadi.insight.analysis.node_times import bus_factor, covered_ps, find_collectives, npu_times
+from tests.nonempty import nonempty
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40), st.integers(0, 12)), max_size=40)
 
@@ -53,7 +54,7 @@ def test_times_of_npus(nodes_of_npu, most_rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analysis, "_MOST_ROWS", most_rows)  # blocks must not matter
         times = npu_times(program, ptr, start, finish, 100)
-    for npu, own in enumerate(nodes_of_npu):
+    for npu, own in nonempty(enumerate(nodes_of_npu)):
         busy = {
             kinds: {t for k, s, length in own if k in kinds for t in range(s, s + length)}
             for kinds in ((1,), (7,), (2,), (3, 4, 5))

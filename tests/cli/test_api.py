@@ -95,9 +95,9 @@ def message_run():
 def test_plan_gives_the_answer_of_the_command(nadi):
     options = {"framework": "fsdp", "reserve": "4GiB", "confirm": 0, "tokens": 1e12}
     words = [word for key, value in options.items() for word in (f"--{key}", value)]
-    about = "--model", "gpt3-125m", "--cluster", "selene", "--gpus", 4, "--plan", "gb16"
+    about = "--model", "gpt3-125m", "--cluster", "selene", "--gpus", 2, "--plan", "gb4"
     [answer] = nadi("plan", *about, *words, "--json", "-q").document["answers"].values()
-    assert package.plan("gpt3-125m", "selene", 4, "gb16", **options) == answer
+    assert package.plan("gpt3-125m", "selene", 2, "gb4", **options) == answer
     assert answer["framework"] == "fsdp"
     assert [row["step_s"] for row in answer["rows"]] == sorted(row["step_s"] for row in answer["rows"])
 

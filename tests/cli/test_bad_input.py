@@ -4,6 +4,7 @@ import pytest
 
 import et
 from et import CollectiveCommType
+from tests.nonempty import nonempty
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 RING = 'spec = "ring:npus=4,rate=100Gbps,delay=1us"'
@@ -123,7 +124,7 @@ def refused(nadi, folder, *arguments):
 def test_runs(nadi, write_run, tmp_path, case):
     nodes, topology, text, words = CASES[case]
     line = refused(nadi, tmp_path, "run", write_run(nodes, text, topology), "--out", tmp_path / "a" / "out", "-q")
-    for word in words:
+    for word in nonempty(words):
         assert word in line
 
 
@@ -133,7 +134,7 @@ def test_networks(nadi, write_run, step, tmp_path, case):
     topology = 'spec = "switch:npus=4,rate=100Gbps,delay=1us"'
     run = write_run([step] * 4, f"[network]\n{text}\n", topology)
     line = refused(nadi, tmp_path, "run", run, "--out", tmp_path / "out", "-q")
-    for word in words:
+    for word in nonempty(words):
         assert word in line
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import et
 from et import decoder
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.studies.benchmarks import trace_decoding
 from pdes.core.jit import jit_enabled
 
@@ -35,4 +35,4 @@ def test_the_command(nadi, monkeypatch):
     found = nadi("bench", "trace", "--runs", "1", "--json", "-q").document
     assert [row["kind"] for row in found["files"]] == ["megatron", "pytorch"]
     assert "protobuf" in nadi("bench", "trace", "--runs", "1", "-q").out
-    assert trace_decoding.run_decoding_bench(Silence())["runs"] == 1
+    assert trace_decoding.run_decoding_bench(NoProgress())["runs"] == 1

@@ -14,8 +14,7 @@ def warnings(nadi, run, *arguments):
     assert outcome.code == 0, outcome
     said = outcome.document["warnings"]
     shown = " ".join(nadi("run", run, "-q", *arguments).out.split())
-    for warning in said:
-        assert f"warning: {warning}" in shown
+    assert [warning for warning in said if f"warning: {warning}" not in shown] == []
     assert said or "warning:" not in shown
     return said
 

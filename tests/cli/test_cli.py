@@ -1,6 +1,7 @@
 """The front door itself: help, lazy imports, errors as one line and an exit code."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -58,7 +59,9 @@ def test_every_command_has_help(nadi, command):
 
 
 def test_version(nadi):
-    assert nadi("--version") == (0, f"nadi {__version__}\n", "")
+    code, text, complaints = nadi("--version")
+    assert (code, complaints) == (0, "")
+    assert re.fullmatch(rf"nadi {re.escape(__version__)} \(commit ([0-9a-f]{{12}}|unknown)\)\n", text)
 
 
 def test_help_starts_neither_numba_nor_mpi():
@@ -74,7 +77,8 @@ def test_help_starts_neither_numba_nor_mpi():
 
 def test_is_a_module_too():
     done = subprocess.run([sys.executable, "-m", "nadi", "--version"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"nadi {__version__}\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"nadi {__version__} (commit ")
 
 
 @pytest.mark.parametrize(
@@ -135,14 +139,6 @@ def test_closed_pipe_is_quiet():
     command = f"{sys.executable} -m nadi topology list --json | head -c 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
-
-
-def test_help_imports_no_commands_of_groups():
-    text = "import sys; from nadi import cli; cli.main(['--help']); print([*sys.modules])"
-    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
-    assert "nadi.cli.commands.run" in said
-    assert "nadi.cli.commands.trace." not in said
-    assert "nadi.cli.commands.workload." not in said
 
 
 def test_commands_are_found_in_their_folder():

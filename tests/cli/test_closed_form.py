@@ -5,10 +5,10 @@ import pytest
 
 import topologies
 import workload
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.lone_message import train
-from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from nadi.simulation.run import run_program
 from pdes import Settings
 
@@ -33,7 +33,9 @@ def test_a_ring_all_reduce_by_hand():
     graph = topologies.build("ring:npus=8,rate=400Gbps,delay=500ns")
     program = workload.collective_program("all-reduce", 8, 8 << 20, "ring")
     step_ps = 256 * (4096 + 82) * WIRE_PS / 400e9 + 500e3
-    played, formula = (_closed_form(graph, program, "all-reduce", "ring", Played(most)) for most in (None, 0))
+    played, formula = (
+        _closed_form(graph, program, "all-reduce", "ring", PlayedCollectives(most)) for most in (None, 0)
+    )
     assert played == (14 * step_ps, True)
     assert formula == (pytest.approx(14 * step_ps), False)
 
@@ -42,7 +44,7 @@ def test_what_takes_long_gets_its_formula():
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one = ("all-reduce", "nccl:algo=tree")
-    exact, enough, estimate = (_closed_form(graph, program, *one, Played(most)) for most in (None, 10**5, 9))
+    exact, enough, estimate = (_closed_form(graph, program, *one, PlayedCollectives(most)) for most in (None, 10**5, 9))
     assert exact == enough
     assert exact.is_played
     assert not estimate.is_played
@@ -52,7 +54,7 @@ def test_what_takes_long_gets_its_formula():
 def test_it_is_played_once(monkeypatch):
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
-    one, played = ("all-reduce", "nccl:algo=tree"), Played()
+    one, played = ("all-reduce", "nccl:algo=tree"), PlayedCollectives()
     first = _closed_form(graph, program, *one, played)
     monkeypatch.setattr("nadi.simulation.closed_forms.playing.played.Play", None)
     assert _closed_form(graph, program, *one, played) == first
@@ -89,8 +91,8 @@ UNEVEN = ["fat-tree:k=4,rate=100Gbps,delay=1us", "leaf-spine:leaves=2,spines=2,h
 def test_the_simulator_agrees(spec, kind, algorithm, tolerance, size):
     graph = topologies.build(spec)
     program = workload.collective_program(kind, graph.npus, size, algorithm)
-    results = run_program(graph, program, Settings(record_nodes=False), Silence())
-    formula = _closed_form(graph, program, kind, algorithm, Played(0))
+    results = run_program(graph, program, Settings(record_nodes=False), NoProgress())
+    formula = _closed_form(graph, program, kind, algorithm, PlayedCollectives(0))
     assert results.finish_time_ps == pytest.approx(formula.time_ps, rel=tolerance)
 
 
@@ -108,7 +110,7 @@ OF_MANY = [("all-reduce", "ring"), ("all-gather", "ring"), ("all-to-all", "direc
 
 def formula_ps(graph, kind, algorithm, size):
     program = workload.collective_program(kind, graph.npus, size, algorithm, graph)
-    return _closed_form(graph, program, kind, algorithm, Played(0)).time_ps
+    return _closed_form(graph, program, kind, algorithm, PlayedCollectives(0)).time_ps
 
 
 @pytest.mark.parametrize("spec", [RAILS, LEAVES])
@@ -139,5 +141,5 @@ def test_formulas_are_no_less_than_the_links_of_the_npus_allow(spec, npus, kind,
 def test_formulas_beside_packets_where_hosts_are_as_large_as_steps(npus, algorithm):
     graph = topologies.build(LEAVES.format(npus))
     program = workload.collective_program("all-reduce", npus, npus << 15, algorithm)
-    time_ps = run_program(graph, program, Settings(record_nodes=False, record_flows=False), Silence()).finish_time_ps
+    time_ps = run_program(graph, program, Settings(record_nodes=False, record_flows=False), NoProgress()).finish_time_ps
     assert time_ps == pytest.approx(formula_ps(graph, "all-reduce", algorithm, npus << 15), rel=0.04)

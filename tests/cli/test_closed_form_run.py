@@ -7,8 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
+from nadi.errors import ConfigError
 from nadi.reports.result_files.run_folder import TABLES
+from nadi.simulation import run as simulation
 from nadi.simulation.closed_forms import running
+from nadi.simulation.wiring import affordable
 from tests.parallel.waiting import add_a_knot
 
 CLOSED = '[network]\nfidelity = "closed-form"\n'
@@ -146,12 +149,17 @@ def test_nadi_collective_refuses_it(nadi):
 
 
 def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
-    from nadi.simulation.wiring import affordable
-
     monkeypatch.setattr(affordable, "available_bytes", lambda: 300)
-    outcome = nadi("run", run, "--force")
-    assert outcome.code == 0
-    monkeypatch.setattr(affordable, "check_fabric", lambda *_args, **_more: None)
+    monkeypatch.setattr(simulation, "check_fabric", lambda *_args, **_more: None)
+    assert nadi("run", run, "--force").code == 0
     outcome = nadi("run", run)
     assert outcome.code == 2
-    assert "6 trace nodes of NPUs that all do something else" in outcome.err or "would take" in outcome.err
+    assert "algorithm ring for all-reduce of 4 members: its 6 steps would take" in outcome.err
+
+
+def test_trace_nodes_beyond_memory_are_refused(monkeypatch):
+    monkeypatch.setattr(affordable, "available_bytes", lambda: 6 * affordable.ROW_BYTES - 1)
+    affordable.check_rows(5)
+    affordable.check_rows(6, force=True)
+    with pytest.raises(ConfigError, match="6 trace nodes of NPUs that all do something else would take"):
+        affordable.check_rows(6)

@@ -13,12 +13,13 @@ from nadi.errors import ConfigError
 from nadi.launching import progress as progress_module
 from nadi.reports import pages
 from nadi.studies.collectives import microbench
-from nadi.studies.collectives.microbench import Row, split_names
+from nadi.studies.collectives.microbench import SweepRow, split_names
 from nadi.studies.collectives.page import band_edges, figure
-from nadi.studies.collectives.sweep import Sweep
+from nadi.studies.collectives.sweep import CollectiveSweep
 from nadi.studies.collectives.text import sweep_table
 from nadi.studies.collectives.winners import winners
 from tests.headings import unexplained
+from tests.nonempty import nonempty
 from workload import WorkloadError, algorithms_of, collective_program
 
 RING = "ring:npus={},rate=100Gbps,delay=1us"
@@ -41,7 +42,7 @@ def test_a_ring_takes_what_its_closed_form_says(nadi):
     for kind, steps, factor in (("all-reduce", 14, 14 / 8), ("all-gather", 7, 7 / 8), ("reduce-scatter", 7, 7 / 8)):
         document = nadi("collective", kind, *arguments, "--algorithm", "ring").document
         assert [row["bytes"] for row in document["rows"]] == [8 * 32**i for i in range(5)]
-        for row in document["rows"]:
+        for row in nonempty(document["rows"]):
             by_hand_ps = steps * (DELAY_PS + wire_ps(row["bytes"] // 8))
             assert row["time_ps"] == pytest.approx(by_hand_ps, rel=1e-3)
             assert row["closed_form_ps"] == pytest.approx(by_hand_ps, rel=1e-3)
@@ -90,13 +91,13 @@ def timed(algorithm, size_bytes, time_ps):
 
 
 def test_a_program_that_was_made_to_be_checked_is_the_one_that_is_run(nadi, monkeypatch):
-    usual, made = microbench.Collective.program, []
+    usual, made = microbench.CollectiveCase.program, []
 
     def counted(*arguments):
         made.append(arguments[2:])
         return usual(*arguments)
 
-    monkeypatch.setattr(microbench.Collective, "program", counted)
+    monkeypatch.setattr(microbench.CollectiveCase, "program", counted)
     nadi("collective", "all-reduce", "-t", "ring:npus=4", "--sizes", "64KiB", "--algorithm", "ring,direct", "--json")
     assert made == [("ring", 65536), ("direct", 65536), ("direct", 65536)]
 
@@ -132,9 +133,9 @@ def test_json_holds_what_was_asked_for(nadi):
     assert (document["kind"], document["npus"], document["seed"]) == ("all-reduce", 4, 3)
     assert document["network"]["mtu"] == "1KiB"
     assert [each["algorithm"] for each in document["left_out"]] == SWITCHES_REDUCE
-    assert all("in-network reduction" in each["reason"] for each in document["left_out"])
-    for row in document["rows"]:
-        assert set(row) == set(Row._fields)
+    assert all("in-network reduction" in each["reason"] for each in nonempty(document["left_out"]))
+    for row in nonempty(document["rows"]):
+        assert set(row) == set(SweepRow._fields)
         assert row["ratio"] == pytest.approx(row["time_ps"] / row["closed_form_ps"])
         assert 0 < row["mean_link"] <= row["busiest_link"] <= 1
         assert 0 < row["bound_ps"] <= row["time_ps"]
@@ -228,7 +229,7 @@ def test_files_hold_the_rows(nadi, tmp_path):
     assert page.count(" data-plot=") == 1
     assert len(page) > 1 << 20  # with plotly itself
     assert 'src="http' not in page
-    for row in rows:
+    for row in nonempty(rows):
         assert f">{row['algorithm']}</td><td>{row['time_ps'] / 1e6:,.3f} µs</td>" in page
     for size in ("1 KiB", "64 KiB"):
         assert len(re.findall(f"<tr><td[^>]*>{size}</td>", page)) == 1
@@ -238,7 +239,7 @@ def test_files_hold_the_rows(nadi, tmp_path):
 
 def row(algorithm, size_bytes, time_ps, closed_ps):
     speed = size_bytes / time_ps * 1e12
-    return Row(
+    return SweepRow(
         "all-reduce", algorithm, "", size_bytes, time_ps, speed, 1.5 * speed, closed_ps, True, 1.0, 1.0, 0.5, 0.5, 1, ""
     )
 
@@ -246,7 +247,7 @@ def row(algorithm, size_bytes, time_ps, closed_ps):
 def test_the_picture():
     rows = [row("a", 100, 10**6, 5e5), row("a", 10_000, 4 * 10**6, 4e6)]
     rows += [row("b:x=1", 100, 2 * 10**6, 1e6), row("b:x=1", 10_000, 10**6, 1e6)]
-    sweep = Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, [])
+    sweep = CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, [])
     assert band_edges(sweep) == [(100.0, pytest.approx(1000.0), "a"), (pytest.approx(1000.0), 10_000.0, "b:x=1")]
     drawn = figure(sweep)
     shown = {(trace.name, trace.yaxis): (list(trace.x), list(trace.y), trace.line.dash) for trace in drawn.data}
@@ -260,7 +261,7 @@ def test_the_picture():
 
 def test_many_algorithms_look_different():
     rows = [row(f"a{number:02}", size, 10**6, 5e5) for number in range(30) for size in (100, 10_000)]
-    drawn = figure(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
+    drawn = figure(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
     looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in drawn.data if t.yaxis == "y"]
     assert len(set(looks)) == len(looks) == 60
 
@@ -268,14 +269,14 @@ def test_many_algorithms_look_different():
 def test_the_table_goes_by_size_and_the_fastest_stands_first():
     rows = [row("a", 1 << 30, 3 * 10**9, 1e9), row("a", 1 << 16, 10**6, 1e6)]
     rows += [row("b", 1 << 30, 2 * 10**9, 1e9), row("b", 1 << 16, 10**6, 1e6)]
-    table = sweep_table(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
+    table = sweep_table(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
     assert [line[:4] for line in table.rows] == [
         ("1 GiB", "b", "2.000 ms", "fastest"),
         ("", "a", "3.000 ms", "1.500"),
         ("64 KiB", "a", "1.000 µs", "fastest"),
         ("", "b", "1.000 µs", "1.000"),
     ]
-    alone = sweep_table(Sweep("all-reduce", "ring", 4, NetworkSection(), 1, rows[:2], []))
+    alone = sweep_table(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows[:2], []))
     assert [line[:3] for line in alone.rows] == [("1 GiB", "a", "3.000 ms"), ("64 KiB", "a", "1.000 µs")]
     assert "vs fastest" not in [column.heading for column in alone.columns]
 
@@ -410,7 +411,7 @@ def test_bad_input_is_one_line(nadi, tmp_path, case):
     outcome = nadi("collective", *arguments, "-t", RING.format(4), "-q", "-o", tmp_path / "out")
     assert (outcome.code, outcome.out) == (2, "")
     assert len(outcome.err.splitlines()) == 1
-    for word in words:
+    for word in nonempty(words):
         assert word in outcome.err
     assert [*tmp_path.iterdir()] == []
 

@@ -9,7 +9,7 @@ from nadi.configuration.effects import CONDITIONS, keys_without_effect, without_
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate
 from tests.cli.test_input_files import sections_of
 
@@ -147,7 +147,7 @@ def test_each_key_says_when_it_matters():
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_what_is_called_without_effect_has_none(config_of, context):
     given = CONTEXTS[context]
-    digest = simulate(config_of(given), Silence()).results.digest
+    digest = simulate(config_of(given), NoProgress()).results.digest
     changed = []
     for key, value in VALUES.items():
         if key in given or (key.startswith("serving") and context != "served"):
@@ -155,7 +155,7 @@ def test_what_is_called_without_effect_has_none(config_of, context):
         try:
             config = config_of(given, {key: value})
             if "[{}] {}".format(*key.split(".")) in keys_without_effect(config):
-                changed += [key] * (simulate(config, Silence()).results.digest != digest)
+                changed += [key] * (simulate(config, NoProgress()).results.digest != digest)
         except ConfigError:  # as of tables without a GPU
             continue
     assert not changed
@@ -169,7 +169,9 @@ def test_the_seed_matters_at_closed_forms(config_of):
         "system.collectives.all-reduce": "double-binary-tree",
     }
     assert without_effect(config_of(given, {"engine.seed": 2})) == ""
-    assert len({simulate(config_of(given, {"engine.seed": seed}), Silence()).results.digest for seed in (1, 2, 7)}) > 1
+    assert (
+        len({simulate(config_of(given, {"engine.seed": seed}), NoProgress()).results.digest for seed in (1, 2, 7)}) > 1
+    )
 
 
 CLOSED = {"network.fidelity": "closed-form"}

@@ -6,7 +6,6 @@ import pytest
 import et
 import nadi as package
 from et import CollectiveCommType
-from nadi.insight.analysis.node_times import RECV, SEND
 from nadi.insight.explanation.contention import contention
 from nadi.insight.explanation.document import explain
 from nadi.insight.explanation.happened import happened
@@ -14,7 +13,8 @@ from nadi.insight.explanation.messages import MessagesOfPath
 from nadi.insight.explanation.path import critical_path, npus_of
 from nadi.insight.explanation.what_if import what_if
 from nadi.simulation.closed_forms import running
-from nadi.simulation.closed_forms.costs import CollectiveCosts, Costed
+from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
+from workload.node_kinds import RECV, SEND
 
 US = 10**6
 NETWORK = '[network]\nmtu = "4KiB"\n'
@@ -159,7 +159,7 @@ def test_gains_are_those_of_real_runs(ran, seed, monkeypatch):
 
     def quicker(*arguments):
         costs = of_collectives(*arguments)
-        return Costed(np.round(costs.time_ps / 1.1).astype(np.int64), costs.is_played)
+        return ClosedFormCosts(np.round(costs.time_ps / 1.1).astype(np.int64), costs.is_played)
 
     monkeypatch.setattr(CollectiveCosts, "of_collectives", quicker)
     after = ran(program(seed), more=closed, name="after")

@@ -8,7 +8,7 @@ import pytest
 from et import CollectiveCommType
 from nadi.cli.commands.workload.serving_network import network
 from nadi.simulation.closed_forms import costs
-from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from workload.compute import IN_SERVING, find_gpu
 from workload.compute.times import ComputeTimes
 from workload.generators.inference.batch import Batch, Prompts
@@ -16,7 +16,7 @@ from workload.generators.inference.clock import iteration_clock
 from workload.generators.inference.deployment import settle
 from workload.generators.models import find
 from workload.generators.training import parallel_plan
-from workload.generators.training.items import Collective
+from workload.generators.training.items import GroupCollective
 from workload.trace_sets.files import read_set
 
 _PARTS = {
@@ -173,10 +173,12 @@ def test_report_and_comparison_show_times_of_requests(nadi, tiny, run_of, tmp_pa
 def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     """Each new size of NCCL's may need a plan of its own; what stays in memory is bounded."""
     made = []
-    monkeypatch.setattr(costs, "Played", lambda *given: made.append(weakref.ref(found := Played(*given))) or found)
+    monkeypatch.setattr(
+        costs, "Played", lambda *given: made.append(weakref.ref(found := PlayedCollectives(*given))) or found
+    )
     link = network("dgx-h100-superpod", 8)(settle(find("llama3-8b"), parallel_plan("tp8")), 0)
     for tokens in range(1, 200):
-        link.collective_ps(Collective("all-reduce", CollectiveCommType.ALL_REDUCE, tokens * 8192, "tp"))
+        link.collective_ps(GroupCollective("all-reduce", CollectiveCommType.ALL_REDUCE, tokens * 8192, "tp"))
     gc.collect()
     assert len(made) > 4 * costs._PLANS_KEPT
     assert sum(reference() is not None for reference in made) <= 2 * costs._PLANS_KEPT

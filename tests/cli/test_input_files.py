@@ -16,7 +16,7 @@ import workload.generators.models
 from nadi.configuration.input_files import files_read, naming_keys
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate
 from tests.workload import msccl_files
 from topologies import build, write_toml
@@ -156,7 +156,7 @@ def test_a_run_opens_the_files_that_are_listed_and_no_others(nadi, inputs_of, mo
     listed = {file.absolute() for entry in files_read(load_config(run, overrides)) for file in entry.files}
 
     def act():
-        simulate(load_config(run, overrides), Silence())
+        simulate(load_config(run, overrides), NoProgress())
 
     monkeypatch.setattr("nadi.simulation.files_read", lambda *_, **__: [])  # which opens them, too
     opened = opened_in(inputs_of, act) - {run}

@@ -23,11 +23,11 @@ STAGES = {
     "topologies.DimensionRouting",
     "workload.Program",
     "workload.program.traffic.Traffic",
-    "partition.Weights",
+    "partition.TrafficWeights",
     "partition.Partition",
     "workload.Schedules",
     "pdes.Results",
-    "nadi.launching.gather.Ranks",
+    "nadi.launching.gather.RankGather",
 }
 
 

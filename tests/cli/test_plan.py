@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.studies.planner.candidates import Space, candidates
-from nadi.studies.planner.reserve import DEFAULT_RESERVE, Reserve
+from nadi.studies.planner.candidates import PlanSpace, candidates
+from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import site, step_time
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from topologies import clusters
 from workload import WorkloadError
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
@@ -68,7 +69,7 @@ def test_candidates_are_all_plans_that_keep_the_rules(model, experts):
     """Against every tuple of sizes up to the number of GPUs."""
     model.write_text(_MODEL + experts)
     tiny, gpus = find(str(model)), 4
-    found = {_sizes(one.plan) for one in candidates(tiny, Space(gpus, 8, 80 * 10**9, ParallelPlan()))}
+    found = {_sizes(one.plan) for one in candidates(tiny, PlanSpace(gpus, 8, 80 * 10**9, ParallelPlan()))}
     sizes = range(1, gpus + 1)
     expected = set()
     for tp, pp, dp, ep, vpp, micro_batch in itertools.product(sizes, sizes, sizes, (1, 2, 4), sizes, (1, 2, 4, 8, 16)):
@@ -122,10 +123,10 @@ def test_every_plan_has_what_the_user_fixed(tmp_path_factory, text, framework, e
     path = tmp_path_factory.mktemp("model") / "tiny.toml"
     path.write_text(_MODEL + experts)
     tiny, fixed = find(str(path)), parallel_plan(text)
-    open_plans = [one.plan for one in candidates(tiny, Space(4, 8, 80 * 10**9, ParallelPlan(), framework))]
+    open_plans = [one.plan for one in candidates(tiny, PlanSpace(4, 8, 80 * 10**9, ParallelPlan(), framework))]
     found, said = [], None
     try:
-        found = [one.plan for one in candidates(tiny, Space(4, 8, 80 * 10**9, fixed, framework))]
+        found = [one.plan for one in candidates(tiny, PlanSpace(4, 8, 80 * 10**9, fixed, framework))]
     except WorkloadError as error:
         said = str(error)
     assert said is None or ("no plan is valid; " in said and "\n" not in said)
@@ -141,11 +142,11 @@ def test_every_plan_has_what_the_user_fixed(tmp_path_factory, text, framework, e
 
 def test_constraints_of_the_command_hold(rows):
     """Also values that are the defaults, which say as much."""
-    for row in rows("--plan", "tp2,recompute=full,mb4,gb32,dp2"):
+    for row in nonempty(rows("--plan", "tp2,recompute=full,mb4,gb32,dp2")):
         plan = parallel_plan(row["plan"])
         assert (plan.tp, plan.dp, plan.pp, plan.micro_batch, plan.global_batch) == (2, 2, 1, 4, 32)
         assert row["recompute"] == plan.recompute == "full"
-    for row in rows("--plan", "dp1,recompute=none"):
+    for row in nonempty(rows("--plan", "dp1,recompute=none")):
         assert (parallel_plan(row["plan"]).dp, row["recompute"]) == (1, "none")
     assert {parallel_plan(row["plan"]).dp for row in rows("--framework", "fsdp")} == {1, 2, 4}
 
@@ -165,7 +166,7 @@ def test_the_least_recomputation_that_fits_is_taken(model):
 
 
 def _candidates(model, memory_bytes):
-    return candidates(model, Space(8, 8, memory_bytes, ParallelPlan()))
+    return candidates(model, PlanSpace(8, 8, memory_bytes, ParallelPlan()))
 
 
 def _peak(model, plan):
@@ -226,9 +227,9 @@ def _without_recompute(row):
 def test_shares_and_sizes_of_a_reserve_agree():
     gpu = find_gpu("a100")
     for share, size in (("5%", "4GiB"), ("0%", "0"), (" 12.5 % ", "10GiB")):
-        shared, sized = (Reserve.parse(text).bytes_of(gpu.memory_bytes, gpu.name) for text in (share, size))
+        shared, sized = (MemoryReserve.parse(text).bytes_of(gpu.memory_bytes, gpu.name) for text in (share, size))
         assert shared == sized
-    assert Reserve.parse("33.3%").bytes_of(10, "tiny") == 4, "rounded up: so much stays free at least"
+    assert MemoryReserve.parse("33.3%").bytes_of(10, "tiny") == 4, "rounded up: so much stays free at least"
 
 
 def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
@@ -310,8 +311,8 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
     assert set(found.document["answers"]) == {"rails=1", "rails=8"}
     for answer in found.document["answers"].values():
         assert ["packets_step_s" in row for row in answer["rows"][:3]] == [True, True, False]
-        for row in answer["rows"][:2]:
-            assert all(0.9 < ratio < 1.3 for ratio in row["packets_over_closed_form"].values())
+        for row in nonempty(answer["rows"][:2]):
+            assert all(0.9 < ratio < 1.3 for ratio in nonempty(row["packets_over_closed_form"].values()))
             assert row["packets_step_s"] == pytest.approx(row["step_s"], rel=0.05)
     assert json.loads((tmp_path / "out" / "plan.json").read_text()) == found.document
     listed = nadi("plan", "--model", model, *options, "--top", 3)

@@ -3,7 +3,7 @@
 import io
 from types import SimpleNamespace
 
-from nadi.launching.progress import Silence, describe, progress
+from nadi.launching.progress import NoProgress, describe, progress
 
 
 def snapshot(**more):
@@ -62,7 +62,7 @@ def test_a_terminal_gets_one_live_line():
 
 def test_quiet():
     with progress(quiet=True) as shown:
-        assert isinstance(shown, Silence)
+        assert isinstance(shown, NoProgress)
         shown.begin("row 1 of 2")
         shown.expect(1.0)
         shown(snapshot())

@@ -14,6 +14,7 @@ from nadi.studies.replay.player import play
 from nadi.studies.replay.steps import read_traces, steps_of
 from tests import needs
 from tests.cli.replaying import COLLECTIVES, write
+from tests.nonempty import nonempty
 
 ROOT = Path(__file__).parents[2]
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
@@ -31,7 +32,7 @@ def replayed(launcher, *arguments):
 def check(found, out, ranks):
     """All operations are there, and the measured traces hold times of them all."""
     counts = {}
-    for row in found["operations"]:
+    for row in nonempty(found["operations"]):
         counts[row["kind"]] = counts.get(row["kind"], 0) + row["count"]
         assert row["transfer_ps"] > 0
     names = {kind.name.lower().replace("_", "-") for kind in COLLECTIVES}
@@ -107,9 +108,9 @@ def test_operations_begin_in_the_order_of_the_trace(tmp_path, rank):
     assert uneven.send_bytes == tuple(4 * (1 + (rank + member) % 3) for member in range(3))
     assert uneven.recv_bytes == uneven.send_bytes  # the matrix is symmetric
     ends = times.start_ns + times.duration_ns
-    for row in range(len(steps.table)):
-        for parent in steps.table.dep[steps.table.dep_ptr[row] : steps.table.dep_ptr[row + 1]]:
-            assert times.start_ns[row] >= ends[parent]
+    rows = np.repeat(np.arange(len(steps.table)), np.diff(steps.table.dep_ptr))
+    assert len(rows) > 0
+    assert (times.start_ns[rows] >= ends[steps.table.dep]).all()
 
 
 def test_what_is_wrong_is_one_line(nadi, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import et
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms import running
+from tests.nonempty import nonempty
 
 ROOT = Path(__file__).parents[2]
 MARK = "of nadi/simulation/schemas.py, to the end of the page -->\n\n"
@@ -25,7 +26,7 @@ def check(file, schema, more=()):
     found = pq.read_table(file)
     expected = [field for field in schema.fields if not field.where or field.name in more]
     assert found.column_names == [field.name for field in expected]
-    for field, column in zip(expected, found.columns, strict=True):
+    for field, column in nonempty(zip(expected, found.columns, strict=True)):
         assert column.type == (TYPES.get(field.type) or getattr(pa, field.type)()), field.name
         assert field.null or not column.null_count, field.name
     return found.num_rows
@@ -78,7 +79,7 @@ def test_the_page_shows_the_schemas():
     """After a change of nadi/simulation/schemas.py: python scripts/document_tables.py."""
     text = (ROOT / "docs" / "results.md").read_text()
     assert text.partition(MARK)[2] == schemas.documentation()
-    for schema in schemas.SCHEMAS:
+    for schema in nonempty(schemas.SCHEMAS):
         assert f"`{schema.file}`" in text.partition(MARK)[2]
 
 

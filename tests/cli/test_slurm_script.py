@@ -14,7 +14,8 @@ from nadi.cli.main import main
 from nadi.errors import ConfigError
 from nadi.launching import python
 from nadi.launching import slurm as batch
-from nadi.simulation.wiring.job_cost import Cost
+from nadi.simulation.wiring.job_cost import JobCost
+from tests.nonempty import nonempty
 
 ROOT = Path(__file__).parents[2]
 RUN = '[workload]\ntraces = "traces/t"\n[topology]\nspec = "ring:npus=4"\n'
@@ -99,7 +100,7 @@ def test_the_time_and_memory_that_are_asked_for_are_as_estimated(slurm_command):
     assert SMALLEST.items() <= directives(out).items()
     _, out, _ = slurm_command("--dry-run", "--time", "00:01:00", "--mem", "0")
     assert {"time": "00:01:00", "mem": "0"}.items() <= directives(out).items()
-    cost = Cost(wall_s=5400, memory_bytes=3e9)
+    cost = JobCost(wall_s=5400, memory_bytes=3e9)
     assert (str(cost), cost.time_limit, cost.memory_limit) == (
         "about 90 minutes and 3.0 GB on each node",
         "03:00:00",
@@ -283,7 +284,7 @@ def test_names_are_text_wherever_they_enter_a_script(scripts_of, tmp_path, name)
         (programs / program).write_text(f"#!/bin/bash\n{wrap}\n")
         (programs / program).chmod(0o755)
     environ = {"PATH": f"{programs}:{os.defpath}", "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "7"}
-    for arguments, (code, script, err) in scripts_of(name):
+    for arguments, (code, script, err) in nonempty(scripts_of(name)):
         assert (code, err) == (0, ""), arguments
         assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=20).returncode == 0
         done = subprocess.run(
@@ -294,13 +295,13 @@ def test_names_are_text_wherever_they_enter_a_script(scripts_of, tmp_path, name)
         called = (tmp_path / "called").read_text()
         (tmp_path / "called").unlink()
         paths = [str(word) for word in arguments if name in str(word) and not str(word).startswith("comment=")]
-        assert all(path in called for path in paths)
+        assert all(path in called for path in nonempty(paths))
         assert [*tmp_path.rglob("PWNED")] == [], script
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_names_that_are_no_printable_line_enter_no_script(scripts_of, name):
-    for arguments, (code, script, err) in scripts_of(name):
+    for arguments, (code, script, err) in nonempty(scripts_of(name)):
         assert (code, script) == (2, ""), arguments
         assert err.count("\n") == 1
         assert "printable characters" in err, err
@@ -333,10 +334,10 @@ def test_examples_are_up_to_date():
     spec = importlib.util.spec_from_file_location("make_examples", ROOT / "scripts" / "slurm" / "make_examples.py")
     make_examples = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_examples)
-    for name, job in make_examples.EXAMPLES.items():
+    for name, job in nonempty(make_examples.EXAMPLES.items()):
         assert (ROOT / "scripts" / "slurm" / name).read_text() == batch.render(job), f"{sys.executable} {spec.origin}"
 
 
 def test_examples_are_bash():
-    for script in (ROOT / "scripts" / "slurm").glob("*.sbatch"):
+    for script in nonempty((ROOT / "scripts" / "slurm").glob("*.sbatch")):
         assert subprocess.run(["bash", "-n", script], timeout=20).returncode == 0

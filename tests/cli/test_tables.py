@@ -13,17 +13,18 @@ from rich.console import Console
 import et
 from nadi.reports.pages.series import COLOURS, style
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable, facts
+from nadi.terminal.tables import FittedTable, TableColumn, facts
 from tests.docs.pages import DOCS
+from tests.nonempty import nonempty
 from topologies.units import parse_bytes, parse_time
 
 COLUMNS = (
-    Column("link", form="name"),
-    Column("rate", 2),
-    Column("sent", 1),
+    TableColumn("link", form="name"),
+    TableColumn("rate", 2),
+    TableColumn("sent", 1),
     "busy",
-    Column("longest queue", 3),
-    Column("what", 4, "text"),
+    TableColumn("longest queue", 3),
+    TableColumn("what", 4, "text"),
 )
 ROWS = (
     ("pod 0 spine 12 → pod 1 leaf 3 [red]", "100 Gb/s", "401.89 MB", "48.8%", "4.18 kB", "a few words that may wrap"),
@@ -52,7 +53,7 @@ def test_columns_go_by_rank_and_are_said():
     """Widths by hand: 1 + the widest cells + 3 between neighbours and 2 more; prose may shrink to 24 cells."""
     cells = {"link": 35, "rate": 8, "sent": 9, "busy": 12, "longest queue": 13, "what": 24}
     gone = ["what", "longest queue", "rate", "sent"]
-    for left_out in range(len(gone) + 1):
+    for left_out in nonempty(range(len(gone) + 1)):
         rest = [name for name in cells if name not in gone[:left_out]]
         least = 1 + sum(cells[name] for name in rest) + 3 * len(rest) - 1
         text = printed(made(), least)

@@ -10,6 +10,7 @@ import pytest
 
 import et
 from et.pytorch import convert
+from tests.nonempty import nonempty
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_example.py"
 KINDS = et.CollectiveCommType
@@ -57,7 +58,7 @@ def simulated_us(nadi, traces, fabric="fully-connected:npus=2,rate=10Gbps,delay=
 def reproduced(nadi, tmp_path, *options, steps=(3, 4)):
     """Record steps 3 and 4, convert, check and simulate them; every rank must take as long as it did, within 10 %."""
     recorded = collected(nadi, tmp_path / "recorded", "--steps", "6", *options, steps="3-4")
-    for step in steps:
+    for step in nonempty(steps):
         traces = tmp_path / f"traces{step}"
         said = nadi("trace", "convert", recorded, "-o", traces, "--from", f"pytorch:step={step}", "--json").document
         assert [rank["lost"] for rank in said["report"]["ranks"]] == [{}, {}]
@@ -79,7 +80,7 @@ def test_a_step_of_data_parallel_training_takes_as_long_simulated(nadi, tmp_path
 
 def test_a_step_of_sharded_training_takes_as_long_simulated(nadi, tmp_path):
     tables = reproduced(nadi, tmp_path, "--parallel", "fsdp", "--batch", "4")
-    for table in tables:
+    for table in nonempty(tables):
         # four parts gathered forward, three of them once more backward; gloo reduces as it can
         found = counts(table)
         assert found[KINDS.ALL_GATHER] >= 7
@@ -88,7 +89,7 @@ def test_a_step_of_sharded_training_takes_as_long_simulated(nadi, tmp_path):
 
 
 def test_a_step_of_tensor_parallel_training_takes_as_long_simulated(nadi, tmp_path):
-    for table in reproduced(nadi, tmp_path, "--parallel", "tp", "--batch", "4", steps=(4,)):
+    for table in nonempty(reproduced(nadi, tmp_path, "--parallel", "tp", "--batch", "4", steps=(4,))):
         rows = np.flatnonzero(table.comm_type == KINDS.ALL_REDUCE)
         assert table.comm_size[rows].tolist() == [4 * 64 * 128 * 4] * 4  # two layers, forward and backward
         waited_for = {int(parent) for parent in table.dep}

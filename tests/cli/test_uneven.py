@@ -6,6 +6,7 @@ import pytest
 
 import et
 from nadi.studies.collectives.skew import parse_skew
+from tests.nonempty import nonempty
 
 SWITCH = "switch:npus=4,rate=100Gbps,delay=1us"
 RING = "ring:npus=4,rate=100Gbps,delay=1us"
@@ -160,7 +161,7 @@ def test_runs_have_them_too(nadi, write_run, tmp_path):
     rows = pq.read_table(tmp_path / "out" / "collectives.parquet").to_pylist()
     assert [row["algorithm"] for row in rows] == ["pairwise", "pairwise", "direct"]
     assert {row["kind"] for row in rows} == {"all-to-all"}
-    for row, matrix in zip(rows, (MATRIX, MATRIX.T), strict=False):
+    for row, matrix in nonempty(zip(rows, (MATRIX, MATRIX.T), strict=False)):
         np.save(tmp_path / "m.npy", matrix)
         arguments = ("--matrix", tmp_path / "m.npy", "--algorithm", "pairwise", "--json", "-q")
         (alone,) = nadi("collective", "all-to-all-v", "-t", SWITCH, *arguments).document["rows"]

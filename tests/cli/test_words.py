@@ -1,7 +1,6 @@
-"""One word, one meaning: classes of different packages have different names, and the glossary is in order."""
+"""One word, one meaning: classes of different packages have different names."""
 
 import ast
-import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -38,13 +37,3 @@ def test_a_class_of_the_engine_has_a_name_of_its_own():
     shared = {name for name, packages in owners().items() if "pdes" in packages and len(packages) > 1}
     assert shared - SAME_THING - set(ANOTHER) == set(), "find another name, or say here that what both are"
     assert (SAME_THING | set(ANOTHER)) - shared == set(), "what nobody needs"
-
-
-def test_words_of_the_glossary_are_in_order_and_stand_once():
-    lines = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines()
-    words = [
-        re.sub(r"<a [^>]*></a>", "", line.split("|")[1]).strip().lower() for line in lines if line.startswith("| ")
-    ]
-    words = words[2:]
-    assert len(words) > 80
-    assert words == sorted(set(words))

@@ -7,6 +7,7 @@ from pdes.nic.congestion import control, dctcp
 from tests.budgets import bounded
 from tests.congestion.harness import Sender
 from tests.congestion.naive import dctcp as naive
+from tests.nonempty import nonempty
 
 DEFAULTS = {name: parameter.default for name, parameter in dctcp.PARAMETERS.items()}
 
@@ -139,7 +140,7 @@ EVENTS = st.lists(
 def test_kernel_and_model_agree(choices, window, events):
     sender = Sender("dctcp", window=window, **choices)
     model = naive.Dctcp(window, **DEFAULTS | choices)
-    for now, (what, packets, mark, kind, often) in enumerate(events):
+    for now, (what, packets, mark, kind, often) in nonempty(enumerate(events)):
         if what == "sent":
             for _ in range(packets):
                 again = sender.qp.next_seq < sender.qp.sent_max

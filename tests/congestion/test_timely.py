@@ -6,6 +6,7 @@ from pdes.nic.congestion import control, timely
 from tests.budgets import bounded
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.timely import Timely
+from tests.nonempty import nonempty
 
 DEFAULTS = {name: parameter.default for name, parameter in timely.PARAMETERS.items()}
 SLOW = {"t_low_ps": 0, "t_high_ps": 10**12, "beta": 0.5, "alpha": 0.5, "min_rtt_ps": 100 * US}
@@ -119,7 +120,7 @@ EVENTS = st.lists(
 def test_kernel_and_model_agree(choices, gbps, events):
     sender = Sender("timely", gbps=gbps, **choices)
     model = Timely(8e12 / (8000 / gbps), 64, 8 * US, **DEFAULTS | choices)
-    for now, (what, packets, mark, rtt) in enumerate(events):
+    for now, (what, packets, mark, rtt) in nonempty(enumerate(events)):
         if what == "sent":
             for _ in range(packets):
                 sender.sent(now)

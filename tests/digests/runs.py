@@ -12,7 +12,7 @@ import numpy as np
 
 from et import NodeType, mem_node
 from nadi.configuration.sections import NetworkSection
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.running import laid_out
@@ -498,7 +498,7 @@ def closed(traces, spec=RAILS, algorithms=None, groups=None, **settings):
     costs = CollectiveCosts(graph, own)
     folded = laid_out(graph, made, costs)
     costed = running.costed(folded, costs, how)
-    return Brought(running.run(graph, folded, costed, costs, own, Silence()))
+    return Brought(running.run(graph, folded, costed, costs, own, NoProgress()))
 
 
 def step():

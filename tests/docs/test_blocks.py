@@ -11,6 +11,7 @@ import typer
 from nadi.cli.app import build_app
 from nadi.configuration.sections import RunConfig
 from tests.docs.pages import blocks, commands
+from tests.nonempty import nonempty
 
 _HELP = {"--help", "-h"}
 
@@ -107,14 +108,14 @@ def test_the_topology_of_the_plug_in_page_is_one():
 def test_blocks_of_toml_have_keys_of_run_files():
     sections = RunConfig.model_fields
     seen = 0
-    for block in blocks("toml"):
+    for block in nonempty(blocks("toml")):
         tree = tomllib.loads(block.text)
-        for section, of_section in tree.items():
+        for section, of_section in nonempty(tree.items()):
             if section not in sections or not isinstance(of_section, (dict, list)):
                 continue
             annotation = sections[section].annotation
             model = next(one for one in (*get_args(annotation), annotation) if hasattr(one, "model_fields"))
-            for table in of_section if isinstance(of_section, list) else [of_section]:
+            for table in nonempty(of_section if isinstance(of_section, list) else [of_section]):
                 assert set(table) <= set(model.model_fields), f"{block.page}: [{section}]"
                 seen += 1
     assert seen >= 15

@@ -7,6 +7,7 @@ import et
 from et.framing import frame, iter_messages
 from et.schema import GlobalMetadata, IOInfo, Node
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 UINT32, UINT64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
@@ -105,7 +106,7 @@ def test_real_traces_become_tables_that_say_what_the_messages_say(shared, tmp_pa
         assert list(table.names) == [node.name for node in nodes]
         assert table.type.tolist() == [node.type for node in nodes]
         assert table.duration_micros.tolist() == [node.duration_micros for node in nodes]
-        for row, node in enumerate(nodes):
+        for row, node in nonempty(enumerate(nodes)):
             parents = table.node_id[table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]]].tolist()
             control = [] if table.dropped_control else node.ctrl_deps
             assert sorted(parents) == sorted({*node.data_deps, *control})

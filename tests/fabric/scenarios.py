@@ -9,6 +9,7 @@ from pdes import SharedBuffer
 from pdes.network import balancing
 from pdes.nic import congestion
 from tests.fabric.cases import largest_headrooms
+from tests.nonempty import nonempty
 from tests.scenarios.running import check
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.program.assembling import TraceRows, assemble, empty_rows
@@ -154,7 +155,7 @@ def shares(flows, begin_ps, end_ps, keys=None):
     """
     keys = np.unique(flows["src"]) if keys is None else keys
     out = []
-    for key in keys:
+    for key in nonempty(keys):
         of = flows["src"] == key
         finish = np.concatenate([[flows["start_ps"][of].min()], np.sort(flows["finish_ps"][of])])
         assert finish[-1] >= end_ps, f"NPU {key} is done at {finish[-1]}"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pdes import Settings, SharedBuffer, build_world, run
+from tests.nonempty import nonempty
 from tests.pdes.cases import Traces
 from topologies import build
 
@@ -90,6 +91,6 @@ def test_the_same_on_any_division(lps):
     alone = run(build_world(graph, program, settings))
     divided = run(build_world(graph, program, settings, np.arange(graph.nodes) % lps))
     for table in ("queues", "marks", "pauses"):
-        for name, values in getattr(alone, table).items():
+        for name, values in nonempty(getattr(alone, table).items()):
             assert values.tolist() == getattr(divided, table)[name].tolist()
     assert len(alone.pauses["time_ps"]) == 20

@@ -1,8 +1,8 @@
 """Runs that together have every two choices (`values`) at once, as far as they go together.
 
-Each run is made greedily: from a pair of choices that no run has had, with further choices as long as the run file is
-valid. What Nadi refuses only when it knows fabric and traces is learned: a refused run is reduced to fewer choices that
-are still refused, and no later run has all of these.
+Each run is made greedily: from a pair of choices that no run has had, with those further choices that keep the run file
+valid and make the most pairs that no run has had. What Nadi refuses only when it knows fabric and traces is learned: a
+refused run is reduced to fewer choices that are still refused, and no later run has all of these.
 """
 
 import itertools
@@ -81,12 +81,20 @@ class Matrix:
         run = next(filter(None, (self._completed(company | dict(pair)) for company in companies)), None)
         if run is None:
             return None
-        for factor in self._shuffled([factor for factor in FACTORS if factor not in run]):
-            if len(run) >= len(ALWAYS) + MOST_ADDED:
-                break
-            numbers = self._by_need(run, factor)
-            run |= next(({factor: number} for number in numbers if self._fits(run | {factor: number})), {})
+        gains = {choice: self._gain(choice, run.items()) for choice in self._shuffled(optional) if choice[0] not in run}
+        while len(run) < len(ALWAYS) + MOST_ADDED and any(gains.values()):
+            best = max(gains, key=gains.__getitem__)
+            del gains[best]
+            if self._fits(run | dict([best])):
+                run |= dict([best])
+                gains = {
+                    choice: gain + self._gain(choice, [best]) for choice, gain in gains.items() if choice[0] != best[0]
+                }
         return run
+
+    def _gain(self, choice, others):
+        """Return the number of pairs that a choice makes with others and that are left."""
+        return sum(frozenset((choice, other)) in self._left for other in others)
 
     def _completed(self, run, factors=tuple(ALWAYS)):
         """Return a run with a value of each factor that every run has; None if nothing fits."""
@@ -106,10 +114,7 @@ class Matrix:
 
     def _by_need(self, run, factor):
         """Return the numbers of a factor's values, those first that make most pairs that are left."""
-        need = [
-            sum(frozenset(((factor, number), chosen)) in self._left for chosen in run.items())
-            for number in range(len(FACTORS[factor]))
-        ]
+        need = [self._gain((factor, number), run.items()) for number in range(len(FACTORS[factor]))]
         return [int(number) for number in np.argsort(-np.array(need) + self._random.random(len(need)) / 2)]
 
     def _shuffled(self, items):
@@ -121,8 +126,8 @@ class Matrix:
 
     def _learn(self, run, reason):
         """Reduce a refused run to fewer choices that are refused together for the same reason."""
-        needed = self._reduced(run, reason)
-        conflict = frozenset(item for item in run.items() if item[0] in self._matter(needed, reason))
+        matter = self._matter(self._reduced(run, reason), reason)
+        conflict = frozenset(item for item in run.items() if item[0] in matter)
         if not conflict:
             raise AssertionError(f"{run} is refused whatever it chooses: {reason}")
         self.conflicts.append(conflict)
@@ -131,19 +136,20 @@ class Matrix:
             self._refuse(pair)
 
     def _reduced(self, run, reason):
-        """Return a run that is refused for a reason, with as few choices as possible and the others plain."""
-        needed = {factor: run[factor] for factor in ALWAYS}
-        if not self._is_refused(needed, reason):
-            needed = dict(run)
-            for factor in [factor for factor in run if factor not in ALWAYS]:
-                without = {other: number for other, number in needed.items() if other != factor}
-                if self._is_refused(without, reason):
-                    needed = without
-        for factor in ALWAYS:
-            plain = needed | {factor: PLAIN[factor]}
-            if plain != needed and self._is_refused(plain, reason):
-                needed = plain
-        return needed
+        """Return a run that is refused for a reason, with as few choices as possible and the others plain.
+
+        Choices are left out many at a time, then fewer (delta debugging: Zeller and Hildebrandt, IEEE Transactions on
+        Software Engineering 28, 2002).
+        """
+        kept = sorted((factor for factor in run if run[factor] != PLAIN.get(factor)), key=ALWAYS.__contains__)
+        size = (len(kept) + 1) // 2
+        while size > 0:
+            for begin in range(0, len(kept), size)[::-1]:
+                fewer = kept[:begin] + kept[begin + size :]
+                if self._is_refused(PLAIN | {factor: run[factor] for factor in fewer}, reason):
+                    kept = fewer
+            size = min(size // 2, len(kept))
+        return PLAIN | {factor: run[factor] for factor in kept}
 
     def _matter(self, needed, reason):
         """Return the factors of a refused run whose other values are not refused, too."""

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 import pdes
 from et import read_trace
 from nadi.configuration.sections import NetworkSection
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import lay_out
 from nadi.simulation.closed_forms.advancing.likeness import classes_of, every_npu, pairs_of
 from nadi.simulation.closed_forms.advancing.run import MessageTimes, digest_of, run_closed_form
 from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.curves import OF_A_RUN, OF_PLANS, Asked, Curve
+from nadi.simulation.closed_forms.curves import OF_A_RUN, OF_PLANS, Curve, CurveRequest
 from nadi.simulation.run import network_settings, run_program
 from pdes.core.state import INF, LANES
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
@@ -28,7 +28,7 @@ from topologies import build
 from workload import CollectiveSettings, ComputeModel, build_program
 from workload.collectives.algorithms import nccl
 from workload.generators import transformer
-from workload.trace_sets.view import MEMORY_LANE
+from workload.node_kinds import MEMORY_LANE
 
 SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))
 PACKETS = network_settings(NetworkSection())
@@ -192,7 +192,7 @@ def run_at(graph, traces, *, fold=True, algorithms=None):
     costs = CollectiveCosts(graph, SETTINGS)
     folded = running.laid_out(graph, program, costs, fold=fold)
     found = running.costed(folded, costs, how)
-    return folded, running.run(graph, folded, found, costs, SETTINGS, Silence())
+    return folded, running.run(graph, folded, found, costs, SETTINGS, NoProgress())
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_collective_alone_takes_what_packets_take(kind, algorithm, spec):
     traces.collective(range(16), kind, 1 << 20)
     how = {KIND_OF[kind]: algorithm} if algorithm else {}
     folded, found = run_at(graph, traces, algorithms=how)
-    packets = run_program(graph, folded.program, PACKETS, Silence())
+    packets = run_program(graph, folded.program, PACKETS, NoProgress())
     assert found.finish_time_ps == pytest.approx(packets.finish_time_ps, rel=0.05)
 
 
@@ -317,7 +317,9 @@ def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
 
     wrong = ClosedForm(1.0, is_played=False)
     quick = OF_A_RUN.quick_packets * 256
-    ask = Asked(lambda size: "slow" if size < 50 << 20 else "fast", lambda size: size / 256, play, lambda _: wrong)
+    ask = CurveRequest(
+        lambda size: "slow" if size < 50 << 20 else "fast", lambda size: size / 256, play, lambda _: wrong
+    )
     found = Curve(ask, is_exact=False).at(size_bytes)
     assert max((size for size in asked if size != size_bytes), default=0) <= quick
     assert found.is_played == (size_bytes in asked)
@@ -336,7 +338,7 @@ def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agre
             played.append(size)
             return ClosedForm(time_of(size), is_played=True)
 
-        return Curve(Asked(lambda _: "", lambda _: 1.0, play, play), is_exact=False)
+        return Curve(CurveRequest(lambda _: "", lambda _: 1.0, play, play), is_exact=False)
 
     straight, stepped = curve(lambda size: 1000 + 2.5 * size), curve(lambda size: 1000.0 * (1 + (size > 1250)))
     for each in (straight, stepped):
@@ -389,7 +391,7 @@ def test_a_step_of_a_transformer_takes_what_packets_take(tmp_path):
     costs = CollectiveCosts(graph, SETTINGS)
     folded = running.laid_out(graph, program, costs)
     costed = running.costed(folded, costs, how)
-    found = running.run(graph, folded, costed, costs, SETTINGS, Silence())
+    found = running.run(graph, folded, costed, costs, SETTINGS, NoProgress())
     expected = pdes.run(pdes.build_world(graph, program, PACKETS))
     assert len(folded.classes.example) == 1
     assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)

@@ -11,7 +11,7 @@ import pytest
 
 import et
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate
 
 PAYLOAD, HEADER, ACK, SEND_LATENCY_NS = 9000, 48, 60, 6000
@@ -44,7 +44,7 @@ def our_time_ns(folder, npus, size, rate, delay):
     node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size)
     et.write_trace(folder / "trace.et", et.metadata(), [node])
     (folder / "run.toml").write_text(RUN.format(npus=npus, rate=rate, delay=delay))
-    return simulate(load_config(folder / "run.toml"), Silence()).results.finish_time_ps / 1000
+    return simulate(load_config(folder / "run.toml"), NoProgress()).results.finish_time_ps / 1000
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 20, 1 << 24, 1 << 26])

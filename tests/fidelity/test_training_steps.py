@@ -9,7 +9,7 @@ import pytest
 
 from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.run import network_settings, run_program
@@ -105,11 +105,11 @@ def results(case, fabric, fidelity):
     own = clusters.find(HOSTS).network if fabric == HOSTS and fidelity in {"packet", "closed-form"} else {}
     settings = network_settings(NetworkSection.model_validate({**own, **SECTIONS[fidelity]}))
     if fidelity != "closed-form":
-        return run_program(graph, program, settings, Silence())
+        return run_program(graph, program, settings, NoProgress())
     costs = CollectiveCosts(graph, settings)
     folded = running.laid_out(graph, program, costs)
     costed = running.costed(folded, costs, how)
-    return running.run(graph, folded, costed, costs, settings, Silence())
+    return running.run(graph, folded, costed, costs, settings, NoProgress())
 
 
 def over_packets(case, fabric, fidelity):

@@ -53,16 +53,12 @@ OTHERS = {
     "host trace": (json.dumps(HOST).encode(), 'is a PyTorch host execution trace (JSON with "schema" and "nodes")'),
     "gzipped kineto": (gzip.compress(json.dumps(KINETO).encode()), "is gzipped: a Kineto trace"),
     "gzipped text": (gzip.compress(b"hello\nworld\n"), "is gzipped: text"),
-    "yaml": (b"# of ours\na: 1\nb:\n  - 2\n", "is YAML"),
     "astra-sim network": (b"topology: [ Ring ]\nnpus_count: [ 8 ]\nbandwidth: [ 50.0 ]\n", "a network of ASTRA-sim"),
     "layers": (LAYERS.encode(), "is a workload of layers (text of SimAI or ASTRA-sim 1.0)"),
     "tar": (tar(), "is a tar archive"),
     "gzipped tar": (gzip.compress(tar()), "is gzipped: a tar archive"),
     "parquet": (parquet(), "is a Parquet table"),
-    "markdown": (b"# Nadi\n\nSimulates [training](docs/x.md).\n\n```toml\n[workload]\n```\n", "is Markdown"),
-    "table of Markdown": (b"Keys\n\n## Of runs\n\n| key | default |\n| --- | --- |\n| a | 1 |\n", "is Markdown"),
     "npy": (npy(), "is a NumPy array (.npy)"),
-    "xml": (b"<?xml version='1.0'?>\n<a/>\n", "is XML"),
     "msccl": (b'<algo name="a" proto="Simple"></algo>', "is an algorithm (MSCCL's XML)"),
     "folder": (None, "a folder"),
 }
@@ -129,7 +125,9 @@ def test_what_was_read_before_changes_no_complaint(refuse, write, monkeypatch, c
         ("run", FABRIC, "is a fabric (TOML with npus and links), expected a run file"),
         ("run", SIMAI, "is a topology (SimAI's text), expected a run file"),
         ("run", "", "is empty, expected a run file"),
+        ("run", "a: 1\nb:\n  - 2\n", "no TOML"),
         ("trace show", "", "the file is empty"),
+        ("trace show", "# Nadi\n\nSimulates [training](docs/x.md).\n", "is text, expected a Chakra trace"),
         ("trace show", RUN, "is a run file of Nadi (TOML with [workload]), expected a Chakra trace"),
         ("trace show", FABRIC, "`nadi topology show` and [topology] file read it"),
         ("topology show", RUN, "is a run file of Nadi (TOML with [workload]), expected a fabric"),
@@ -152,7 +150,7 @@ def test_a_trace_given_as_something_else(refuse, tmp_path, command):
 
 
 @pytest.mark.parametrize(("key", "value"), [("traces", "given"), ("groups", "given")])
-@pytest.mark.parametrize("case", ["kineto", "yaml", "gzipped tar", "parquet", "folder"])
+@pytest.mark.parametrize("case", ["kineto", "astra-sim network", "gzipped tar", "parquet", "folder"])
 def test_files_that_a_run_file_names(refuse, write, case, key, value):
     content, called = OTHERS[case]
     write(content)

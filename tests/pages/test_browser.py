@@ -11,6 +11,7 @@ from nadi.reports.pages import network, series
 from nadi.reports.pages.page import write_page
 from nadi.reports.pages.report import fabric, report, step
 from tests.headings import unexplained
+from tests.nonempty import nonempty
 
 sync_api = pytest.importorskip("playwright.sync_api")
 browser_module = pytest.importorskip("tests.pages.browser")
@@ -118,7 +119,7 @@ def test_plots_are_drawn_and_links_lead_somewhere(opened, name):
     plots = page.query_selector_all("div.plot")
     assert len(plots) >= 5
     assert all(plot.query_selector(".main-svg") for plot in plots)
-    for link in page.query_selector_all("nav a"):
+    for link in nonempty(page.query_selector_all("nav a")):
         target = link.get_attribute("href")
         page.evaluate("link => link.click()", link)
         assert page.evaluate("decodeURIComponent(location.hash)") == target
@@ -163,7 +164,7 @@ def test_headings_and_names(opened, name):
     levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((each) => +each.tagName[1])")
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert all(after - before <= 1 for before, after in nonempty(itertools.pairwise(levels)))
     assert page.evaluate(browser_module.NAMELESS) == []
     assert page.evaluate("document.documentElement.lang") == "en"
 

@@ -1,6 +1,6 @@
 """Run by mpiexec: all cases in turn, then random ones; rank 0 prints one JSON document.
 
-Arguments: names of cases, comma between; ways, each "method/lps/threads/teams"; how many random runs.
+Arguments: JSON of the ways of each case by name, each "method/lps/threads/teams"; number of random runs.
 """
 
 import json
@@ -47,7 +47,7 @@ def on_ranks(world, graph, program, settings, owner, threads, teams):
     made = []
 
     def recorded(*arguments):
-        made.append(exchange.Exchange(*arguments))
+        made.append(exchange.ParcelExchange(*arguments))
         return made[-1]
 
     with (
@@ -79,10 +79,10 @@ def spread(owner, lps):
     return matrix.packed(owner)
 
 
-def cases(world, names, ways):
+def cases(world, ways_of):
     """What each case brought in each way."""
     found = {}
-    for name in names:
+    for name, ways in ways_of.items():
         graph, program, settings, owners, *_ = matrix.case(name)
         for way in ways:
             method, lps, threads, teams = way.split("/")
@@ -118,8 +118,8 @@ def random_ones(world, number):
 if __name__ == "__main__":
     everyone = MPI.COMM_WORLD
     document = {
-        "cases": cases(everyone, sys.argv[1].split(","), sys.argv[2].split(",")),
-        "random": random_ones(everyone, int(sys.argv[3])),
+        "cases": cases(everyone, json.loads(sys.argv[1])),
+        "random": random_ones(everyone, int(sys.argv[2])),
     }
     if everyone.rank == 0:
         json.dump(document, sys.stdout)

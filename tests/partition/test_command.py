@@ -177,7 +177,7 @@ def test_small_fabrics_are_drawn_node_by_node(spec):
     assert sum(len(trace.x) for trace in drawn.data[2:]) == graph.nodes
 
 
-@pytest.mark.parametrize("spec", ["fat-tree:npus=16384", "torus:sizes=32x32x16", "rail-optimised:npus=16384"])
+@pytest.mark.parametrize("spec", ["fat-tree:npus=8192", "torus:sizes=32x16x16", "rail-optimised:npus=8192"])
 def test_large_fabrics_are_drawn_with_some_thousand_marks(spec):
     graph = topologies.build(spec)
     found = partition.partition(graph, 8)

@@ -8,7 +8,7 @@ import pytest
 import partition
 import topologies
 from partition.owners import Partition
-from partition.weights import Weights
+from partition.weights import TrafficWeights
 
 RING = "ring:npus=4,rate=100Gbps,delay=1us"
 
@@ -18,7 +18,7 @@ def half():
     """A ring of 4 in halves: 2 cables and so 4 links are cut."""
     graph = topologies.build(RING)
     owner = np.array([0, 0, 1, 1], np.int32)
-    weights = Weights(np.array([10, 20, 30, 60]), np.arange(1, 9))
+    weights = TrafficWeights(np.array([10, 20, 30, 60]), np.arange(1, 9))
     return graph, Partition(owner, 2, "by hand", 1_005_280), weights
 
 

@@ -5,12 +5,12 @@ from pdes.core.hashing import mix, mix2, mix3
 from pdes.core.hashmap import FREE, find, get, remove
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import kernel, reader
-from pdes.core.state import Messages
+from pdes.core.state import MessageModels
 from pdes.messages.events import add_event, take_event
 from pdes.network.batch import order_ties, sort_batch
 from pdes.network.link import link_send
 
-messages_at = reader(Messages)
+messages_at = reader(MessageModels)
 
 
 @kernel

@@ -25,7 +25,7 @@ class Queue:
     """Events under test, beside a heap of (ps, order, item)."""
 
     def __init__(self, first):
-        self.messages = s.Messages(
+        self.messages = s.MessageModels(
             event=rows_of(Event, ROOM),
             queue=row_of(EventQueue),
             rush=np.zeros(2 * ROOM, np.int64),

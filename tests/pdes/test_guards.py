@@ -10,7 +10,7 @@ import pytest
 
 import pdes
 from nadi.simulation.closed_forms.playing import idle_fabric
-from nadi.simulation.closed_forms.playing.idle_fabric import Play
+from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule
 from nadi.simulation.closed_forms.playing.idle_paths import fabric_of
 from pdes import Settings, run
 from pdes.core import guards
@@ -22,6 +22,7 @@ from pdes.nic.congestion import control
 from pdes.workers import crew
 from pdes.workers.mailbox import Segment, segment_words
 from pdes.workers.team import found_team, team_in, team_words
+from tests.nonempty import nonempty
 from topologies import build
 from workload import collective_program
 from workload.collectives.schedules.sends import pairs
@@ -161,7 +162,7 @@ def fields_of(record):
 )
 def test_every_array_of_a_world_has_guards(settings):
     sim = simulation(**settings)
-    for name, field in fields_of(sim.lps[0].world):
+    for name, field in nonempty(fields_of(sim.lps[0].world)):
         array = field.base if isinstance(field, np.record) else field
         assert name in SHARED_AND_ONLY_READ or guards.is_guarded(array.ctypes.data), name
 
@@ -169,9 +170,9 @@ def test_every_array_of_a_world_has_guards(settings):
 def test_every_array_of_a_played_collective_has_guards():
     graph, program = build("switch:npus=4"), collective_program("all-reduce", 4, 1 << 16)
     fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 100))
-    state = Play(program.schedules, 0, 1 << 16, fabric)._state()
+    state = PreparedSchedule(program.schedules, 0, 1 << 16, fabric)._state()
     for grown in (state, idle_fabric._with_more_room(state)):
-        for name, field in fields_of(grown):
+        for name, field in nonempty(fields_of(grown)):
             array = field.base if isinstance(field, np.record) else field
             assert guards.is_guarded(array.ctypes.data), name
 
@@ -202,7 +203,7 @@ def test_a_run_that_fails_otherwise_says_that_memory_is_damaged(monkeypatch):
 def test_a_collective_that_is_played_past_an_end_fails(monkeypatch):
     graph, program = build("switch:npus=4"), collective_program("all-reduce", 4, 1 << 16)
     fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 100))
-    play = Play(program.schedules, 0, 1 << 16, fabric)
+    play = PreparedSchedule(program.schedules, 0, 1 << 16, fabric)
     state = play._state()
     small = state._replace(ports=state.ports._replace(free_ps=aligned(state.ports.free_ps[:-1])))
     monkeypatch.setattr(play, "_state", lambda: small)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import partition
 from pdes import Layout, RunError, Settings, build_world, run, shares
 from pdes.build.layout import share
-from pdes.build.part import Post
+from pdes.build.part import Outboxes
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.rows.network import PacketRecord
@@ -20,6 +20,7 @@ from pdes.workers import crew
 from pdes.workers import team as tm
 from pdes.workers.parcels import no_parcels
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from tests.parallel.random_runs import divided
 from tests.pdes import worker_kernels
 from tests.pdes.cases import Traces
@@ -40,7 +41,7 @@ def laid_out(drawn):
 def test_both_sides_of_a_cut_see_the_same_links(drawn):
     graph, layout, parts = laid_out(drawn)
     seen = []
-    for part in parts:
+    for part in nonempty(parts):
         for other, out, room in zip(part.neighbours, part.links_out, part.rooms, strict=True):
             far_side = parts[other]
             back = far_side.neighbours.index(part.number)
@@ -61,12 +62,12 @@ def test_nodes_and_links_are_numbered_as_others_expect(drawn):
     assert sorted(node for part in parts for node in part.nodes.tolist()) == list(range(graph.nodes))
     assert sorted(link for part in parts for link in part.links.tolist()) == list(range(graph.links))
     tables = [part.tx_rows(graph, layout.fabric, layout.owner).meta for part in parts]
-    for part, table in zip(parts, tables, strict=True):
+    for part, table in nonempty(zip(parts, tables, strict=True)):
         own = len(part.links)
         assert ((table[:own] >> 22) & 0xFFFFFF).tolist() == part.links.tolist()
         assert (part.nodes[: part.npus] < graph.npus).all()
         assert (part.nodes[part.npus :] >= graph.npus).all()
-        for node in range(len(part.nodes)):
+        for node in nonempty(range(len(part.nodes))):
             links = part.links[part.out_ptr[node] : part.out_ptr[node + 1]]
             assert links.tolist() == graph.out_links(part.nodes[node]).tolist()
         far = part.far(graph)
@@ -83,11 +84,11 @@ def test_nodes_and_links_are_numbered_as_others_expect(drawn):
 @given(divided())
 def test_mail_is_found_where_it_is_put(drawn):
     _, _, parts = laid_out(drawn)
-    post = Post(parts)
+    post = Outboxes(parts)
     assert [len(post.outbox[part.number]) for part in parts] == [max(1, part.outbox_at()[-1]) for part in parts]
     number = 0
     written = {}
-    for part in parts:
+    for part in nonempty(parts):
         at = part.outbox_at()
         for index, other in enumerate(part.neighbours):
             for half in range(2):
@@ -282,7 +283,7 @@ def test_memory_is_divided(spec):
     for lps in (2, 4):
         sim = build_world(graph, program, Settings(), partition.partition(graph, lps).owner)
         assert max(dividing(lp.world) for lp in sim.lps) <= 1.35 * dividing(alone) / lps
-        for lp in sim.lps:
+        for lp in nonempty(sim.lps):
             found, before = bytes_of(lp.world), bytes_of(alone)
             assert all(found[name] == before[name] for name in WHOLE)
             assert found["net.outbox"] <= sum(2 * (40 * room + 128) for room in lp.part.rooms)

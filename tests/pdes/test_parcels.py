@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from pdes import Layout, RunError, build_world
 from pdes.core.jit import Directory
 from pdes.network.boundary import HEADER_WORDS
-from pdes.workers.exchange import Exchange
+from pdes.workers.exchange import ParcelExchange
 from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, parcel_words, parcels_of
 from pdes.workers.ranks import partners_of
 from pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from tests.parallel.random_runs import divided
 from tests.pdes import worker_kernels
 
@@ -99,9 +100,9 @@ def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
             worker_kernels.packed(meeting.address, place, number)
     found.carry(number)
     seen = 0
-    for team, lps in enumerate(found.lps):
+    for team, lps in nonempty(enumerate(found.lps)):
         parcels, meeting = found.parcels[team], found.meeting(team)
-        for place, lp in enumerate(lps):
+        for place, lp in nonempty(enumerate(lps)):
             worker_kernels.unpacked(meeting.address, place, number + 1)
             for j, other in enumerate(lp.part.neighbours):
                 at = int(parcels.half_at[parcels.half_ptr[place] + j])
@@ -193,7 +194,7 @@ class Messages:
         self.started += requests
 
     def Waitall(self, requests):  # noqa: N802 - of mpi4py
-        assert all(request in self.started for request in requests)
+        assert all(request in self.started for request in nonempty(requests))
 
 
 def exchanged(answers, others, windows):
@@ -211,9 +212,9 @@ def exchanged(answers, others, windows):
     )
     mpi, team = Messages(), new_team(16)
     worker = team.workers[3]
-    exchange = Exchange(mpi, mpi, mpi, team, 3, parcels, np.full(3 * others, room))
+    exchange = ParcelExchange(mpi, mpi, mpi, team, 3, parcels, np.full(3 * others, room))
     counts = [len(mpi.started)]
-    for window in range(windows):
+    for window in nonempty(range(windows)):
         headers_of(words).records[parcels.outgoing // PARCEL_HEADER] = window
         worker.window, worker.stage = window, RECEIVING
         exchange()
@@ -244,7 +245,7 @@ def test_a_process_trades_with_the_teams_for_which_it_answers():
 def test_once_all_is_done_teams_agree_on_the_earliest_event():
     mpi, team = Messages(), new_team(1)
     parcels = no_parcels([None])
-    exchange = Exchange(mpi, mpi, mpi, team, 0, parcels, np.zeros(0, np.int64))
+    exchange = ParcelExchange(mpi, mpi, mpi, team, 0, parcels, np.zeros(0, np.int64))
     team.workers[0].window, team.workers[0].stage, team.state.soonest_ps = 4, ALL, 1000
     exchange()
     assert (team.state.soonest_ps, team.state.agreed, mpi.started) == (999, 5, [])

@@ -14,7 +14,7 @@ from pdes.core.rows.network import PacketRecord
 from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
 from pdes.core.rows.npu import Instance, LaneState
 from pdes.workers.crew import Crew
-from pdes.workers.mailbox import Alone
+from pdes.workers.mailbox import SingleProcess
 from tests.budgets import bounded
 from tests.pdes import kernels, naive
 from tests.pdes.cases import Traces
@@ -152,7 +152,7 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
         else:
             busy = max(busy, at + 40_000) + 80 * size
             sent += size
-    Alone([lp.part for lp in sim.lps]).everywhere(sim.layout, 1, lambda place: Crew(sim, place).run())
+    SingleProcess([lp.part for lp in sim.lps]).everywhere(sim.layout, 1, lambda place: Crew(sim, place).run())
     out = int(np.flatnonzero(np.sort(graph.link_src) == 4)[3])
     row = world.net.tx[out]
     assert (row.busy_ps, bytes_sent(row.sent_bytes), world.net.tx_dropped[out]) == (busy, sent, dropped)

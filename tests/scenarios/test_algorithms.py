@@ -5,7 +5,7 @@ import pytest
 
 import topologies
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from pdes import Settings
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate
@@ -40,7 +40,9 @@ def on_switch(kind, npus, size_bytes, algorithm):
     program = collective_program(kind, npus, size_bytes, algorithm)
     measured_ps = simulate(graph, program).finish_time_ps
     group = {"schedule": 0, "members": np.arange(npus), "size_bytes": size_bytes}
-    formula = closed_form(graph, program, Settings(), kind=kind, algorithm=algorithm, played=Played(0), **group)
+    formula = closed_form(
+        graph, program, Settings(), kind=kind, algorithm=algorithm, played=PlayedCollectives(0), **group
+    )
     return measured_ps, formula.time_ps
 
 

@@ -6,7 +6,7 @@ import pytest
 import topologies
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.playing.alike import smaller
-from nadi.simulation.closed_forms.playing.idle_fabric import Play
+from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule
 from nadi.simulation.closed_forms.playing.idle_paths import fabric_of
 from pdes import Settings
 from pdes.messages.fidelity import fidelity
@@ -41,21 +41,27 @@ def test_rings_of_whole_messages(spec, members, settings, kind, algorithm):
     size = 24 * 32 * 3 * 1000
     whole, few = both(spec, kind, algorithm, size, settings)
     assert few[0].members[0] == members
-    assert Play(few[0], 0, size, few[1]).time_ps() == Play(whole[0], 0, size, whole[1]).time_ps()
+    assert (
+        PreparedSchedule(few[0], 0, size, few[1]).time_ps() == PreparedSchedule(whole[0], 0, size, whole[1]).time_ps()
+    )
 
 
 @pytest.mark.parametrize("size", [24 * 100, 24 * 100_000])
 def test_rings_of_packets_on_links_of_their_own(size):
     whole, few = both("ring:npus=24", "all-reduce", "ring", size, PACKETS)
     assert few[0].members[0] == 3, "the way back is not the way to the next but one"
-    assert Play(few[0], 0, size, few[1]).time_ps() == Play(whole[0], 0, size, whole[1]).time_ps()
+    assert (
+        PreparedSchedule(few[0], 0, size, few[1]).time_ps() == PreparedSchedule(whole[0], 0, size, whole[1]).time_ps()
+    )
 
 
 def test_two_ways_round():
     size = 24 * 2 * 1000
     whole, few = both("ring:npus=24", "all-reduce", "ring:bidirectional=true", size, WHOLE)
     assert few[0].members[0] == 3
-    assert Play(few[0], 0, size, few[1]).time_ps() == Play(whole[0], 0, size, whole[1]).time_ps()
+    assert (
+        PreparedSchedule(few[0], 0, size, few[1]).time_ps() == PreparedSchedule(whole[0], 0, size, whole[1]).time_ps()
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Schedules played on an idle fabric: beside closed forms by hand, and beside the simulator."""
 
 import contextlib
+import itertools
 from functools import cache
 
 import numpy as np
@@ -11,11 +12,11 @@ from nadi.simulation.closed_forms import collective as forms
 from nadi.simulation.closed_forms.lone_message import Hop, train
 from nadi.simulation.closed_forms.playing import idle_fabric
 from nadi.simulation.closed_forms.playing import played as played_module
-from nadi.simulation.closed_forms.playing.idle_fabric import Play
+from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule
 from nadi.simulation.closed_forms.playing.idle_paths import (
     IdleFabric,
     Path,
-    Times,
+    PathTimes,
     fabric_of,
     packet_times,
     with_own_ties,
@@ -25,6 +26,7 @@ from pdes import Settings, build_world, run
 from pdes.messages.fidelity import fidelity
 from pdes.network.balancing import balancing
 from tests.plain_python import plain_python
+from tests.samples import each_value
 from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
@@ -94,7 +96,7 @@ def played(spec, kind, algorithm, size, **settings):
     graph = built(spec)
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings(**settings)
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
-    return Play(program.schedules, 0, size, fabric).time_ps()
+    return PreparedSchedule(program.schedules, 0, size, fabric).time_ps()
 
 
 @pytest.mark.parametrize("message", [64, 16 * 4096, 100 * 4096])
@@ -142,7 +144,7 @@ def test_a_message_over_unlike_links(packets, rates):
     fabric = two_members(way, way[::-1], 4096, 1000, lambda hops, payload: packet_times(hops, payload, Settings()))
     fixed_ps = 500_000 * len(rates) + 300_000 * (len(rates) - 1)
     expected_ps = train_ps(size, [rate * 10**9 for rate in rates], fixed_ps)
-    assert Play(pack([plans]), 0, size, fabric).time_ps() == pytest.approx(expected_ps, rel=1e-6)
+    assert PreparedSchedule(pack([plans]), 0, size, fabric).time_ps() == pytest.approx(expected_ps, rel=1e-6)
 
 
 @pytest.mark.parametrize("shares", [2, 24])
@@ -154,7 +156,7 @@ def test_a_share_by_hand(shares):
         receivers.step(receive_from=0)
     graph = topologies.build("switch:npus=2,rate=100Gbps,delay=500ns")
     fabric = fabric_of(graph, Settings(), [0, 1], [(0, 1)])
-    found_ps = Play(pack([each_its_own(1, [[senders], [receivers]])]), 0, size, fabric).time_ps()
+    found_ps = PreparedSchedule(pack([each_its_own(1, [[senders], [receivers]])]), 0, size, fabric).time_ps()
     psb = shares * 80 * 4178 / 4096
     message_ps = 10 * 4096 * psb + int(3000 * psb + 0.5)
     assert found_ps == 3 * message_ps + 2 * (3000 + 82) * 80 + 1_000_000
@@ -167,12 +169,12 @@ def test_waits_of_lanes_and_launch_are_played():
 
     def times(_hops, payload):
         one = 10 + 2 * max(0, payload)
-        return Times(one, one + 60, one, one + 60, 40, one)
+        return PathTimes(one, one + 60, one, one + 60, 40, one)
 
     fabric = two_members((), (), 1000, 8, times)
-    assert Play(pack([plans]), 0, 300, fabric).time_ps() == 5 + 7 + 2 * (10 + 600) + 100
+    assert PreparedSchedule(pack([plans]), 0, 300, fabric).time_ps() == 5 + 7 + 2 * (10 + 600) + 100
     full, last = 10 + 2000, 10 + 600
-    assert Play(pack([plans]), 0, 2300, fabric).time_ps() == 5 + 7 + (2 * full + last) + full + 100
+    assert PreparedSchedule(pack([plans]), 0, 2300, fabric).time_ps() == 5 + 7 + (2 * full + last) + full + 100
 
 
 @pytest.mark.parametrize("packets", [1, 2, 5])
@@ -182,7 +184,7 @@ def test_a_window_holds_a_queue_pair_back(packets):
     plans = each_its_own(1, [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]])
     fabric = fabric_of(graph, Settings(), [0, 1], [(0, 1)])._replace(window_packets=1)
     one_way, back = 2 * 4178 * 80 + 1_000_000, 2 * 86 * 80 + 1_000_000
-    found_ps = Play(pack([plans]), 0, packets * 4096, fabric).time_ps()
+    found_ps = PreparedSchedule(pack([plans]), 0, packets * 4096, fabric).time_ps()
     assert found_ps == packets * one_way + (packets - 1) * back
 
 
@@ -221,7 +223,7 @@ def test_messages_that_go_whole(name):
     graph, model = topologies.build(SWITCH.format(2)), fidelity(name)
     plans = each_its_own(1, [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]])
     chosen = Settings(fidelity=model)
-    found_ps = Play(pack([plans]), 0, MIB, fabric_of(graph, chosen, [0, 1], [(0, 1)])).time_ps()
+    found_ps = PreparedSchedule(pack([plans]), 0, MIB, fabric_of(graph, chosen, [0, 1], [(0, 1)])).time_ps()
     assert found_ps == train(graph, topologies.route(graph, 0, 1), MIB, chosen).total_ps
 
 
@@ -326,7 +328,7 @@ def test_a_short_message_stays_behind_a_long_one(name):
     fabric = fabric_of(graph, Settings(fidelity=fidelity(name)), [0, 1], [(0, 1)])
     header = 82 if name == "packet" else 0
     expected_ps = 80 * (4 * (3500 + header) + 500 + header) + 4 * 500_000
-    assert Play(pack([each_its_own(8, lanes)]), 0, 4000, fabric).time_ps() == expected_ps
+    assert PreparedSchedule(pack([each_its_own(8, lanes)]), 0, 4000, fabric).time_ps() == expected_ps
 
 
 def test_a_whole_message_that_leaves_later_is_passed():
@@ -338,18 +340,20 @@ def test_a_whole_message_that_leaves_later_is_passed():
     graph = topologies.build(f"{LEAVES},rate=100Gbps,delay=500ns")
     fabric = fabric_of(graph, Settings(fidelity=fidelity("congestion_aware")), [0, 1], [(0, 1)])
     expected_ps = 80 * (2 + 3) * 3500 + 4 * 500_000
-    assert Play(pack([each_its_own(8, lanes)]), 0, 4000, fabric).time_ps() == expected_ps
+    assert PreparedSchedule(pack([each_its_own(8, lanes)]), 0, 4000, fabric).time_ps() == expected_ps
 
 
-@pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
-def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, kind, algorithm):
+@pytest.mark.parametrize(("ends", "case"), each_value(itertools.product(ENDS, ALGORITHMS)))
+def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, case):
+    kind, algorithm = case
     assert above_of_ps(SWITCH.format(6), kind, algorithm, 300_001, fidelity=fidelity("packet", **ENDS[ends])) == 0
 
 
-@pytest.mark.parametrize("name", ["congestion_aware", "congestion_unaware"])
-@pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
-def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
+@pytest.mark.parametrize(
+    ("name", "case"), each_value(itertools.product(("congestion_aware", "congestion_unaware"), ALGORITHMS))
+)
+def test_every_algorithm_with_messages_that_go_whole(name, case):
+    kind, algorithm = case
     own = {"endpoint_delay_ps": 7, "reduction_bandwidth_bps": 8e12 / 3.3, "resolution_ps": 10}
     graph, chosen = built(SWITCH.format(6)), Settings(fidelity=fidelity(name, **own))
     size = 300_001
@@ -381,7 +385,7 @@ def test_nccl_with_messages_that_go_whole(name, hosts, kind):
     program = collective_program(kind, graph.npus, 4 * MIB, "nccl", graph)
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
     taken_ps = run(build_world(graph, program, chosen)).finish_time_ps
-    assert taken_ps == Play(program.schedules, 0, 4 * MIB, fabric).time_ps()
+    assert taken_ps == PreparedSchedule(program.schedules, 0, 4 * MIB, fabric).time_ps()
 
 
 @pytest.mark.parametrize("size", [1 << 20, 1 << 23])
@@ -423,10 +427,10 @@ def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algo
     graph = topologies.build(spec)
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings()
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
-    each = Play(program.schedules, 0, size, fabric)
+    each = PreparedSchedule(program.schedules, 0, size, fabric)
     monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._MANY_PACKETS", 1024)
     monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._LONG_MESSAGE", 64)
-    some = Play(program.schedules, 0, size, fabric)
+    some = PreparedSchedule(program.schedules, 0, size, fabric)
     assert each.packets / some.packets == pytest.approx(together, rel=PRECISION)
     assert some.time_ps() == pytest.approx(each.time_ps(), rel=PRECISION)
 
@@ -443,7 +447,7 @@ def test_packets_of_short_messages_do_not_go_together(monkeypatch):
     graph = topologies.build(SWITCH.format(4))
     program = collective_program("all-reduce", 4, MIB, "ring")
     fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 10**6))
-    assert Play(program.schedules, 0, MIB, fabric).packets == 4 * 6 * 64
+    assert PreparedSchedule(program.schedules, 0, MIB, fabric).packets == 4 * 6 * 64
 
 
 def test_room_grows_while_it_is_played(monkeypatch):
@@ -451,12 +455,12 @@ def test_room_grows_while_it_is_played(monkeypatch):
     graph = topologies.build(SWITCH.format(6))
     program = collective_program("all-to-all", 6, 3 * MIB, "direct")
     fabric = fabric_of(graph, Settings(), list(range(6)), pairs(program.schedules, 0, 10**6))
-    at_once_ps = Play(program.schedules, 0, 3 * MIB, fabric).time_ps()
+    at_once_ps = PreparedSchedule(program.schedules, 0, 3 * MIB, fabric).time_ps()
     grown = []
     more = idle_fabric._with_more_room
     monkeypatch.setattr(idle_fabric, "_with_more_room", lambda state: grown.append(1) or more(state))
     monkeypatch.setattr(idle_fabric, "_PAUSE_PACKETS", 7)
-    play = Play(program.schedules, 0, 3 * MIB, fabric)
+    play = PreparedSchedule(program.schedules, 0, 3 * MIB, fabric)
     state = play._state()
     room = int(state.ctl.room)
     ports = state.ports._replace(ack_pair=state.ports.ack_pair[:1].copy(), next_ack=np.array([NONE]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import topologies
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
@@ -94,7 +94,7 @@ def test_messages_of_an_npu_follow_one_another_at_closed_forms(costs):
         program, prices = traces.program(), costs(0.5)
         folded = running.laid_out(graph, program, prices)
         costed = running.costed(folded, prices, CollectiveSettings())
-        closed = running.run(graph, folded, costed, prices, Settings(p2p_share=0.5), Silence()).flows["finish_ps"]
+        closed = running.run(graph, folded, costed, prices, Settings(p2p_share=0.5), NoProgress()).flows["finish_ps"]
         packets = run(build_world(graph, program, Settings(p2p_share=0.5))).flows["finish_ps"]
         assert np.diff(np.sort(closed)).tolist() == [2 * 100 * (MTU + HEADER) * BYTE_PS] * 2
         assert packets.max() == pytest.approx(closed.max(), rel=0.01)

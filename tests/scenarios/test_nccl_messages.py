@@ -7,7 +7,7 @@ import pytest
 
 import topologies
 from et import metadata, recv_node, send_node, table_of
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.flows import ideal_ps, shares_of
@@ -43,7 +43,7 @@ def closed(graph, program, settings=Settings()):  # noqa: B008 - frozen
     costs = CollectiveCosts(graph, settings)
     folded = running.laid_out(graph, program, costs)
     costed = running.costed(folded, costs, CollectiveSettings(defaults_on(graph)))
-    return running.run(graph, folded, costed, costs, settings, Silence())
+    return running.run(graph, folded, costed, costs, settings, NoProgress())
 
 
 def packets(graph, program, **settings):
@@ -185,7 +185,7 @@ def test_naive_closed_forms_agree(seed):
     costs = CollectiveCosts(graph, Settings())
     folded = running.laid_out(graph, program, costs)
     costed = running.costed(folded, costs, CollectiveSettings())
-    found = running.run(graph, folded, costed, costs, Settings(), Silence())
+    found = running.run(graph, folded, costed, costs, Settings(), NoProgress())
     keys, times = folded.messages, costs.of_messages(folded.messages)
     known = {
         (size, shares): row

@@ -8,7 +8,7 @@ import pytest
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from pdes import RunError, Settings
 from tests.fidelity import running as whole
 from tests.pdes import compare
@@ -121,7 +121,7 @@ def test_what_the_report_shows_as_closed_form(program, wire):
         schedule=0,
         members=np.arange(8),
         size_bytes=16 * 64 * 4096,
-        played=Played(0),
+        played=PlayedCollectives(0),
     )
     assert results.finish_time_ps == pytest.approx(formula.time_ps, rel=0.03)
 

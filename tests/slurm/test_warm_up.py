@@ -19,7 +19,7 @@ def compiled():
         for name, item in vars(importlib.import_module(module)).items():
             if hasattr(item, "py_func") and item.py_func.__module__ == module:
                 if item._how in ("kernel", "hook") and ".instruments." not in module:
-                    found[f"{module}.{name}"] = len(item._ready)  # compiled, or loaded as machine code
+                    found[f"{module}.{name}"] = len(item._addresses)  # compiled or loaded
     return found
 
 assert main(["doctor", "--compile"]) == 0

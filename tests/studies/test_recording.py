@@ -7,8 +7,8 @@ import partition
 import pdes
 import topologies
 from nadi.studies.benchmarks.instruments.recording import (
-    Cost,
     Recording,
+    WindowCost,
     busiest_ns,
     exchange,
     fit,
@@ -111,7 +111,7 @@ def test_a_recording_can_end_early(problem, recording):
 def test_the_answer_by_hand():
     # 2 ranks of 2 LPs: windows of max(1 + 2, 3 + 4) and max(5 + 0, 0 + 1) hops
     recording = by_hand([[1, 2, 3, 4], [5, 0, 0, 1]])
-    cost = Cost(window_ns=10.0, crossing_ns=0.0, hop_ns=100.0)
+    cost = WindowCost(window_ns=10.0, crossing_ns=0.0, hop_ns=100.0)
     assert busiest_ns(recording, cost, 2).tolist() == [20 + 700, 20 + 500]
     assert projected_s(recording, cost, 2, sync_ns=1000.0) == pytest.approx((720 + 520 + 2000) * 1e-9)
     assert projected_s(recording, cost, 4, sync_ns=np.array([1.0, 2.0])) == pytest.approx((410 + 510 + 3) * 1e-9)
@@ -133,12 +133,12 @@ def test_exchanges_by_hand():
 
 
 def test_one_rank_takes_what_all_lps_take(recording):
-    cost = Cost(300.0, 2.0, 45.0)
+    cost = WindowCost(300.0, 2.0, 45.0)
     assert projected_s(recording, cost, 1) == pytest.approx(cost.of(recording).sum() * 1e-9, rel=1e-12)
 
 
 def test_more_ranks_take_less_and_never_less_than_the_slowest_lp(recording):
-    cost = Cost(300.0, 2.0, 45.0)
+    cost = WindowCost(300.0, 2.0, 45.0)
     seconds = [projected_s(recording, cost, ranks) for ranks in (1, 2, 4, 8)]
     assert seconds == sorted(seconds, reverse=True)
     critical_s = cost.of(recording).max(axis=1).sum() * 1e-9
@@ -151,7 +151,7 @@ def test_more_ranks_take_less_and_never_less_than_the_slowest_lp(recording):
 
 
 def test_a_fit_finds_the_cost_that_was_put_in(recording):
-    cost = Cost(350.0, 6.0, 47.0)
+    cost = WindowCost(350.0, 6.0, 47.0)
     replays = {lp: np.round(cost.of(recording)[:, lp]).astype(np.int64) for lp in (0, 3, 5)}
     found, error = fit(recording, replays)
     assert vars(found) == pytest.approx(vars(cost), rel=0.01)

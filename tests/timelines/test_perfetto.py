@@ -12,6 +12,7 @@ from nadi.reports.timelines.lanes import MOST_TRACKS, Slice, write_lane
 from nadi.reports.timelines.of_traces import write_timeline
 from nadi.reports.timelines.perfetto import perfetto_trace
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
@@ -24,7 +25,7 @@ class Read:
         self.trace = pb2.Trace.FromString(path.read_bytes())
         self.tracks, names, keys = {}, {}, {}
         self.events = []
-        for packet in self.trace.packet:
+        for packet in nonempty(self.trace.packet):
             parts = (packet, packet.track_descriptor, packet.track_event, packet.interned_data)
             assert not any(len(UnknownFieldSet(part)) for part in parts)
             if packet.HasField("track_descriptor"):
@@ -59,7 +60,7 @@ class Read:
 def check_order(read):
     """Events of a track come in order of time."""
     last = {}
-    for track, time, *_ in read.events:
+    for track, time, *_ in nonempty(read.events):
         assert time >= last.get(track, 0)
         last[track] = time
 

@@ -6,6 +6,7 @@ import pytest
 import nadi as package
 from nadi.insight.analysis.link_load import _spread, link_load
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
+from tests.nonempty import nonempty
 
 protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
@@ -85,7 +86,7 @@ def test_counters_are_the_links_load(run, packets):
     _, counters = read(found)
     assert len(counters) == shown.counters > 0
     load = link_load(run, 16, 1000)
-    for link, share in zip(load.link.tolist(), load.share, strict=True):
+    for link, share in nonempty(zip(load.link.tolist(), load.share, strict=True)):
         name = f"{run.links['src'][link]} → {run.links['dst'][link]}"
         assert max(value for _, value in counters[name]) == pytest.approx(100 * share.max(), abs=0.02)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import topologies
+from tests.nonempty import nonempty
 from topologies.lengths import path_links
 
 SPECS = [
@@ -123,5 +124,5 @@ def test_ways_are_as_long_as_those_that_packets_take(spec):
     graph = topologies.build(spec)
     src, dst = (ends.reshape(-1) for ends in np.meshgrid(np.arange(graph.npus)[:12], np.arange(graph.npus)[-12:]))
     found = path_links(graph, src, dst)
-    for a, b, links in zip(src.tolist(), dst.tolist(), found.tolist(), strict=True):
+    for a, b, links in nonempty(zip(src.tolist(), dst.tolist(), found.tolist(), strict=True)):
         assert links == (len(topologies.route(graph, a, b)) if a != b else 0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import topologies
+from tests.nonempty import nonempty
 from tests.topologies.naive import SMALL
 
 HEAD = "npus = 2\n[[switches]]\n"
@@ -14,7 +15,7 @@ GOOD = HEAD + LINKS + "cables = [[0, 2], [1, 2]]\n"
 def assert_same(first, second):
     """All fields but the name are equal."""
     for value, other in ((first, second), (first.routing, second.routing)):
-        for key, expected in vars(value).items():
+        for key, expected in nonempty(vars(value).items()):
             if key in {"name", "routing", "_out"}:
                 continue
             found = vars(other)[key]
@@ -218,7 +219,7 @@ def test_the_builder_refuses_impossible_cables():
         with pytest.raises(topologies.TopologyError) as error:
             builder.graph()
         assert str(error.value) == text
-    with pytest.raises(topologies.TopologyError, match="x: 0 NPUs; expected 1 to 524288"):
+    with pytest.raises(topologies.TopologyError, match="x: 0 NPUs; expected 1 to 524287"):
         topologies.GraphBuilder("x", 0)
 
 

@@ -6,9 +6,10 @@ import pytest
 from et import NodeType, attribute, coll_node, comp_node, mem_node, metadata, table_of
 from workload import ComputeModel, WorkloadError
 from workload.compute import ComputeTimes, find_gpu, parse_operators
+from workload.node_kinds import MEMORY_LANE, REMOTE_LANE
 from workload.program.durations import durations_ps
 from workload.program.remote import RemoteMemory, lanes
-from workload.trace_sets.view import MEMORY_LANE, REMOTE_LANE, TraceView
+from workload.trace_sets.view import TraceView
 
 NO_RATE = "is given but no rate to divide it by, expected"
 RATES = {"peak_flops": 1e12, "memory_bandwidth_Bps": 1e9, "memory_latency_ps": 500}

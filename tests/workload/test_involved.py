@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from tests.scenarios.running import simulate
 from tests.workload.ranks import on_ranks
 from workload import CollectiveSettings, WorkloadError, build_program
@@ -57,7 +58,7 @@ def test_groups_are_those_of_the_enumeration(involved):
     program = build_program([trace(*involved)], [0] * 24, 24, fabric=topologies.build(TORUS))
     for npu in range(24):
         seen = []
-        for dims, (members, me, seq) in zip(involved, found_members(program, npu), strict=True):
+        for dims, (members, me, seq) in nonempty(zip(involved, found_members(program, npu), strict=True)):
             assert members == naive_members(npu, dims)
             assert members[me] == npu
             assert seq == seen.count(members)
@@ -75,8 +76,8 @@ def test_ranks_agree(ranks):
         own = np.where(rank_of == rank, 0, ELSEWHERE)
         return build_program([table], own, 24, fabric=graph, exchange=exchange)
 
-    for rank, part in enumerate(on_ranks(ranks, build)):
-        for npu in np.flatnonzero(rank_of == rank).tolist():
+    for rank, part in nonempty(enumerate(on_ranks(ranks, build))):
+        for npu in nonempty(np.flatnonzero(rank_of == rank).tolist()):
             assert [*found_members(part, npu)] == [*found_members(whole, npu)]
             groups = [p.slot_group[p.slot_ptr[npu] : p.slot_ptr[npu + 1]].tolist() for p in (part, whole)]
             assert groups[0] == groups[1]
@@ -88,7 +89,7 @@ def test_the_engine_keeps_to_the_lines(algorithm):
     settings = CollectiveSettings({"all-reduce": algorithm})
     program = build_program([trace([True, False, True])], [0] * 24, 24, settings=settings, fabric=graph)
     flows = simulate(graph, program).flows
-    for src, dst in zip(flows["src"].tolist(), flows["dst"].tolist(), strict=True):
+    for src, dst in nonempty(zip(flows["src"].tolist(), flows["dst"].tolist(), strict=True)):
         assert digits(src)[1] == digits(dst)[1]
     assert flows["bytes"].sum() == 3 * 2 * 7 * 960
 

@@ -16,7 +16,7 @@ from workload.collectives.nccl.overrides import overrides_of
 from workload.collectives.nccl.rings import ring
 from workload.collectives.nccl.trees import host_parent, tree
 from workload.collectives.nccl.tuning import model_ps
-from workload.collectives.nccl.ways import MOST_STEPS, Asked, host_of, way_of
+from workload.collectives.nccl.ways import MOST_STEPS, NcclParameters, host_of, way_of
 from workload.collectives.schedules.oracle import check
 from workload.collectives.schedules.packed import ScheduleSet, pack
 from workload.collectives.schedules.read_back import buffers, unpack
@@ -38,7 +38,7 @@ H100 = ("dgx-h100:npus=8", "dgx-h100:npus=16")
 
 
 def way(kind, shape, size, **given):
-    return way_of(kind, shape, size, Asked(**given))
+    return way_of(kind, shape, size, NcclParameters(**given))
 
 
 def spec(**given):
@@ -157,7 +157,7 @@ def test_without_nvlink_no_ll128():
 
 
 def model_us(shape, size, algorithm, protocol, kind="all-reduce", **given):
-    return model_ps(kind, host_of(shape, Asked(**given)), size, algorithm, protocol) / 1e6
+    return model_ps(kind, host_of(shape, NcclParameters(**given)), size, algorithm, protocol) / 1e6
 
 
 def test_the_model_of_8_a100():
@@ -184,20 +184,22 @@ def test_the_model_of_nvls():
 
 def test_what_the_search_plans():
     """In one H100 host rings of 12 x 30 and heads of 8 x 40 GB/s, as NCCL's logs say; elsewhere by hand."""
-    plan = host_of(shape_of(topologies.build(H100[0]), range(8), trees="hosts"), Asked()).plan
+    plan = host_of(shape_of(topologies.build(H100[0]), range(8), trees="hosts"), NcclParameters()).plan
     assert (plan.ring[:2], plan.nvls[:3], plan.used) == ((12, 30.0), (8, 40.0, 60.0), 24)
-    assert host_of(hosts(8), Asked()).plan.ring[:2] == (12, 20.0)
-    assert host_of(hosts(8, 8), Asked()).plan.ring[:2] == (8, 24.0)
-    assert host_of(hosts(1, 1), Asked()).plan.ring[:2] == (1, 24.0)
-    assert host_of(hosts(8, inside_bps=1200 * G), Asked()).plan[2:4] == ((6, 20.0, 20.0, 0.0),) * 2
+    assert host_of(hosts(8), NcclParameters()).plan.ring[:2] == (12, 20.0)
+    assert host_of(hosts(8, 8), NcclParameters()).plan.ring[:2] == (8, 24.0)
+    assert host_of(hosts(1, 1), NcclParameters()).plan.ring[:2] == (1, 24.0)
+    assert host_of(hosts(8, inside_bps=1200 * G), NcclParameters()).plan[2:4] == ((6, 20.0, 20.0, 0.0),) * 2
 
 
 def test_the_generation_is_that_of_the_nearest_nvlinks_or_the_machines():
     for gbps, name in ((1200, "v100"), (2000, "a100"), (2400, "a100"), (3600, "h100"), (4000, "h100"), (7200, "b200")):
-        assert host_of(hosts(8, inside_bps=gbps * G), Asked()).generation.name == name
-    assert host_of(hosts(8, inside_bps=1200 * G)._replace(accelerator="h100"), Asked()).generation.name == "h100"
-    assert host_of(hosts(8)._replace(accelerator="h100"), Asked(generation="b200")).generation.name == "b200"
-    assert host_of(hosts(1, 1), Asked()).generation.name == "a100"
+        assert host_of(hosts(8, inside_bps=gbps * G), NcclParameters()).generation.name == name
+    assert (
+        host_of(hosts(8, inside_bps=1200 * G)._replace(accelerator="h100"), NcclParameters()).generation.name == "h100"
+    )
+    assert host_of(hosts(8)._replace(accelerator="h100"), NcclParameters(generation="b200")).generation.name == "b200"
+    assert host_of(hosts(1, 1), NcclParameters()).generation.name == "a100"
 
 
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter"])
@@ -254,7 +256,7 @@ def test_heads_are_paced_at_what_nvls_reaches():
     schedules = pack([collectives.plan("all-reduce", "nccl", 8, shape, GIB)])
     rates = {360 / share for share in schedules.lane_shares.tolist() if share > 1}
     assert sorted(rates) == pytest.approx([34, 272], rel=1e-3)
-    assert sorted(set(schedules.lane_connection[schedules.lane_shares > 1].tolist())) == [16, 17]
+    assert sorted(set(schedules.lane_connection[schedules.lane_shares > 1].tolist())) == [23, 24]
 
 
 def test_grains_of_ll128():
@@ -516,3 +518,17 @@ def test_nvls_is_slower_with_smaller_chunks(gbps, blocks, step_gib, full_gbps, s
     chosen = collectives.choose("all-reduce", "nccl:algo=nvls,registered=true")
     below, above = (chosen.size_class("all-reduce", shape, step_bytes + more) for more in (-1, 0))
     assert below != above
+
+
+@pytest.mark.parametrize(
+    "spec", ["dgx-a100:npus=8", "dgx-h100:npus=8", "dgx-b200:npus=8", "dgx-h100:npus=16", "dgx-h100:npus=4"]
+)
+def test_a_group_has_collectives_of_all_kinds_and_sizes_in_one_program(spec):
+    """A connection has one rate: no two plans of a group may want another rate of the same connection."""
+    graph = topologies.build(spec)
+    shape = shape_of(graph, range(graph.npus), trees="hosts")
+    schedules = ScheduleSet()
+    numbers = {
+        schedules.add(kind, "nccl", graph.npus, shape, 1 << power) for kind in KINDS for power in range(10, 33, 2)
+    }
+    assert len(numbers) > 20

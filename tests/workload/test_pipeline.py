@@ -1,20 +1,23 @@
 """Pipeline schedules against a naive simulator of passes that wait for each other."""
 
+import itertools
 from fractions import Fraction
 from typing import NamedTuple
 
 import pytest
 
+from tests.nonempty import nonempty
+from tests.samples import pairwise
 from workload.errors import WorkloadError
 from workload.generators.training import pipeline
 from workload.generators.training.pipeline import Work
 
-PLAIN = [("gpipe", p, m, 1) for p in (1, 2, 4, 7) for m in (1, 3, 8, 20)]
-PLAIN += [("1f1b", p, m, 1) for p in (1, 2, 4, 7) for m in (1, 3, 8, 20)]
+PLAIN = list(itertools.product(("gpipe", "1f1b"), (1, 2, 4, 7), (1, 3, 8, 20), (1,)))
 INTERLEAVED = [("interleaved", p, p * k, v) for p in (2, 3, 4, 8) for k in (1, 2, 5) for v in (2, 3, 5)]
-ZERO_BUBBLE = [("zero-bubble", p, m, 1) for p in (1, 2, 4, 7) for m in (1, 3, 8, 20)]
+ZERO_BUBBLE = list(itertools.product(("zero-bubble",), (1, 2, 4, 7), (1, 3, 8, 20), (1,)))
 DUAL = [("dualpipe", p, m, 2) for p in (2, 4, 8, 16) for m in (2 * p, 2 * p + 2, 5 * p)]
-ALL = PLAIN + INTERLEAVED + ZERO_BUBBLE + DUAL
+ALL = pairwise(PLAIN + INTERLEAVED + ZERO_BUBBLE + DUAL)
+"""Schedule, stages, micro-batches and chunks per stage."""
 
 
 class Times(NamedTuple):
@@ -108,7 +111,7 @@ def test_all_work_is_done_once(schedule: str, p: int, m: int, v: int) -> None:
 def test_each_chunk_does_its_micro_batches_and_they_meet_their_neighbours(
     schedule: str, p: int, m: int, v: int
 ) -> None:
-    for stage, works in enumerate(lists(schedule, p, m, v)):
+    for stage, works in nonempty(enumerate(lists(schedule, p, m, v))):
         for chunk in range(v):
             mine = [work.micro_batch for work in works if (work.kind, work.chunk) == ("forward", chunk)]
             assert sorted(mine) == list(pipeline.micro_batches_of(schedule, chunk, m, v))
@@ -127,7 +130,7 @@ def test_each_chunk_does_its_micro_batches_and_they_meet_their_neighbours(
 
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
 def test_in_flight_is_what_the_list_holds_at_most(schedule: str, p: int, m: int, v: int) -> None:
-    for stage, works in enumerate(lists(schedule, p, m, v)):
+    for stage, works in nonempty(enumerate(lists(schedule, p, m, v))):
         held = most = 0
         for work in works:
             held += (work.kind == "forward") - (
@@ -140,7 +143,7 @@ def test_in_flight_is_what_the_list_holds_at_most(schedule: str, p: int, m: int,
 
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
 def test_in_flight_of_chunks_is_what_the_list_holds_at_a_worst_moment(schedule: str, p: int, m: int, v: int) -> None:
-    for stage, works in enumerate(lists(schedule, p, m, v)):
+    for stage, works in nonempty(enumerate(lists(schedule, p, m, v))):
         held, seen = [0] * v, []
         for work in works:
             ends = work.kind == "weights" or (work.kind == "backward" and not work.is_split)
@@ -151,23 +154,41 @@ def test_in_flight_of_chunks_is_what_the_list_holds_at_a_worst_moment(schedule: 
         assert told in {state for state in seen if sum(state) == most}
 
 
-@pytest.mark.parametrize("times", [Times(1, 1, 1), Times(10, 10, 10), Times(5, 7, 4)])
-@pytest.mark.parametrize(("schedule", "p", "m", "v"), PLAIN + INTERLEAVED)
+@pytest.mark.parametrize(
+    ("schedule", "p", "m", "v", "times"),
+    pairwise(
+        (*case, times) for case in PLAIN + INTERLEAVED for times in (Times(1, 1, 1), Times(10, 10, 10), Times(5, 7, 4))
+    ),
+)
 def test_bubble_is_a_vth_of_p_minus_1_passes(schedule: str, p: int, m: int, v: int, times: Times) -> None:
     ideal = m * v * sum(times)
     bubble = Fraction(max(finish(schedule, p, m, v, times)) - ideal, ideal)
     assert bubble == Fraction(p - 1, v * m)
 
 
-@pytest.mark.parametrize("times", [Times(1, 1, 1), Times(5, 6, 4), Times(8, 8, 5), Times(10, 11, 9)])
-@pytest.mark.parametrize(("p", "m"), [(p, m) for p in (2, 4, 8) for m in (2 * p, 3 * p, 40)])
+@pytest.mark.parametrize(
+    ("p", "m", "times"),
+    pairwise(
+        (p, m, times)
+        for p in (2, 4, 8)
+        for m in (2 * p, 3 * p, 40)
+        for times in (Times(1, 1, 1), Times(5, 6, 4), Times(8, 8, 5), Times(10, 11, 9))
+    ),
+)
 def test_zero_bubble_is_that_of_its_paper(p: int, m: int, times: Times) -> None:
     took = max(finish("zero-bubble", p, m, 1, times))
     assert took - m * sum(times) == (p - 1) * (times.forward + times.inputs - times.weights)
 
 
-@pytest.mark.parametrize("times", [Times(1, 1, 1), Times(5, 5, 4), Times(8, 8, 5), Times(5, 6, 4), Times(10, 11, 9)])
-@pytest.mark.parametrize(("p", "m"), [(p, m) for p in (2, 4, 8, 16) for m in (2 * p, 2 * p + 2, 4 * p)])
+@pytest.mark.parametrize(
+    ("p", "m", "times"),
+    pairwise(
+        (p, m, times)
+        for p in (2, 4, 8, 16)
+        for m in (2 * p, 2 * p + 2, 4 * p)
+        for times in (Times(1, 1, 1), Times(5, 5, 4), Times(8, 8, 5), Times(5, 6, 4), Times(10, 11, 9))
+    ),
+)
 def test_dualpipe_is_that_of_its_paper(p: int, m: int, times: Times) -> None:
     bubble = max(finish("dualpipe", p, m, 2, times)) - m * sum(times)
     pair, whole = sum(times), times.inputs + times.weights

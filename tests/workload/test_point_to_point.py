@@ -11,7 +11,7 @@ from pdes import Settings, build_world, run
 from tests.workload.nccl_shapes import hosts
 from workload import WorkloadError, collective_program, uneven_program
 from workload.collectives.nccl.point_to_point import communicator, message
-from workload.collectives.nccl.ways import Asked, host_of
+from workload.collectives.nccl.ways import NcclParameters, host_of
 from workload.collectives.schedules.oracle import check_uneven
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.collectives.uneven.all_to_all_v import units
@@ -54,7 +54,7 @@ def naive_channels(gpu, used, ranks, several, local, size):
 
 def group_of(gpu, *counts):
     shape = hosts(*counts, inside_bps=NVLINK_BPS[gpu], outside_bps=NIC_BPS[gpu])
-    return communicator(host_of(shape, Asked(generation=gpu)), paced=True), shape
+    return communicator(host_of(shape, NcclParameters(generation=gpu)), paced=True), shape
 
 
 @pytest.mark.parametrize("size", [1, KIB, 16 * KIB, 16 * KIB + 1, 64 * KIB, 100_000, MIB, 32 * MIB, 300 * MIB, 1 << 31])

@@ -5,6 +5,7 @@ import pytest
 
 import et
 import topologies
+from tests.nonempty import nonempty
 from workload import KINDS, CollectiveSettings, WorkloadError, build_program, uneven_program
 from workload.collectives.uneven.splits import matrices
 from workload.program.traffic import traffic
@@ -48,7 +49,7 @@ def test_every_pair_sends_what_its_trace_says(algorithm, unit):
     program = build(tables(*([node(row, column=matrix[:, i], unit=unit)] for i, row in enumerate(matrix))), algorithm)
     assert sent(program).tolist() == (matrix * (1 - np.eye(4, dtype=int))).tolist()
     expected = uneven_program(matrix, algorithm or None)
-    assert all(np.array_equal(a, b) for a, b in zip(program.schedules, expected.schedules, strict=True))
+    assert all(np.array_equal(a, b) for a, b in nonempty(zip(program.schedules, expected.schedules, strict=True)))
     assert np.all(program.node_bytes == expected.node_bytes[0])
 
 

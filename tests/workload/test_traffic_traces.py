@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from et import read_trace
+from tests.nonempty import nonempty
 from workload import WorkloadError, build_program, load_traces
 from workload.generators.point_to_point import traces as traffic_traces
 from workload.generators.point_to_point.message_sizes import message_sizes
@@ -21,7 +22,7 @@ def test_sizes_are_those_of_their_distribution():
         sizes = message_sizes(text)
         drawn = sizes.at(shares)
         assert drawn.mean() == pytest.approx(sizes.mean_bytes, rel=1e-3)
-        for size, share in zip(sizes.bytes[1:], sizes.share[1:], strict=True):
+        for size, share in nonempty(zip(sizes.bytes[1:], sizes.share[1:], strict=True)):
             assert np.mean(drawn <= size) == pytest.approx(share, abs=2e-3)
 
 
@@ -54,9 +55,9 @@ def test_the_same_seed_makes_the_same_messages_and_another_others():
             traffic_traces.incast(30, 5, 2, web, seed),
         ]
 
-    for first, again, other in zip(made(1), made(1), made(2), strict=True):
-        assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-        assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    for first, again, other in nonempty(zip(made(1), made(1), made(2), strict=True)):
+        assert all(np.array_equal(a, b) for a, b in nonempty(zip(first, again, strict=True)))
+        assert not all(np.array_equal(a, b) for a, b in nonempty(zip(first, other, strict=True)))
 
 
 @pytest.mark.parametrize(

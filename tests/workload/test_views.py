@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from tests.workload.alpha_beta import Network
 from tests.workload.handmade import grid, two_rings
 from tests.workload.test_oracle import reasons
@@ -89,8 +90,8 @@ def cut_buffers(draw):
 def test_chunks_sum_to_the_part_and_parts_to_the_whole(case):
     plans, view, size_bytes = case
     whole = {}
-    for member, own in enumerate(buffers(pack([_checked(plans, "x")]), 0)):
-        for lane, buffer in enumerate(own):
+    for member, own in nonempty(enumerate(buffers(pack([_checked(plans, "x")]), 0))):
+        for lane, buffer in nonempty(enumerate(own)):
             every = [buffer.bytes(c, 1, size_bytes) for c in range(buffer.chunks)]
             assert sum(every) == buffer.bytes(0, buffer.chunks, size_bytes)
             assert max(every) - min(every) <= 1

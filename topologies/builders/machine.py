@@ -36,7 +36,7 @@ def build_machine(
         nvlink_delay: Delay between a GPU and the NVSwitch in picoseconds.
 
     Raises:
-        TopologyError: As for the rail-optimised network.
+        TopologyError: The parameters are invalid for the rail-optimised network.
     """
     own = _rails(arguments, rate=rate, nvlink_rate=nvlink_rate, nvlink_delay=nvlink_delay)
     return rail_optimised.build(own, name, accelerator)
@@ -46,7 +46,7 @@ def extent_of_machine(arguments: MachineArguments, name: str) -> Extent:
     """Return the size of a cluster, which does not depend on rates.
 
     Raises:
-        TopologyError: As for the rail-optimised network.
+        TopologyError: The parameters are invalid for the rail-optimised network.
     """
     return rail_optimised.extent(_rails(arguments, rate=GBPS, nvlink_rate=GBPS, nvlink_delay=0), name)
 

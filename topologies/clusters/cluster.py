@@ -37,7 +37,7 @@ class Size(Parameters):
     )
 
 
-class Host(Parameters):
+class HostMemory(Parameters):
     """A server's own memory and its link to the GPUs, for offload; None = not published."""
 
     memory: _Bytes | None = Field(None, description="memory of a server in bytes")
@@ -50,8 +50,8 @@ class Cluster(Parameters):
 
     Attributes:
         name: Name as users write it.
-        summary: One-line description; "" = none.
-        source: One-line source of the figures, "" = unknown; the file's comments give it per value.
+        summary: Description in one line; "" = none.
+        source: Source of the figures in one line, "" = unknown; the file's comments give it per value.
         gpu: Name of the accelerator, which the compute model may know too, "h800".
         gpus_per_host: Number of accelerators of a server.
         gpus: Published number of accelerators, which is also the default.
@@ -78,7 +78,7 @@ class Cluster(Parameters):
     system: dict[str, object] = Field({})
     compute: dict[str, object] = Field({})
     memory: dict[str, object] = Field({})
-    host: Host = Host()
+    host: HostMemory = HostMemory()
     parameters: dict[str, object] = Field({})
 
     def topology(self, gpus: int | None = None) -> dict[str, object]:

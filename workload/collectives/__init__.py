@@ -57,7 +57,7 @@ import numpy as np
 from topologies import NVSWITCH, Graph
 from workload.collectives import algorithms as folder
 from workload.collectives.plans.dataset_splits import in_parts
-from workload.collectives.plans.extent import Extent, of_any
+from workload.collectives.plans.extent import PlanExtent, of_any
 from workload.collectives.plans.plan import Plans
 from workload.collectives.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
@@ -93,7 +93,7 @@ class Algorithm(Protocol):
         """Picoseconds on an idle network."""
 
 
-class Choice(NamedTuple):
+class AlgorithmChoice(NamedTuple):
     """An algorithm with its parameters; equal choices are equal.
 
     Attributes:
@@ -184,13 +184,13 @@ class Choice(NamedTuple):
         make: Callable[..., Plans] = self.module.plan_uneven  # type: ignore[attr-defined]  # `choose_uneven` looks
         return make(cut, self.on(UNEVEN, shape), **dict(self.parameters))
 
-    def extent(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Extent:
+    def extent(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> PlanExtent:
         """How large `plan` will be, or a bound.
 
         Raises:
             WorkloadError: as `plan`.
         """
-        count: Callable[..., Extent] | None = getattr(self.module, "extent", None)
+        count: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
         if count is None:
             found = of_any(members)
         elif self.needs_shape:
@@ -254,7 +254,7 @@ def defaults_on(fabric: Graph) -> dict[str, str]:
     return dict.fromkeys(known_algorithms()[ON_NVSWITCHES].KINDS, ON_NVSWITCHES)
 
 
-def choose(kind: str, spec: str) -> Choice:
+def choose(kind: str, spec: str) -> AlgorithmChoice:
     """The algorithm and parameters that `spec`, such as `ring` or `ring:channels=4`, means for `kind`.
 
     Raises:
@@ -279,7 +279,7 @@ def choose(kind: str, spec: str) -> Choice:
         given[key] = _value(f"algorithm {spec!r} for {kind}: {key}", text, defaults[key], limits.get(key))
     splits, chains = (int(given.get(key, value)) for key, value in PARTS.items())
     parameters = tuple((key, given.get(key, value)) for key, value in own.items())
-    return Choice(name, parameters, splits, min(chains, splits))
+    return AlgorithmChoice(name, parameters, splits, min(chains, splits))
 
 
 def uneven_algorithms() -> tuple[str, ...]:
@@ -294,7 +294,7 @@ def default_uneven(even: str) -> str:
     return even if does_both else PLAIN_UNEVEN[0]
 
 
-def choose_uneven(spec: str) -> Choice | None:
+def choose_uneven(spec: str) -> AlgorithmChoice | None:
     """Return the algorithm that `spec` names for all-to-alls with split sizes; None = one of uneven.all_to_all_v.
 
     Raises:

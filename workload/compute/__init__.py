@@ -1,7 +1,7 @@
 """How long an accelerator computes: operators, what GPUs can do, tables of measured times, a roofline."""
 
 from workload.compute.aicb import AicbModel, read_aicb
-from workload.compute.efficiency import ALONE, IN_SERVING, IN_STEPS, Efficiencies, Pace
+from workload.compute.efficiency import ALONE, IN_SERVING, IN_STEPS, Efficiencies, SustainedShare
 from workload.compute.gpu import Gpu, find_gpu, gpu_names
 from workload.compute.operators import Operator, format_operators, parse_operators
 from workload.compute.tables import Measurement, read_table, read_tables, table_names, write_table
@@ -17,7 +17,7 @@ __all__ = [
     "Gpu",
     "Measurement",
     "Operator",
-    "Pace",
+    "SustainedShare",
     "find_gpu",
     "format_operators",
     "gpu_names",

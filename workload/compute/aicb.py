@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import inputs
+from inputs.units import PS_PER_US
 from workload.compute.operators import Operator
 from workload.compute.tables import Measurement
 from workload.errors import WorkloadError
 
-_PS_PER_MICRO = 1e6
 _NAME = re.compile(r"(\w+):\s*")
 _VALUE = re.compile(r"\s+time_gpu_(max|min|avg):\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*")
 
@@ -124,8 +124,7 @@ def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measur
             times.setdefault(known[name], []).append(micros)
     source = f"AICB {Path(path).name}"
     rows = [
-        Measurement(gpu, operator, round(sum(each) / len(each) * _PS_PER_MICRO), source)
-        for operator, each in times.items()
+        Measurement(gpu, operator, round(sum(each) / len(each) * PS_PER_US), source) for operator, each in times.items()
     ]
     return rows, [name for name in averages if name not in known]
 

@@ -17,14 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from inputs.units import PS_PER_S
 from workload.compute.efficiency import Efficiencies
 from workload.compute.gpu import Gpu
 from workload.compute.operators import DTYPE_BYTES, Operator
 
-PS = 1e12
 
-
-class Algorithm(NamedTuple):
+class AttentionAlgorithm(NamedTuple):
     """A fused attention.
 
     Attributes:
@@ -37,10 +36,10 @@ class Algorithm(NamedTuple):
 
 
 ALGORITHMS = {
-    "flash-attention-1": Algorithm(0.55, 1.0),
-    "flash-attention-2": Algorithm(1.0, 1.0),
-    "flash-attention-3": Algorithm(1.0, 1.0),
-    "flash-attention-4": Algorithm(1.0, 0.3),
+    "flash-attention-1": AttentionAlgorithm(0.55, 1.0),
+    "flash-attention-2": AttentionAlgorithm(1.0, 1.0),
+    "flash-attention-3": AttentionAlgorithm(1.0, 1.0),
+    "flash-attention-4": AttentionAlgorithm(1.0, 0.3),
 }
 """1: 25 to 40 % of A100's peak (arXiv 2307.08691, section 1). 2 on Ampere, and 3 on Hopper: with exponentials in full
 both fit their papers' figures at one efficiency, see tests/workload/test_compute_published.py. 4 on Blackwell: some
@@ -80,7 +79,7 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     is_decoding = not backward and operator.shape[3] <= _ROWS_OF_FEW
     splits, rows = (_SPLITS, _ROWS_OF_FEW) if is_decoding else ((1,), _ROWS)
     work_ps = min(_blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies) for parts in splits)
-    memory_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS + gpu.memory_latency_ps
+    memory_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.memory_latency_ps
     around_ps = _around_backward_ps(operator, gpu, efficiencies) if backward else 0.0
     return gpu.launch_overhead_ps + max(work_ps, memory_ps) + around_ps
 
@@ -96,7 +95,8 @@ def _around_backward_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies
     of_a_row = head_dim * (2 * _FP32_BYTES + value_bytes) + 2 * value_dim * value_bytes
     moved_bytes = batch * heads * queries * of_a_row
     return (
-        moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS + _EXTRA_LAUNCHES * gpu.launch_overhead_ps
+        moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S
+        + _EXTRA_LAUNCHES * gpu.launch_overhead_ps
     )
 
 
@@ -105,8 +105,8 @@ def _pair_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies, *, backwa
     algorithm = ALGORITHMS[gpu.attention]
     peak = gpu.peak_of(operator.dtype) / gpu.sms * algorithm.reach * efficiencies.attention
     head_dim, value_dim = operator.shape[5:7]
-    product_ps = 2.0 * (head_dim + value_dim) / peak * PS
-    exponential_ps = algorithm.exposed / (gpu.special_functions * gpu.clock_hz) * PS
+    product_ps = 2.0 * (head_dim + value_dim) / peak * PS_PER_S
+    exponential_ps = algorithm.exposed / (gpu.special_functions * gpu.clock_hz) * PS_PER_S
     if backward:
         return (_BACKWARD_PRODUCTS * product_ps + exponential_ps) / _BACKWARD_REACH
     return product_ps + exponential_ps
@@ -129,7 +129,7 @@ def _blocked_ps(
     combine_ps = 0.0
     if parts > 1:
         moved_bytes = _COMBINE_BYTES * parts * batch * heads * queries * value_dim
-        combine_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS + gpu.launch_overhead_ps
+        combine_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.launch_overhead_ps
     return busiest * pair_ps + waves * 2 * gpu.memory_latency_ps + combine_ps
 
 

@@ -53,7 +53,7 @@ class Efficiencies:
 
 
 @dataclass(frozen=True)
-class Pace:
+class SustainedShare:
     """Share of the rate that operators reach alone, in a benchmark, which they reach in what is simulated.
 
     In a training step a GPU runs for seconds at its limit of power, operators follow each other with gaps, and those
@@ -84,12 +84,12 @@ class Pace:
         return self.products if kind in PRODUCTS else self.others
 
 
-ALONE = Pace()
-IN_SERVING = Pace(in_a_row=True)
+ALONE = SustainedShare()
+IN_SERVING = SustainedShare(in_a_row=True)
 """Pace of serving. Servers replay CUDA graphs, so no gap between operators is left, and their other operators are the
 fused ones that the measured tables hold (`workload/compute/tables`; scripts/validation.py compares the roofline with
 them): these take their time alone. Products of a prompt follow each other as in a step and slow down as they do there.
 """
-IN_STEPS = Pace(products=0.895, others=0.645, in_a_row=True)
+IN_STEPS = SustainedShare(products=0.895, others=0.645, in_a_row=True)
 """Pace of training steps, fitted to the ten rows of Megatron-LM on A100 (scripts/megatron_table.py) and to nothing
 else."""

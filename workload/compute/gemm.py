@@ -12,6 +12,7 @@ A wave begins with a read and ends with a write that nothing hides: two latencie
 takes no less for a larger m, n, k or batch, neither does the best of them.
 """
 
+from inputs.units import PS_PER_S
 from workload.compute.efficiency import Efficiencies
 from workload.compute.gpu import Gpu
 from workload.compute.operators import DTYPE_BYTES, Operator
@@ -24,7 +25,6 @@ _LEAST_K = 64
 """Elements of k that a thread block reads at a time."""
 _SUM_BYTES = 8
 """Of each partial sum in fp32: written once and read once."""
-PS = 1e12
 
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -44,7 +44,7 @@ def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> floa
         for tile in TILES
         for splits in SPLITS
     )
-    memory_ps = operator.bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS + gpu.memory_latency_ps
+    memory_ps = operator.bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.memory_latency_ps
     return gpu.launch_overhead_ps + max(work_ps, memory_ps)
 
 
@@ -76,12 +76,12 @@ def _tiled_ps(
     tiles = batch * -(-m // rows) * -(-n // columns) * splits
     waves = -(-tiles // gpu.sms)
     depth = -(-k // (splits * _LEAST_K)) * _LEAST_K
-    compute_ps = 2.0 * rows * columns * depth / (flops / gpu.sms) * PS
+    compute_ps = 2.0 * rows * columns * depth / (flops / gpu.sms) * PS_PER_S
     narrow, wide = sorted((min(rows, m), min(columns, n)))
     read_bytes = (narrow + wide / gpu.cluster) * depth * DTYPE_BYTES[dtype]
-    read_ps = read_bytes / (gpu.l2_bandwidth_Bps / gpu.sms) * PS
+    read_ps = read_bytes / (gpu.l2_bandwidth_Bps / gpu.sms) * PS_PER_S
     sums_ps = 0.0
     if splits > 1:
         moved_bytes = _SUM_BYTES * splits * batch * m * n
-        sums_ps = moved_bytes / (gpu.memory_bandwidth_Bps * memory) * PS + gpu.launch_overhead_ps
+        sums_ps = moved_bytes / (gpu.memory_bandwidth_Bps * memory) * PS_PER_S + gpu.launch_overhead_ps
     return waves * (max(compute_ps, read_ps) + 2 * gpu.memory_latency_ps) + sums_ps

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 import inputs
+from inputs.units import BITS_PER_BYTE
 from topologies.bounds import MEMORY_RATE_BPS
 from topologies.units import parse_bytes, parse_flops, parse_rate_within, parse_time_within, short
 from workload.compute.operators import DTYPE_BYTES
@@ -41,7 +42,7 @@ def _memory_bytes(value: object) -> int:
 
 
 def _rate_Bps(value: object) -> float:  # noqa: N802 - bytes, not bits
-    return parse_rate_within(value, MEMORY_RATE_BPS) / 8
+    return parse_rate_within(value, MEMORY_RATE_BPS) / BITS_PER_BYTE
 
 
 def _latency_ps(value: object) -> int:

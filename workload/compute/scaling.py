@@ -4,10 +4,9 @@ What compute bounds goes with the peak rate of its data type, what memory bounds
 and latency stays as it is.
 """
 
+from inputs.units import PS_PER_S
 from workload.compute.gpu import Gpu
 from workload.compute.operators import PRODUCTS, Operator
-
-PS = 1e12
 
 
 def bound_of(operator: Operator, gpu: Gpu) -> str:
@@ -18,8 +17,8 @@ def bound_of(operator: Operator, gpu: Gpu) -> str:
     """
     count = operator.shape[0] if operator.kind == "copies" else 1
     times = {
-        "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * PS,
-        "memory": operator.bytes / gpu.memory_bandwidth_Bps * PS,
+        "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * PS_PER_S,
+        "memory": operator.bytes / gpu.memory_bandwidth_Bps * PS_PER_S,
         "latency": float(count * (gpu.launch_overhead_ps + gpu.memory_latency_ps)),
     }
     return max(times, key=lambda bound: times[bound])

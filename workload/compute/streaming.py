@@ -8,11 +8,11 @@ are on as few SMs, do not fill the bandwidth. Small operators are all launch and
 each with a launch and a latency of its own.
 """
 
+from inputs.units import PS_PER_S
 from workload.compute.efficiency import Efficiencies
 from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
 
-PS = 1e12
 _IN_FLIGHT_BYTES = 64 << 10
 """Of one SM: 2,048 threads with two reads of 16 bytes each, its limit of registers."""
 _VALUES_OF_A_BLOCK = 1024
@@ -35,10 +35,12 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         count, values = operator.shape
         return count * streaming_ps(Operator("elementwise", (values, 1, 1), operator.dtype), gpu, efficiencies)
     efficiency = efficiencies.optimizer if operator.kind == "optimizer" else efficiencies.memory
-    of_an_sm = _IN_FLIGHT_BYTES / (gpu.memory_latency_ps / PS) if gpu.memory_latency_ps else gpu.memory_bandwidth_Bps
+    of_an_sm = (
+        _IN_FLIGHT_BYTES / (gpu.memory_latency_ps / PS_PER_S) if gpu.memory_latency_ps else gpu.memory_bandwidth_Bps
+    )
     busy = min(_blocks(operator), gpu.sms)
     rate = min(gpu.memory_bandwidth_Bps * efficiency, busy * of_an_sm)
-    work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS
+    work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS_PER_S
     return _LAUNCHES.get(operator.kind, 1) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_ps
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from topologies.bounds import LONGEST_PS
-from workload.compute.efficiency import ALONE, Efficiencies, Pace
+from workload.compute.efficiency import ALONE, Efficiencies, SustainedShare
 from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator, parse_operators
 from workload.compute.roofline import roofline_ps
@@ -16,7 +16,7 @@ MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "between measured shapes", "sc
 """How a time was found."""
 
 
-class FoundTime(NamedTuple):
+class TimeEstimate(NamedTuple):
     """A time and how it was found.
 
     Attributes:
@@ -44,7 +44,7 @@ class ComputeTimes:
         *,
         scale_from: Gpu | None = None,
         efficiencies: Efficiencies | None = None,
-        pace: Pace = ALONE,
+        pace: SustainedShare = ALONE,
     ) -> None:
         """Prepare the tables.
 
@@ -65,7 +65,7 @@ class ComputeTimes:
         self._own = MeasuredTimes(gpu.name, rows)
         self._other = None if scale_from is None else MeasuredTimes(scale_from.name, rows)
         self._scale_from = scale_from
-        self._found: dict[Operator, FoundTime] = {}
+        self._found: dict[Operator, TimeEstimate] = {}
         self._of_text: dict[str, int] = {}
         if self._other is not None and not len(self._other):
             raise WorkloadError(f"scale_from is {self._other.gpu}: the tables have no row of it, expected some")
@@ -78,7 +78,7 @@ class ComputeTimes:
         """
         return self.find(operator).time_ps
 
-    def find(self, operator: Operator) -> FoundTime:
+    def find(self, operator: Operator) -> TimeEstimate:
         """Picoseconds of one operator and how they were found.
 
         Raises:
@@ -90,7 +90,7 @@ class ComputeTimes:
             time = alone_ps / self.pace.of(operator.kind)
             if not time <= LONGEST_PS:
                 raise WorkloadError(f"operator {str(operator)!r} takes longer than 11 days, expected less")
-            found = self._found[operator] = FoundTime(round(time), how)
+            found = self._found[operator] = TimeEstimate(round(time), how)
         return found
 
     def _work_out(self, operator: Operator) -> tuple[float, str]:

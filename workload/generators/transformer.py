@@ -20,12 +20,12 @@ from typing import NamedTuple
 from google.protobuf.message import Message
 
 from et import CollectiveCommType, coll_node, comp_node, metadata, write_trace
+from inputs.limits import MAX_NPUS
+from inputs.units import MIB
 from topologies.bounds import MAX_BYTES
-from workload.bounds import MOST_NPUS
 from workload.errors import WorkloadError
 
-MIB = 1 << 20
-_MOST = {"npus": MOST_NPUS - 1, "layers": 10**5, "iterations": 10**6, "dtype_bytes": 64}
+_MOST = {"npus": MAX_NPUS, "layers": 10**5, "iterations": 10**6, "dtype_bytes": 64}
 _LARGEST = 2**31 - 1
 _MOST_OF_A_NODE = 2**63 - 1
 _OPTIMIZER_STATE_BYTES = 24  # Adam reads and writes weight, momentum and variance, 4 bytes each

@@ -1,8 +1,8 @@
 """What the aggregators in switches do: the collectives of the groups that are reduced in the network, all at once.
 
-A Program names who needs which switches (`Use`); its NPUs, groups and traces are those of the user. `extended` makes of
-it the program that runs: aggregators are NPUs after the last (topologies.aggregators), members after the last of their
-groups, and their traces hold each collective of each of their groups, without dependencies.
+A Program names who needs which switches (`InNetworkGroup`); its NPUs, groups and traces are those of the user.
+`extended` makes of it the program that runs: aggregators are NPUs after the last (topologies.aggregators), members
+after the last of their groups, and their traces hold each collective of each of their groups, without dependencies.
 """
 
 from collections import Counter
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workload.node_kinds import COLLECTIVE
 from workload.pointers import pointers
 from workload.program.assembling import assemble, empty_rows
-from workload.program.program import Program, Use
+from workload.program.program import InNetworkGroup, Program
 from workload.trace_sets.groups import GroupTable
-from workload.trace_sets.view import COLLECTIVE
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -39,7 +39,7 @@ def extended(program: Program, *, acting: bool = True) -> Program:
     """
     switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
     npu_of = {key: program.npus + i for i, key in enumerate(_counted(switches))}
-    served: list[list[tuple[Use, int]]] = [[] for _ in switches]
+    served: list[list[tuple[InNetworkGroup, int]]] = [[] for _ in switches]
     for use in uses:
         for member, key in enumerate(_counted(use.switches), start=len(use.members)):
             served[npu_of[key] - program.npus].append((use, member))
@@ -81,7 +81,7 @@ def _longer(pointer: Int64, more: Int64) -> Int64:
     return np.concatenate([pointer, pointer[-1] + more[1:]])
 
 
-def _aggregators(program: Program, served: list[list[tuple[Use, int]]]) -> Program:
+def _aggregators(program: Program, served: list[list[tuple[InNetworkGroup, int]]]) -> Program:
     """The aggregators alone, a trace each, with the groups of the program.
 
     served: by each, a group and its own member number there.
@@ -111,7 +111,9 @@ def _aggregators(program: Program, served: list[list[tuple[Use, int]]]) -> Progr
     return assemble(np.arange(len(served), dtype=np.int32), rows, table, program.schedules)
 
 
-def _groups(program: Program, uses: Sequence[Use], npu_of: dict[tuple[int, int], int]) -> tuple[Int64, Int32]:
+def _groups(
+    program: Program, uses: Sequence[InNetworkGroup], npu_of: dict[tuple[int, int], int]
+) -> tuple[Int64, Int32]:
     """group_ptr and group_member, with aggregators after the members, and members also where no own NPU is one."""
     pointer, members = program.group_ptr, program.group_member
     found = [members[pointer[group] : pointer[group + 1]] for group in range(len(pointer) - 1)]

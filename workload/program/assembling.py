@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.limits import PEER_BIAS
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
+from workload.node_kinds import COLLECTIVE, RECV
 from workload.pointers import pointers
 from workload.program.program import Program
 from workload.trace_sets.groups import GroupTable
-from workload.trace_sets.view import COLLECTIVE, RECV
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -115,7 +116,7 @@ def assemble(own_rows: Int32, distinct: Sequence[TraceRows], groups: GroupTable,
 
 def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArray[np.integer]) -> Int64:
     """int64[]: the key by which a message finds its receive; wraps for peers from 0 on, as int64 does."""
-    biased = (peer.astype(np.int64) + (1 << 19)) << 44
+    biased = (peer.astype(np.int64) + PEER_BIAS) << 44
     return biased | (tag.astype(np.int64) << 20) | seq.astype(np.int64)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from et import TraceTable
+from inputs.limits import MAX_NPUS
 from topologies import Graph
 from workload import collectives
-from workload.bounds import MOST_NPUS
 from workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
 from workload.collectives.trees.aggregators import IF_ANY, trees_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
@@ -19,21 +19,22 @@ from workload.collectives.uneven.all_to_all_v import units
 from workload.collectives.uneven.splits import Matrices, matrices
 from workload.errors import WorkloadError
 from workload.kinds import KINDS
+from workload.node_kinds import MEMORY_LANE
 from workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
 from workload.program.checks.collectives import check_collectives
 from workload.program.checks.messages import check_messages
 from workload.program.checks.traces import check_sizes
 from workload.program.durations import ComputeModel, durations_ps
-from workload.program.program import Program, Use
+from workload.program.program import InNetworkGroup, Program
 from workload.program.remote import lanes
-from workload.program.sends import Sends
+from workload.program.sends import SendColumns
 from workload.program.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
 from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.own import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
-from workload.trace_sets.view import AS_WRITTEN, MEMORY_LANE, TraceView
+from workload.trace_sets.view import AS_WRITTEN, TraceView
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -97,7 +98,7 @@ def build_program(
     check_messages(own, exchange)
     chooser = _Chooser(settings, table, fabric, matrices(own, table, exchange))
     members = np.setdiff1d(np.arange(npus), np.array(memory_nodes, np.int64))
-    sends = Sends(settings, fabric, members, groups or {}, families or {})
+    sends = SendColumns(settings, fabric, members, groups or {}, families or {})
     distinct = _Distinct()
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
@@ -135,8 +136,8 @@ class _Distinct:
 
 def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool:
     """Check that the traces are those of npus NPUs; whether this rank has any."""
-    if not 1 <= npus < MOST_NPUS:
-        raise WorkloadError(f"{npus} NPUs: expected 1 to {MOST_NPUS - 1}")
+    if not 1 <= npus <= MAX_NPUS:
+        raise WorkloadError(f"{npus} NPUs: expected 1 to {MAX_NPUS}")
     lacking = npus + np.flatnonzero(trace[npus:] >= 0)
     if len(lacking):
         npu = int(lacking[0])
@@ -225,7 +226,7 @@ class _Chooser:
         shape = self._shape(group) if members > 1 and self.needs_shape(kind) else None
         return self._add(kind, members, shape, size_bytes)
 
-    def use(self, group: int, members: Int32, asked: list[str], size_bytes: Int64, priority: Int32) -> Use:
+    def use(self, group: int, members: Int32, asked: list[str], size_bytes: Int64, priority: Int32) -> InNetworkGroup:
         """What the aggregators of a group do, whose members may be another rank's."""
         fabric = cast("Graph", self._fabric)  # else there is no tree
         is_held = len(self._groups.members(group)) > 0
@@ -236,7 +237,9 @@ class _Chooser:
             for kind, size in dict.fromkeys(wanted)
         }
         switches = trees_of(fabric, members, self.trees)[1]
-        return Use(group, members, switches, np.array([number[one] for one in wanted], np.int32), size_bytes, priority)
+        return InNetworkGroup(
+            group, members, switches, np.array([number[one] for one in wanted], np.int32), size_bytes, priority
+        )
 
     def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
         key = kind, members, shape, size_bytes
@@ -356,7 +359,7 @@ def _check_products(view: TraceView, coll_rows: Int32, size: Int64, factor: Int6
         raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
 
 
-def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, users: Int64, sends: Sends) -> Int64:
+def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, users: Int64, sends: SendColumns) -> Int64:
     """Numbers of the traces that the users of one trace run, int64[users]: peers are relative, so some may differ."""
     if len(view.p2p_rows) == 0:
         return np.full(len(users), distinct.number(rows))

@@ -6,11 +6,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.units import PS_PER_S, PS_PER_US
 from topologies.bounds import LONGEST_PS
 from workload.compute.times import ComputeTimes
 from workload.errors import WorkloadError
+from workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
 from workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
-from workload.trace_sets.view import COMPUTE, CPU_LANE, MEMORY, TraceView
+from workload.trace_sets.view import TraceView
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -19,9 +21,7 @@ MODES = ("auto", "trace", "roofline")
 GPU_KEY = '[compute] gpu, as "h100"'
 PEAK_FLOPS_KEY = f'{GPU_KEY}, or peak_flops, as "312TFLOPS"'
 BANDWIDTH_KEY = f'{GPU_KEY}, or [memory] bandwidth, as "2TB/s"'
-PS_PER_MICRO = 1_000_000
-PS_PER_SECOND = 1e12
-_LONGEST_MICROS = LONGEST_PS // PS_PER_MICRO
+_LONGEST_MICROS = LONGEST_PS // PS_PER_US
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     timed = (view.kind == COMPUTE) | (view.kind == MEMORY)
     too_long = timed & (table.duration_micros > _LONGEST_MICROS)
     _refuse(view, too_long, f"duration_micros is beyond {_LONGEST_MICROS}, expected less")
-    recorded = np.where(timed & ~too_long, table.duration_micros, 0) * PS_PER_MICRO
+    recorded = np.where(timed & ~too_long, table.duration_micros, 0) * PS_PER_US
     if model.model == "trace":
         return recorded
     modelled = timed & ~on_cpu
@@ -131,11 +131,11 @@ def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
     size = np.where(modelled, np.maximum(view.table.tensor_size, 0), 0)
     elsewhere = is_remote(view) & modelled if model.remote is not None else np.zeros(len(size), np.bool_)
     local = np.where(elsewhere, 0, size)
-    compute_ps = _seconds(view, num_ops, model.flops, "num_ops", PEAK_FLOPS_KEY) * PS_PER_SECOND
-    memory_ps = _seconds(view, local, model.bandwidth_Bps, "tensor_size", BANDWIDTH_KEY) * PS_PER_SECOND
+    compute_ps = _seconds(view, num_ops, model.flops, "num_ops", PEAK_FLOPS_KEY) * PS_PER_S
+    memory_ps = _seconds(view, local, model.bandwidth_Bps, "tensor_size", BANDWIDTH_KEY) * PS_PER_S
     memory_ps += np.where(is_memory, model.memory_latency_ps, 0)
     if model.remote is not None:
-        away = _seconds(view, size - local, model.remote.bandwidth_Bps, "tensor_size", REMOTE_KEY) * PS_PER_SECOND
+        away = _seconds(view, size - local, model.remote.bandwidth_Bps, "tensor_size", REMOTE_KEY) * PS_PER_S
         memory_ps = np.where(elsewhere, model.remote.latency_ps + away, memory_ps)
     longest_ps = np.maximum(compute_ps, memory_ps)
     _refuse(view, longest_ps > LONGEST_PS, "takes longer than 11 days, expected less")

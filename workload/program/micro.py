@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from et import CollectiveCommType, coll_node, metadata, table_of
+from inputs.limits import MAX_NPUS
 from topologies import Graph
-from workload.bounds import MOST_NPUS
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import units
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER, kind_index
+from workload.node_kinds import COLLECTIVE, RECV, SEND
 from workload.pointers import pointers
 from workload.program.assembling import TraceRows, assemble, empty_rows
 from workload.program.building import build_program
@@ -20,7 +21,6 @@ from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.own import IDLE, own_traces
-from workload.trace_sets.view import COLLECTIVE, RECV, SEND
 
 Int64 = NDArray[np.int64]
 
@@ -99,7 +99,7 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
     Raises:
         WorkloadError: sizes that do not divide, or are out of range.
     """
-    if not (2 <= group <= npus // 2 and npus % group == 0 and npus < MOST_NPUS):
+    if not (2 <= group <= npus // 2 and npus % group == 0 and npus <= MAX_NPUS):
         raise WorkloadError(f"{npus} NPUs in groups of {group}: expected two groups or more of equal size")
     if size_bytes < group or size_bytes % group:
         raise WorkloadError(f"all-reduce of {size_bytes} B in groups of {group}: expected a multiple of {group}")
@@ -148,8 +148,8 @@ def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
     to = np.asarray(destination, np.int64)
     npus = len(to)
     wrong = (to < NOBODY) | (to >= npus) | (to == np.arange(npus))
-    if not 1 <= npus < MOST_NPUS:
-        raise WorkloadError(f"{npus} NPUs: expected 1 to {MOST_NPUS - 1}")
+    if not 1 <= npus <= MAX_NPUS:
+        raise WorkloadError(f"{npus} NPUs: expected 1 to {MAX_NPUS}")
     if np.any(wrong):
         npu = int(np.argmax(wrong))
         raise WorkloadError(f"destination {to[npu]} of NPU {npu}: expected another NPU from 0 to {npus - 1}, or -1")

@@ -12,7 +12,7 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 
-class Use(NamedTuple):
+class InNetworkGroup(NamedTuple):
     """A group with collectives that switches reduce.
 
     Attributes:
@@ -125,5 +125,5 @@ class Program(NamedTuple):
     recv_key: Int64
     recv_node: Int32
     schedules: Schedules
-    in_network: tuple[Use, ...] = ()
+    in_network: tuple[InNetworkGroup, ...] = ()
     channels: Channels = NO_CHANNELS

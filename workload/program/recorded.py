@@ -6,11 +6,13 @@ from collections.abc import Callable
 import numpy as np
 
 from et import TraceTable
+from inputs.units import PS_PER_US
 from workload.compute.efficiency import IN_STEPS
 from workload.compute.gpu import find_gpu
 from workload.compute.times import ComputeTimes
-from workload.program.durations import PS_PER_MICRO, ComputeModel, durations_ps
-from workload.trace_sets.view import COMPUTE, TraceView
+from workload.node_kinds import COMPUTE
+from workload.program.durations import ComputeModel, durations_ps
+from workload.trace_sets.view import TraceView
 
 
 def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
@@ -57,7 +59,7 @@ def with_recorded_times(table: TraceTable, times: ComputeTimes) -> TraceTable:
 def _whole_micros(times_ps: np.ndarray) -> list[int]:
     found, carry = [], 0
     for time_ps in times_ps.tolist():
-        micros = max(1, (time_ps + carry + PS_PER_MICRO // 2) // PS_PER_MICRO)
-        carry += time_ps - micros * PS_PER_MICRO
+        micros = max(1, (time_ps + carry + PS_PER_US // 2) // PS_PER_US)
+        carry += time_ps - micros * PS_PER_US
         found.append(micros)
     return found

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workload.errors import WorkloadError
-from workload.trace_sets.view import MEMORY, REMOTE_LANE, TraceView
+from workload.node_kinds import MEMORY, REMOTE_LANE
+from workload.trace_sets.view import TraceView
 
 REMOTE_KEY = '[memory] remote_bandwidth, as "64GB/s"'
 

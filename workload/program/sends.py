@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from topologies import Graph
 from workload import collectives
-from workload.collectives import Choice
-from workload.collectives.nccl.point_to_point import Communicator, Message, message
+from workload.collectives import AlgorithmChoice
+from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
+from workload.node_kinds import SEND
 from workload.program.assembling import TraceRows
 from workload.program.program import NO_CHANNELS, Channels
 from workload.program.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
 from workload.trace_sets.trace_set import Families, group_of_npu
-from workload.trace_sets.view import AS_WRITTEN, SEND, TraceView
+from workload.trace_sets.view import AS_WRITTEN, TraceView
 
 Int64 = NDArray[np.int64]
 
@@ -39,7 +40,7 @@ class _Way(NamedTuple):
     between_hosts: bool
 
 
-class Sends:
+class SendColumns:
     """Fills in the sends of traces.
 
     Args:
@@ -128,7 +129,7 @@ class Sends:
 
     def _communicator(self, counts: tuple[int, ...]) -> tuple[Shape, Communicator]:
         """A group's communicator, and its shape with the links of the whole fabric; counts: its members by host."""
-        chosen, whole = cast("Choice", self._choice), self._fabrics_shape
+        chosen, whole = cast("AlgorithmChoice", self._choice), self._fabrics_shape
         shape = whole._replace(
             members=sum(counts),
             host=tuple(host for host, count in enumerate(counts) for _ in range(count)),
@@ -160,7 +161,7 @@ class Sends:
     def _send(self, size_bytes: int, place: int) -> tuple[int, int, int]:
         """Bytes on the wire, picoseconds before they are posted, and row of `channels`, -1 = at the line rate."""
         (shape, group), far = self._known[place // _PLACES], place % _PLACES == BETWEEN
-        found: Message = message(group, size_bytes, between_hosts=far, proto=self._proto)
+        found: MessageTransport = message(group, size_bytes, between_hosts=far, proto=self._proto)
         wire = found.transport.wire
         shares = found.shares(shape, between_hosts=far)
         channel = -1
@@ -171,7 +172,7 @@ class Sends:
         return -(-size_bytes * wire[0] // wire[1]), wait_ps, channel
 
 
-def _choice(settings: CollectiveSettings) -> Choice | None:
+def _choice(settings: CollectiveSettings) -> AlgorithmChoice | None:
     """The algorithm of all-to-alls, if it says how sends and receives go."""
     if "all-to-all" not in settings.algorithm:  # the default is not NCCL's
         return None

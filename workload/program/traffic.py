@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workload.collectives.schedules.packed import Schedules
+from workload.node_kinds import COLLECTIVE, SEND
 from workload.program.program import Program
-from workload.trace_sets.view import COLLECTIVE, SEND
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -58,7 +58,7 @@ def traffic(program: Program) -> Traffic:
     return pairs.total()
 
 
-class Sample(NamedTuple):
+class PairSample(NamedTuple):
     """Some of the pairs of a program, not summed: a pair may stand more than once.
 
     Attributes:
@@ -76,7 +76,7 @@ class Sample(NamedTuple):
     weight: NDArray[np.float64]
 
 
-def sample(program: Program, most_pairs: int) -> Sample:
+def sample(program: Program, most_pairs: int) -> PairSample:
     """What the NPUs that have a trace send, from about so many pairs: those of some NPUs, where there are more.
 
     Sums with weights are those of `traffic`, exactly so where NPUs that do the same send as much.
@@ -88,7 +88,7 @@ def sample(program: Program, most_pairs: int) -> Sample:
         np.concatenate(column).astype(np.int64) for column in zip(*(part for part, _ in parts), strict=True)
     )
     weight = np.concatenate([np.full(len(part.src), weight) for part, weight in parts])
-    return Sample(src, dst, size_bytes, messages, weight)
+    return PairSample(src, dst, size_bytes, messages, weight)
 
 
 def merge(parts: Sequence[Traffic]) -> Traffic:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import inputs
 from et import TraceError, TraceTable, read_trace
 from et.prefixes import GROUPS_NAME, plain_traces
-from workload.bounds import MOST_NPUS
+from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.exchange import Exchange, alone
@@ -102,7 +102,7 @@ def load_traces(
     return traces, trace_of_npu
 
 
-def files_of(prefix: Path, npus: int = MOST_NPUS) -> dict[int, Path]:
+def files_of(prefix: Path, npus: int = MAX_NPUS + 1) -> dict[int, Path]:
     """The file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; of a folder, that of its only prefix.
 
     Raises:

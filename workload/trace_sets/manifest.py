@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import inputs
-from workload.bounds import MOST_NPUS
+from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.trace_sets.own import IDLE
 from workload.trace_sets.progressions import numbers_of, shortened
@@ -87,8 +87,8 @@ def read_manifest(path: Path) -> Manifest:
     if data["version"] != VERSION or type(data["version"]) is not int:
         raise WorkloadError(f"{path}: version is {_short(data['version'])}, expected {VERSION}")
     npus = data["npus"]
-    if type(npus) is not int or not 1 <= npus < MOST_NPUS:
-        raise WorkloadError(f"{path}: npus is {_short(npus)}, expected 1 to {MOST_NPUS - 1}")
+    if type(npus) is not int or not 1 <= npus <= MAX_NPUS:
+        raise WorkloadError(f"{path}: npus is {_short(npus)}, expected 1 to {MAX_NPUS}")
     if not isinstance(data["traces"], list) or not data["traces"]:
         raise WorkloadError(f"{path}: traces is {_short(data['traces'])}, expected a list of traces")
     traces = [_object(path, trace, _TRACE_KEYS, f"trace {number}: ") for number, trace in enumerate(data["traces"])]

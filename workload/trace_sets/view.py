@@ -9,13 +9,21 @@ from et import NodeType, TraceTable, topological_order
 from et.order import occurrence
 from workload.errors import WorkloadError
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
+from workload.node_kinds import (
+    COLLECTIVE,
+    COMPUTE,
+    COMPUTE_LANE,
+    MEMORY,
+    MEMORY_LANE,
+    NOOP,
+    RECV,
+    SEND,
+)
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
-CPU_LANE, COMPUTE_LANE, MEMORY_LANE, REMOTE_LANE = range(4)
 WHOLE = -1
 AS_WRITTEN = -1
 

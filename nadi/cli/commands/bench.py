@@ -5,6 +5,7 @@ import os
 
 import typer
 
+from inputs.units import MIB
 from nadi.cli.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.cli.completion import benches, topology_names
 from nadi.configuration.bounds import MOST_SEED, MOST_WORKERS
@@ -86,7 +87,7 @@ def bench(
         ("event heap/s", f"{figures['calibration_per_s'] / 1e6:.2f} M pop and push pairs, 10,000 pending"),
         ("ratio", f"{figures['ratio']:.2f}"),
         ("set-up", f"{figures['setup_s']:.2f} s, first event after {figures['first_event_s']:.2f} s"),
-        ("peak memory", f"{figures['peak_rss_bytes'] / 2**20:,.0f} MiB"),
+        ("peak memory", f"{figures['peak_rss_bytes'] / MIB:,.0f} MiB"),
         ("digest", figures["digest"]),
     ]
     title = f"{name} on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each"
@@ -102,19 +103,19 @@ def _decoding(runs: int, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    from nadi.terminal.tables import Column, FittedTable, console
+    from nadi.terminal.tables import FittedTable, TableColumn, console
 
     table = FittedTable(
         f"traces into tables, on one core (fastest of {runs})",
-        Column("nodes as of", form="name"),
+        TableColumn("nodes as of", form="name"),
         "nodes",
-        Column("bytes a node", 1),
+        TableColumn("bytes a node", 1),
         "M nodes/s",
-        Column("all attributes kept", 1),
+        TableColumn("all attributes kept", 1),
         "protobuf M nodes/s",
         "ratio",
-        Column("peak memory (MiB)", 1),
-        Column("of that before (MiB)", 2),
+        TableColumn("peak memory (MiB)", 1),
+        TableColumn("of that before (MiB)", 2),
     )
     for row in found["files"]:
         table.add_row(
@@ -125,8 +126,8 @@ def _decoding(runs: int, *, as_json: bool, quiet: bool) -> None:
             f"{row['kept_nodes_per_s'] / 1e6:.2f}",
             f"{row['protobuf_nodes_per_s'] / 1e6:.2f}",
             f"{row['ratio']:.1f}",
-            f"{row['peak_rss_bytes'] / 2**20:,.0f}",
-            f"{row['rss_before_bytes'] / 2**20:,.0f}",
+            f"{row['peak_rss_bytes'] / MIB:,.0f}",
+            f"{row['rss_before_bytes'] / MIB:,.0f}",
         )
     console().print(table)
 
@@ -140,16 +141,16 @@ def _scaling(name: str, topology: str, size: str, runs: int, *, as_json: bool, q
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    from nadi.terminal.tables import Column, FittedTable, console
+    from nadi.terminal.tables import FittedTable, TableColumn, console
 
     table = FittedTable(
         f"{name}: two workers against one",
-        Column("workers", form="name"),
+        TableColumn("workers", form="name"),
         "M packet-hops/s",
         "over serial",
-        Column("of capacity", 1),
-        Column("waiting", 2),
-        Column("turns", 3),
+        TableColumn("of capacity", 1),
+        TableColumn("waiting", 2),
+        TableColumn("turns", 3),
     )
     for row in found["rows"]:
         table.add_row(

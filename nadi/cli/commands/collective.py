@@ -16,10 +16,10 @@ from nadi.configuration.bounds import MOST_SEED, MOST_WORKERS
 
 if TYPE_CHECKING:
     from nadi.configuration.sections import RunConfig
-    from nadi.launching.gather import Ranks
+    from nadi.launching.gather import RankGather
     from nadi.launching.workers import Backend, Workers
-    from nadi.studies.collectives.microbench import Chosen, Collective
-    from nadi.studies.collectives.sweep import Sweep
+    from nadi.studies.collectives.microbench import ChosenAlgorithms, CollectiveCase
+    from nadi.studies.collectives.sweep import CollectiveSweep
     from pdes import Settings
     from topologies import Graph
 
@@ -56,11 +56,11 @@ class _Asked(NamedTuple):
 
     config: "RunConfig"
     graph: "Graph"
-    done: "Collective"
+    done: "CollectiveCase"
     source: str
     steps: list[int]
     settings: "Settings"
-    chosen: "Chosen"
+    chosen: "ChosenAlgorithms"
     who: "Workers"
 
 
@@ -114,7 +114,7 @@ def collective(
         _say_where(out, err=as_json)
 
 
-def _backend(name: str, ranks: "Ranks") -> "Backend":
+def _backend(name: str, ranks: "RankGather") -> "Backend":
     """The backend of that name.
 
     Raises:
@@ -164,20 +164,20 @@ def _asked(
     return _Asked(config, graph, done, source, steps, settings, chosen, who)
 
 
-def _measured(asked: _Asked, out: Path | None, *, quiet: bool) -> "Sweep":
+def _measured(asked: _Asked, out: Path | None, *, quiet: bool) -> "CollectiveSweep":
     """All rows, written into a folder if one is named."""
     from nadi.launching.progress import progress
     from nadi.launching.world import together
     from nadi.reports.result_files.staging import staged
     from nadi.studies.collectives.files import FILES, write_sweep
     from nadi.studies.collectives.microbench import measure
-    from nadi.studies.collectives.sweep import Sweep
+    from nadi.studies.collectives.sweep import CollectiveSweep
 
     graph, ranks = asked.graph, asked.who.ranks
     with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or ranks.rank != 0) as shown:
             rows = list(measure(graph, asked.done, asked.chosen, asked.steps, asked.settings, shown, asked.who))
-        sweep = Sweep(
+        sweep = CollectiveSweep(
             asked.done.kind,
             graph.name,
             graph.npus,
@@ -215,7 +215,7 @@ def _say_where(out: Path, *, err: bool) -> None:
     say(f"results: {out}{without}", err=err)
 
 
-def _print(sweep: "Sweep") -> None:
+def _print(sweep: "CollectiveSweep") -> None:
     from nadi.studies.collectives.text import sweep_table, winners_table
     from nadi.terminal.tables import console
 

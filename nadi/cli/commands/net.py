@@ -61,18 +61,22 @@ def show(
 def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """All congestion controls and their parameters."""
     from nadi.simulation.fidelities.fabric_settings import controls as known
-    from nadi.terminal.tables import Column, FittedTable, console
+    from nadi.terminal.tables import FittedTable, TableColumn, console
 
     found = known()
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
     out = console()
-    columns = Column("parameter", form="name"), Column("default", 1, "name"), Column("meaning", form="text")
+    columns = (
+        TableColumn("parameter", form="name"),
+        TableColumn("default", 1, "name"),
+        TableColumn("meaning", form="text"),
+    )
     for control in found:
         signals = f"; needs {', '.join(control['signals'])}" if control["signals"] else ""
         out.print(f"{control['name']}: {control['title']}{signals}", markup=False, soft_wrap=True)
-        table = FittedTable("", *columns, Column("elsewhere", 2, "text"), headings=False)
+        table = FittedTable("", *columns, TableColumn("elsewhere", 2, "text"), headings=False)
         for parameter in control["parameters"]:
             aliases = ", ".join(f"{name} x{factor:g}" for name, factor in parameter["aliases"].items())
             said = f"{parameter['doc']}; expected {parameter['range']}"

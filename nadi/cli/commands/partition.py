@@ -11,7 +11,7 @@ from nadi.cli.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from nadi.terminal.tables import FittedTable
-    from partition import Report
+    from partition import PartitionReport
 
 _NO_CUT = "-"
 
@@ -92,11 +92,17 @@ def partition(
         say(f"plot: {plot}", err=as_json)
 
 
-def parts_table(said: "Report") -> "FittedTable":
+def parts_table(said: "PartitionReport") -> "FittedTable":
     """A row for each part."""
-    from nadi.terminal.tables import Column, FittedTable
+    from nadi.terminal.tables import FittedTable, TableColumn
 
-    columns = Column("part", form="name"), Column("NPUs", 2), Column("switches", 3), Column("events", 1), "share"
+    columns = (
+        TableColumn("part", form="name"),
+        TableColumn("NPUs", 2),
+        TableColumn("switches", 3),
+        TableColumn("events", 1),
+        "share",
+    )
     table = FittedTable(f"{said.parts} parts by {said.method}", *columns)
     for part, (npus, switches, events, share) in enumerate(
         zip(said.npus, said.switches, said.events, said.share, strict=True)
@@ -105,7 +111,7 @@ def parts_table(said: "Report") -> "FittedTable":
     return table
 
 
-def facts_table(said: "Report") -> "FittedTable":
+def facts_table(said: "PartitionReport") -> "FittedTable":
     """What the partition promises, a row for each fact."""
     from nadi.terminal.readable import time_text
     from nadi.terminal.tables import facts
@@ -123,21 +129,21 @@ def facts_table(said: "Report") -> "FittedTable":
     return facts("", rows)
 
 
-def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> "FittedTable":
+def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, str]) -> "FittedTable":
     """A row for each method; why others cannot stands below."""
-    from nadi.terminal.tables import Column, FittedTable
+    from nadi.terminal.tables import FittedTable, TableColumn
 
     parts = next(iter(reports.values())).parts
     table = FittedTable(
         f"{parts} parts by each method",
-        Column("method", form="name"),
+        TableColumn("method", form="name"),
         "balance",
-        Column("cut links", 4),
-        Column("cut packets", 1),
-        Column("lookahead", 2),
-        Column("windows", 5),
-        Column("events/window", 3),
-        Column("least", 6),
+        TableColumn("cut links", 4),
+        TableColumn("cut packets", 1),
+        TableColumn("lookahead", 2),
+        TableColumn("windows", 5),
+        TableColumn("events/window", 3),
+        TableColumn("least", 6),
         "predicted speed-up",
     )
     for name, said in reports.items():
@@ -156,11 +162,11 @@ def comparison_table(reports: "dict[str, Report]", failures: dict[str, str]) -> 
     return table
 
 
-def _lookahead(said: "Report") -> str:
+def _lookahead(said: "PartitionReport") -> str:
     from nadi.terminal.readable import time_text
 
     return time_text(said.lookahead_ps) if said.cut_links else _NO_CUT
 
 
-def _least(said: "Report") -> str:
+def _least(said: "PartitionReport") -> str:
     return f"{said.least_events_per_window:,.0f}"

@@ -71,7 +71,7 @@ def plan(
     from nadi.launching.shards import shard_of
     from nadi.studies.planner.plan_file import read_answers
     from nadi.studies.planner.planning import document, merged, planned
-    from nadi.studies.planner.reserve import Reserve
+    from nadi.studies.planner.reserve import MemoryReserve
     from nadi.studies.planner.wishes import swept, wish_of
 
     if merge:
@@ -82,7 +82,7 @@ def plan(
             raise ConfigError(f"{option} is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR")
     wish = replace(
         wish_of(model, cluster, gpus, base, framework, gpu),
-        reserve=Reserve.parse(reserve),
+        reserve=MemoryReserve.parse(reserve),
         confirm=confirm,
         workers=workers,
         shard=shard_of(shard) if shard else (0, 1),

@@ -14,7 +14,7 @@ from nadi.configuration.bounds import MOST_WORKERS
 
 if TYPE_CHECKING:
     from nadi.configuration.sections import RunConfig
-    from nadi.launching.gather import Ranks
+    from nadi.launching.gather import RankGather
 
 WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
 BACKEND_HELP = "What the workers are: threads or processes."
@@ -116,7 +116,7 @@ def run(
 
 
 def _simulated(
-    ranks: "Ranks",
+    ranks: "RankGather",
     config: "RunConfig",
     folder: Path | None,
     begin_s: float,

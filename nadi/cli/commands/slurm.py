@@ -59,7 +59,7 @@ def slurm(
     from nadi.launching import slurm as batch
     from nadi.launching.progress import progress
     from nadi.simulation.run import check_job
-    from nadi.simulation.wiring.job_cost import Cost, Limits
+    from nadi.simulation.wiring.job_cost import JobCost, NodeLimits
     from nadi.terminal.printing import say
 
     if dry_run and (submit or script):
@@ -85,10 +85,10 @@ def slurm(
         sbatch=tuple(sbatch),
         force=force,
     )
-    limits = Limits(batch.memory_bytes(mem), force)
+    limits = NodeLimits(batch.memory_bytes(mem), force)
     with progress(quiet=quiet) as shown:
         costs = [check_job(config, nodes, ranks_per_node, threads, shown, limits) for config in configs]
-    largest = Cost(max(cost.wall_s for cost in costs), max(cost.memory_bytes for cost in costs))
+    largest = JobCost(max(cost.wall_s for cost in costs), max(cost.memory_bytes for cost in costs))
     job = replace(job, time=time or largest.time_limit, memory=mem or largest.memory_limit)
     text = batch.render(job)
     if dry_run:

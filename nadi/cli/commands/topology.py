@@ -28,14 +28,14 @@ def register(app: typer.Typer) -> None:
 def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """All topologies and their parameters."""
     import topologies
-    from nadi.terminal.tables import Column, FittedTable, console
+    from nadi.terminal.tables import FittedTable, TableColumn, console
 
     known = topologies.topologies()
     if as_json:
         typer.echo(json.dumps([_described(found) for found in known.values()], indent=2))
         return
     out = console()
-    columns = Column("parameter", form="name"), Column("form", 1, "name"), Column("meaning", form="text")
+    columns = TableColumn("parameter", form="name"), TableColumn("form", 1, "name"), TableColumn("meaning", form="text")
     for name, found in known.items():
         out.print(f"{name}: {found.summary}", soft_wrap=True, markup=False)
         table = FittedTable("", *columns, headings=False)
@@ -46,15 +46,15 @@ def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
 
 def clusters_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """All clusters: a fabric with what runs on it, by one name."""
-    from nadi.terminal.tables import Column, FittedTable, console
+    from nadi.terminal.tables import FittedTable, TableColumn, console
     from topologies.clusters import clusters
 
     known = clusters().values()
     if as_json:
         typer.echo(json.dumps([cluster.described() for cluster in known], indent=2))
         return
-    columns = Column("cluster", form="name"), Column("GPUs", 1), Column("of", 1, "name")
-    table = FittedTable("", *columns, Column("what", form="text"), Column("source", 2, "text"))
+    columns = TableColumn("cluster", form="name"), TableColumn("GPUs", 1), TableColumn("of", 1, "name")
+    table = FittedTable("", *columns, TableColumn("what", form="text"), TableColumn("source", 2, "text"))
     for cluster in known:
         table.add_row(cluster.name, f"{cluster.gpus:,}", cluster.gpu, cluster.summary, cluster.source)
     console().print(table)

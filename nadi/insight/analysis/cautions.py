@@ -5,15 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.configuration.effects import Times, without_effect
+from nadi.configuration.effects import DurationSources, without_effect
 from nadi.configuration.from_model import remarks
 from nadi.insight.analysis.node_times import utilisation
 from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.building import memory_nodes
-from pdes.build.fabric import covering_packets
-from pdes.core.state import SELECTIVE_PACKETS
+from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
-from workload.trace_sets.view import COLLECTIVE, COMPUTE, MEMORY
+from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NOBODY_WAITS = (
     "with [network] congestion_aware = false no message waits for another, so times are too short; "
@@ -21,7 +20,7 @@ NOBODY_WAITS = (
 )
 
 
-class Counts(NamedTuple):
+class WorkCounts(NamedTuple):
     """What the NPUs of a rank do.
 
     Attributes:
@@ -39,11 +38,11 @@ class Counts(NamedTuple):
     collectives: int
     remote: int
     remote_npus: int
-    times: Times
+    times: DurationSources
     first_remote: str
 
 
-def count(simulation: FinishedRun) -> Counts:
+def count(simulation: FinishedRun) -> WorkCounts:
     """Counts of this rank's NPUs."""
     program = simulation.program
     npus = np.bincount(program.trace_of_npu[program.trace_of_npu >= 0], minlength=len(program.trace_ptr) - 1)
@@ -58,7 +57,7 @@ def count(simulation: FinishedRun) -> Counts:
             first = first or f"{table.path}: node {table.node_id[rows[0]]}"
             remote += running * len(rows)
             remote_npus += running
-    return Counts(
+    return WorkCounts(
         nodes=int(users.sum()),
         timed=int(users[(kind == COMPUTE) | (kind == MEMORY)].sum()),
         collectives=int(users[kind == COLLECTIVE].sum()),
@@ -69,7 +68,7 @@ def count(simulation: FinishedRun) -> Counts:
     )
 
 
-def _times(simulation: FinishedRun) -> Times:
+def _times(simulation: FinishedRun) -> DurationSources:
     """Count nodes whose times are worked out, in the traces that this rank's NPUs run; some may be of no such kind."""
     compute = simulation.config.compute
     counts = np.zeros(3, np.int64)
@@ -81,18 +80,18 @@ def _times(simulation: FinishedRun) -> Times:
         rest = is_open & ~by_operators
         masks = by_operators, rest & (table.num_ops > 0), rest & (table.tensor_size > 0)
         counts += [np.count_nonzero(mask) for mask in masks]
-    return Times(*counts.tolist())
+    return DurationSources(*counts.tolist())
 
 
-def cautions(simulation: FinishedRun, of_ranks: Sequence[Counts]) -> list[str]:
+def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[str]:
     """Sentences about a run, from what the NPUs of all ranks do."""
-    total = Counts(
+    total = WorkCounts(
         nodes=sum(each.nodes for each in of_ranks),
         timed=sum(each.timed for each in of_ranks),
         collectives=sum(each.collectives for each in of_ranks),
         remote=sum(each.remote for each in of_ranks),
         remote_npus=sum(each.remote_npus for each in of_ranks),
-        times=Times(*(sum(column) for column in zip(*(each.times for each in of_ranks), strict=True))),
+        times=DurationSources(*(sum(column) for column in zip(*(each.times for each in of_ranks), strict=True))),
         first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
     )
     memories = memory_nodes(simulation.config, simulation.graph)
@@ -159,7 +158,7 @@ def _too_much(simulation: FinishedRun) -> list[str]:
     return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {NOBODY_WAITS}"]
 
 
-def _why_no_time(simulation: FinishedRun, total: Counts) -> str:
+def _why_no_time(simulation: FinishedRun, total: WorkCounts) -> str:
     """Why a run takes no time, as far as the traces tell."""
     if total.nodes == 0:
         files = "the trace is" if len(simulation.traces) == 1 else f"all {len(simulation.traces)} traces are"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.insight.analysis.cautions import Counts, cautions, count
+from nadi.insight.analysis.cautions import WorkCounts, cautions, count
 from nadi.insight.analysis.node_times import (
-    Collectives,
+    CollectiveTimes,
     NpuTimes,
     bandwidths_Bps,
     find_collectives,
@@ -22,7 +22,7 @@ from nadi.insight.analysis.node_times import (
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
 from nadi.simulation.closed_forms.collective import ClosedForm, closed_form, fullest_ps
-from nadi.simulation.closed_forms.playing.played import Played
+from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.building import memory_nodes
 from workload import KINDS
@@ -58,7 +58,7 @@ class Findings:
     """
 
     npu_times: NpuTimes
-    collectives: Collectives
+    collectives: CollectiveTimes
     group_names: list[str]
     algorithms: list[str]
     closed_form_ps: Float64
@@ -96,10 +96,10 @@ class RankFindings:
 
     npus: Int64
     npu_times: NpuTimes
-    collectives: Collectives
+    collectives: CollectiveTimes
     group_names: dict[int, str]
     closed_forms: dict[tuple[int, int, int], ClosedForm]
-    counts: Counts
+    counts: WorkCounts
     step_times: Int64 | None
     requests: Requests | None = None
 
@@ -125,7 +125,7 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         times = NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
-    played = Played(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
+    played = PlayedCollectives(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
     steps = None
     if names_an_axis(simulation.traces, exchange):
         steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
@@ -191,7 +191,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     )
 
 
-def _keys(found: Collectives) -> Iterator[tuple[int, int, int]]:
+def _keys(found: CollectiveTimes) -> Iterator[tuple[int, int, int]]:
     """Group, kind and size of each collective; of uneven ones group, place and _ANY_SIZE."""
     columns = (found.group, found.seq, found.kind, found.size_bytes, found.uneven)
     for group, seq, kind, size_bytes, uneven in zip(*(column.tolist() for column in columns), strict=True):
@@ -199,7 +199,7 @@ def _keys(found: Collectives) -> Iterator[tuple[int, int, int]]:
 
 
 def _closed_forms(
-    simulation: FinishedRun, found: Collectives, schedule: Int32, played: Played
+    simulation: FinishedRun, found: CollectiveTimes, schedule: Int32, played: PlayedCollectives
 ) -> dict[tuple[int, int, int], ClosedForm]:
     """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
     program, graph, settings = simulation.program, simulation.graph, simulation.settings

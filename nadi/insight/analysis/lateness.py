@@ -36,7 +36,7 @@ class Segments(NamedTuple):
     met_ps: Int64
 
 
-class Divided(NamedTuple):
+class DividedWaits(NamedTuple):
     """Waits, w of them, and what they were for.
 
     Attributes:
@@ -50,7 +50,7 @@ class Divided(NamedTuple):
     share_ps: Int64
 
 
-def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> Divided:
+def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> DividedWaits:
     """Divide all waits among the categories that made the last members late.
 
     Args:
@@ -74,7 +74,7 @@ def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> Divi
         more_ps[list(stays)] = 0
         share_ps[number] = _in_proportion(until_ps - begin_ps, more_ps, category)
         spent.divide(at, share_ps[number])
-    return Divided(segments.npu[waits], segments.category[waits], share_ps)
+    return DividedWaits(segments.npu[waits], segments.category[waits], share_ps)
 
 
 class _Spent:

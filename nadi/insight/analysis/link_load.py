@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
+from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.runs import Run
 
 Int64 = NDArray[np.int64]
@@ -17,8 +18,6 @@ Float64 = NDArray[np.float64]
 
 MOST_PAIRS = 20_000
 """Of NPUs whose ways are looked at; those with most bytes."""
-_BITS = 8
-_PS_PER_S = 1e12
 
 
 class LinkLoad(NamedTuple):
@@ -58,7 +57,7 @@ def link_load(run: Run, most: int, stretches: int) -> LinkLoad:
     for row, link in enumerate(links.tolist()):
         own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
         sent = _spread(start_ps[own], np.maximum(finish_ps[own], start_ps[own] + 1), size[own], edges)
-        share[row] = sent * _BITS / (rate_bps[link] * np.diff(edges) / _PS_PER_S)
+        share[row] = sent * BITS_PER_BYTE / (rate_bps[link] * np.diff(edges) / PS_PER_S)
     return LinkLoad(links, edges, share)
 
 

@@ -67,7 +67,7 @@ class Pauses(NamedTuple):
 
 
 @dataclass
-class Branch:
+class PauseBranch:
     """A link in a tree of pauses, and the links that were paused because of it.
 
     Attributes:
@@ -84,7 +84,7 @@ class Branch:
     first_ps: int
     pauses: int = 0
     paused_ps: int = 0
-    spread: "dict[tuple[int, int], Branch]" = field(default_factory=dict)
+    spread: "dict[tuple[int, int], PauseBranch]" = field(default_factory=dict)
 
     def size(self) -> int:
         """Links in the tree."""
@@ -100,7 +100,7 @@ class Branch:
         here |= {"first_ps": self.first_ps, "pauses": self.pauses, "paused_ps": self.paused_ps}
         return here | {"spread": [branch.as_dict() for branch in self.in_order()]}
 
-    def in_order(self) -> "list[Branch]":
+    def in_order(self) -> "list[PauseBranch]":
         """Branches by their first pause."""
         return sorted(self.spread.values(), key=lambda branch: (branch.first_ps, branch.link))
 
@@ -229,22 +229,22 @@ def causes(pauses: Pauses, links: Table) -> Int64:
     return cause
 
 
-def spread(pauses: Pauses, cause: Int64, links: Table) -> list[Branch]:
+def spread(pauses: Pauses, cause: Int64, links: Table) -> list[PauseBranch]:
     """Trees along which pauses spread, the largest first: a root for each congested switch."""
-    roots: dict[str, Branch] = {}
-    place: list[Branch] = []
+    roots: dict[str, PauseBranch] = {}
+    place: list[PauseBranch] = []
     for i, (link, of, start_ps, end_ps) in enumerate(zip(*(column.tolist() for column in pauses), strict=True)):
         switch = links["dst"][link]
-        root = roots.setdefault(switch, Branch(switch, -1, start_ps)) if cause[i] < 0 else place[cause[i]]
+        root = roots.setdefault(switch, PauseBranch(switch, -1, start_ps)) if cause[i] < 0 else place[cause[i]]
         name = f"{links['src'][link]} → {links['dst'][link]}" + (f" (class {of})" if of else "")
-        branch = root.spread.setdefault((link, of), Branch(name, link, start_ps))
+        branch = root.spread.setdefault((link, of), PauseBranch(name, link, start_ps))
         branch.pauses += 1
         branch.paused_ps += end_ps - start_ps
         place.append(branch)
     return sorted(roots.values(), key=lambda root: (-root.size(), -root.whole_ps(), root.first_ps))
 
 
-def root_links(roots: Sequence[Branch], links: Table) -> Int64:
+def root_links(roots: Sequence[PauseBranch], links: Table) -> Int64:
     """The congested links: those that leave a root's switch, with at least half of its longest queue."""
     found: list[int] = []
     src = np.array(links["src"])

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import (
     MOST_PAUSES,
-    Branch,
     NetRun,
+    PauseBranch,
     Pauses,
     Table,
     causes,
@@ -66,7 +66,7 @@ def _pauses(run: NetRun) -> dict[str, Any]:
     }
 
 
-def _tree(root: Branch, links: Table) -> dict[str, Any]:
+def _tree(root: PauseBranch, links: Table) -> dict[str, Any]:
     """A tree, and the ports of its root where the congestion is."""
     congested = [links["name"][link] for link in root_links([root], links).tolist()]
     return {"links": root.size(), "whole_paused_ps": root.whole_ps(), "congested": congested, **root.as_dict()}

@@ -14,19 +14,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.units import BITS_PER_BYTE, PS_PER_S
 from pdes import LinkFault
 from topologies import Graph
 from workload import KINDS, Program
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, MEMORY, SEND
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = 1, 2, 3, 4, 5
-CPU_LANE = 0
 _MOST_ROWS = 4_000_000
-_PS_PER_S = 10**12
 
 
 class NodeRows(NamedTuple):
@@ -60,7 +59,7 @@ class NpuTimes(NamedTuple):
     finish_ps: Int64
 
 
-class Collectives(NamedTuple):
+class CollectiveTimes(NamedTuple):
     """The c collectives of a run, or those of some of its NPUs, by group and place in the group.
 
     Attributes:
@@ -172,7 +171,7 @@ def find_collectives(
     node_start_ps: Int64,
     node_finish_ps: Int64,
     group_like: Int32 | None = None,
-) -> Collectives:
+) -> CollectiveTimes:
     """All collectives that ran, by group and place in the group.
 
     Args:
@@ -180,7 +179,7 @@ def find_collectives(
         npu_node_ptr: int64[npus+1], see pdes.Results.
         node_start_ps: int64[], same.
         node_finish_ps: int64[], same.
-        group_like: int32[G], the group that stands for each, see pdes.results.Folded; None = each for itself.
+        group_like: int32[G], the group that stands for each, see pdes.results.FoldedRows; None = each for itself.
     """
     parts = [
         _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
@@ -191,9 +190,9 @@ def find_collectives(
     return merge_collectives(parts)
 
 
-def merge_collectives(parts: Sequence[Collectives]) -> Collectives:
+def merge_collectives(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
     """Collectives of whose members each part has some, in any order and number."""
-    together = Collectives(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    together = CollectiveTimes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     order = np.lexsort((together.npu, together.seq, together.group))
     together = _taken(together, order)
     is_first = np.ones(len(order), np.bool_)
@@ -208,8 +207,8 @@ def merge_collectives(parts: Sequence[Collectives]) -> Collectives:
     )
 
 
-def _taken(found: Collectives, which: Int64) -> Collectives:
-    return Collectives(**{name: column[which] for name, column in found._asdict().items()})
+def _taken(found: CollectiveTimes, which: Int64) -> CollectiveTimes:
+    return CollectiveTimes(**{name: column[which] for name, column in found._asdict().items()})
 
 
 def bus_factor(kind: str, members: int) -> float:
@@ -225,16 +224,16 @@ def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tu
     """Algorithm and bus bandwidth in bytes per second; 0 where no time passed."""
     if time_ps <= 0:
         return 0.0, 0.0
-    algorithm_Bps = size_bytes / time_ps * _PS_PER_S  # noqa: N806 - bytes, not bits
+    algorithm_Bps = size_bytes / time_ps * PS_PER_S  # noqa: N806 - bytes, not bits
     return algorithm_Bps, algorithm_Bps * bus_factor(KINDS[kind], members)
 
 
-def _block_collectives(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64) -> Collectives:
+def _block_collectives(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64) -> CollectiveTimes:
     """Each member's part as a collective of its own; start_ps and finish_ps are those of the rows."""
     keep = program.node_kind[rows.at] == COLLECTIVE
     npu, at = rows.npu[keep], rows.at[keep]
     group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
-    return Collectives(
+    return CollectiveTimes(
         group=group,
         seq=program.node_seq[at],
         kind=program.node_collective[at],
@@ -289,4 +288,4 @@ def utilisation(
             begin, end = (min(-(-t // cell_ps) * cell_ps, finish_time_ps) for t in (fault.at_ps, fault.until_ps))
             which = list(fault.links)
             rate_bps[which] += (fault.rate_bps - graph.link_rate_bps[which]) * ((end - begin) / finish_time_ps)
-    return tx_bytes * (8 * _PS_PER_S / finish_time_ps) / rate_bps
+    return tx_bytes * (BITS_PER_BYTE * PS_PER_S / finish_time_ps) / rate_bps

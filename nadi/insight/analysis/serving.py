@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import TraceTable
+from inputs.units import PS_PER_S
 from nadi.insight.analysis.node_times import row_blocks
 from pdes import Results
 from workload import Program
@@ -15,7 +16,6 @@ from workload.generators.inference.request_names import requests_in
 
 Int32 = NDArray[np.int32]
 
-PS_PER_S = 1e12
 PERCENTILES = (50, 90, 95, 99)
 """Percentiles of TTFT and TPOT that tables show."""
 QUANTILES = 101

@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 
 from et import NodeType, TraceTable
 from nadi.insight.analysis.lateness import Segments, divided
-from nadi.insight.analysis.node_times import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND, NodeRows, row_blocks
+from nadi.insight.analysis.node_times import NodeRows, row_blocks
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
-from pdes import Results
-from pdes.results import Folded
+from pdes import FoldedRows, Results
 from workload import Program
+from workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND
+from workload.program.assembling import receive_key
 from workload.trace_sets.exchange import Exchange, alone
 
 Int8 = NDArray[np.int8]
@@ -44,11 +45,9 @@ _NONE = -1
 _COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
 _SEQ_BITS = 20
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
-_TAG_BITS = 24
-_LEAST_PEER = 1 << 19
 
 
-class Begun(NamedTuple):
+class StartTimes(NamedTuple):
     """When the other ends of communication began: of messages and of collectives, by ascending key.
 
     Attributes:
@@ -95,7 +94,7 @@ def step_times(
         exchange: with the other ranks, which all call this.
     """
     axes = _axes(traces)
-    folded = results.folded or Folded(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
+    folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
     parents = _Parents(traces)
     first_row = np.cumsum([0, *(len(trace.type) for trace in traces)])[:-1]
@@ -180,7 +179,7 @@ class _Block:
         axes: Int8,
         parents: _Parents,
         file_row: Int64,
-        folded: Folded,
+        folded: FoldedRows,
     ) -> None:
         self._program, self._rows, self._parents, self._file_row = program, rows, parents, file_row
         self._folded = folded
@@ -191,7 +190,7 @@ class _Block:
         self._first = np.arange(len(rows.row)) - rows.row
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
-    def segments(self, begun: Begun) -> Segments:
+    def segments(self, begun: StartTimes) -> Segments:
         """What this block's NPUs did or waited for, those that took time."""
         own = np.flatnonzero(self._category == _COMPUTE)
         parts = [self._segments(own, self._start_ps[own], self._finish_ps[own], self._category[own])]
@@ -249,7 +248,7 @@ class _Block:
         parent = self._latest_parents(node)
         return np.where(parent >= 0, self._finish_ps[parent], 0)
 
-    def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: Begun) -> list[Segments]:
+    def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: StartTimes) -> list[Segments]:
         """The time of some nodes: the bubble, waits for members of their collectives, and what is their axes' own."""
         category = self._category[node]
         met_ps = np.clip(self._met_ps(node, begun), begin_ps, until_ps)
@@ -267,14 +266,14 @@ class _Block:
         wait = wait._replace(last=last, met_ps=before_ps)
         return [bubble, wait, self._segments(node, ready_ps, until_ps, category)]
 
-    def _met_ps(self, node: Int64, begun: Begun) -> Int64:
+    def _met_ps(self, node: Int64, begun: StartTimes) -> Int64:
         """int64[k]: until when the other ends had not begun, 0 where that is nobody's bubble."""
         program, at, npu = self._program, self._rows.at[node], self._rows.npu[node]
         kind = program.node_kind[at]
         found = np.zeros(len(node), np.int64)
         of = np.flatnonzero(kind == RECV)
         peer = program.node_peer[at[of]].astype(np.int64)
-        keys = _message(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
+        keys = receive_key(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
         found[of] = _looked_up(begun.sender, begun.message, begun.sent_ps, self._folded.like[npu[of] + peer], keys)
         of = np.flatnonzero((kind == COLLECTIVE) & _CROSSES_STAGES[self._category[node]])
         keys = _collective(program, npu[of], at[of], self._folded)
@@ -295,38 +294,32 @@ def _axes(traces: Sequence[TraceTable]) -> Int8:
     return np.concatenate(found)
 
 
-def _begun(program: Program, results: Results, folded: Folded) -> Begun:
+def _begun(program: Program, results: Results, folded: FoldedRows) -> StartTimes:
     """What this rank's NPUs began."""
     parts = []
     for rows in row_blocks(program, results.npu_node_ptr):
         kind, start_ps = program.node_kind[rows.at], results.node_start_ps[rows.result]
         of = np.flatnonzero(kind == SEND)
         at = rows.at[of]
-        message = _message(program.node_peer[at].astype(np.int64), program.node_tag[at], program.node_seq[at])
+        message = receive_key(program.node_peer[at], program.node_tag[at], program.node_seq[at])
         all_of = np.flatnonzero(kind == COLLECTIVE)
         collective = _collective(program, rows.npu[all_of], rows.at[all_of], folded)
-        parts.append(Begun(rows.npu[of], message, start_ps[of], collective, start_ps[all_of], rows.npu[all_of]))
+        parts.append(StartTimes(rows.npu[of], message, start_ps[of], collective, start_ps[all_of], rows.npu[all_of]))
     return _merged(parts)
 
 
-def _merged(parts: Sequence[Begun]) -> Begun:
-    together = Begun(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True)))
+def _merged(parts: Sequence[StartTimes]) -> StartTimes:
+    together = StartTimes(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True)))
     order = np.lexsort((together.message, together.sender))
     by_key = np.lexsort((-together.last, together.ready_ps, together.collective))
     last = by_key[np.flatnonzero(np.diff(together.collective[by_key], append=-1))]
-    return Begun(
+    return StartTimes(
         *(column[order] for column in (together.sender, together.message, together.sent_ps)),
         *(column[last] for column in (together.collective, together.ready_ps, together.last)),
     )
 
 
-def _message(peer: Int64, tag: NDArray[np.int32], seq: NDArray[np.int32]) -> Int64:
-    """Peer (minus the NPU's own number), tag and place as one number."""
-    place = (peer + _LEAST_PEER) << (_TAG_BITS + _SEQ_BITS)
-    return place | tag.astype(np.int64) << _SEQ_BITS | seq.astype(np.int64)
-
-
-def _collective(program: Program, npu: Int64, at: Int64, folded: Folded) -> Int64:
+def _collective(program: Program, npu: Int64, at: Int64, folded: FoldedRows) -> Int64:
     """Group, or the one that stands for it, and place as one number."""
     group = folded.group_like[program.slot_group[program.slot_ptr[npu] + program.node_group[at]]].astype(np.int64)
     return group << _SEQ_BITS | program.node_seq[at]

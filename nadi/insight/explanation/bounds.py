@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
+from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
 from nadi.insight.analysis.network import find_pauses
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention
 from nadi.insight.explanation.fabric import closed_forms, of_collectives
-from nadi.insight.explanation.happened import Happened
+from nadi.insight.explanation.happened import RunEvents
 from nadi.insight.explanation.messages import MessagesOfPath, Rows
-from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, Piece
+from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
@@ -24,8 +25,6 @@ from nadi.terminal.readable import rate_text
 Int64 = NDArray[np.int64]
 
 _HALF = 0.5
-_BITS = 8
-_PS_PER_S = 1e12
 
 
 class Bound(NamedTuple):
@@ -44,10 +43,10 @@ class Bound(NamedTuple):
     idle_ps: float
 
 
-class Bounds:
+class PathBounds:
     """Answers for the pieces of a path, those that are alike once."""
 
-    def __init__(self, run: Run, found: Happened, pieces: Sequence[Piece], shared: Contention) -> None:
+    def __init__(self, run: Run, found: RunEvents, pieces: Sequence[PathPiece], shared: Contention) -> None:
         """Read links, pauses and collectives of a run and the path's messages, as far as the run has kept them."""
         self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
@@ -59,7 +58,7 @@ class Bounds:
         if run.has(PAUSES) and run.pauses is not None:
             self._pauses = find_pauses(_columns(run.pauses), run.finish_time_ps)
 
-    def of(self, piece: Piece) -> Bound | None:
+    def of(self, piece: PathPiece) -> Bound | None:
         """What bound a piece; None of one that is no communication."""
         if piece.what not in {COLLECTIVE, MESSAGES, SENDING}:
             return None
@@ -68,18 +67,18 @@ class Bounds:
             self._known[key] = self._found_out(piece)
         return self._known[key]
 
-    def _key(self, piece: Piece) -> tuple[object, ...]:
+    def _key(self, piece: PathPiece) -> tuple[object, ...]:
         """Pieces with the same key were bound by the same: those alike that took as long, to one part in fifty."""
         took = round(math.log(max(piece.time_ps, 1.0)) * 50)
         return piece.what, piece.sort, int(self._found.program.node_bytes[self._found.at[piece.node]]), took
 
-    def _found_out(self, piece: Piece) -> Bound:
+    def _found_out(self, piece: PathPiece) -> Bound:
         idle_ps, flows = self._alone(piece)
         used = _bytes_by_link(self._run, flows) if self._links is not None and len(flows["src"]) else {}
         if self._links is None or not used:
             why = "closed forms know of no links" if self._links is None else "its messages or their ways are not known"
             return Bound("network", "", why, idle_ps)
-        serial = {link: size * _BITS / self._links["rate_bps"][link] * _PS_PER_S for link, size in used.items()}
+        serial = {link: size * BITS_PER_BYTE / self._links["rate_bps"][link] * PS_PER_S for link, size in used.items()}
         slowest = max(serial, key=lambda link: serial[link])
         if idle_ps > 0 and piece.time_ps > IN_THE_WAY * idle_ps:
             return self._in_the_way(piece, used, slowest, idle_ps)
@@ -90,7 +89,7 @@ class Bounds:
             return Bound("link", name, f"rate of the channels on {name} ({rate})", idle_ps)
         return Bound("latency", "", "latency: one step waits for the one before", idle_ps)
 
-    def _in_the_way(self, piece: Piece, used: Mapping[int, float], slowest: int, idle_ps: float) -> Bound:
+    def _in_the_way(self, piece: PathPiece, used: Mapping[int, float], slowest: int, idle_ps: float) -> Bound:
         """Something else than the piece's own bytes: a pause, else the busiest link on its ways while it lasted."""
         links = self._links or {}
         if self._pauses is not None:
@@ -116,7 +115,7 @@ class Bounds:
         name, times = self._name(bottleneck), piece.time_ps / idle_ps
         return Bound("queue", name, f"others in the way, {times:.2f} times the idle time; queue of {name}", idle_ps)
 
-    def _share_of_bytes(self, piece: Piece) -> float:
+    def _share_of_bytes(self, piece: PathPiece) -> float:
         """The share of a collective's closed form that grows with its size: twice what half of its bytes save."""
         if piece.what != COLLECTIVE:
             return 0.0
@@ -138,7 +137,7 @@ class Bounds:
         )
         return 2 * (whole - half) / whole if whole else 0.0
 
-    def _alone(self, piece: Piece) -> tuple[float, Rows]:
+    def _alone(self, piece: PathPiece) -> tuple[float, Rows]:
         """What it takes on an idle network (NaN = not known), and its messages."""
         if piece.what == COLLECTIVE:
             group, seq = self._place(piece.node)
@@ -159,9 +158,9 @@ class Bounds:
         groups, places = (self._run.collectives[name].to_pylist() for name in ("group", "seq"))
         return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
 
-    def _of_path(self, pieces: Sequence[Piece]) -> MessagesOfPath:
+    def _of_path(self, pieces: Sequence[PathPiece]) -> MessagesOfPath:
         """Messages of the first piece of each key."""
-        first: dict[tuple[object, ...], Piece] = {}
+        first: dict[tuple[object, ...], PathPiece] = {}
         for piece in pieces:
             if piece.what in {COLLECTIVE, MESSAGES, SENDING}:
                 first.setdefault(self._key(piece), piece)
@@ -169,7 +168,7 @@ class Bounds:
         pairs = [self._ends(piece) for piece in first.values() if piece.what != COLLECTIVE]
         return MessagesOfPath(self._run, [self._place(piece.node) for piece in joint], pairs)
 
-    def _ends(self, piece: Piece) -> tuple[int, int]:
+    def _ends(self, piece: PathPiece) -> tuple[int, int]:
         """Sender and receiver of a message."""
         found, node = self._found, piece.node
         npu, peer = int(found.npu[node]), int(found.npu[node] + found.program.node_peer[found.at[node]])

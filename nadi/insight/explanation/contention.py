@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.errors import ConfigError
 from nadi.insight.explanation.fabric import of_collectives, settings_of, shares_of_messages
-from nadi.insight.explanation.happened import Happened
+from nadi.insight.explanation.happened import RunEvents
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.flows import ideal_ps
 from nadi.simulation.schemas import FLOWS, LINKS
@@ -34,7 +35,6 @@ MOST_KINDS = 48
 _PARTS_OF_OCTAVE = 8
 """Pieces alike in all else are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
 _HALF = 0.5
-_BITS, _PS_PER_S = 8, 1e12
 _TIMES = ("ready_ps", "finish_ps", "closed_form_ps")
 _COLUMNS = ("src", "dst", "group", "seq", "bytes", "start_ps", "finish_ps")
 
@@ -42,7 +42,7 @@ Pairs = tuple[Int64, Float64]
 """Pairs of NPUs, each as sender * npus + receiver, and the bytes between them."""
 
 
-class Kind(NamedTuple):
+class ContendedClass(NamedTuple):
     """A kind of contended pieces, by one that stands for it.
 
     Attributes:
@@ -94,7 +94,7 @@ class Contention(NamedTuple):
         node: int64[len(kinds)], a trace node of the piece that stands for each kind.
     """
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[ContendedClass]
     of_node: Int64
     node: Int64
 
@@ -121,7 +121,7 @@ class _Pieces(NamedTuple):
     idle_ps: Float64
 
 
-def contention(run: Run, found: Happened, path: Iterable[int]) -> Contention:
+def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
     """Find the contended pieces of a run; none where it kept no messages or its fabric is not known.
 
     Args:
@@ -150,7 +150,7 @@ def contention(run: Run, found: Happened, path: Iterable[int]) -> Contention:
     return Contention(kinds, of_node, pieces.node[stands])
 
 
-def _contended(run: Run, found: Happened, graph: Graph) -> _Pieces:
+def _contended(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
     """All pieces that took longer than IN_THE_WAY times their time on an idle network."""
     both = _of_collectives(run, found), _of_messages(run, found, graph)
     pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
@@ -159,7 +159,7 @@ def _contended(run: Run, found: Happened, graph: Graph) -> _Pieces:
     return _taken(pieces, np.flatnonzero(long))
 
 
-def _of_collectives(run: Run, found: Happened) -> _Pieces:
+def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
     """All collectives, from when their last member had begun."""
     program, node = found.program, found.first
     group, _, size = of_collectives(found, node)
@@ -175,7 +175,7 @@ def _of_collectives(run: Run, found: Happened) -> _Pieces:
     return _Pieces(node, group, seq, none, none, size, *columns)
 
 
-def _of_messages(run: Run, found: Happened, graph: Graph) -> _Pieces:
+def _of_messages(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
     """All messages that a receive waited for, from the begin of their send."""
     node = np.flatnonzero((found.sender >= 0) & (found.finish_ps > found.start_ps))
     src, dst, size = found.npu[found.sender[node]], found.npu[node], found.program.node_bytes[found.at[node]]
@@ -187,7 +187,7 @@ def _of_messages(run: Run, found: Happened, graph: Graph) -> _Pieces:
     return _Pieces(node, none, none, src, dst, size.astype(np.int64), *times)
 
 
-def _pieces_of_nodes(found: Happened, pieces: _Pieces) -> Int64:
+def _pieces_of_nodes(found: RunEvents, pieces: _Pieces) -> Int64:
     """int64[n]: the piece of each trace node; -1 = of none."""
     number = np.arange(len(pieces.node))
     is_joint = pieces.group >= 0
@@ -199,7 +199,7 @@ def _pieces_of_nodes(found: Happened, pieces: _Pieces) -> Int64:
     return of_node
 
 
-def _kinds(found: Happened, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tuple[Int64, Int64]:
+def _kinds(found: RunEvents, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tuple[Int64, Int64]:
     """int64[p], the kind of each piece, -1 = a kind of little time; and the piece that stands for each kind."""
     time_ps = pieces.end_ps - pieces.begin_ps
     what = found.program.node_collective[found.at[pieces.node]].astype(np.int64)
@@ -215,20 +215,20 @@ def _kinds(found: Happened, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tupl
     return place[number], first
 
 
-def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[Kind]:
+def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]:
     """What is known of each piece: how long the links on its ways were busy while it lasted."""
     traffic = _Traffic(run, graph.npus, pieces)
     sent_bytes = np.asarray(run.links["tx_bytes"], np.float64)
     spread_bytes = _loads(graph, _together(traffic.whole))
     # What a link really sent in the run, with headers and acknowledgements, over its share if all equal ways are alike.
     chosen = np.divide(sent_bytes, spread_bytes, out=np.zeros(graph.links), where=spread_bytes > 0)
-    ps_per_byte = _BITS * _PS_PER_S / graph.link_rate_bps
+    ps_per_byte = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     found = []
     times = zip(pieces.begin_ps, pieces.end_ps, pieces.idle_ps, strict=True)
     for at, (begin_ps, end_ps, idle_ps) in enumerate(times):
         links = np.flatnonzero(_loads(graph, _together(traffic.own[at])) * chosen)
         busy_ps = _loads(graph, _together(traffic.during[at])) * chosen * ps_per_byte
-        found.append(Kind(float(end_ps - begin_ps), float(idle_ps), links, busy_ps[links]))
+        found.append(ContendedClass(float(end_ps - begin_ps), float(idle_ps), links, busy_ps[links]))
     return found
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from nadi.insight.explanation.bounds import Bounds
+from nadi.insight.explanation.bounds import PathBounds
 from nadi.insight.explanation.contention import contention
 from nadi.insight.explanation.folded import is_folded
-from nadi.insight.explanation.happened import Happened, happened
-from nadi.insight.explanation.path import Piece, critical_path, npus_of
+from nadi.insight.explanation.happened import RunEvents, happened
+from nadi.insight.explanation.path import PathPiece, critical_path, npus_of
 from nadi.insight.explanation.what_if import FASTER, what_if
 from nadi.insight.runs import Run
 
@@ -32,7 +32,7 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
     pieces = critical_path(run, found)
     report("looking for messages that were in the way")
     shared = contention(run, found, [piece.node for piece in pieces])
-    bounds = Bounds(run, found, pieces, shared)
+    bounds = PathBounds(run, found, pieces, shared)
     npus = npus_of(found, pieces)
     report("working out what would make the run shorter")
     return {
@@ -48,9 +48,9 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
     }
 
 
-def _by_what(pieces: list[Piece], bounds: Bounds, whole_ps: int) -> list[dict[str, Any]]:
+def _by_what(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> list[dict[str, Any]]:
     """Pieces of one sort together, by their time; of communication what most of its time was bound by."""
-    sorts: dict[tuple[str, str], list[Piece]] = {}
+    sorts: dict[tuple[str, str], list[PathPiece]] = {}
     for piece in pieces:
         sorts.setdefault((piece.what, piece.sort), []).append(piece)
     rows = []
@@ -74,7 +74,7 @@ def _by_what(pieces: list[Piece], bounds: Bounds, whole_ps: int) -> list[dict[st
     return sorted(rows, key=lambda row: -row["time_ps"])
 
 
-def _by_bound(pieces: list[Piece], bounds: Bounds, whole_ps: int) -> list[dict[str, Any]]:
+def _by_bound(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> list[dict[str, Any]]:
     """Time on the path by what bound it: compute, a link, latency, queues, pauses."""
     times: dict[str, float] = {}
     for piece in pieces:
@@ -85,11 +85,11 @@ def _by_bound(pieces: list[Piece], bounds: Bounds, whole_ps: int) -> list[dict[s
     return sorted(rows, key=lambda row: -float(row["time_ps"]))
 
 
-def _longest(pieces: list[Piece]) -> list[Piece]:
+def _longest(pieces: list[PathPiece]) -> list[PathPiece]:
     return sorted(sorted(pieces, key=lambda piece: -piece.time_ps)[:MOST_LONGEST], key=lambda piece: piece.start_ps)
 
 
-def _one(run: Run, found: Happened, piece: Piece, bounds: Bounds) -> dict[str, Any]:
+def _one(run: Run, found: RunEvents, piece: PathPiece, bounds: PathBounds) -> dict[str, Any]:
     bound = bounds.of(piece)
     return {
         "what": piece.what,

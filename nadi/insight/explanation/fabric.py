@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.insight.explanation.happened import Happened
+from nadi.insight.explanation.happened import RunEvents
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.curves import OF_CHANGES
 from nadi.simulation.fidelities import fabric_settings
 from nadi.simulation.run import network_settings
-from pdes.build.settings import Settings
+from pdes import Settings
 from topologies import Graph
 
 Int64 = NDArray[np.int64]
@@ -31,13 +31,13 @@ def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
     return CollectiveCosts(graph, settings, OF_CHANGES)
 
 
-def shares_of_messages(found: Happened, sends: Int64) -> NDArray[np.float64]:
+def shares_of_messages(found: RunEvents, sends: Int64) -> NDArray[np.float64]:
     """float64[k]: at one of how many shares of its port's line rate each message is driven; sends: int64[k], nodes."""
     of_channel = np.append(found.program.channels.shares, 1.0)  # the last is that of -1, no channel
     return of_channel[found.program.node_channel[found.at[sends]]]
 
 
-def of_collectives(found: Happened, nodes: Int64) -> tuple[Int64, Int64, Int64]:
+def of_collectives(found: RunEvents, nodes: Int64) -> tuple[Int64, Int64, Int64]:
     """Group, schedule and bytes of collectives."""
     program, at, npu = found.program, found.at[nodes], found.npu[nodes]
     group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)

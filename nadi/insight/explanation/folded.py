@@ -19,7 +19,7 @@ Int64 = NDArray[np.int64]
 LIKE = "like"
 
 
-class StandIns(NamedTuple):
+class Representatives(NamedTuple):
     """Who stands for whom.
 
     Attributes:
@@ -38,7 +38,7 @@ def is_folded(run: Run) -> bool:
     return LIKE in run.npus.column_names
 
 
-def stand_ins(run: Run, program: Program, npu: Int64) -> StandIns:
+def stand_ins(run: Run, program: Program, npu: Int64) -> Representatives:
     """Of a run; npu: int64[n], whose each row of nodes.parquet is."""
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
@@ -48,7 +48,7 @@ def stand_ins(run: Run, program: Program, npu: Int64) -> StandIns:
     first = np.full(program.npus, -1)
     own, begin = np.unique(npu, return_index=True)
     first[own] = begin
-    return StandIns(like, first[like], groups)
+    return Representatives(like, first[like], groups)
 
 
 def _alike(program: Program, like: Int64, group: Int64) -> Int64:

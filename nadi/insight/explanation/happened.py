@@ -19,11 +19,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.insight.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 from nadi.insight.explanation.dag import Dag, Edges
-from nadi.insight.explanation.folded import StandIns, stand_ins
+from nadi.insight.explanation.folded import Representatives, stand_ins
 from nadi.insight.runs import Run
 from workload import Program
+from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
 Int64 = NDArray[np.int64]
 
@@ -35,7 +35,7 @@ _TAG_BITS, _SEQ_BITS = 24, 20
 _MOST_LANES = 8
 
 
-class Happened(NamedTuple):
+class RunEvents(NamedTuple):
     """A run of n trace nodes and c collectives; vertices: n begins, n ends, c moments when the last member had begun.
 
     Attributes:
@@ -90,7 +90,7 @@ def _check_rows(run: Run, program: Program, npu: Int64, row: Int64) -> None:
         raise ConfigError(f"{run.folder}: nodes.parquet: {found}; expected results of `nadi run --out`")
 
 
-def happened(run: Run) -> Happened:
+def happened(run: Run) -> RunEvents:
     """The moments of a run.
 
     Raises:
@@ -118,7 +118,7 @@ def happened(run: Run) -> Happened:
     edges, what, of_node = _edges(start_ps, finish_ps, collective, ready_ps, sender, (parents, turns, before))
     begin = np.concatenate([start_ps, finish_ps, ready_ps]).astype(np.float64)
     dag = Dag(len(begin), edges, begin)
-    return Happened(
+    return RunEvents(
         dag,
         what[dag.place],
         of_node[dag.place],
@@ -169,7 +169,7 @@ def _collectives(
     return number, own[first], ready_ps
 
 
-def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], stands: StandIns) -> Int64:
+def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], stands: Representatives) -> Int64:
     """int64[n]: the send of each receive, or the one that stands for it; -1 = of no receive."""
     found = np.full(len(npu), -1)
     recvs = np.flatnonzero(kind == RECV)
@@ -189,7 +189,7 @@ def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], st
     return found
 
 
-def _sends(program: Program, npus: Int64, stands: StandIns) -> tuple[Int64, Int64, Int64]:
+def _sends(program: Program, npus: Int64, stands: Representatives) -> tuple[Int64, Int64, Int64]:
     """Of all sends of some NPUs: whose, row of Program.node_*, and the node that tells of it."""
     npus = npus[stands.first[npus] >= 0]
     trace = program.trace_of_npu[npus]

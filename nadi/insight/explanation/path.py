@@ -4,11 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.insight.analysis.node_times import COMPUTE
-from nadi.insight.explanation.happened import AFTER, DONE, DURATION, MESSAGE, Happened, names
+from nadi.insight.explanation.happened import AFTER, DONE, DURATION, MESSAGE, RunEvents, names
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import COMMUNICATION_AXES
-from workload import KINDS
+from workload import KINDS, node_kinds
 
 COMPUTING, COLLECTIVE, MESSAGES, MEMORY, SENDING, WAITING = (
     "compute",
@@ -18,10 +17,9 @@ COMPUTING, COLLECTIVE, MESSAGES, MEMORY, SENDING, WAITING = (
     "sending",
     "waiting",
 )
-_CPU_LANE = 0
 
 
-class Piece(NamedTuple):
+class PathPiece(NamedTuple):
     """A piece of the path.
 
     Attributes:
@@ -44,7 +42,7 @@ class Piece(NamedTuple):
         return self.end_ps - self.start_ps
 
 
-def critical_path(run: Run, found: Happened) -> list[Piece]:
+def critical_path(run: Run, found: RunEvents) -> list[PathPiece]:
     """Pieces from the begin of the run to its end; their times add up to the run's.
 
     Where several ends come at the same moment, the path goes by one of them.
@@ -57,10 +55,12 @@ def critical_path(run: Run, found: Happened) -> list[Piece]:
             node = int(found.of_node[edge])
             end_ps = float(times[edges.target[edge]])
             what = _what(found, int(found.kind[edge]), node)
-            pieces.append(Piece(what, _sort(run, found, what, node), node, end_ps - float(edges.weight[edge]), end_ps))
+            pieces.append(
+                PathPiece(what, _sort(run, found, what, node), node, end_ps - float(edges.weight[edge]), end_ps)
+            )
     first = pieces[0].start_ps if pieces else 0.0
     if first > 0:
-        pieces.insert(0, Piece(WAITING, "before the first node", pieces[0].node, 0.0, first))
+        pieces.insert(0, PathPiece(WAITING, "before the first node", pieces[0].node, 0.0, first))
     return pieces
 
 
@@ -70,23 +70,27 @@ def axis_of(name: str) -> str:
     return axis if axis in COMMUNICATION_AXES else ""
 
 
-def _what(found: Happened, kind: int, node: int) -> str:
+def _what(found: RunEvents, kind: int, node: int) -> str:
     if kind in {DONE, MESSAGE, AFTER}:
         return {DONE: COLLECTIVE, MESSAGE: MESSAGES, AFTER: WAITING}[kind]
     if kind == DURATION and found.collective[node] >= 0:
         return COLLECTIVE
     of_kind = int(found.node_kind[node])
-    return COMPUTING if of_kind == COMPUTE else {2: MEMORY, 3: SENDING, 4: MESSAGES}.get(of_kind, WAITING)
+    return (
+        COMPUTING
+        if of_kind == node_kinds.COMPUTE
+        else {node_kinds.MEMORY: MEMORY, node_kinds.SEND: SENDING, node_kinds.RECV: MESSAGES}.get(of_kind, WAITING)
+    )
 
 
-def _sort(run: Run, found: Happened, what: str, node: int) -> str:
+def _sort(run: Run, found: RunEvents, what: str, node: int) -> str:
     name = names(run)[node].as_py()
     if what == COLLECTIVE:
         axis = axis_of(name)
         kind = KINDS[int(found.program.node_collective[found.at[node]])]
         return f"{axis}:{kind}" if axis else kind
     if what == COMPUTING:
-        lane = "host " if int(found.lane[node]) == _CPU_LANE else ""
+        lane = "host " if int(found.lane[node]) == node_kinds.CPU_LANE else ""
         return lane + _work(name)
     if what in {MESSAGES, SENDING}:
         return axis_of(name) or "messages"
@@ -100,7 +104,7 @@ def _work(name: str) -> str:
     return " ".join(dict.fromkeys(kept)) or name
 
 
-def npus_of(found: Happened, pieces: list[Piece]) -> list[int]:
+def npus_of(found: RunEvents, pieces: list[PathPiece]) -> list[int]:
     """The NPUs on which the path is, piece by piece, one that follows itself once."""
     npus = np.array([int(found.npu[piece.node]) for piece in pieces], np.int64)
     return npus[np.flatnonzero(np.diff(npus, prepend=-1))].tolist()

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import tiers
-from nadi.insight.analysis.node_times import COMPUTE, SEND
 from nadi.insight.explanation.contention import Contention
 from nadi.insight.explanation.fabric import closed_forms_on, of_collectives, settings_of, shares_of_messages
-from nadi.insight.explanation.happened import DONE, DURATION, MESSAGE, Happened, names
+from nadi.insight.explanation.happened import DONE, DURATION, MESSAGE, RunEvents, names
 from nadi.insight.explanation.path import axis_of
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.flows import ideal_ps
 from nadi.simulation.schemas import COMMUNICATION_AXES, LINKS
-from pdes.build.settings import Settings
+from pdes import Settings
 from topologies import Graph
 from workload import KINDS
+from workload.node_kinds import COMPUTE, CPU_LANE, SEND
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -34,10 +34,9 @@ Int64 = NDArray[np.int64]
 FASTER = 1.1
 MOST_TIERS = 8
 """Of links that are asked about, the busiest: each asks for all closed forms again."""
-_CPU_LANE = 0
 
 
-class Answer(NamedTuple):
+class ChangeEffect(NamedTuple):
     """What a change would do.
 
     Attributes:
@@ -53,7 +52,7 @@ class Answer(NamedTuple):
     gain: float
 
 
-def what_if(run: Run, found: Happened, shared: Contention, factor: float = FASTER) -> list[Answer]:
+def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:
     """Answers for GPUs, tiers of links and kinds of communication, the largest gain first.
 
     Args:
@@ -68,15 +67,15 @@ def what_if(run: Run, found: Happened, shared: Contention, factor: float = FASTE
     for change, key, changed in _changes(run, found, shared, factor):
         n = len(found.npu)
         finish_ps = float(found.dag.times(changed)[n : 2 * n].max())
-        answers.append(Answer(change, key, finish_ps, (whole_ps - finish_ps) / whole_ps if whole_ps else 0.0))
+        answers.append(ChangeEffect(change, key, finish_ps, (whole_ps - finish_ps) / whole_ps if whole_ps else 0.0))
     return sorted(answers, key=lambda answer: -answer.gain)
 
 
-def _changes(run: Run, found: Happened, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
+def _changes(run: Run, found: RunEvents, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
     """In words, a key, and the weights."""
     said = f"{factor - 1:.0%} faster"
     weight, kind, of_node = found.dag.edges.weight, found.kind, found.of_node
-    on_gpu = (found.node_kind == COMPUTE) & (found.lane != _CPU_LANE)
+    on_gpu = (found.node_kind == COMPUTE) & (found.lane != CPU_LANE)
     if on_gpu.any():
         faster = (kind == DURATION) & on_gpu[of_node]
         yield f"GPUs {said}", "gpu", np.where(faster, weight / factor, weight)
@@ -88,13 +87,13 @@ def _changes(run: Run, found: Happened, shared: Contention, factor: float) -> It
     yield from _of_tiers(run, found, shared, factor)
 
 
-def _is_communication(found: Happened) -> NDArray[np.bool_]:
+def _is_communication(found: RunEvents) -> NDArray[np.bool_]:
     """bool[E]: the time of a collective, of a message, or until one had left."""
     own = (found.kind == DURATION) & ((found.collective >= 0) | (found.node_kind == SEND))[found.of_node]
     return (found.kind == DONE) | (found.kind == MESSAGE) | own
 
 
-def _sorts(run: Run, found: Happened) -> tuple[Int64, list[str]]:
+def _sorts(run: Run, found: RunEvents) -> tuple[Int64, list[str]]:
     """int64[n]: axis, or kind, of each collective, send and receive, a place in the list; -1 of other nodes."""
     words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
     name = names(run).unify_dictionaries().combine_chunks()
@@ -110,7 +109,7 @@ def _place(words: tuple[str, ...], word: str) -> int:
     return words.index(word) if word in words else -1
 
 
-def _of_tiers(run: Run, found: Happened, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
+def _of_tiers(run: Run, found: RunEvents, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
     if not run.has(LINKS) or not len(run.links) or not _is_communication(found).any():
         return
     graph = run.graph
@@ -156,7 +155,7 @@ class _Times:
         time_ps: float64[n], of each node's collective or message; NaN = not known, or no communication.
     """
 
-    def __init__(self, run: Run, found: Happened, graph: Graph, settings: Settings) -> None:
+    def __init__(self, run: Run, found: RunEvents, graph: Graph, settings: Settings) -> None:
         program = found.program
         self.time_ps = np.full(len(found.npu), np.nan)
         first = found.first
@@ -185,7 +184,7 @@ class _Times:
         return np.where(np.isfinite(found), found, 1.0)
 
 
-def _keys(found: Happened) -> tuple[Int64, Int64]:
+def _keys(found: RunEvents) -> tuple[Int64, Int64]:
     """One collective of each group, schedule, size and kind, and which of these each collective is."""
     group, schedule, size = of_collectives(found, found.first)
     kinds = found.program.node_collective[found.at[found.first]].astype(np.int64)

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.units import PS_PER_S, PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
-from nadi.insight.measured.beside import KINDS, PS_PER_MICRO, SEND, TimedNodes
-from nadi.insight.measured.clocks import Clocks
+from nadi.insight.measured.beside import KINDS, SEND, TimedNodes
+from nadi.insight.measured.clocks import RankClocks
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-_PS_PER_S = 10**12
 
 
 @dataclasses.dataclass(frozen=True)
-class Spread:
+class ErrorDistribution:
     """The distribution of n relative errors.
 
     Attributes:
@@ -41,7 +41,7 @@ class Spread:
     worst: float
 
     @classmethod
-    def of(cls, simulated_ps: Int64, measured_ps: Int64) -> "Spread | None":
+    def of(cls, simulated_ps: Int64, measured_ps: Int64) -> "ErrorDistribution | None":
         """Of n pairs of times; None if there are none."""
         if not len(measured_ps):
             return None
@@ -57,7 +57,7 @@ class Spread:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Joint:
+class JointOperations:
     """c operations of several NPUs, collectives or messages, of which nodes have measured times.
 
     Attributes:
@@ -77,17 +77,17 @@ class Joint:
     of: Int64
 
 
-def collectives_of(nodes: TimedNodes) -> Joint:
+def collectives_of(nodes: TimedNodes) -> JointOperations:
     """Put the members of each collective together."""
     return _joint(nodes, nodes.collective)
 
 
-def messages_of(nodes: TimedNodes) -> Joint:
+def messages_of(nodes: TimedNodes) -> JointOperations:
     """Put the two ends of each message together."""
     return _joint(nodes, nodes.message)
 
 
-def _joint(nodes: TimedNodes, number: Int64) -> Joint:
+def _joint(nodes: TimedNodes, number: Int64) -> JointOperations:
     rows = np.flatnonzero(number >= 0)
     rows = rows[np.lexsort((nodes.measured_ps[rows], number[rows]))]
     is_first = np.diff(number[rows], prepend=-1) > 0
@@ -100,7 +100,7 @@ def _joint(nodes: TimedNodes, number: Int64) -> Joint:
         return reduce.reduceat(values, begins) if len(begins) else values
 
     least, least_simulated = reduced(np.minimum, measured), reduced(np.minimum, simulated)
-    return Joint(
+    return JointOperations(
         number=number[rows[begins]],
         measured_ps=least,
         simulated_ps=least_simulated,
@@ -111,7 +111,7 @@ def _joint(nodes: TimedNodes, number: Int64) -> Joint:
     )
 
 
-def document(nodes: TimedNodes, clocks: Clocks, worst: int = 10) -> dict[str, Any]:
+def document(nodes: TimedNodes, clocks: RankClocks, worst: int = 10) -> dict[str, Any]:
     """All that is said of the accuracy, in values that JSON can hold; worst: how many of the worst nodes."""
     collectives, messages = collectives_of(nodes), messages_of(nodes)
     residual = np.abs(clocks.residual_micros)
@@ -119,8 +119,8 @@ def document(nodes: TimedNodes, clocks: Clocks, worst: int = 10) -> dict[str, An
         "run": str(nodes.run),
         "traces": str(nodes.traces),
         "nodes": {"compared": len(nodes), **nodes.left_out},
-        "collectives": _document(Spread.of(collectives.simulated_ps, collectives.measured_ps)),
-        "messages": _document(Spread.of(messages.simulated_ps, messages.measured_ps)),
+        "collectives": _document(ErrorDistribution.of(collectives.simulated_ps, collectives.measured_ps)),
+        "messages": _document(ErrorDistribution.of(messages.simulated_ps, messages.measured_ps)),
         "ranks": _document(_spans(nodes)),
         "rounding": _rounding(nodes, collectives),
         "kinds": [
@@ -140,7 +140,7 @@ def document(nodes: TimedNodes, clocks: Clocks, worst: int = 10) -> dict[str, An
     }
 
 
-def _document(spread: Spread | None) -> dict[str, Any] | None:
+def _document(spread: ErrorDistribution | None) -> dict[str, Any] | None:
     return None if spread is None else dataclasses.asdict(spread)
 
 
@@ -148,15 +148,15 @@ def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 3)
 
 
-def _spread(nodes: TimedNodes, which: NDArray[Any]) -> Spread | None:
-    return Spread.of(nodes.simulated_ps[which], nodes.measured_ps[which])
+def _spread(nodes: TimedNodes, which: NDArray[Any]) -> ErrorDistribution | None:
+    return ErrorDistribution.of(nodes.simulated_ps[which], nodes.measured_ps[which])
 
 
-def _spans(nodes: TimedNodes) -> Spread | None:
+def _spans(nodes: TimedNodes) -> ErrorDistribution | None:
     """Of the ranks: from the start of the first compared node to the end of the last."""
     npu, measured, simulated = spans(nodes)
     has = nodes.has_start[npu] & (measured > 0)
-    return Spread.of(simulated[has], measured[has])
+    return ErrorDistribution.of(simulated[has], measured[has])
 
 
 def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:
@@ -174,7 +174,7 @@ def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:
     return npu, measured, last - first
 
 
-def _sizes(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
+def _sizes(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
     """A row for each kind, size and number of members of collectives: transfers, bandwidths and waiting."""
     kind = np.asarray(nodes.collectives["kind"], dtype=str)[found.number]
     size = nodes.collectives["bytes"][found.number]
@@ -182,7 +182,7 @@ def _sizes(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
     rows = []
     for key in sorted(set(zip(kind.tolist(), size.tolist(), members.tolist(), strict=True))):
         which = (kind == key[0]) & (size == key[1]) & (members == key[2])
-        spread = Spread.of(found.simulated_ps[which], found.measured_ps[which])
+        spread = ErrorDistribution.of(found.simulated_ps[which], found.measured_ps[which])
         if spread is None:
             continue
         measured = float(np.median(found.measured_ps[which]))
@@ -196,8 +196,8 @@ def _sizes(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
                 **dataclasses.asdict(spread),
                 "measured_transfer_ps": measured,
                 "simulated_transfer_ps": simulated,
-                "measured_busbw_Bps": key[1] * factor * _PS_PER_S / measured,
-                "simulated_busbw_Bps": key[1] * factor * _PS_PER_S / simulated if simulated else None,
+                "measured_busbw_Bps": key[1] * factor * PS_PER_S / measured,
+                "simulated_busbw_Bps": key[1] * factor * PS_PER_S / simulated if simulated else None,
                 "measured_wait_ps": float(np.median(found.measured_wait_ps[which])),
                 "simulated_wait_ps": float(np.median(found.simulated_wait_ps[which])),
             }
@@ -205,7 +205,7 @@ def _sizes(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
     return rows
 
 
-def _groups(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
+def _groups(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
     """A row for each group, that whose transfers are furthest off, in all, first."""
     group = nodes.collectives["group"][found.number]
     own = np.flatnonzero(nodes.collective >= 0)
@@ -213,7 +213,7 @@ def _groups(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
     npus = dict(zip(np.unique(met[0]).tolist(), _parts(met[0], met[1]), strict=True))
     rows = []
     for which in _parts(group, np.arange(len(group))):
-        spread = Spread.of(found.simulated_ps[which], found.measured_ps[which])
+        spread = ErrorDistribution.of(found.simulated_ps[which], found.measured_ps[which])
         if spread is not None:
             at = found.number[which[0]]
             number, members = int(group[which[0]]), int(nodes.collectives["members"][at])
@@ -233,20 +233,20 @@ def _far(row: dict[str, Any]) -> float:
     return -abs(row["simulated_ps"] / row["measured_ps"] - 1)
 
 
-def _pairs(nodes: TimedNodes, found: Joint) -> list[dict[str, Any]]:
+def _pairs(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
     """A row for each pair of NPUs with messages, that whose transfers are furthest off, in all, first."""
     rows = []
     npu, peer, is_send = nodes.npu[found.first], nodes.peer[found.first], nodes.kind[found.first] == SEND
     ends = np.stack([np.where(is_send, npu, peer), np.where(is_send, peer, npu)])
     pairs, of = np.unique(ends, axis=1, return_inverse=True)
     for (src, dst), which in zip(pairs.T.tolist(), _parts(of.reshape(-1), np.arange(len(npu))), strict=True):
-        spread = Spread.of(found.simulated_ps[which], found.measured_ps[which])
+        spread = ErrorDistribution.of(found.simulated_ps[which], found.measured_ps[which])
         if spread is not None:
             rows.append({"src": src, "dst": dst, **dataclasses.asdict(spread)})
     return sorted(rows, key=_far)
 
 
-def _worst(nodes: TimedNodes, joint: tuple[Joint, ...], most: int) -> list[dict[str, Any]]:
+def _worst(nodes: TimedNodes, joint: tuple[JointOperations, ...], most: int) -> list[dict[str, Any]]:
     """What is furthest off in picoseconds: nodes of one NPU, and collectives and messages by their transfer."""
     local = np.flatnonzero((nodes.collective < 0) & (nodes.message < 0))
     row = np.concatenate([local, *(found.first for found in joint)])
@@ -274,7 +274,7 @@ def _kind_text(nodes: TimedNodes, row: int) -> str:
     return KINDS[nodes.kind[row]] if at < 0 else str(nodes.collectives["kind"][at])
 
 
-def _rank_rows(nodes: TimedNodes, joint: tuple[Joint, ...], clocks: Clocks) -> list[dict[str, Any]]:
+def _rank_rows(nodes: TimedNodes, joint: tuple[JointOperations, ...], clocks: RankClocks) -> list[dict[str, Any]]:
     """A row for each rank: its span, and what its compute, transfers and waiting come to, measured and simulated."""
     npu, measured_span, simulated_span = spans(nodes)
     sums: dict[str, Int64] = {}
@@ -307,7 +307,7 @@ def _rank_rows(nodes: TimedNodes, joint: tuple[Joint, ...], clocks: Clocks) -> l
     return rows
 
 
-def _begins(nodes: TimedNodes, clocks: Clocks) -> Float64:
+def _begins(nodes: TimedNodes, clocks: RankClocks) -> Float64:
     """float64[npus]: microseconds by which a rank began after the first of those whose clocks are set by its own's."""
     since = nodes.base_micros - clocks.offset_micros - nodes.base_micros.max()
     first = np.full(len(since), np.inf)
@@ -323,7 +323,7 @@ def _summed(nodes: TimedNodes, values: Int64, which: NDArray[np.bool_]) -> Int64
     return sums
 
 
-def _rounding(nodes: TimedNodes, found: Joint) -> float:
+def _rounding(nodes: TimedNodes, found: JointOperations) -> float:
     """What a microsecond, the unit of traces, is of the median measured transfer; without any, of the median node."""
     times = found.measured_ps if len(found.measured_ps) else nodes.measured_ps
-    return PS_PER_MICRO / float(np.median(times))
+    return PS_PER_US / float(np.median(times))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from et import topological_order
 from et.waiting import waited_micros
+from inputs.units import PS_PER_US
 from nadi.errors import ConfigError
 from nadi.simulation import schemas
 from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
@@ -22,7 +23,6 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("compute", "host compute", "memory", "send", "recv", "collective")
 COMPUTE, HOST_COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(len(KINDS))
-PS_PER_MICRO = 10**6
 _NODE_COLUMNS = ("npu", "row", "node_id", "name", "kind", "lane", "group", "bytes", "start_ps", "finish_ps")
 _COLLECTIVE_COLUMNS = ("group", "group_name", "seq", "kind", "members", "bytes", "start_ps")
 _LONGEST_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
@@ -173,8 +173,8 @@ def _paired(
         message=_message_of(nodes["npu"], kind, peer, tag, position)[timed],
         simulated_start_ps=nodes["start_ps"][timed],
         simulated_ps=(nodes["finish_ps"] - nodes["start_ps"])[timed],
-        measured_start_ps=since * PS_PER_MICRO,
-        measured_ps=duration[timed] * PS_PER_MICRO,
+        measured_start_ps=since * PS_PER_US,
+        measured_ps=duration[timed] * PS_PER_US,
         has_start=has_start,
         base_micros=base,
         collectives=collectives,

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.insight.measured.beside import PS_PER_MICRO, TimedNodes
+from inputs.units import PS_PER_US
+from nadi.insight.measured.beside import TimedNodes
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
@@ -20,7 +21,7 @@ _LEAST_RESIDUAL_MICROS = 0.01
 _TOLERANCE = 1e-13
 
 
-class Clocks(NamedTuple):
+class RankClocks(NamedTuple):
     """Clocks of the ranks.
 
     Attributes:
@@ -35,24 +36,24 @@ class Clocks(NamedTuple):
     residual_micros: NDArray[np.float64]
 
 
-def estimate_clocks(nodes: TimedNodes) -> Clocks:
+def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     """Find the offsets of all ranks whose traces say when nodes began."""
     npus = len(nodes.has_start)
     rows = _observations(nodes)
     offset, reference = np.full(npus, np.nan), np.full(npus, -1, np.int64)
     if not len(rows):
-        return Clocks(offset, reference, np.zeros(0))
+        return RankClocks(offset, reference, np.zeros(0))
     npu = nodes.npu[rows]
     finish = nodes.measured_start_ps[rows] + nodes.measured_ps[rows]
     simulated = nodes.simulated_start_ps[rows] + nodes.simulated_ps[rows]
     _, instance = np.unique(nodes.collective[rows], return_inverse=True)
-    difference = (finish - simulated) / PS_PER_MICRO
+    difference = (finish - simulated) / PS_PER_US
     solved, first, residual = _solved(npu, instance, difference, npus)
     met = np.unique(npu)
     reference[met] = first[met]
     base = nodes.base_micros[met] - nodes.base_micros[reference[met]]
     offset[met] = base + solved[met] - solved[reference[met]]
-    return Clocks(offset, reference, residual)
+    return RankClocks(offset, reference, residual)
 
 
 def _observations(nodes: TimedNodes) -> NDArray[np.int64]:

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.energy.bill import PS_PER_S, Bill, PortUse, Usage, bill, document
+from inputs.units import PS_PER_S
+from nadi.energy.bill import Bill, PortUse, Usage, bill, document
 from nadi.energy.ports import port_uses
 from nadi.energy.table import OTHER, EnergyTable, choose, read_table
 from nadi.insight.runs.run import Run

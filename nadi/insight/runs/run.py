@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
+from inputs.units import PS_PER_MS
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.schemas import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from nadi.simulation.wiring.reading import Work
+    from nadi.simulation.wiring.reading import LoadedWorkload
     from topologies import Graph
 
 _EXPECTED = "expected results of `nadi run --out`"
@@ -68,7 +69,7 @@ class Run:
     def __repr__(self) -> str:
         return (
             f"Run({str(self.folder)!r}: {self.summary.get('npus', 0):,} NPUs on {self.summary.get('topology')}, "
-            f"{self.finish_time_ps / 1e9:,.6g} ms simulated)"
+            f"{self.finish_time_ps / PS_PER_MS:,.6g} ms simulated)"
         )
 
     @property
@@ -176,7 +177,7 @@ class Run:
         return graph
 
     @cached_property
-    def work(self) -> "Work":
+    def work(self) -> "LoadedWorkload":
         """Traces and what the NPUs did with them, made again; row r of an NPU is that of `nodes`.
 
         Raises:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nadi.insight.comparison.links import by_load
-from nadi.reports.pages.page import Heading, Page, Part, Plot, Section, Table, Words
+from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.report.step import COLOURS, WHY
 from nadi.reports.pages.series import style
 from nadi.reports.text import comparison as printed
@@ -25,31 +25,31 @@ def page(document: dict[str, Any]) -> Page:
     lead = (
         f"{len(runs)} runs; {first} is what the others are compared with. Terms that are underlined explain themselves."
     )
-    overview: list[Part] = [Words(note, is_warning=True) for note in document["notes"]]
+    overview: list[Part] = [Paragraph(note, is_warning=True) for note in document["notes"]]
     overview += [
         _table(printed.runs_table(document), _names(document)),
         _table(printed.figures_table(document), _names(document), _of_figures(document)),
     ]
     sections = [
-        Section("figures", "What came out", "The figures of the runs, and how far they are off.", overview),
-        Section("settings", "What differs", "Settings that are not the same in all runs.", _settings(document)),
-        Section(
+        PageSection("figures", "What came out", "The figures of the runs, and how far they are off.", overview),
+        PageSection("settings", "What differs", "Settings that are not the same in all runs.", _settings(document)),
+        PageSection(
             "times", "Where the time went", "The mean of all NPUs of a run; parts add up to the run.", _times(document)
         ),
-        Section(
+        PageSection(
             "collectives",
             "Collectives",
             "By group, kind and size; those that differ most come first.",
             _collectives(document),
         ),
-        Section("links", "Links", "How busy tiers and single links were.", _links(document)),
+        PageSection("links", "Links", "How busy tiers and single links were.", _links(document)),
     ]
     return Page(names, lead, sections)
 
 
 def _settings(document: dict[str, Any]) -> list[Part]:
     table = printed.settings_table(document)
-    return [_table(table, _names(document))] if table.rows else [Words("All settings are the same.")]
+    return [_table(table, _names(document))] if table.rows else [Paragraph("All settings are the same.")]
 
 
 def _of_figures(document: dict[str, Any]) -> str:
@@ -151,7 +151,7 @@ def _links(document: dict[str, Any]) -> list[Part]:
     ]
     single = printed.links_table(document)
     matched = f"{document['links']['matched']:,} links have the same ends in all runs."
-    return [*parts, _table(single, _names(document), matched)] if single.rows else [*parts, Words(matched)]
+    return [*parts, _table(single, _names(document), matched)] if single.rows else [*parts, Paragraph(matched)]
 
 
 def _bars(document: dict[str, Any], labels: list[str], values: Callable[[int], list[float]], axis: str) -> Any:  # noqa: ANN401 - plotly has no types

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nadi.reports.pages.page import Heading, Page, Part, Plot, Section, Table
+from inputs.units import PS_PER_US
+from nadi.reports.pages.page import Heading, Page, PageSection, Part, Plot, Table
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import amount_text, time_text
 
 _COLOURS = "RdBu_r"
 _MOST_ROWS = 200
-_PS_PER_MICRO = 10**6
 
 
 def page(title: str, found: Mapping[str, Any]) -> Page:
@@ -20,15 +20,17 @@ def page(title: str, found: Mapping[str, Any]) -> Page:
         found: the statistics.
     """
     lead = f"{found['ranks']:,} NPUs with {found['nodes']:,} nodes; recorded times: {found['times']}."
-    sizes = Section(
+    sizes = PageSection(
         "sizes",
         "How much each rank brings",
         "Red: more than the mean of the members; blue: less; no colour: not a member.",
         [*by_collective(found["sizes_by_collective"]), *by_kind(found["bytes_by_rank"])],
     )
-    mix = Section("communication", "Communication", "By kind and group, of all ranks.", [_mix(found["collectives"])])
+    mix = PageSection(
+        "communication", "Communication", "By kind and group, of all ranks.", [_mix(found["collectives"])]
+    )
     parts: list[Part] = [_waiting(found["arrivals"])] if found["arrivals"] else []
-    waiting = Section("waiting", "Waiting", "Collectives whose members waited longest for the last one.", parts)
+    waiting = PageSection("waiting", "Waiting", "Collectives whose members waited longest for the last one.", parts)
     return Page(title, lead, [sizes, mix, waiting])
 
 
@@ -96,7 +98,7 @@ def _waiting(found: Mapping[str, Any]) -> Table:
     headings += [Heading("waiting", "Of all members together."), Heading("last NPU")]
     rows = []
     for one in found["most_waiting"]:
-        times = [time_text(one[key] * _PS_PER_MICRO) for key in ("transfer_micros", "waiting_micros")]
+        times = [time_text(one[key] * PS_PER_US) for key in ("transfer_micros", "waiting_micros")]
         rows.append((_name(one), f"{one['members']:,}", *times, str(one["last_npu"])))
     return Table("collectives by waiting", headings, rows)
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs import shown as as_shown
+from inputs.units import PS_PER_US
 from nadi.insight.measured.accuracy import collectives_of, messages_of
 from nadi.insight.measured.beside import KINDS, TimedNodes
 from nadi.reports.pages.series import style
@@ -14,7 +15,6 @@ from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
 
 MOST_POINTS = 5000
-_PS_PER_US = 1e6
 _MOST_BINS = 60
 
 
@@ -59,8 +59,8 @@ def figure(nodes: TimedNodes) -> Any:  # noqa: ANN401 - plotly has no types
     for number, (kind, measured, simulated, texts) in enumerate(series(nodes)):
         look = {"color": style(number).colour}
         points = go.Scattergl(
-            x=measured / _PS_PER_US,
-            y=simulated / _PS_PER_US,
+            x=measured / PS_PER_US,
+            y=simulated / PS_PER_US,
             text=texts,
             name=in_page(kind),
             mode="markers",
@@ -77,7 +77,7 @@ def figure(nodes: TimedNodes) -> Any:  # noqa: ANN401 - plotly has no types
         )
         drawn.add_trace(points, row=1, col=1)
         drawn.add_trace(errors, row=2, col=1)
-        positive = np.concatenate([measured, simulated[simulated > 0]]) / _PS_PER_US
+        positive = np.concatenate([measured, simulated[simulated > 0]]) / PS_PER_US
         least, most = min(least, positive.min()), max(most, positive.max())
     line = {"color": "#888888", "dash": "dash"}
     drawn.add_trace(go.Scatter(x=[least, most], y=[least, most], mode="lines", line=line, name="equal"), row=1, col=1)

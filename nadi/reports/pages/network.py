@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import NetRun, find_pauses, most, tiers
 from nadi.insight.analysis.network import Table as Columns
-from nadi.reports.pages.page import Heading, Page, Part, Plot, Section, Table, Words
-from nadi.reports.pages.series import Style, style
+from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
+from nadi.reports.pages.series import SeriesStyle, style
 from nadi.reports.text.network import ports, spread_heading
 from nadi.simulation.fidelities.packet import LOGGED_PAUSES
 from nadi.terminal.printing import in_page
-from nadi.terminal.readable import Unit, amount_text, size_text, time_text, time_unit
+from nadi.terminal.readable import TimeUnit, amount_text, size_text, time_text, time_unit
 
 Int64 = NDArray[np.int64]
 
@@ -39,7 +39,7 @@ def page(run: NetRun, document: Mapping[str, Any]) -> Page:
     """
     lead = "Which links were busy, where packets waited, what was paused, and how long messages took."
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
-    return Page(title, "The network of a run.", [Section("network", "Network", lead, parts(run, document))])
+    return Page(title, "The network of a run.", [PageSection("network", "Network", lead, parts(run, document))])
 
 
 def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
@@ -59,12 +59,12 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
         made.append(_completion(run.flows, looks))
     if document["trees"]:
         made += [_paused(run, finish), _trees(document)]
-    made.append(Words(_spread_title(document)))
+    made.append(Paragraph(_spread_title(document)))
     made += _victims(document)
     return made
 
 
-def _utilisation(run: NetRun, looks: Iterator[Style]) -> Plot:
+def _utilisation(run: NetRun, looks: Iterator[SeriesStyle]) -> Plot:
     """Return a row of points and a box for each tier, so that tiers with the same values do not hide each other."""
     from plotly import graph_objects as go
 
@@ -99,7 +99,7 @@ def _utilisation(run: NetRun, looks: Iterator[Style]) -> Plot:
     return Plot("utilisation by tier", drawn, says, 130 + 60 * rows)
 
 
-def _queues(run: NetRun, queues: Columns, unit: Unit, looks: Iterator[Style]) -> Plot:
+def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[SeriesStyle]) -> Plot:
     from plotly import graph_objects as go
 
     drawn = go.Figure()
@@ -138,7 +138,7 @@ def _stretches(begin_ps: Int64, waited: Int64, stretch_ps: int) -> tuple[Int64, 
     return times[order], np.concatenate([waited, np.zeros(len(gaps), np.int64)])[order]
 
 
-def _paused_over_time(run: NetRun, unit: Unit) -> Plot:
+def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
     """For the links paused longest, in which part of each stretch of time they were."""
     from plotly import graph_objects as go
 
@@ -181,7 +181,7 @@ def _before(times_ps: Int64, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     return edges * count - np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])[count]
 
 
-def _marked_over_time(run: NetRun, marks: Columns, unit: Unit) -> Plot:
+def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     """For the ports that marked most, how many packets in each stretch of time."""
     from plotly import graph_objects as go
 
@@ -226,7 +226,7 @@ def _marked(run: NetRun) -> Plot:
     return _of_links("packets marked by ECN, by port", names, packets, "packets marked", style(1).colour, says)
 
 
-def _completion(flows: Columns, looks: Iterator[Style]) -> Plot:
+def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
     from plotly import graph_objects as go
 
     drawn = go.Figure()
@@ -249,7 +249,7 @@ def _completion(flows: Columns, looks: Iterator[Style]) -> Plot:
     return Plot("completion times of messages, by size", drawn, says)
 
 
-def _paused(run: NetRun, unit: Unit) -> Plot:
+def _paused(run: NetRun, unit: TimeUnit) -> Plot:
     rows = most(run.links, "paused_ps", MOST_PAUSED)
     names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
     says = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "None was paused."
@@ -304,7 +304,7 @@ def _trees(document: Mapping[str, Any]) -> Plot:
 def _victims(document: Mapping[str, Any]) -> list[Part]:
     rows, title = document["victims"], _victims_title(document)
     if not rows:
-        return [Words(title)] if title else []
+        return [Paragraph(title)] if title else []
     headings = [
         Heading("message", is_text=True),
         Heading("size"),
@@ -350,5 +350,5 @@ def _victims_title(document: Mapping[str, Any]) -> str:
     return f"head-of-line victims: {found:,} messages on no congested link, held up by pauses{more}"
 
 
-def _drawn_as(look: Style) -> dict[str, Any]:
+def _drawn_as(look: SeriesStyle) -> dict[str, Any]:
     return {"line": {"color": look.colour, "dash": look.dash}, "marker": {"symbol": f"circle{look.mark}"}}

@@ -119,7 +119,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Words:
+class Paragraph:
     """A paragraph; is_warning: something that the reader must not miss."""
 
     text: str
@@ -139,11 +139,11 @@ class Listing:
     text: str
 
 
-Part = Facts | Table | Plot | Drawing | Words | Listing
+Part = Facts | Table | Plot | Drawing | Paragraph | Listing
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of a page with a heading.
 
     Attributes:
@@ -171,7 +171,7 @@ class Page:
 
     title: str
     lead: str
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
 
     def html(self) -> str:
         """The page as one HTML file; plotly's script stands in it where there is a picture of plotly's."""

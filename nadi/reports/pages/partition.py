@@ -8,11 +8,11 @@ import numpy as np
 
 import inputs
 from nadi.errors import ConfigError, OutputError
-from nadi.reports.pages.page import Page, Plot, Section
+from nadi.reports.pages.page import Page, PageSection, Plot
 from nadi.reports.pages.places import MOST_LINES, Marks, lay_out, mark_name, with_gaps
 from nadi.reports.pages.series import style
 from nadi.terminal.printing import in_page
-from partition import Partition, Weights
+from partition import Partition, TrafficWeights
 from topologies import Graph
 
 _FORMATS = (".html", ".png")
@@ -32,7 +32,7 @@ def check_plot(path: Path) -> None:
         raise ConfigError(f"--plot {path}: plotly is not installed; expected pip install 'nadi[plot]'")
 
 
-def write_plot(path: Path, graph: Graph, found: Partition, weights: Weights) -> None:
+def write_plot(path: Path, graph: Graph, found: Partition, weights: TrafficWeights) -> None:
     """Draw a partition into a file; HTML stands alone.
 
     Raises:
@@ -53,7 +53,7 @@ def write_plot(path: Path, graph: Graph, found: Partition, weights: Weights) -> 
         raise ConfigError(f"--plot {path}: {reason}; expected pip install kaleido and a browser, or .html") from None
 
 
-def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: ANN401 - plotly has no types
+def figure(graph: Graph, found: Partition, weights: TrafficWeights) -> Any:  # noqa: ANN401 - plotly has no types
     """The picture as a plotly Figure."""
     from plotly import graph_objects as go
 
@@ -95,7 +95,7 @@ def figure(graph: Graph, found: Partition, weights: Weights) -> Any:  # noqa: AN
     return drawn
 
 
-def _page(graph: Graph, found: Partition, weights: Weights, drawn: Any) -> Page:  # noqa: ANN401 - plotly has no types
+def _page(graph: Graph, found: Partition, weights: TrafficWeights, drawn: Any) -> Page:  # noqa: ANN401 - plotly has no types
     """The page around the picture."""
     cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
     share = weights.link[cut].sum() / max(int(weights.link.sum()), 1)
@@ -108,10 +108,10 @@ def _page(graph: Graph, found: Partition, weights: Weights, drawn: Any) -> Page:
     )
     picture = Plot("the fabric by part", drawn, says, 720)
     title = f"{graph.name}: {found.parts} parts by {found.method}"
-    return Page(title, "A partition of the fabric.", [Section("partition", "Parts", lead, [picture])])
+    return Page(title, "A partition of the fabric.", [PageSection("partition", "Parts", lead, [picture])])
 
 
-def _title(graph: Graph, found: Partition, weights: Weights, marks: Marks) -> str:
+def _title(graph: Graph, found: Partition, weights: TrafficWeights, marks: Marks) -> str:
     cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
     share = weights.link[cut].sum() / max(int(weights.link.sum()), 1)
     left_out = ", the busiest links only" if marks.line.shape[1] == MOST_LINES else ""

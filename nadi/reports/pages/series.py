@@ -22,7 +22,7 @@ _EXPECTED = ("dash", "dashdot", "5px,15px", "15px,5px,2px,5px")
 _MARKS = ("", "-open", "-dot", "-x")
 
 
-class Style(NamedTuple):
+class SeriesStyle(NamedTuple):
     """Of one series.
 
     Attributes:
@@ -38,7 +38,7 @@ class Style(NamedTuple):
     mark: str
 
 
-def style(number: int) -> Style:
+def style(number: int) -> SeriesStyle:
     """Of series `number` of a picture."""
     colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS) % len(_DASHES)
-    return Style(colour, _DASHES[turn], _EXPECTED[turn], _MARKS[turn])
+    return SeriesStyle(colour, _DASHES[turn], _EXPECTED[turn], _MARKS[turn])

@@ -9,7 +9,7 @@ from nadi import __version__
 from nadi.insight.analysis import serving
 from nadi.insight.analysis import training_step as step
 from nadi.insight.analysis.findings import Findings
-from nadi.launching.gather import ALONE, Ranks
+from nadi.launching.gather import ALONE, RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities.fabric_settings import settled_parameters
@@ -26,7 +26,7 @@ _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"
 
 
 def write_results(
-    simulation: FinishedRun, findings: Findings | None, folder: Path | None, ranks: Ranks = ALONE
+    simulation: FinishedRun, findings: Findings | None, folder: Path | None, ranks: RankGather = ALONE
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 import pdes
 from nadi.insight.analysis.findings import Findings
-from nadi.insight.analysis.node_times import COLLECTIVE, COMPUTE, MEMORY, npu_blocks, rows_of
-from nadi.launching.gather import Ranks
+from nadi.insight.analysis.node_times import npu_blocks, rows_of
+from nadi.launching.gather import RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.flows import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.run import FinishedRun
 from workload import KINDS
+from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory", "remote")
@@ -44,7 +45,7 @@ def write_logs(results: pdes.Results, folder: Path) -> None:
             pq.write_table(schema.table(columns), folder / schema.file)
 
 
-def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: Ranks) -> None:
+def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather) -> None:
     """One row for each trace node of each NPU, in blocks of NPUs that are the same for any number of ranks."""
     names = _NodeNames(simulation)
     path = folder and folder / schemas.NODES.file
@@ -55,7 +56,7 @@ def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: Ranks) -> N
                 writer.write_table(_by_npu(parts))
 
 
-def _rows_of_npu(simulation: FinishedRun, ranks: Ranks) -> NDArray[np.int64]:
+def _rows_of_npu(simulation: FinishedRun, ranks: RankGather) -> NDArray[np.int64]:
     """int64[npus]: trace nodes of each NPU, of all ranks."""
     own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
     rows_of_npu = np.zeros(simulation.program.npus, np.int64)

@@ -21,7 +21,7 @@ from pathlib import Path
 import inputs
 from nadi.errors import OutputError
 from nadi.launching.ending import unwound
-from nadi.launching.gather import ALONE, Ranks
+from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.world import AgreedError, together
 
 _HIDDEN = ".nadi-"
@@ -30,7 +30,7 @@ _LONGEST_NAME = 100
 
 
 @contextmanager
-def staged(out: Path, files: Sequence[str], ranks: Ranks = ALONE, *, key: str = "") -> Iterator[Path | None]:
+def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: str = "") -> Iterator[Path | None]:
     """A folder to write into; when the block ends well its files move to `out`, the first of `files` last.
 
     When it does not, or is ended by a signal, nothing stays. Those of `files` that an earlier run has written and this

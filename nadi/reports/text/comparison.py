@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 
 from nadi.insight.comparison.links import by_load
 from nadi.terminal.readable import amount_text, buffer_text, figure_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable
+from nadi.terminal.tables import FittedTable, TableColumn
 
 MOST_ROWS = 20
 _LEAST = 5e-7
@@ -25,8 +25,8 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 def runs_table(document: dict[str, Any]) -> FittedTable:
     """What is compared."""
-    table = FittedTable("runs", *_texts("run", "topology"), "NPUs", Column("network", 2, "name"), "simulated time")
-    table.columns.append(Column("digest", 3, "name"))
+    table = FittedTable("runs", *_texts("run", "topology"), "NPUs", TableColumn("network", 2, "name"), "simulated time")
+    table.columns.append(TableColumn("digest", 3, "name"))
     for run in document["runs"]:
         time, npus = time_text(run["finish_time_ps"]), f"{run['npus'] or 0:,}"
         table.add_row(run["name"], run["topology"] or "-", npus, run["network"] or "-", time, run["digest"][:12])
@@ -47,7 +47,7 @@ def settings_table(document: dict[str, Any]) -> FittedTable:
 
 def figures_table(document: dict[str, Any]) -> FittedTable:
     """Figures, and how far they are from the first run's."""
-    table = FittedTable("figures", Column("figure", form="name"), *_beside(document))
+    table = FittedTable("figures", TableColumn("figure", form="name"), *_beside(document))
     for row in document["figures"]:
         values = [figure_text(row["form"], value) for value in row["values"]]
         is_share = row["form"] == "share"
@@ -60,7 +60,7 @@ def times_table(document: dict[str, Any]) -> FittedTable:
     rows = document["times"]["rows"]
     unit = time_unit(time for row in rows for time in row["time_ps"])
     title = f"where the time of the NPUs went, their mean ({unit.name})"
-    table = FittedTable(title, Column("what", form="name"), *_beside(document))
+    table = FittedTable(title, TableColumn("what", form="name"), *_beside(document))
     for row in rows:
         values = [in_unit(time, unit) for time in row["time_ps"]]
         table.add_row(row["what"], *_pairs(values, [_added(change, unit) for change in row["change_ps"]]))
@@ -72,7 +72,12 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
     rows = document["groups"]
     unit = time_unit(time for row in rows for time in row["time_ps"])
     title = f"collectives by group and kind: their summed time ({unit.name})"
-    heads = Column("group", form="name"), Column("kind", form="name"), Column("count", 1), Column("buffers", 2)
+    heads = (
+        TableColumn("group", form="name"),
+        TableColumn("kind", form="name"),
+        TableColumn("count", 1),
+        TableColumn("buffers", 2),
+    )
     table = FittedTable(title, *heads, *_beside(document))
     for row in rows[:MOST_ROWS]:
         count, sizes = (_either(row["count"], lambda each: f"{each:,}"), _either(row["bytes"], amount_text))
@@ -88,7 +93,13 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
     rows = document["collectives"]
     shown = rows[:MOST_ROWS]
     unit = time_unit(time for row in shown for time in row["median_ps"] if time)
-    heads = (Column("group", form="name"), Column("kind", form="name"), Column("n", 3), "size", Column("count", 2))
+    heads = (
+        TableColumn("group", form="name"),
+        TableColumn("kind", form="name"),
+        TableColumn("n", 3),
+        "size",
+        TableColumn("count", 2),
+    )
     title = f"collectives: median time ({unit.name}), and how far all together are from the first run's"
     table = FittedTable(title, *heads, *_beside(document))
     for row in shown:
@@ -102,7 +113,9 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
 
 def tiers_table(document: dict[str, Any]) -> FittedTable:
     """Tiers of links: the busiest link's share of the run, and bytes sent."""
-    table = FittedTable("tiers of links", Column("tier", form="name"), Column("what", form="name"), *_names(document))
+    table = FittedTable(
+        "tiers of links", TableColumn("tier", form="name"), TableColumn("what", form="name"), *_names(document)
+    )
     for row in by_load([row for row in document["tiers"] if any(row["tx_bytes"])]):
         for name, what, show in TIER_ROWS:
             if name in _ALWAYS or any(row[name]):
@@ -118,7 +131,9 @@ def tiers_table(document: dict[str, Any]) -> FittedTable:
 def links_table(document: dict[str, Any]) -> FittedTable:
     """Single links whose share of time busy differs most."""
     found = document["links"]
-    table = FittedTable("links: share of the run in which they sent", Column("link", form="name"), *_beside(document))
+    table = FittedTable(
+        "links: share of the run in which they sent", TableColumn("link", form="name"), *_beside(document)
+    )
     moved = [row for row in found["rows"] if len(set(row["utilisation"])) > 1][:MOST_ROWS]
     for row in moved:
         busy = row["utilisation"]
@@ -195,8 +210,8 @@ def _names(document: dict[str, Any]) -> list[str]:
     return [run["name"] for run in document["runs"]]
 
 
-def _texts(*headings: str) -> list[Column]:
-    return [Column(heading, form="name") for heading in headings]
+def _texts(*headings: str) -> list[TableColumn]:
+    return [TableColumn(heading, form="name") for heading in headings]
 
 
 def _beside(document: dict[str, Any]) -> list[str]:

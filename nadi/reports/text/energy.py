@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.terminal.tables import Column, FittedTable, facts
+from nadi.terminal.tables import FittedTable, TableColumn, facts
 
 _ENERGIES = (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6))
 _POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
@@ -35,10 +35,10 @@ def parts_table(document: dict[str, Any]) -> FittedTable:
     unit, joules = _unit(document["energy_J"], _ENERGIES)
     table = FittedTable(
         "energy by part",
-        Column("part", form="name"),
-        Column("count", 2),
-        Column(f"static ({unit})", 1),
-        Column(f"for bits ({unit})", 1),
+        TableColumn("part", form="name"),
+        TableColumn("count", 2),
+        TableColumn(f"static ({unit})", 1),
+        TableColumn(f"for bits ({unit})", 1),
         f"together ({unit})",
         "share",
     )

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from nadi.terminal.readable import in_unit, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable
+from nadi.terminal.tables import FittedTable, TableColumn
 
 MOST_ROWS = 20
 
@@ -23,12 +23,12 @@ def _by_what(document: dict[str, Any]) -> FittedTable:
     unit = time_unit(row["time_ps"] for row in rows)
     table = FittedTable(
         "what the critical path is made of",
-        Column("what", form="name"),
-        Column("sort", form="name"),
-        Column("pieces", 2),
+        TableColumn("what", form="name"),
+        TableColumn("sort", form="name"),
+        TableColumn("pieces", 2),
         f"time ({unit.name})",
         "share",
-        Column("most of it bound by", 1, "text"),
+        TableColumn("most of it bound by", 1, "text"),
     )
     for row in rows:
         time = in_unit(row["time_ps"], unit)
@@ -38,14 +38,14 @@ def _by_what(document: dict[str, Any]) -> FittedTable:
 
 def _by_bound(document: dict[str, Any]) -> FittedTable:
     unit = time_unit(row["time_ps"] for row in document["by_bound"])
-    table = FittedTable("what bound it", Column("bound", form="name"), f"time ({unit.name})", "share")
+    table = FittedTable("what bound it", TableColumn("bound", form="name"), f"time ({unit.name})", "share")
     for row in document["by_bound"]:
         table.add_row(row["bound"], in_unit(row["time_ps"], unit), f"{row['share']:.1%}")
     return table
 
 
 def _what_if(document: dict[str, Any]) -> FittedTable:
-    table = FittedTable("what if", Column("change", form="text"), "the run takes", "saves")
+    table = FittedTable("what if", TableColumn("change", form="text"), "the run takes", "saves")
     for row in document["what_if"]:
         table.add_row(row["change"], time_text(row["finish_time_ps"]), f"{row['gain']:.2%}")
     table.notes.append("told from the run's dependencies and closed forms, not simulated again")

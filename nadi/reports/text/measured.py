@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.terminal.readable import Unit, in_unit, size_text, time_unit
-from nadi.terminal.tables import Column, FittedTable, facts
+from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
+from nadi.terminal.tables import FittedTable, TableColumn, facts
 
 _MOST_ROWS = 16
 _MOST_NPUS = 8
@@ -58,7 +58,9 @@ _LEFT_OUT = {
 def kinds_table(found: dict[str, Any]) -> FittedTable:
     """Errors of all nodes by kind; members of collectives with their waiting."""
     unit = _unit_of(found["kinds"])
-    table = FittedTable("nodes, communication with its waiting", Column("kind", form="name"), *_spread_columns(unit))
+    table = FittedTable(
+        "nodes, communication with its waiting", TableColumn("kind", form="name"), *_spread_columns(unit)
+    )
     for row in found["kinds"]:
         table.add_row(row["kind"], *_spread_cells(row, unit))
     return table
@@ -70,19 +72,19 @@ def sizes_table(found: dict[str, Any]) -> FittedTable:
     unit = time_unit([row["measured_transfer_ps"] for row in rows])
     table = FittedTable(
         "collectives: the median transfer of each kind and size, and the median of the longest waits",
-        Column("kind", form="name"),
+        TableColumn("kind", form="name"),
         "size",
         "members",
         "count",
         f"measured ({unit.name})",
         f"simulated ({unit.name})",
         "median error",
-        Column("p95", 2),
-        Column("worst", 3),
-        Column("measured busbw (GB/s)", 4),
-        Column("simulated busbw (GB/s)", 4),
-        Column(f"measured wait ({unit.name})", 1),
-        Column(f"simulated wait ({unit.name})", 1),
+        TableColumn("p95", 2),
+        TableColumn("worst", 3),
+        TableColumn("measured busbw (GB/s)", 4),
+        TableColumn("simulated busbw (GB/s)", 4),
+        TableColumn(f"measured wait ({unit.name})", 1),
+        TableColumn(f"simulated wait ({unit.name})", 1),
     )
     for row in rows:
         simulated_busbw = row["simulated_busbw_Bps"]
@@ -108,7 +110,7 @@ def groups_table(found: dict[str, Any]) -> FittedTable:
     """Transfers by group, the furthest off first."""
     rows = found["groups"][:_MOST_ROWS]
     unit = _unit_of(rows)
-    columns = Column("group", form="name"), Column("NPUs", 4, "name"), *_spread_columns(unit)
+    columns = TableColumn("group", form="name"), TableColumn("NPUs", 4, "name"), *_spread_columns(unit)
     table = FittedTable(_first("transfers of groups", rows, found["groups"]), *columns)
     for row in rows:
         more = " ..." if len(row["npus"]) > _MOST_NPUS else ""
@@ -140,14 +142,14 @@ def ranks_table(found: dict[str, Any]) -> FittedTable:
         "span",
         "simulated",
         "error",
-        Column("compute", 1),
-        Column("simulated", 1),
-        Column("transfer", 2),
-        Column("simulated", 2),
-        Column("waiting", 2),
-        Column("simulated", 2),
-        Column("began after (µs)", 3),
-        Column("clock ahead (µs)", 4),
+        TableColumn("compute", 1),
+        TableColumn("simulated", 1),
+        TableColumn("transfer", 2),
+        TableColumn("simulated", 2),
+        TableColumn("waiting", 2),
+        TableColumn("simulated", 2),
+        TableColumn("began after (µs)", 3),
+        TableColumn("clock ahead (µs)", 4),
     )
     for row in rows:
         measured = row["measured_span_ps"]
@@ -175,9 +177,9 @@ def worst_table(found: dict[str, Any]) -> FittedTable:
         "furthest off in time, communication by its transfer",
         "NPU",
         "node",
-        Column("name", 1, "name"),
-        Column("kind", form="name"),
-        Column("size", 2),
+        TableColumn("name", 1, "name"),
+        TableColumn("kind", form="name"),
+        TableColumn("size", 2),
         f"measured ({unit.name})",
         f"simulated ({unit.name})",
         "error",
@@ -203,12 +205,12 @@ def _said(spread: dict[str, Any] | None, without: str) -> str:
     return f"{spread['count']:,}: median error {median}, 95 % within {p95}, worst {worst}, in all {bias}"
 
 
-def _spread_columns(unit: Unit) -> tuple[Column | str, ...]:
-    sums = Column(f"measured ({unit.name})"), Column(f"simulated ({unit.name})")
-    return "count", *sums, "in all", "median error", Column("p95", 2), Column("worst", 3)
+def _spread_columns(unit: TimeUnit) -> tuple[TableColumn | str, ...]:
+    sums = TableColumn(f"measured ({unit.name})"), TableColumn(f"simulated ({unit.name})")
+    return "count", *sums, "in all", "median error", TableColumn("p95", 2), TableColumn("worst", 3)
 
 
-def _spread_cells(row: dict[str, Any], unit: Unit) -> Sequence[str]:
+def _spread_cells(row: dict[str, Any], unit: TimeUnit) -> Sequence[str]:
     return (
         f"{row['count']:,}",
         in_unit(row["measured_ps"], unit),
@@ -220,7 +222,7 @@ def _spread_cells(row: dict[str, Any], unit: Unit) -> Sequence[str]:
     )
 
 
-def _unit_of(rows: Iterable[dict[str, Any]]) -> Unit:
+def _unit_of(rows: Iterable[dict[str, Any]]) -> TimeUnit:
     return time_unit([row["measured_ps"] for row in rows])
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, get_args
 
+from inputs.units import GIB
 from nadi.errors import ConfigError
-from nadi.terminal.tables import Column, FittedTable
-from workload.generators.memory.estimate import GIB, PARTS, StageMemory
+from nadi.terminal.tables import FittedTable, TableColumn
+from workload.generators.memory.estimate import PARTS, StageMemory
 from workload.generators.training.rules import Framework
 
 
@@ -24,7 +25,9 @@ def frameworks(name: str) -> Framework:
 
 def table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
     """One line for each run of stages that need the same."""
-    found = FittedTable(title, Column("stage", form="name"), *(Column(part, 1) for part in PARTS), "total", "host")
+    found = FittedTable(
+        title, TableColumn("stage", form="name"), *(TableColumn(part, 1) for part in PARTS), "total", "host"
+    )
     for first, last in _alike(stages):
         stage = stages[first]
         found.add_row(

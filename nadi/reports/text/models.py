@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nadi.terminal.tables import Column, FittedTable, facts
+from nadi.terminal.tables import FittedTable, TableColumn, facts
 from workload.generators.models import Model, active_parameters, parameters, training_flops
 from workload.generators.models.weights import by_part, mtp_parameters
 
@@ -12,15 +12,15 @@ def table(models: Sequence[Model]) -> FittedTable:
     """One line for each."""
     found = FittedTable(
         "models",
-        Column("name", form="name"),
-        Column("parameters"),
-        Column("active", 4),
-        Column("layers", 1),
-        Column("hidden", 1),
-        Column("heads", 1),
-        Column("kv heads", 3),
-        Column("experts", 2),
-        Column("source", 5, "text"),
+        TableColumn("name", form="name"),
+        TableColumn("parameters"),
+        TableColumn("active", 4),
+        TableColumn("layers", 1),
+        TableColumn("hidden", 1),
+        TableColumn("heads", 1),
+        TableColumn("kv heads", 3),
+        TableColumn("experts", 2),
+        TableColumn("source", 5, "text"),
     )
     for model in models:
         active = active_parameters(model)

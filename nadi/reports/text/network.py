@@ -8,7 +8,7 @@ from rich.text import Text
 
 from nadi.insight.analysis.network_findings import COLUMNS, MOST_LINKS
 from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable
+from nadi.terminal.tables import FittedTable, TableColumn
 
 MOST_BRANCHES = 40
 
@@ -47,7 +47,9 @@ def _links(of_column: dict[str, list[dict[str, Any]]]) -> Iterator[FittedTable]:
         is_time = column.endswith("_ps")
         heading = column.replace("_ps", f" ({unit.name})").replace("_", " ")
         extra = () if column == "utilisation" else (heading,)
-        table = FittedTable(title, Column("link", form="name"), Column("rate", 2), Column("busy", 1), *extra)
+        table = FittedTable(
+            title, TableColumn("link", form="name"), TableColumn("rate", 2), TableColumn("busy", 1), *extra
+        )
         for row in rows:
             value = in_unit(row[column], unit) if is_time else f"{row[column]:,}"
             table.add_row(
@@ -70,7 +72,7 @@ def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
         if names is None:
             continue
         needs = {"p50": 0, "p90": 2, "p99": 1, "p99.9": 3, "p100": 0}
-        shown = (Column("most" if name == "p100" else name, needs.get(name, 4)) for name in names)
+        shown = (TableColumn("most" if name == "p100" else name, needs.get(name, 4)) for name in names)
         table = FittedTable(title, "size from", "messages", *shown)
         for row in rows:
             size = "all" if row["from_bytes"] is None else amount_text(row["from_bytes"])
@@ -118,13 +120,13 @@ def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
     unit = time_unit(row["paused_ps"] for row in document["victims"])
     table = FittedTable(
         f"head-of-line victims: {document['victims_found']:,} messages on no congested link, held up by pauses",
-        Column("src", form="name"),
-        Column("dst", form="name"),
-        Column("size", 2),
+        TableColumn("src", form="name"),
+        TableColumn("dst", form="name"),
+        TableColumn("size", 2),
         "slow-down",
-        Column(f"paused ({unit.name})", 1),
-        Column("most at", 3, "name"),
-        Column("sure", 4, "name"),
+        TableColumn(f"paused ({unit.name})", 1),
+        TableColumn("most at", 3, "name"),
+        TableColumn("sure", 4, "name"),
     )
     for row in document["victims"]:
         slow = "-" if row["slowdown"] is None else f"{row['slowdown']:.2f}"

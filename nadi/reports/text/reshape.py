@@ -2,23 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 
-from et.reshape import Reduced, Sliced
-from nadi.terminal.tables import Column, FittedTable
+from et.reshape import ReduceResult, SliceResult
+from nadi.terminal.tables import FittedTable, TableColumn
 
 _MOST_ROWS = 64
 
 
-def render_sliced(folder: str, parts: Sequence[Sliced]) -> FittedTable:
+def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
     """A row for each file of a slice."""
     columns = (
-        Column("file", form="name"),
+        TableColumn("file", form="name"),
         "nodes",
         "kept",
-        Column("for partners", 2),
-        Column("without partners", 2),
-        Column("bridged", 1),
-        Column("joints", 3),
-        Column("dangling", 4),
+        TableColumn("for partners", 2),
+        TableColumn("without partners", 2),
+        TableColumn("bridged", 1),
+        TableColumn("joints", 3),
+        TableColumn("dangling", 4),
     )
     table = FittedTable(f"slice in {folder}", *columns)
     for part in parts[:_MOST_ROWS]:
@@ -29,17 +29,17 @@ def render_sliced(folder: str, parts: Sequence[Sliced]) -> FittedTable:
     return table
 
 
-def render_reduced(folder: str, found: Mapping[str, Reduced]) -> FittedTable:
+def render_reduced(folder: str, found: Mapping[str, ReduceResult]) -> FittedTable:
     """A row for each file that was reduced."""
     columns = (
-        Column("file", form="name"),
+        TableColumn("file", form="name"),
         "nodes",
         "left",
-        Column("without time", 2),
-        Column("fused", 2),
+        TableColumn("without time", 2),
+        TableColumn("fused", 2),
         "dependencies",
-        Column("left", 1),
-        Column("implied", 3),
+        TableColumn("left", 1),
+        TableColumn("implied", 3),
     )
     table = FittedTable(f"reduced traces in {folder}", *columns)
     for name, one in list(found.items())[:_MOST_ROWS]:

@@ -14,7 +14,7 @@ from nadi.reports.text.serving import serving_table
 from nadi.reports.text.training_step import step_line, step_table
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable, console
+from nadi.terminal.tables import FittedTable, TableColumn, console
 from topologies import NVSWITCH, Graph
 from workload import KINDS
 from workload.collectives import ON_NVSWITCHES
@@ -81,14 +81,14 @@ def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
     unit = time_unit(time_ps for _, row in rows for time_ps in row)
     table = FittedTable(
         f"time of each NPU ({unit.name})",
-        Column("npu", form="name"),
+        TableColumn("npu", form="name"),
         "compute",
-        Column("cpu", 3),
-        Column("memory", 4),
-        Column("communication", 1),
+        TableColumn("cpu", 3),
+        TableColumn("memory", 4),
+        TableColumn("communication", 1),
         "exposed",
-        Column("idle", 2),
-        whole=WHOLE,
+        TableColumn("idle", 2),
+        full_output_option=WHOLE,
     )
     for name, row in rows:
         table.add_row(name, *(in_unit(time_ps, unit) for time_ps in row))
@@ -108,18 +108,18 @@ def collective_table(findings: Findings) -> FittedTable:
     unit = time_unit(times_ps)
     table = FittedTable(
         f"collectives: mean time and closed form on an idle network ({unit.name}), algorithm and bus bandwidth (GB/s)",
-        Column("group", 5, "name"),
-        Column("kind", form="name"),
-        Column("algorithm", 3, "name"),
+        TableColumn("group", 5, "name"),
+        TableColumn("kind", form="name"),
+        TableColumn("algorithm", 3, "name"),
         "size",
-        Column("n", 7),
-        Column("count", 6),
+        TableColumn("n", 7),
+        TableColumn("count", 6),
         "time",
-        Column("closed form", 8),
-        Column("ratio", 2),
-        Column("algbw", 9),
-        Column("busbw", 4),
-        whole=WHOLE,
+        TableColumn("closed form", 8),
+        TableColumn("ratio", 2),
+        TableColumn("algbw", 9),
+        TableColumn("busbw", 4),
+        full_output_option=WHOLE,
     )
     for which, number, time_ps in zip(of_row, alike, times_ps, strict=True):
         first, closed_ps = int(which[0]), float(np.mean(findings.closed_form_ps[which]))
@@ -147,13 +147,13 @@ def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
     longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
     table = FittedTable(
         "busiest links",
-        Column("link", form="name"),
-        Column("rate", 3),
-        Column("sent", 2),
+        TableColumn("link", form="name"),
+        TableColumn("rate", 3),
+        TableColumn("sent", 2),
         "busy",
-        Column("longest queue", 1),
-        Column("packets dropped", 4),
-        whole=WHOLE,
+        TableColumn("longest queue", 1),
+        TableColumn("packets dropped", 4),
+        full_output_option=WHOLE,
     )
     for link in np.argsort(-findings.utilisation, kind="stable")[:MOST_LINKS].tolist():
         if links["tx_bytes"][link] == 0:
@@ -176,7 +176,9 @@ def _link_name(graph: Graph, link: int) -> str:
 def fabric_table(simulation: FinishedRun) -> FittedTable:
     """What happened in the fabric: a row for each thing that did, and the link where most of it was."""
     graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
-    table = FittedTable("fabric", Column("what", form="name"), "count", Column("most of one link", form="text"))
+    table = FittedTable(
+        "fabric", TableColumn("what", form="name"), "count", TableColumn("most of one link", form="text")
+    )
     for name, words in _FABRIC_COUNTERS.items():
         count = counters.get(name, 0)
         if count:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from nadi.insight.analysis.serving import PERCENTILES
-from nadi.terminal.readable import Unit, in_unit, time_unit
-from nadi.terminal.tables import Column, FittedTable
+from nadi.terminal.readable import TimeUnit, in_unit, time_unit
+from nadi.terminal.tables import FittedTable, TableColumn
 
 MEANINGS = {
     "ttft": ("time to first token", "from the arrival of a request until its first token, queueing included"),
@@ -15,7 +15,7 @@ MEANINGS = {
 COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
 
 
-def serving_rows(serving: dict[str, Any]) -> tuple[Unit, list[list[str]]]:
+def serving_rows(serving: dict[str, Any]) -> tuple[TimeUnit, list[list[str]]]:
     """Return the unit of the times, and for each kind of time its name and what COLUMNS say.
 
     Args:
@@ -36,9 +36,9 @@ def serving_table(serving: dict[str, Any]) -> FittedTable:
     table = FittedTable(
         f"serving: {serving['requests']:,} requests, {serving['tokens']:,} tokens, "
         f"{serving['tokens_per_s']:,.0f} tokens/s ({unit.name})",
-        Column("time", form="name"),
+        TableColumn("time", form="name"),
         *COLUMNS,
-        whole="summary.json",
+        full_output_option="summary.json",
     )
     for row in rows:
         table.add_row(*row)

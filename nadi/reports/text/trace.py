@@ -5,12 +5,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from et.errors import NOT_STRICT
+from inputs.units import PS_PER_US
 from nadi.terminal.readable import in_unit, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable, facts
+from nadi.terminal.tables import FittedTable, TableColumn, facts
 
 _MOST_PARENTS_SHOWN = 6
 _LONGEST_NAME = 40
-_PS_PER_MICRO = 10**6
 
 
 def render(description: dict[str, Any]) -> RenderableType:
@@ -26,12 +26,12 @@ def render_set(description: dict[str, Any]) -> RenderableType:
     nodes = f"{_number(sum(trace['nodes'] for trace in traces))} in files, {_number(of_all)} of all NPUs"
     rows = [("NPUs", _number(npus) + (f", {_number(idle)} of them idle" if idle else ""))]
     overview = facts("", [*rows, ("traces", _number(len(traces))), ("nodes", nodes)])
-    columns = Column("file", form="name"), "NPUs", Column("example", 1), "nodes"
+    columns = TableColumn("file", form="name"), "NPUs", TableColumn("example", 1), "nodes"
     table = FittedTable("traces", *columns)
     for trace in traces:
         example = "as written" if trace["example"] < 0 else str(trace["example"])
         table.add_row(trace["file"], _number(trace["npus"]), example, _number(trace["nodes"]))
-    families = FittedTable("families of groups", Column("family", form="name"), "groups", "members")
+    families = FittedTable("families of groups", TableColumn("family", form="name"), "groups", "members")
     for name, family in description["families"].items():
         fewest, most = family["fewest_members"], family["most_members"]
         members = _number(most) if fewest == most else f"{_number(fewest)} to {_number(most)}"
@@ -49,7 +49,7 @@ def _overview(description: dict[str, Any]) -> FittedTable:
         ("control dependencies", _control(description)),
         ("roots", _number(description["roots"])),
         ("depth", f"{_number(description['depth'])} nodes"),
-        ("compute time", time_text(description["compute_micros"] * _PS_PER_MICRO)),
+        ("compute time", time_text(description["compute_micros"] * PS_PER_US)),
         ("floating-point operations", _number(description["num_ops"])),
         ("tensor bytes", _number(description["tensor_bytes"])),
     ]
@@ -72,7 +72,13 @@ def _control(description: dict[str, Any]) -> str:
 
 
 def _communication(description: dict[str, Any]) -> FittedTable:
-    columns = Column("kind", form="name"), Column("group", 2, "name"), "count", "bytes", Column("without size", 1)
+    columns = (
+        TableColumn("kind", form="name"),
+        TableColumn("group", 2, "name"),
+        "count",
+        "bytes",
+        TableColumn("without size", 1),
+    )
     table = FittedTable("communication", *columns)
     for row in description["collectives"]:
         table.add_row(row["kind"], row["group"] or "all", *_sizes(row))
@@ -84,15 +90,15 @@ def _communication(description: dict[str, Any]) -> FittedTable:
 
 def _first_nodes(description: dict[str, Any]) -> FittedTable:
     nodes = description["first_nodes"]
-    durations_ps = [node["duration_micros"] * _PS_PER_MICRO for node in nodes]
+    durations_ps = [node["duration_micros"] * PS_PER_US for node in nodes]
     unit = time_unit(durations_ps)
     table = FittedTable(
         "first nodes",
         "id",
-        Column("name", form="name"),
-        Column("type", 2, "name"),
-        Column(f"duration ({unit.name})"),
-        Column("waits for", 1, "text"),
+        TableColumn("name", form="name"),
+        TableColumn("type", 2, "name"),
+        TableColumn(f"duration ({unit.name})"),
+        TableColumn("waits for", 1, "text"),
     )
     for node, duration_ps in zip(nodes, durations_ps, strict=True):
         parents = [str(parent) for parent in node["parents"][:_MOST_PARENTS_SHOWN]]

@@ -7,13 +7,13 @@ from rich.text import Text
 
 import inputs
 from et.checking.finding import SEVERITIES, Example
-from et.checking.mending import Mend
-from et.checking.report import Report
+from et.checking.mending import TraceFix
+from et.checking.report import CheckReport
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-def render(report: Report, most: int, mends: Sequence[Mend] | None) -> RenderableType:
+def render(report: CheckReport, most: int, mends: Sequence[TraceFix] | None) -> RenderableType:
     """Sorts of findings, the most severe first, with so many examples of each; before them what was mended."""
     lines: list[RenderableType] = []
     for what, count, examples in _by_sort(mends or ()):
@@ -29,7 +29,7 @@ def render(report: Report, most: int, mends: Sequence[Mend] | None) -> Renderabl
     return Group(*lines, Text(inputs.shown(f"{report.path}: {counts}; {size}")))
 
 
-def _by_sort(mends: Iterable[Mend]) -> list[tuple[str, int, list[Example]]]:
+def _by_sort(mends: Iterable[TraceFix]) -> list[tuple[str, int, list[Example]]]:
     """Mends of all files, those of a sort together."""
     found: dict[str, tuple[int, list[Example]]] = {}
     for mend in mends:

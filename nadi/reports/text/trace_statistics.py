@@ -6,15 +6,15 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from inputs.units import PS_PER_US
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable, facts
+from nadi.terminal.tables import FittedTable, TableColumn, facts
 
 MOST_OPERATORS = 15
 MOST_GROUPS = 15
 MOST_RANKS = 32
 MOST_COLUMNS = 60
 LONGEST_NAME = 48
-_PS_PER_MICRO = 10**6
 _SHADES = ((0.5, "on red", "++"), (0.1, "on dark_orange3", "+"), (0.005, "on yellow4", "."))
 """From which deviation on a cell has a colour, for more; for less it is one of blue."""
 _WHICH = {True: "one of each distinct trace", False: "evenly apart"}
@@ -41,13 +41,13 @@ def _overview(found: Mapping[str, Any]) -> FittedTable:
 
 
 def _operators(found: Mapping[str, Any]) -> FittedTable:
-    columns = (Column("operator", form="name"), Column("lane", 1, "name"), "count", "time", "share")
-    table = FittedTable("operators", *columns, Column("FLOPs", 2), Column("bytes", 1))
+    columns = (TableColumn("operator", form="name"), TableColumn("lane", 1, "name"), "count", "time", "share")
+    table = FittedTable("operators", *columns, TableColumn("FLOPs", 2), TableColumn("bytes", 1))
     rows = found["operators"]
     total = sum(row["micros"] for row in rows)
     for row in rows[:MOST_OPERATORS]:
         share = f"{row['micros'] / total:.1%}" if total else "-"
-        time = time_text(row["micros"] * _PS_PER_MICRO) if row["micros"] else "-"
+        time = time_text(row["micros"] * PS_PER_US) if row["micros"] else "-"
         flops = f"{row['flops']:.3g}" if row["flops"] else "-"
         table.add_row(
             _shortened(row["name"]), row["lane"], f"{row['count']:,}", time, share, flops, _amount(row["bytes"])
@@ -58,8 +58,14 @@ def _operators(found: Mapping[str, Any]) -> FittedTable:
 
 
 def _collectives(found: Mapping[str, Any]) -> FittedTable:
-    columns = (Column("kind", form="name"), Column("group", 1, "name"), "count", "bytes", Column("least", 3))
-    table = FittedTable("communication", *columns, "median", Column("most", 2), Column("sizes", 4))
+    columns = (
+        TableColumn("kind", form="name"),
+        TableColumn("group", 1, "name"),
+        "count",
+        "bytes",
+        TableColumn("least", 3),
+    )
+    table = FittedTable("communication", *columns, "median", TableColumn("most", 2), TableColumn("sizes", 4))
     for row in found["collectives"][:MOST_GROUPS]:
         sizes = [buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
         group = row["group"] or ("-" if row["kind"] in {"sends", "receives"} else "all")
@@ -77,7 +83,7 @@ def _collectives(found: Mapping[str, Any]) -> FittedTable:
 def _totals(found: Mapping[str, Any]) -> FittedTable:
     """Bytes of each rank by kind, where ranks differ."""
     matrix = found["bytes_by_rank"]
-    table = FittedTable("bytes by rank", "NPU", *(Column(kind, 1 + i) for i, kind in enumerate(matrix["kinds"])))
+    table = FittedTable("bytes by rank", "NPU", *(TableColumn(kind, 1 + i) for i, kind in enumerate(matrix["kinds"])))
     worst = matrix["greatest_deviation"]
     if worst is None:
         table.notes.append("no communication")
@@ -132,14 +138,21 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
 def _waiting(found: Mapping[str, Any] | None) -> list[RenderableType]:
     if found is None:
         return []
-    skews = Column("median skew", 1), Column("greatest skew", 1)
-    columns = (Column("kind", form="name"), Column("group", 2, "name"), "count", "transfer", "median", "waiting")
+    skews = TableColumn("median skew", 1), TableColumn("greatest skew", 1)
+    columns = (
+        TableColumn("kind", form="name"),
+        TableColumn("group", 2, "name"),
+        "count",
+        "transfer",
+        "median",
+        "waiting",
+    )
     table = FittedTable("collectives with times: transfer apart from waiting for others", *columns, *skews)
     for row in found["kinds"][:MOST_GROUPS]:
         times = [row[key] for key in ("transfer_micros", "median_transfer_micros", "waiting_micros")]
         has_skew = "median_skew_micros" in row
         skew = [row["median_skew_micros"], row["greatest_skew_micros"]] if has_skew else [None, None]
-        cells = ["-" if time is None else time_text(time * _PS_PER_MICRO) for time in (*times, *skew)]
+        cells = ["-" if time is None else time_text(time * PS_PER_US) for time in (*times, *skew)]
         table.add_row(row["kind"], row["group"] or "all", f"{row['count']:,}", *cells)
     latest = max(found["ranks"], key=lambda rank: rank["late"])
     table.notes.append(f"NPU {latest['npu']} comes last most often, {latest['late']:,} times")
@@ -151,12 +164,12 @@ def _waiting(found: Mapping[str, Any] | None) -> list[RenderableType]:
 def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
     if not rows:
         return []
-    unit = time_unit([row["span_micros"] * _PS_PER_MICRO for row in rows])
-    columns = ("NPU", "span", "compute", "communication", "both", Column("exposed", 1), "idle")
+    unit = time_unit([row["span_micros"] * PS_PER_US for row in rows])
+    columns = ("NPU", "span", "compute", "communication", "both", TableColumn("exposed", 1), "idle")
     table = FittedTable(f"overlap ({unit.name})", *columns)
     keys = ("span", "compute", "communication", "overlap", "exposed", "idle")
     for row in rows[:MOST_RANKS]:
-        cells = [in_unit(row[f"{key}_micros"] * _PS_PER_MICRO, unit) for key in keys]
+        cells = [in_unit(row[f"{key}_micros"] * PS_PER_US, unit) for key in keys]
         table.add_row(str(row["npu"]), *cells)
     if len(rows) > MOST_RANKS:
         table.notes.append(f"and {len(rows) - MOST_RANKS:,} more NPUs (--json has all)")
@@ -166,15 +179,15 @@ def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
 def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
     if path is None:
         return []
-    title = f"critical path across ranks: {time_text(path['micros'] * _PS_PER_MICRO)}, {path['nodes']:,} nodes"
+    title = f"critical path across ranks: {time_text(path['micros'] * PS_PER_US)}, {path['nodes']:,} nodes"
     total = max(path["micros"], 1)
-    lanes = [(lane, f"{time_text(us * _PS_PER_MICRO)}, {us / total:.1%}") for lane, us in path["by_lane"].items() if us]
+    lanes = [(lane, f"{time_text(us * PS_PER_US)}, {us / total:.1%}") for lane, us in path["by_lane"].items() if us]
     npus = ", ".join(f"NPU {npu} {us / total:.1%}" for npu, us in list(path["by_rank"].items())[:8])
     table = FittedTable(
-        "its longest nodes", "NPU", Column("name", form="name"), Column("lane", 1, "name"), "start", "time"
+        "its longest nodes", "NPU", TableColumn("name", form="name"), TableColumn("lane", 1, "name"), "start", "time"
     )
     for step in path["steps"]:
-        times = [time_text(step[key] * _PS_PER_MICRO) for key in ("start_micros", "micros")]
+        times = [time_text(step[key] * PS_PER_US) for key in ("start_micros", "micros")]
         table.add_row(str(step["npu"]), _shortened(step["name"]), step["lane"], *times)
     if path["unfinished"]:
         table.notes.append(

@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from inputs.units import PS_PER_S
 from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
-from nadi.insight.analysis.training_step import PS_PER_S, at_work, throughput
+from nadi.insight.analysis.training_step import at_work, throughput
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.readable import in_unit, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable
+from nadi.terminal.tables import FittedTable, TableColumn
 
 WHOLE = "--out"
 
@@ -38,12 +39,12 @@ def step_table(findings: Findings) -> FittedTable | None:
     unit = time_unit(times[:, 0].tolist())
     table = FittedTable(
         f"where the time of {len(times):,} NPUs went ({unit.name})",
-        Column("what", form="name"),
+        TableColumn("what", form="name"),
         "mean",
         "share",
-        Column("least", 1),
-        Column("most", 2),
-        whole=WHOLE,
+        TableColumn("least", 1),
+        TableColumn("most", 2),
+        full_output_option=WHOLE,
     )
     whole_ps = max(float(times[0].sum()), 1.0)
     for place, name in enumerate(CATEGORIES):

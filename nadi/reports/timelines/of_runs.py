@@ -28,7 +28,7 @@ _PS_PER_NS = 1000
 _LANES = ("compute", "memory", "cpu", "remote")
 
 
-class Shown(NamedTuple):
+class RunTimeline(NamedTuple):
     """What a timeline shows, and what it leaves out.
 
     Attributes:
@@ -65,7 +65,7 @@ class Shown(NamedTuple):
 
 def write_timeline(
     path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), most_slices: int = MOST_SLICES
-) -> Shown:
+) -> RunTimeline:
     """Write the timeline of a run; its size is bounded by the slices and counters that it may have.
 
     Args:
@@ -96,7 +96,9 @@ def write_timeline(
             made = _npu(trace, run, npu, rank, arrows, most_slices // len(chosen))
             slices, aggregated, left_out = slices + made[0], aggregated + made[1], left_out + made[2]
         counters = _loads(trace, run) + _queues(trace, run)
-        shown = Shown(len(chosen), len(there) - len(chosen), slices, aggregated, len(arrows) // 2, counters, left_out)
+        shown = RunTimeline(
+            len(chosen), len(there) - len(chosen), slices, aggregated, len(arrows) // 2, counters, left_out
+        )
         if shown.notes():
             track = trace.track("what this timeline shows")
             for note in shown.notes():

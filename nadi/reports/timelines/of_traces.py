@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from et import TraceTable, collective_name
 from et.reshape.partners import Key
 from et.statistics.paths import MOST_NODES, earliest
-from et.statistics.ranks import LANES, NO_LANE, Member, Rank, communications_of, lanes_of, some_of
+from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, communications_of, lanes_of, some_of
 from et.statistics.timing import has_starts
 from nadi.reports.timelines.lanes import Slice, write_lane
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
@@ -21,7 +21,7 @@ MOST_SLICES = 200_000
 _NS_PER_MICRO = 1000
 
 
-class Shown(NamedTuple):
+class TraceTimeline(NamedTuple):
     """What a timeline shows, and what it leaves out.
 
     Attributes:
@@ -68,7 +68,9 @@ class _Times(NamedTuple):
     how: str
 
 
-def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], most_slices: int = MOST_SLICES) -> Shown:
+def write_timeline(
+    path: str | os.PathLike[str], ranks: Sequence[Rank], most_slices: int = MOST_SLICES
+) -> TraceTimeline:
     """Write the timeline of some NPUs.
 
     Where there are too many nodes, fewer NPUs are shown (et.statistics.ranks.some_of); where one NPU alone has too
@@ -100,7 +102,9 @@ def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], most_sli
         whole = len(seen) - len(set(seen))
         shares = len({id(rank.table) for rank in ranks}) < len(ranks)
         which = "one of each distinct trace" if shares else "evenly apart"
-        shown = Shown(len(picked), len(ranks) - len(picked), which, slices, aggregated, left_out, whole, times.how)
+        shown = TraceTimeline(
+            len(picked), len(ranks) - len(picked), which, slices, aggregated, left_out, whole, times.how
+        )
         _write_notes(trace, shown)
     return shown
 
@@ -109,7 +113,13 @@ class _LaneWriter:
     """The lanes of one NPU."""
 
     def __init__(
-        self, trace: PerfettoTrace, rank: Rank, number: int, times: _Times, flows: Mapping[Member, int], most: int
+        self,
+        trace: PerfettoTrace,
+        rank: Rank,
+        number: int,
+        times: _Times,
+        flows: Mapping[CommunicationMember, int],
+        most: int,
     ) -> None:
         self._trace, self._rank, self._number, self._flows, self._most = trace, rank, number, flows, most
         self._begin, self._end = times.begin_ns[number], times.end_ns[number]
@@ -120,8 +130,9 @@ class _LaneWriter:
     def write(self) -> None:
         table = self._rank.table
         process = self._trace.process(f"NPU {self._rank.npu}", self._rank.npu + 1, self._rank.npu)
-        there = (self._lanes != NO_LANE) & (self._begin >= 0)
-        self.left_out = int(np.count_nonzero((self._lanes != NO_LANE) & (self._begin < 0)))
+        has_time = (self._begin >= 0) & (self._end >= self._begin)  # neither never nor beyond 2^63 ns
+        there = (self._lanes != NO_LANE) & has_time
+        self.left_out = int(np.count_nonzero((self._lanes != NO_LANE) & ~has_time))
         alone = np.zeros(len(table), np.bool_)
         longest = np.argsort(-(self._end - self._begin)[there], kind="stable")[: self._most]
         alone[np.flatnonzero(there)[longest]] = True
@@ -147,7 +158,7 @@ class _LaneWriter:
 
     def _of_one(self, row: int) -> Slice:
         table = self._rank.table
-        flow = self._flows.get(Member(self._number, row))
+        flow = self._flows.get(CommunicationMember(self._number, row))
         ends = () if flow is None else (flow,)
         self.flows_seen += ends
         is_send = self._lanes[row] == LANES.index("sends")
@@ -167,7 +178,7 @@ class _LaneWriter:
         return [Slice(begin, end, f"{len(rows):,} short nodes", said)]
 
 
-def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> _Times:
+def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> _Times:
     if has_starts(ranks):
         starts = [rank.table.start_time_micros for rank in ranks]
         first = min(int(start[start > 0].min()) for start in starts if np.any(start > 0))
@@ -182,9 +193,9 @@ def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Member]]) -> _Tim
     return _Times(begin, end, "by dependencies" if has_durations else "steps")
 
 
-def _flows(found: Mapping[Key, Sequence[Member]]) -> dict[Member, int]:
+def _flows(found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[CommunicationMember, int]:
     """The number of the arrow at each send and receive that has its counterpart here."""
-    flows: dict[Member, int] = {}
+    flows: dict[CommunicationMember, int] = {}
     for key, members in found.items():
         if key[0] == "message" and len(members) == 2:
             number = len(flows) // 2 + 1
@@ -207,7 +218,7 @@ def _said(table: TraceTable, row: int) -> dict[str, Value]:
     return said
 
 
-def _write_notes(trace: PerfettoTrace, shown: Shown) -> None:
+def _write_notes(trace: PerfettoTrace, shown: TraceTimeline) -> None:
     """What is left out, where it is seen first."""
     notes = shown.notes()
     if notes:

@@ -1,36 +1,25 @@
 """Writing a Perfetto trace: tracks, slices with interned names, flows between slices, counters.
 
-The bytes are those of perfetto/protos/perfetto/trace/perfetto_trace.proto (Perfetto 58); a Trace is a sequence of
-TracePackets, so that nothing is held but names. Timestamps are whole nanoseconds, as Perfetto has no finer ones.
-
-| message | fields used here |
-| --- | --- |
-| Trace | 1 packet |
-| TracePacket | 8 timestamp, 10 trusted_packet_sequence_id, 11 track_event, 12 interned_data, 13 sequence_flags, 60 track_descriptor |
-| TrackDescriptor | 1 uuid, 2 name, 3 process, 5 parent_uuid, 8 counter, 11 child_ordering, 12 sibling_order_rank |
-| ProcessDescriptor | 1 pid, 6 process_name |
-| CounterDescriptor | 6 unit_name |
-| InternedData | 2 event_names, 3 debug_annotation_names: each 1 iid, 2 name |
-| TrackEvent | 4 debug_annotations, 9 type, 10 name_iid, 11 track_uuid, 30 counter_value, 44 double_counter_value, 47 flow_ids, 48 terminating_flow_ids |
-| DebugAnnotation | 1 name_iid, 4 int_value, 5 double_value, 6 string_value |
-"""  # noqa: E501 - rows of a table
+A Trace is a sequence of TracePackets, so nothing is held in memory but names. Timestamps are whole nanoseconds, as
+Perfetto has no finer ones.
+"""
 
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 
 import inputs
 from nadi.errors import OutputError
+from nadi.reports.timelines.perfetto_messages import Trace
 
 ENDING = ".perfetto-trace"
 
-_SEQUENCE = 1
-_CLEARED, _NEEDED = 1, 2
-_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
-_EXPLICIT = 3
-_LENGTH = 2
+# Values of enums of perfetto_trace.proto.
+_SEQUENCE_ID = 1  # any number but 0
+_INCREMENTAL_STATE_CLEARED, _NEEDS_INCREMENTAL_STATE = 1, 2  # of TracePacket.SequenceFlags
+_SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4  # of TrackEvent.Type
+_EXPLICIT = 3  # of TrackDescriptor.ChildTracksOrdering: by sibling_order_rank
 Value = int | float | str
 
 
@@ -46,30 +35,33 @@ class PerfettoTrace:
         self._tracks = 0
         self._names: dict[str, int] = {}
         self._keys: dict[str, int] = {}
-        self._sequence = _integer(10, _SEQUENCE)
-        self._packet(_integer(13, _CLEARED) + self._sequence)
+        self._packet(sequence_flags=_INCREMENTAL_STATE_CLEARED)
 
     def process(self, name: str, pid: int, rank: int = 0) -> int:
-        """A group of tracks, such as an NPU; pid: a number from 1 that no other has; rank: its place among others."""
-        self._tracks += 1
-        process = _integer(1, pid) + _text(6, name)
-        ordered = _integer(11, _EXPLICIT) + _integer(12, rank)
-        self._descriptor(_integer(1, self._tracks) + _message(3, process) + ordered)
-        return self._tracks
+        """Write a group of tracks, such as an NPU, and return its number.
+
+        Args:
+            name: Name of the group.
+            pid: Number from 1 that no other group has.
+            rank: Position among the groups.
+        """
+        process = {"pid": pid, "process_name": _valid(name)}
+        return self._descriptor(process=process, child_ordering=_EXPLICIT, sibling_order_rank=rank)
 
     def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
-        """A track for slices, below another one or a process; rank: its place among its siblings."""
-        self._tracks += 1
-        body = _integer(1, self._tracks) + _text(2, name) + _integer(12, rank)
-        self._descriptor(body + (_integer(5, parent) if parent else b""))
-        return self._tracks
+        """Write a track for slices and return its number.
+
+        Args:
+            name: Name of the track.
+            parent: Number of the track or process above it; None if it stands alone.
+            rank: Position among the tracks of the same parent.
+        """
+        return self._descriptor(name=_valid(name), parent_uuid=parent, sibling_order_rank=rank)
 
     def counter(self, name: str, unit: str, parent: int | None = None, rank: int = 0) -> int:
-        """A track for the values of a counter in a unit."""
-        self._tracks += 1
-        body = _integer(1, self._tracks) + _text(2, name) + _message(8, _text(6, unit)) + _integer(12, rank)
-        self._descriptor(body + (_integer(5, parent) if parent else b""))
-        return self._tracks
+        """Write a track for the values of a counter in a unit, and return its number."""
+        counter = {"unit_name": _valid(unit)}
+        return self._descriptor(name=_valid(name), counter=counter, parent_uuid=parent, sibling_order_rank=rank)
 
     def begin(
         self,
@@ -81,57 +73,75 @@ class PerfettoTrace:
         flows: Sequence[int] = (),
         ended_flows: Sequence[int] = (),
     ) -> None:
-        """A slice begins; said: what a click on it shows; flows: numbers of the arrows that start here, or end here."""
-        body = self._event(_BEGIN, track, name, said)
-        body += b"".join(_fixed(47, flow) for flow in flows) + b"".join(_fixed(48, flow) for flow in ended_flows)
-        self._packet(_integer(8, time_ns) + _message(11, body) + self._later)
+        """Begin a slice.
+
+        Args:
+            track: Number of the track.
+            time_ns: Time in nanoseconds.
+            name: Name of the slice.
+            said: Values that a click on the slice shows, by name.
+            flows: Numbers of the arrows that start at the slice.
+            ended_flows: Numbers of the arrows that end at the slice.
+        """
+        self._event(_SLICE_BEGIN, track, time_ns, name, said, flow_ids=flows, terminating_flow_ids=ended_flows)
 
     def end(self, track: int, time_ns: int) -> None:
-        """The slice that began last and has not ended ends."""
-        self._packet(_integer(8, time_ns) + _message(11, _integer(9, _END) + _integer(11, track)) + self._later)
+        """End the slice of a track that began last and has not ended."""
+        self._event(_SLICE_END, track, time_ns)
 
     def instant(self, track: int, time_ns: int, name: str, said: Mapping[str, Value] | None = None) -> None:
-        """Something that happened at a moment."""
-        body = self._event(_INSTANT, track, name, said)
-        self._packet(_integer(8, time_ns) + _message(11, body) + self._later)
+        """Write an event without duration."""
+        self._event(_INSTANT, track, time_ns, name, said)
 
     def count(self, track: int, time_ns: int, value: float) -> None:
-        """A counter has this value from now on."""
-        said = _integer(30, value) if isinstance(value, int) else _double(44, value)
-        body = _integer(9, _COUNTER) + _integer(11, track) + said
-        self._packet(_integer(8, time_ns) + _message(11, body) + self._later)
+        """Set the value of a counter from a time on."""
+        if isinstance(value, int):
+            self._event(_COUNTER, track, time_ns, counter_value=value)
+        else:
+            self._event(_COUNTER, track, time_ns, double_counter_value=value)
 
-    @property
-    def _later(self) -> bytes:
-        return self._sequence + _integer(13, _NEEDED)
+    def _event(
+        self,
+        kind: int,
+        track: int,
+        time_ns: int,
+        name: str | None = None,
+        said: Mapping[str, Value] | None = None,
+        **fields: Any,  # noqa: ANN401 - of TrackEvent
+    ) -> None:
+        if name is not None:
+            fields["name_iid"] = self._interned(self._names, "event_names", name)
+        if said:
+            fields["debug_annotations"] = [self._annotation(key, value) for key, value in said.items()]
+        self._packet(
+            timestamp=time_ns,
+            track_event={"type": kind, "track_uuid": track, **fields},
+            sequence_flags=_NEEDS_INCREMENTAL_STATE,
+        )
 
-    def _event(self, kind: int, track: int, name: str, said: Mapping[str, Value] | None) -> bytes:
-        body = _integer(9, kind) + _integer(11, track) + _integer(10, self._interned(self._names, 2, name))
-        for key, value in (said or {}).items():
-            note = _integer(1, self._interned(self._keys, 3, key))
-            if isinstance(value, str):
-                note += _text(6, value)
-            elif isinstance(value, float):
-                note += _double(5, value)
-            else:
-                note += _integer(4, value)
-            body += _message(4, note)
-        return body
+    def _annotation(self, key: str, value: Value) -> dict[str, Value]:
+        number = self._interned(self._keys, "debug_annotation_names", key)
+        if isinstance(value, str):
+            return {"name_iid": number, "string_value": _valid(value)}
+        return {"name_iid": number, "double_value" if isinstance(value, float) else "int_value": value}
 
-    def _interned(self, known: dict[str, int], field: int, text: str) -> int:
-        """The number of a text, which is written when it comes for the first time."""
+    def _interned(self, known: dict[str, int], field: str, text: str) -> int:
+        """Return the number of a text, which is written when it comes for the first time."""
         number = known.get(text)
         if number is None:
             number = known[text] = len(known) + 1
-            entry = _integer(1, number) + _text(2, text)
-            self._packet(_message(12, _message(field, entry)) + self._later)
+            entries = {field: [{"iid": number, "name": _valid(text)}]}
+            self._packet(interned_data=entries, sequence_flags=_NEEDS_INCREMENTAL_STATE)
         return number
 
-    def _descriptor(self, body: bytes) -> None:
-        self._packet(_message(60, body) + self._sequence)
+    def _descriptor(self, **fields: Any) -> int:  # noqa: ANN401 - of TrackDescriptor
+        self._tracks += 1
+        self._packet(track_descriptor={"uuid": self._tracks, **fields})
+        return self._tracks
 
-    def _packet(self, body: bytes) -> None:
-        self._out.write(_message(1, body))
+    def _packet(self, **fields: Any) -> None:  # noqa: ANN401 - of TracePacket
+        packet = {"trusted_packet_sequence_id": _SEQUENCE_ID, **fields}
+        self._out.write(Trace(packet=[packet]).SerializeToString())
 
 
 @contextmanager
@@ -148,33 +158,6 @@ def perfetto_trace(path: str | os.PathLike[str]) -> Iterator[PerfettoTrace]:
         raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the timeline to") from error
 
 
-def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1  # negative integers are of ten bytes
-    if value < 0x80:
-        return bytes((value,))
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def _integer(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _fixed(field: int, value: int) -> bytes:
-    return _varint(field << 3 | 1) + struct.pack("<Q", value)
-
-
-def _double(field: int, value: float) -> bytes:
-    return _varint(field << 3 | 1) + struct.pack("<d", value)
-
-
-def _text(field: int, text: str) -> bytes:
-    return _message(field, text.encode("utf-8", errors="replace"))
-
-
-def _message(field: int, body: bytes) -> bytes:
-    return _varint(field << 3 | _LENGTH) + _varint(len(body)) + body
+def _valid(text: str) -> str:
+    """Return a text without lone surrogates, which UTF-8 cannot have and names of files can."""
+    return text.encode("utf-8", errors="replace").decode()

@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
+from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.simulation.closed_forms.lone_message import Hop, train, ways_of
-from nadi.simulation.closed_forms.playing.played import Group, Paths, Played
-from pdes.build.settings import Settings
-from pdes.network.framing import acknowledgement_bytes, wire_bytes
+from nadi.simulation.closed_forms.playing.played import Group, Paths, PlayedCollectives
+from pdes import Settings
+from pdes.wire import acknowledgement_bytes, wire_bytes
 from topologies import Graph
 from topologies.routing import next_links
 from workload import Program, Schedules, collectives
 from workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
-from workload.collectives.trees.aggregators import Tree
+from workload.collectives.trees.aggregators import AggregatorTree
 from workload.shape import Shape, shape_of
 
 Int64 = NDArray[np.int64]
@@ -35,7 +36,6 @@ _MOST_HOPS = 1 << 16
 """Of their paths: half a second to find them."""
 _FEW_SENDS = 32
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1
-_PS_PER_S = 10**12
 
 
 class ClosedForm(NamedTuple):
@@ -60,7 +60,7 @@ def closed_form(
     schedule: int,
     members: Int64,
     size_bytes: int,
-    played: Played | None = None,
+    played: PlayedCollectives | None = None,
 ) -> ClosedForm:
     """A collective on an idle network.
 
@@ -86,7 +86,7 @@ def closed_form(
         return ClosedForm(0.0, is_played=True)
     chosen = collectives.choose(kind, algorithm)
     group = Group(chosen, schedule, members.tolist(), size_bytes)
-    played = played or Played()
+    played = played or PlayedCollectives()
     found_ps = played.time_ps(graph, program, settings, group)
     if found_ps is not None:
         return ClosedForm(found_ps, is_played=True)
@@ -108,7 +108,7 @@ def closed_form(
         mean_ps = sum(count * t.total_ps for count, t in zip(alike, trains, strict=True)) / sum(alike)
         whole_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, whole_ps - serial_ps)
-    bytes_per_s = data / serial_ps * _PS_PER_S if data and serial_ps else float("inf")
+    bytes_per_s = data / serial_ps * PS_PER_S if data and serial_ps else float("inf")
     found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
     return ClosedForm(found_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
 
@@ -180,13 +180,13 @@ def _on_the_wire(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
     )
 
 
-def _tree_on_the_wire(tree: Tree, settings: Settings, *, framed: bool) -> Tree:
+def _tree_on_the_wire(tree: AggregatorTree, settings: Settings, *, framed: bool) -> AggregatorTree:
     """The tree with the rates that are left for payload; all links but one of a way add the last packet's time."""
     flits = np.array(tree.nvlink) & framed
     full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
     answer = acknowledgement_bytes(flits, settings)
     rate = np.array(tree.rate_bps)
-    packet_ps = 8 * _PS_PER_S * full / np.maximum(rate, 1) * np.maximum(np.array(tree.links) - 1, 0)
+    packet_ps = BITS_PER_BYTE * PS_PER_S * full / np.maximum(rate, 1) * np.maximum(np.array(tree.links) - 1, 0)
     return tree._replace(
         rate_bps=tuple((rate * settings.mtu_bytes / full).astype(np.int64).tolist()),
         both_ways_bps=tuple((rate * settings.mtu_bytes / (full + answer)).astype(np.int64).tolist()),

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.simulation.closed_forms.collective import ClosedForm, closed_form, fullest_ps
-from nadi.simulation.closed_forms.curves import OF_A_RUN, Asked, Curve, Effort
+from nadi.simulation.closed_forms.curves import OF_A_RUN, Curve, CurveRequest, Effort
 from nadi.simulation.closed_forms.lone_message import message_times
-from nadi.simulation.closed_forms.playing.played import Played
-from nadi.simulation.closed_forms.standing import Standing
-from pdes.build.settings import Settings
+from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.standing import GroupPositions
+from pdes import Settings
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
@@ -29,7 +29,7 @@ _PLANS_KEPT = 16
 again, and each of NCCL's for 8 members takes some 3 MB with the paths of its messages."""
 
 
-class Costed(NamedTuple):
+class ClosedFormCosts(NamedTuple):
     """Closed forms of K collectives.
 
     Attributes:
@@ -53,8 +53,8 @@ class _Plan(NamedTuple):
 
     schedules: Schedules
     number: int
-    played: Played
-    by_formula: Played
+    played: PlayedCollectives
+    by_formula: PlayedCollectives
 
 
 class CollectiveCosts:
@@ -73,13 +73,13 @@ class CollectiveCosts:
     ) -> None:
         self._effort = effort
         self._planned_on = planned_on or graph
-        self.standing = Standing(graph)
+        self.standing = GroupPositions(graph)
         self._graph, self._settings = graph, settings
         self._curves: dict[tuple[str, str, bytes], Curve] = {}
 
     def of_collectives(
         self, program: Program, how: CollectiveSettings, keys: CollectiveKeys, kinds: NDArray[np.int8]
-    ) -> Costed:
+    ) -> ClosedFormCosts:
         """What collectives of a program take.
 
         Args:
@@ -104,7 +104,7 @@ class CollectiveCosts:
                 self._curves[known] = self.curve(program, *known[:2], members)
             found.append(self._curves[known].at(size_bytes))
         times = np.array([round(each.time_ps) for each in found], np.int64)
-        return Costed(times, np.array([each.is_played for each in found], np.bool_))
+        return ClosedFormCosts(times, np.array([each.is_played for each in found], np.bool_))
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
         """Times of a kind on a group, by sizes.
@@ -127,7 +127,7 @@ class CollectiveCosts:
                     del kept[next(iter(kept))]  # the oldest
                 schedules = ScheduleSet()
                 number = schedules.add(kind, algorithm, len(members), shape, size_bytes)
-                kept[sort] = _Plan(schedules.pack(), number, Played(), Played(_NOTHING_PLAYED))
+                kept[sort] = _Plan(schedules.pack(), number, PlayedCollectives(), PlayedCollectives(_NOTHING_PLAYED))
             return kept[sort]
 
         def told(size_bytes: int, *, play: bool) -> ClosedForm:
@@ -153,7 +153,7 @@ class CollectiveCosts:
         def way(size_bytes: int) -> str:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
-        ask = Asked(way, packets, lambda size: told(size, play=True), lambda size: told(size, play=False))
+        ask = CurveRequest(way, packets, lambda size: told(size, play=True), lambda size: told(size, play=False))
         return Curve(ask, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
@@ -171,7 +171,7 @@ class CollectiveCosts:
             schedule=schedule,
             members=members,
             size_bytes=size_bytes,
-            played=Played(),
+            played=PlayedCollectives(),
         )
 
     def of_messages(self, keys: MessageKeys) -> MessageTimes:

@@ -46,7 +46,7 @@ OF_CHANGES = Effort(1 << 18, 1 << 20, 4, off_neighbours=True)
 takes."""
 
 
-class Asked(NamedTuple):
+class CurveRequest(NamedTuple):
     """What a curve asks about a size (bytes).
 
     Attributes:
@@ -71,7 +71,7 @@ class Curve:
         effort: how much is played.
     """
 
-    def __init__(self, ask: Asked, *, is_exact: bool, effort: Effort = OF_A_RUN) -> None:
+    def __init__(self, ask: CurveRequest, *, is_exact: bool, effort: Effort = OF_A_RUN) -> None:
         self._ask, self._is_exact, self._effort = ask, is_exact, effort
         self._known: dict[int, ClosedForm] = {}
         self._played: dict[str, list[tuple[int, float]]] = {}

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 import topologies
 from nadi.simulation.closed_forms.lone_message import Way, alone_ps, driven, ways_of
-from pdes.build.settings import Settings
-from pdes.core.packet import receive_key
-from pdes.network.framing import is_nvlink
-from pdes.npu.trace import KIND_SEND
+from pdes import Settings
+from pdes.wire import is_nvlink
 from topologies import Graph
 from workload import Program
+from workload.node_kinds import SEND
+from workload.program.assembling import receive_key
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -37,7 +37,7 @@ def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:
     of_channel = np.append(program.channels.shares, 1.0)  # the last is that of -1
     for trace in np.unique(traces).tolist():
         first, end = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1])
-        rows = first + np.flatnonzero(program.node_kind[first:end] == KIND_SEND)
+        rows = first + np.flatnonzero(program.node_kind[first:end] == SEND)
         columns = (program.node_peer, program.node_tag, program.node_seq)
         known = receive_key(*(column[rows].astype(np.int64) for column in columns))
         sends = np.flatnonzero((traces == trace) & np.isin(key, known))  # answers to requests are no sends

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes.build.fabric import window_packets
-from pdes.build.settings import Settings
-from pdes.network.framing import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed
+from pdes import Settings
+from pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, window_packets
 from topologies import RING, DimensionRouting, Graph, TableRouting
 from workload import Program
 from workload.program.traffic import Traffic, traffic
@@ -27,7 +27,6 @@ from workload.program.traffic import Traffic, traffic
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-_BYTE_PS = 8e12
 _MOST_PAIRS = 1 << 19  # at once
 _OUTSIDE = -1
 
@@ -235,5 +234,5 @@ def _most_ps(sets: _Sets, amount: Float64) -> float:
     payload, packets, acks, cut_ps = amount
     total = sets.per_byte * payload + sets.header_bytes * packets + sets.ack_bytes * acks
     used = (total > 0) & (sets.rate_bps > 0)
-    busy_ps = (_BYTE_PS * total[used] - cut_ps[used] * sets.most_bps[used]) / sets.rate_bps[used]
+    busy_ps = (PS_PER_BYTE_AT_1_BPS * total[used] - cut_ps[used] * sets.most_bps[used]) / sets.rate_bps[used]
     return float((busy_ps + sets.delay_ps[used])[busy_ps > 0].max(initial=0.0))

@@ -22,20 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
-from pdes.build.settings import Settings
-from pdes.core.packet import SHARE_UNITS
-from pdes.messages.fidelity import Fidelity
-from pdes.network.framing import acknowledgement_bytes, is_framed, is_nvlink, wire_bytes
+from pdes import Fidelity, Settings
+from pdes.wire import SHARE_UNITS, acknowledgement_bytes, is_framed, is_nvlink, wire_bytes
 from topologies import Graph
 
 Int64 = NDArray[np.int64]
 
 ACKNOWLEDGEMENT = -1
 """In place of a packet's payload."""
-
-_PS_PER_S = 10**12
 
 
 class Hop(NamedTuple):
@@ -63,7 +60,7 @@ Way = tuple[Hop, ...]
 """All links of a path, in order."""
 
 
-class Train(NamedTuple):
+class PacketTrain(NamedTuple):
     """A message on an idle path, as a formula has it.
 
     Attributes:
@@ -82,7 +79,7 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
     latency = graph.node_latency_ps[graph.link_src[links]]
     latency[ends - np.array([len(route) for route in routes], np.int64)] = 0
     framed = is_framed(graph, settings)[links]
-    columns = 8 * _PS_PER_S / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
+    columns = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
     hops = [Hop(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
     known: dict[Way, Way] = {}
     ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))
@@ -197,7 +194,9 @@ def whole_ps(way: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True
     return found_ps
 
 
-def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *, both_ways: bool = False) -> Train:
+def train(
+    graph: Graph, links: list[int], size_bytes: int, settings: Settings, *, both_ways: bool = False
+) -> PacketTrain:
     """A message of size_bytes along `links` (in order), nothing else on them.
 
     Args:
@@ -227,14 +226,14 @@ def train(graph: Graph, links: list[int], size_bytes: int, settings: Settings, *
         ack_ps = float(bytes_on(way, ACKNOWLEDGEMENT, settings)[slowest] * psb[slowest])
         meanwhile = before_ps / (float(full_ps[slowest]) + ack_ps)
         serial_ps += max(1.0, packets - meanwhile) * ack_ps
-    return Train(serial_ps + before_ps, serial_ps)
+    return PacketTrain(serial_ps + before_ps, serial_ps)
 
 
-def _whole_train(way: Way, size_bytes: int, model: Fidelity) -> Train:
+def _whole_train(way: Way, size_bytes: int, model: Fidelity) -> PacketTrain:
     slowest = max(way, key=lambda hop: hop.ps_per_byte)
     sizes = np.array([size_bytes], np.int64)
     total_ps, serial_ps = whole_ps(way, sizes, model), whole_ps((slowest,), sizes, model, fixed=False)
-    return Train(int(total_ps[0]) + model.endpoint_delay_ps, int(serial_ps[0]))
+    return PacketTrain(int(total_ps[0]) + model.endpoint_delay_ps, int(serial_ps[0]))
 
 
 def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> MessageTimes:

@@ -8,19 +8,18 @@ from numpy.typing import NDArray
 
 import pdes
 import topologies
-from nadi.launching.progress import Progress, Silence
+from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out
-from nadi.simulation.closed_forms.advancing.likeness import Classes, Pairs, classes_of, every_npu, pairs_of
+from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, classes_of, every_npu, pairs_of
 from nadi.simulation.closed_forms.advancing.run import (
     ClassTimes,
     compile_closed_form,
     digest_of,
     run_closed_form,
 )
-from nadi.simulation.closed_forms.costs import CollectiveCosts, Costed
+from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
 from nadi.simulation.closed_forms.sharing import with_shared_traces
-from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS
-from pdes.results import Folded
+from pdes import COUNTERS, LINK_COLUMNS, FoldedRows
 from topologies import Graph
 from workload import CollectiveSettings, Program
 
@@ -78,7 +77,7 @@ def costed(
     folded: FoldedProgram,
     costs: CollectiveCosts,
     how: CollectiveSettings,
-) -> Costed:
+) -> ClosedFormCosts:
     """Closed forms of the collectives of a folded program.
 
     Args:
@@ -92,7 +91,7 @@ def costed(
     return costs.of_collectives(program, how, keys, kinds)
 
 
-def formulas(folded: FoldedProgram, found: Costed, program: Program) -> frozenset[tuple[int, int]]:
+def formulas(folded: FoldedProgram, found: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
     """Schedule of the program and size of the collectives whose closed forms are not played.
 
     Args:
@@ -111,10 +110,10 @@ def formulas(folded: FoldedProgram, found: Costed, program: Program) -> frozense
 def run(
     graph: Graph,
     folded: FoldedProgram,
-    collectives: Costed,
+    collectives: ClosedFormCosts,
     costs: CollectiveCosts,
     settings: pdes.Settings,
-    progress: Progress | Silence,
+    progress: Progress | NoProgress,
     *,
     most_rows: int | None = None,
 ) -> pdes.Results:
@@ -154,7 +153,7 @@ def _members(program: Program, group: int) -> Int32:
     return program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
 
 
-def _ports(graph: Graph, pairs: Pairs, ways: Int64) -> Int32:
+def _ports(graph: Graph, pairs: TracePeers, ways: Int64) -> Int32:
     """int32[k]: ports by which NPUs send to their peers, numbered by first use of each NPU."""
     _, first, index = np.unique(ways, return_index=True, return_inverse=True)
     begin = np.searchsorted(np.sort(graph.link_src, kind="stable"), np.arange(graph.npus))
@@ -211,11 +210,11 @@ def _results(
     )
 
 
-def _folded(classes: Classes) -> Folded:
+def _folded(classes: Classes) -> FoldedRows:
     groups = np.arange(len(classes.class_of_group), dtype=np.int32)
     used = classes.class_of_group >= 0
     groups[used] = classes.group_example[classes.class_of_group[used]]
-    return Folded(classes.example[classes.class_of_npu], groups)
+    return FoldedRows(classes.example[classes.class_of_npu], groups)
 
 
 def _ranges(first: Int64, counts: Int64) -> Int64:

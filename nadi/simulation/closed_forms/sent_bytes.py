@@ -13,11 +13,11 @@ import partition
 from nadi.energy.bill import PortUse
 from nadi.energy.ports import port_uses
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes.build.settings import Settings
-from pdes.network.framing import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
+from pdes import Settings
+from pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
 from topologies import Graph, TableRouting
 from workload import Program
-from workload.program.traffic import Sample, sample
+from workload.program.traffic import PairSample, sample
 
 MOST_PAIRS = 1 << 17
 """That are looked at; of more, some stand for the others."""
@@ -64,7 +64,7 @@ class _Sent(NamedTuple):
     amount: Float64
 
 
-def _pairs(graph: Graph, found: Sample, settings: Settings) -> _Sent:
+def _pairs(graph: Graph, found: PairSample, settings: Settings) -> _Sent:
     """Pairs with their packets' headers and acknowledgements; those that meet in an NVSwitch first."""
     messages = np.maximum(found.messages, 1)
     packets = messages * np.maximum(-(-found.bytes // (messages * settings.mtu_bytes)), 1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pdes.build.schedule import Faults
+from pdes import Faults
 from topologies import Graph
 
 

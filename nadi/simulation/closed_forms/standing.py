@@ -24,7 +24,7 @@ _MOST_DISTANCES = 32
 _MOST_COMPARED = 1 << 24
 
 
-class Standing:
+class GroupPositions:
     """Tells groups of NPUs of one fabric apart by how they stand there.
 
     Args:

@@ -5,10 +5,10 @@ from typing import Any
 
 from nadi.configuration.sections import NetworkSection
 from nadi.simulation.fidelities import packet
-from pdes.nic.congestion import NO_CONTROL
+from pdes import congestion
 
 ONE_WORKER = True
-_WITHOUT_QUEUES = {"switch": None, "congestion_control": NO_CONTROL, "selective_repeat": False}
+_WITHOUT_QUEUES = {"switch": None, "congestion_control": congestion.NO_CONTROL, "selective_repeat": False}
 """Nothing waits in a switch or gets lost, so what the fabric must fit for that is not asked of it."""
 
 

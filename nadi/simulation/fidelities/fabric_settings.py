@@ -6,18 +6,24 @@ from typing import Any
 import numpy as np
 
 import pdes
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.configuration.bounds import MOST_TELEMETRY_BUFFER_BYTES, MOST_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.errors import ConfigError
-from pdes.build.buffers import classes_in_use, headrooms
-from pdes.build.fabric import MAX_BATCH, Fabric, round_trip_ps, window_packets
-from pdes.build.settings import SharedBuffer
-from pdes.core import packet
-from pdes.core import state as engine
-from pdes.network import balancing
-from pdes.network.framing import FLIT_BYTES
-from pdes.nic import congestion
-from pdes.nic.control import ECHO_MASK
+from pdes import SharedBuffer, balancing, congestion
+from pdes.wire import (
+    ECHO_MASK,
+    FLIT_BYTES,
+    MAX_BATCH,
+    MAX_SET,
+    MAX_WIRE_BYTES,
+    SELECTIVE_PACKETS,
+    Fabric,
+    classes_in_use,
+    headrooms,
+    round_trip_ps,
+    window_packets,
+)
 from topologies import Graph
 from topologies.units import format_bytes, format_time
 
@@ -125,16 +131,14 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
-    if widest > engine.MAX_SET:
-        raise ConfigError(
-            f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {engine.MAX_SET}"
-        )
+    if widest > MAX_SET:
+        raise ConfigError(f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {MAX_SET}")
     if settings.fidelity.act:
         return
     wire_bytes = settings.mtu_bytes + settings.header_bytes
-    if wire_bytes > packet.MAX_WIRE_BYTES:
+    if wire_bytes > MAX_WIRE_BYTES:
         raise ConfigError(
-            f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {packet.MAX_WIRE_BYTES}"
+            f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {MAX_WIRE_BYTES}"
         )
     _check_windows(graph, settings)
     if settings.switch is None and not _may_be_too_fine(graph, settings):
@@ -184,9 +188,9 @@ def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
             f"one of {graph.name} may take {format_time(idle_ps)}; "
             f"expected at most {format_time(longest_ps)}"
         )
-    if settings.selective_repeat and packets > engine.SELECTIVE_PACKETS:
+    if settings.selective_repeat and packets > SELECTIVE_PACKETS:
         raise ConfigError(
-            f"[network] window: {packets} packets; expected at most {engine.SELECTIVE_PACKETS} with selective repeat"
+            f"[network] window: {packets} packets; expected at most {SELECTIVE_PACKETS} with selective repeat"
         )
 
 
@@ -194,5 +198,5 @@ def _may_be_too_fine(graph: Graph, settings: pdes.Settings) -> bool:
     """Whether packets might take less than a picosecond, or too many come to a node at a time."""
     degree = np.bincount(graph.link_dst, minlength=graph.nodes)
     smallest_bytes = min(settings.header_bytes, settings.ack_bytes, FLIT_BYTES)
-    smallest_ps = smallest_bytes * 8e12 / float(graph.link_rate_bps.max())
+    smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
     return bool(smallest_ps < 1 or degree.max(initial=0) > MAX_BATCH // 4)

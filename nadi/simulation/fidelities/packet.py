@@ -17,9 +17,9 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     Raises:
         ConfigError: no such congestion control or parameter of it, or the switches do not give what it needs.
     """
-    model = engine_settings(pdes.messages.fidelity.Fidelity, network)
+    model = engine_settings(pdes.Fidelity, network)
     return engine_settings(pdes.Settings, network) | {
-        "fidelity": pdes.messages.fidelity.fidelity("packet", **model),
+        "fidelity": pdes.fidelity.fidelity("packet", **model),
         "switch": fabric.shared_buffer(network),
         "congestion_control": fabric.control(network),
         "load_balancing": fabric.load_balancing(network),

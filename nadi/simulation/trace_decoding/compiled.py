@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from et import decoder
-from pdes.core.jit import compile_for, jit_enabled
+from pdes import jit_enabled
+from pdes.kernels import compile_for
 
 
 def use_compiled_decoder() -> None:

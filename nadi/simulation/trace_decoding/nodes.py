@@ -16,7 +16,7 @@ each has room for. Attributes that no column takes can be kept: their fields are
 """
 
 from nadi.simulation.trace_decoding.wire import ENTRY, HIGH_BITS, are_equal, copy_bytes, is_ascii, looked_up, varint
-from pdes.core.jit import inline, kernel, load_unaligned, store_unaligned
+from pdes.kernels import inline, kernel, load_unaligned, store_unaligned
 
 # the lists of `places`: ids of parents, bytes of names and of fields that are kept
 DATA, CONTROL, NAME_BYTES, OTHER_BYTES = range(4)

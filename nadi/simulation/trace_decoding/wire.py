@@ -4,7 +4,7 @@ The tables are open-addressed, ENTRY words an entry: where its bytes lie in the 
 words for whoever looks there. Words are read and written whole, so that there must be room behind all bytes.
 """
 
-from pdes.core.jit import inline, load_unaligned, store_unaligned
+from pdes.kernels import inline, load_unaligned, store_unaligned
 
 ENTRY = 4
 HIGH_BITS = -0x7F7F7F7F7F7F7F80

@@ -8,7 +8,7 @@ import topologies
 from nadi.errors import ConfigError
 from nadi.simulation.wiring.estimate import Estimate, estimate, work
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes.build.settings import Settings
+from pdes import Settings
 from topologies import Graph
 from topologies.bounds import MAX_BYTES
 from workload import Program

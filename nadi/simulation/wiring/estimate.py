@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.launching.gather import ALONE, Ranks
+from nadi.launching.gather import ALONE, RankGather
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes.build.settings import Settings
+from pdes import Settings
 from topologies import Graph
 from topologies.lengths import path_links
 from workload import Program
@@ -89,7 +89,7 @@ def _rows(program: Program) -> int:
     return int(np.diff(program.trace_ptr)[of_npu].sum())
 
 
-def of_all_ranks(own: Estimate, ranks: Ranks = ALONE) -> Estimate:
+def of_all_ranks(own: Estimate, ranks: RankGather = ALONE) -> Estimate:
     """The sum over all ranks, on each of them."""
     total, *others = ranks.exchange(own)
     for other in others:

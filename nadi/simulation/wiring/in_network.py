@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from partition import Weights
+from partition import TrafficWeights
 from topologies import Graph
 from topologies.aggregators import folded, with_aggregators, with_aggregators_of
 from workload import Program
@@ -59,10 +59,10 @@ def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:
     )
 
 
-def folded_weights(weights: Weights, graph: Graph, program: Program) -> Weights:
+def folded_weights(weights: TrafficWeights, graph: Graph, program: Program) -> TrafficWeights:
     """Weights of `with_reducers`' fabric as those of the user's: what aggregators do counts for their switches."""
     switches = switches_of(program)
-    return Weights(folded(weights.node, graph, switches), weights.link[: graph.links])
+    return TrafficWeights(folded(weights.node, graph, switches), weights.link[: graph.links])
 
 
 def _of_links(table: dict[str, NDArray], links: int) -> dict[str, NDArray]:

@@ -3,10 +3,11 @@
 import math
 from typing import NamedTuple
 
+from inputs.units import GIB
 from nadi.errors import ConfigError
 from nadi.simulation.wiring.affordable import HOPS_PER_S, MESSAGES_PER_S, ROW_BYTES, check_run
 from nadi.simulation.wiring.estimate import Estimate, fabric_bytes, work
-from pdes.build.settings import Settings
+from pdes import Settings
 from topologies import Graph
 
 MARGIN = 2.0
@@ -16,10 +17,9 @@ LEAST_S = 900.0
 PROCESS_BYTES = 500_000_000
 """Memory of a process before it simulates: Python, its packages and the compiler of kernels."""
 _STEP_S = 300
-_GIB = 1 << 30
 
 
-class Limits(NamedTuple):
+class NodeLimits(NamedTuple):
     """What a node of the cluster has.
 
     Attributes:
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     force: bool = False
 
 
-class Cost(NamedTuple):
+class JobCost(NamedTuple):
     """What a run is expected to need.
 
     Attributes:
@@ -57,12 +57,18 @@ class Cost(NamedTuple):
     @property
     def memory_limit(self) -> str:
         """Return the memory of each node as SLURM takes it, in GiB, with a margin."""
-        return f"{math.ceil(MARGIN * self.memory_bytes / _GIB)}G"
+        return f"{math.ceil(MARGIN * self.memory_bytes / GIB)}G"
 
 
 def cost_of_packets(
-    expected: Estimate, graph: Graph, settings: Settings, nodes: int, ranks_per_node: int, workers: int, limits: Limits
-) -> Cost:
+    expected: Estimate,
+    graph: Graph,
+    settings: Settings,
+    nodes: int,
+    ranks_per_node: int,
+    workers: int,
+    limits: NodeLimits,
+) -> JobCost:
     """Return the cost of a run of packets or whole messages, which several nodes may share.
 
     Args:
@@ -84,10 +90,10 @@ def cost_of_packets(
     is_judged_here = expected._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
     check_run(is_judged_here, expected, settings, workers, force=limits.force)
     rate = MESSAGES_PER_S if settings.fidelity.act else HOPS_PER_S * workers
-    return Cost(work(expected, settings) / rate, memory)
+    return JobCost(work(expected, settings) / rate, memory)
 
 
-def cost_at_closed_forms(rows: int, graph: Graph, limits: Limits) -> Cost:
+def cost_at_closed_forms(rows: int, graph: Graph, limits: NodeLimits) -> JobCost:
     """Return the cost of a run at closed forms, which one process does.
 
     Args:
@@ -100,10 +106,10 @@ def cost_at_closed_forms(rows: int, graph: Graph, limits: Limits) -> Cost:
     """
     memory = PROCESS_BYTES + fabric_bytes(graph) + rows * ROW_BYTES
     _check_memory(memory, limits)
-    return Cost(rows / MESSAGES_PER_S, memory)
+    return JobCost(rows / MESSAGES_PER_S, memory)
 
 
-def _check_memory(memory_bytes: float, limits: Limits) -> None:
+def _check_memory(memory_bytes: float, limits: NodeLimits) -> None:
     """Refuse a run that takes more memory than the job asks for."""
     if limits.memory_bytes and memory_bytes > limits.memory_bytes and not limits.force:
         raise ConfigError(

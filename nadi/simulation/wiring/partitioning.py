@@ -10,13 +10,13 @@ import numpy as np
 import partition
 from nadi.configuration.sections import NetworkSection, RunConfig
 from nadi.errors import ConfigError
-from nadi.launching.gather import ALONE, Ranks
+from nadi.launching.gather import ALONE, RankGather
 from nadi.simulation.schemas import LINKS
 from nadi.simulation.wiring.earlier_run import read_summary, read_table
 from nadi.simulation.wiring.in_network import folded_weights, with_reducers
 from nadi.simulation.wiring.reading import read_work
-from partition import Partition, PartitionError, Report, Weights
-from pdes.network.framing import FLIT_BYTES
+from partition import Partition, PartitionError, PartitionReport, TrafficWeights
+from pdes.wire import FLIT_BYTES
 from topologies import NVSWITCH, Graph
 from workload import Program
 from workload.program.traffic import Traffic, merge, traffic
@@ -38,7 +38,7 @@ class Load:
         mean_packet_bytes: on the wire, data and acknowledgements together.
     """
 
-    weights: Weights
+    weights: TrafficWeights
     source: str
     duration_ps: int | None
     mean_packet_bytes: float
@@ -53,7 +53,7 @@ def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Lo
     return traffic_load(graph, read_work(config, graph, force=force).program, config.network)
 
 
-def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: Ranks = ALONE) -> Load:
+def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: RankGather = ALONE) -> Load:
     """What the traffic of a program will do to the fabric; of several ranks' programs together, on each of them."""
     fabric, running, _ = with_reducers(graph, program, acting=ranks.rank == 0)
     found = merge(ranks.exchange(traffic(running)))
@@ -97,7 +97,7 @@ def _busy_ps(summary: Mapping[str, Any]) -> int:
 
 def divide(
     graph: Graph, parts: int, method: str, load: Load, network: NetworkSection, sync_us: float = SHARED_MEMORY_SYNC_US
-) -> tuple[Partition, Report]:
+) -> tuple[Partition, PartitionReport]:
     """One partition and what it promises, where meeting at the end of a window takes `sync_us`.
 
     Raises:
@@ -121,7 +121,7 @@ def divide(
 
 def compare(
     graph: Graph, parts: int, load: Load, network: NetworkSection
-) -> tuple[dict[str, Report], dict[str, PartitionError]]:
+) -> tuple[dict[str, PartitionReport], dict[str, PartitionError]]:
     """What each method promises, and why those that cannot divide this fabric cannot.
 
     Raises:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 import partition
 from nadi.configuration.sections import WEIGHT_WORDS, RunConfig
 from nadi.errors import ConfigError
-from nadi.launching.gather import Ranks
-from nadi.launching.progress import Progress, Silence
+from nadi.launching.gather import RankGather
+from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import Workers
 from nadi.simulation.wiring.partitioning import (
     MPI_SYNC_US,
@@ -20,15 +20,15 @@ from nadi.simulation.wiring.partitioning import (
     traffic_load,
     uniform_load,
 )
-from nadi.simulation.wiring.reading import Work, read_work
+from nadi.simulation.wiring.reading import LoadedWorkload, read_work
 from topologies import Graph
 
 LEAST_SPEED_UP = 1.0
 
 
 def place(
-    config: RunConfig, graph: Graph, workers: Workers, progress: Progress | Silence, *, force: bool = False
-) -> tuple[Work, NDArray[np.int32] | None]:
+    config: RunConfig, graph: Graph, workers: Workers, progress: Progress | NoProgress, *, force: bool = False
+) -> tuple[LoadedWorkload, NDArray[np.int32] | None]:
     """What this rank's NPUs do, and the LP of each node (None = there is one).
 
     On several ranks each reads the traces of an equal share of the NPUs to tell what they will send; rank 0 divides
@@ -70,7 +70,7 @@ def check_division(config: RunConfig, graph: Graph) -> None:
         measured_load(Path(config.engine.weights), graph)
 
 
-def _told_load(config: RunConfig, graph: Graph, ranks: Ranks, *, force: bool) -> Load:
+def _told_load(config: RunConfig, graph: Graph, ranks: RankGather, *, force: bool) -> Load:
     """Weights by the traces, each rank reading those of an equal share of the NPUs."""
     share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
     first = read_work(config, graph, share, ranks.exchange, force=force)
@@ -86,7 +86,7 @@ def _given_load(config: RunConfig, graph: Graph) -> Load | None:
 
 
 def _owner(
-    config: RunConfig, graph: Graph, workers: Workers, load: Load, progress: Progress | Silence
+    config: RunConfig, graph: Graph, workers: Workers, load: Load, progress: Progress | NoProgress
 ) -> NDArray[np.int32]:
     """Divide the fabric among the LPs; a word where more workers than one will not pay."""
     sync_us = SHARED_MEMORY_SYNC_US if workers.ranks.size == 1 or workers.share_memory else MPI_SYNC_US

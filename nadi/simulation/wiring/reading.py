@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 import workload
 from et import TraceTable, read_groups
+from inputs.units import BITS_PER_BYTE
 from nadi.configuration.from_model import trace_set
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
@@ -25,11 +26,10 @@ from workload.program.remote import RemoteMemory
 from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.own import ELSEWHERE, IDLE
 
-BITS_PER_BYTE = 8
 _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 
 
-class Work(NamedTuple):
+class LoadedWorkload(NamedTuple):
     """What the NPUs do, or those of this rank.
 
     Attributes:
@@ -63,7 +63,7 @@ def read_work(
     exchange: Exchange = alone,
     *,
     force: bool = False,
-) -> Work:
+) -> LoadedWorkload:
     """Read the traces of a run file and check them against each other.
 
     Args:
@@ -98,7 +98,7 @@ def read_work(
         families=traces.families,
         memory_nodes=servers,
     )
-    return Work(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework)
+    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework)
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:

@@ -19,8 +19,9 @@ import numpy as np
 import pdes
 import topologies
 import workload
+from inputs.units import MIB
 from nadi.configuration.sections import NetworkSection
-from nadi.launching.progress import Progress, Silence
+from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.partitioning import divide, traffic_load
@@ -28,8 +29,6 @@ from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
 from partition import DEFAULT_METHOD
 from topologies import Graph
 from workload import Program
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001
     return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
 
 
-_ROCE = {"switch": pdes.SharedBuffer(), "congestion_control": pdes.nic.congestion.control("dcqcn")}
+_ROCE = {"switch": pdes.SharedBuffer(), "congestion_control": pdes.congestion.control("dcqcn")}
 """Shared buffers, ECN, PFC and DCQCN."""
 
 BENCHES = {
@@ -79,7 +78,7 @@ BENCHES = {
 
 def run_bench(
     name: str,
-    progress: Progress | Silence,
+    progress: Progress | NoProgress,
     *,
     spec: str = "",
     size_bytes: int = 0,

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from nadi.errors import ConfigError
-from nadi.launching.progress import Progress, Silence
+from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.python import nadi_command
-from pdes.core.errors import RunError
+from pdes import RunError
 
 TIMEOUT_S = 600
 TURNS = 3
@@ -26,7 +26,7 @@ MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 
 def measure_pairs(
-    name: str, progress: Progress | Silence, *, topology: str = "", size: str = "", runs: int = 5
+    name: str, progress: Progress | NoProgress, *, topology: str = "", size: str = "", runs: int = 5
 ) -> dict[str, Any]:
     """Measure one serial run, two side by side, one and two MPI ranks, two that send messages, processes, threads.
 

@@ -19,7 +19,8 @@ import et
 import pdes
 from et.framing import frame, iter_messages
 from et.schema import Node
-from nadi.launching.progress import Progress, Silence
+from inputs.units import MIB
+from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.python import code_command
 from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
 
@@ -34,7 +35,7 @@ _WRITTEN_AT_ONCE_BYTES = 1 << 20
 _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
 
 
-def run_decoding_bench(progress: Progress | Silence, nodes: int = NODES, runs: int = 5) -> dict[str, Any]:
+def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs: int = 5) -> dict[str, Any]:
     """Write files of about so many nodes into a folder that goes again, and read them.
 
     Args:
@@ -51,7 +52,7 @@ def run_decoding_bench(progress: Progress | Silence, nodes: int = NODES, runs: i
             progress.say(f"writing nodes as of {kind}")
             path = Path(folder) / f"{kind}.0.et"
             write(path, nodes)
-            progress.say(f"reading {path.stat().st_size / 2**20:,.0f} MiB")
+            progress.say(f"reading {path.stat().st_size / MIB:,.0f} MiB")
             rows.append({"kind": kind, "file_bytes": path.stat().st_size, **_in_a_process(path, runs)})
             path.unlink()
     return {"bench": NAME, "runs": runs, "files": rows}

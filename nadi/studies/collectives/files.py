@@ -6,13 +6,13 @@ from pathlib import Path
 from nadi import __version__
 from nadi.reports import pages
 from nadi.simulation import schemas
-from nadi.studies.collectives.sweep import Sweep
+from nadi.studies.collectives.sweep import CollectiveSweep
 
 PAGE = "collective.html"
 FILES = (schemas.SWEEP.file, PAGE)
 
 
-def write_sweep(folder: Path, sweep: Sweep) -> None:
+def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
     """Write FILES into a folder (see nadi.reports.result_files.staging), the page only if plotly is installed."""
     folder.mkdir(exist_ok=True)
     _write_table(folder / schemas.SWEEP.file, sweep)
@@ -22,7 +22,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
         (folder / PAGE).write_text(render(sweep), encoding="utf-8")
 
 
-def _write_table(path: Path, sweep: Sweep) -> None:
+def _write_table(path: Path, sweep: CollectiveSweep) -> None:
     """A row for each algorithm and size; settings of network and system stand in the file's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq

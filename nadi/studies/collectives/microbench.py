@@ -13,7 +13,7 @@ import workload
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
-from nadi.launching.progress import Progress, Silence
+from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.link_bound import link_bound_ps
@@ -38,7 +38,7 @@ _LONG_S = 5.0
 _LONGEST_FACTOR = 15
 
 
-class Row(NamedTuple):
+class SweepRow(NamedTuple):
     """A collective and how long it took.
 
     Attributes:
@@ -77,7 +77,7 @@ class Row(NamedTuple):
     digest: str
 
 
-class Collective(NamedTuple):
+class CollectiveCase(NamedTuple):
     """What is done, apart from the algorithm.
 
     Attributes:
@@ -135,14 +135,14 @@ class Collective(NamedTuple):
         return int(self.matrix(size_bytes, members).sum()) // members if self.matrix else size_bytes
 
 
-class LeftOut(NamedTuple):
+class SkippedAlgorithm(NamedTuple):
     """An algorithm that does not do this collective on this fabric, and why."""
 
     algorithm: str
     reason: str
 
 
-class Chosen(NamedTuple):
+class ChosenAlgorithms(NamedTuple):
     """The algorithms that are asked for and do it, those of "all" that are left out, and what was made to find out.
 
     Attributes:
@@ -150,19 +150,19 @@ class Chosen(NamedTuple):
     """
 
     algorithms: list[str]
-    left_out: list[LeftOut]
+    left_out: list[SkippedAlgorithm]
     made: list[Program]
 
 
 def choose(
     graph: Graph,
-    done: Collective,
+    done: CollectiveCase,
     text: str,
     sizes: Sequence[int],
     check: Callable[[Program], None] = lambda _: None,
     *,
     sharp_everywhere: bool = False,
-) -> Chosen:
+) -> ChosenAlgorithms:
     """The algorithms that --algorithm names, and those of "all" that are left out.
 
     Left out is what refuses the members, the fabric or a size, and what has switches reduce other than NVSwitches with
@@ -182,7 +182,7 @@ def choose(
     """
     names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(graph),)
     fit: list[str] = []
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedAlgorithm] = []
     made: list[Program] = []
     asks_switches = text == ALL and not sharp_everywhere
     for given in names:
@@ -198,18 +198,18 @@ def choose(
         except (WorkloadError, ConfigError) as error:
             if text != ALL:
                 raise
-            left_out.append(LeftOut(name, str(error)))
+            left_out.append(SkippedAlgorithm(name, str(error)))
             continue
         why_not = _cannot_reduce(graph, switches)
         if why_not:
-            left_out.append(LeftOut(name, f"{why_not}; with --algorithm NAME it does"))
+            left_out.append(SkippedAlgorithm(name, f"{why_not}; with --algorithm NAME it does"))
         else:
             fit.append(name)
             made = made or [program]
         del program
     if not fit:
         raise ConfigError(f"--algorithm all: none does {done.kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
-    return Chosen(fit, left_out, made)
+    return ChosenAlgorithms(fit, left_out, made)
 
 
 def _cannot_reduce(graph: Graph, switches: Iterable[int]) -> str:
@@ -223,7 +223,7 @@ def _cannot_reduce(graph: Graph, switches: Iterable[int]) -> str:
     return ""
 
 
-def listed(left_out: Sequence[LeftOut]) -> str:
+def listed(left_out: Sequence[SkippedAlgorithm]) -> str:
     """One line: what is left out, and why; what has one reason stands together."""
     of_reason: dict[str, list[str]] = {}
     for each in left_out:
@@ -253,13 +253,13 @@ def split_names(text: str) -> tuple[str, ...]:
 
 def measure(
     graph: Graph,
-    done: Collective,
-    chosen: Chosen,
+    done: CollectiveCase,
+    chosen: ChosenAlgorithms,
     sizes: Sequence[int],
     settings: pdes.Settings,
-    progress: Progress | Silence,
+    progress: Progress | NoProgress,
     workers: Workers = SERIAL,
-) -> Iterator[Row]:
+) -> Iterator[SweepRow]:
     """Run a collective with each algorithm and size; on several ranks all call it and get the same rows.
 
     Args:
@@ -358,11 +358,11 @@ def _row(
     graph: Graph,
     program: Program,
     settings: pdes.Settings,
-    done: Collective,
+    done: CollectiveCase,
     algorithm: str,
     size_bytes: int,
     results: pdes.Results,
-) -> Row:
+) -> SweepRow:
     kind = "all-to-all" if done.matrix else done.kind
     time_ps, shown_bytes = results.finish_time_ps, done.bytes(size_bytes, graph.npus)
     closed = closed_form(
@@ -376,7 +376,7 @@ def _row(
         size_bytes=int(program.node_bytes[0]),
     )
     busy = utilisation(graph, results.links["tx_bytes"], time_ps)
-    return Row(
+    return SweepRow(
         done.kind,
         algorithm,
         "" if done.matrix else _way(graph, kind, algorithm, int(program.node_bytes[0])),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import inputs
 from nadi.errors import ConfigError
-from nadi.studies.collectives.microbench import Collective
+from nadi.studies.collectives.microbench import CollectiveCase
 from workload import CollectiveSettings
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
@@ -29,7 +29,7 @@ def demand(
     members: int,
     seed: int,
     settings: CollectiveSettings = CollectiveSettings(),
-) -> tuple[Collective, str]:
+) -> tuple[CollectiveCase, str]:
     """What `nadi collective` does, and where its matrix comes from, "" if it has none.
 
     Raises:
@@ -39,13 +39,13 @@ def demand(
     if kind != UNEVEN:
         if matrix or skew:
             raise ConfigError(f"--{'matrix' if matrix else 'skew'}: found with {kind}; expected with {UNEVEN} only")
-        return Collective(kind, None, settings), ""
+        return CollectiveCase(kind, None, settings), ""
     if bool(matrix) == bool(skew):
         raise ConfigError(f"{UNEVEN}: found {'both' if matrix else 'none'} of --matrix and --skew; expected one")
     if matrix is None:
-        return Collective(kind, parse_skew(skew, seed), settings), skew
+        return CollectiveCase(kind, parse_skew(skew, seed), settings), skew
     read = read_matrix(matrix, members)
-    return Collective(kind, lambda _, __: read, settings), str(matrix)
+    return CollectiveCase(kind, lambda _, __: read, settings), str(matrix)
 
 
 def read_matrix(path: Path, members: int) -> Int64:

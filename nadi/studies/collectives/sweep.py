@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nadi.configuration.sections import NetworkSection, SystemSection
-from nadi.studies.collectives.microbench import LeftOut, Row
+from nadi.studies.collectives.microbench import SkippedAlgorithm, SweepRow
 from nadi.studies.collectives.winners import Band, winners
 
 
 @dataclass(frozen=True)
-class Sweep:
+class CollectiveSweep:
     """One collective on one fabric, all sizes and algorithms.
 
     Attributes:
@@ -29,8 +29,8 @@ class Sweep:
     npus: int
     network: NetworkSection
     seed: int
-    rows: list[Row]
-    left_out: list[LeftOut]
+    rows: list[SweepRow]
+    left_out: list[SkippedAlgorithm]
     matrix: str = ""
     system: SystemSection = field(default_factory=SystemSection)
 

@@ -1,17 +1,17 @@
 """The tables that `nadi collective` prints: rows by size, the fastest first, and who wins where."""
 
 from nadi.insight.analysis.cautions import NOBODY_WAITS
-from nadi.studies.collectives.microbench import Row
-from nadi.studies.collectives.sweep import Sweep
-from nadi.terminal.readable import Unit, in_unit, size_text, time_unit
-from nadi.terminal.tables import Column, FittedTable
+from nadi.studies.collectives.microbench import SweepRow
+from nadi.studies.collectives.sweep import CollectiveSweep
+from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
+from nadi.terminal.tables import FittedTable, TableColumn
 
 FASTEST = "fastest"
 
 
-def sweep_table(sweep: Sweep) -> FittedTable:
+def sweep_table(sweep: CollectiveSweep) -> FittedTable:
     """Size by size; of several algorithms the fastest stands first, the others say how many times as long they take."""
-    of_size: dict[int, list[Row]] = {}
+    of_size: dict[int, list[SweepRow]] = {}
     for row in sweep.rows:
         of_size.setdefault(row.bytes, []).append(row)
     several = len({row.algorithm for row in sweep.rows}) > 1
@@ -19,15 +19,15 @@ def sweep_table(sweep: Sweep) -> FittedTable:
     table = FittedTable(
         f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}",
         "size",
-        Column("algorithm", form="name"),
+        TableColumn("algorithm", form="name"),
         "time",
-        *([Column("vs fastest")] if several else []),
-        *([Column("way", 6, form="name")] if chosen else []),
-        Column("algbw GB/s", 5),
-        Column("busbw GB/s", 1),
-        Column("closed form", 4),
-        Column("ratio", 2),
-        Column("bound", 3),
+        *([TableColumn("vs fastest")] if several else []),
+        *([TableColumn("way", 6, form="name")] if chosen else []),
+        TableColumn("algbw GB/s", 5),
+        TableColumn("busbw GB/s", 1),
+        TableColumn("closed form", 4),
+        TableColumn("ratio", 2),
+        TableColumn("bound", 3),
     )
     bands = sweep.winners()
     for size, alike in of_size.items():
@@ -58,9 +58,9 @@ def sweep_table(sweep: Sweep) -> FittedTable:
     return table
 
 
-def winners_table(sweep: Sweep) -> FittedTable:
+def winners_table(sweep: CollectiveSweep) -> FittedTable:
     """Neighbouring sizes at which one algorithm is fastest."""
-    columns = Column("algorithm", form="name"), "from size", "to size", Column("times as fast as the next", 1)
+    columns = TableColumn("algorithm", form="name"), "from size", "to size", TableColumn("times as fast as the next", 1)
     table = FittedTable("fastest", *columns)
     for band in sweep.winners():
         lead = f"{band.least_lead:.2f} to {band.most_lead:.2f}" if band.least_lead is not None else "-"
@@ -68,5 +68,5 @@ def winners_table(sweep: Sweep) -> FittedTable:
     return table
 
 
-def _time(time_ps: float, unit: Unit) -> str:
+def _time(time_ps: float, unit: TimeUnit) -> str:
     return f"{in_unit(time_ps, unit)} {unit.name}"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
-class Timed(Protocol):
-    """A collective and how long it took, see nadi.studies.collectives.microbench.Row."""
+class TimedCollective(Protocol):
+    """A collective and how long it took, see nadi.studies.collectives.microbench.SweepRow."""
 
     @property
     def algorithm(self) -> str:
@@ -38,9 +38,9 @@ class Band(NamedTuple):
     most_lead: float | None
 
 
-def winners(rows: Sequence[Timed]) -> list[Band]:
+def winners(rows: Sequence[TimedCollective]) -> list[Band]:
     """Bands from the least size to the largest. Where several are equally fast, the winner of the size before stays."""
-    of_size: dict[int, list[Timed]] = {}
+    of_size: dict[int, list[TimedCollective]] = {}
     for row in rows:
         of_size.setdefault(row.bytes, []).append(row)
     bands: list[Band] = []

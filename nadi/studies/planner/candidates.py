@@ -29,7 +29,7 @@ _SHORTEST_PART = 2_048
 
 
 @dataclass(frozen=True)
-class Space:
+class PlanSpace:
     """The space of plans that the planner searches.
 
     Attributes:
@@ -61,7 +61,7 @@ class Candidate(NamedTuple):
     fits: bool
 
 
-def candidates(model: Model, space: Space) -> Iterator[Candidate]:
+def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
     """Yield every valid plan of a space, including those that do not fit in memory.
 
     Raises:
@@ -80,12 +80,12 @@ def candidates(model: Model, space: Space) -> Iterator[Candidate]:
         raise WorkloadError(f"{model.name} on {space.gpus} GPUs{_with_constraints(space)}: no plan is valid; {why}")
 
 
-def _with_constraints(space: Space) -> str:
+def _with_constraints(space: PlanSpace) -> str:
     constraints = space.base.constraints()
     return f" with --plan {constraints}" if constraints else ""
 
 
-def _lightest(model: Model, plan: ParallelPlan, space: Space) -> Candidate:
+def _lightest(model: Model, plan: ParallelPlan, space: PlanSpace) -> Candidate:
     """Return the plan with the fixed recomputation, or with the least that fits."""
     for recompute in _open_or_fixed(space.base, "recompute", RECOMPUTE):
         tried = plan.model_copy(update={"recompute": recompute})
@@ -95,7 +95,7 @@ def _lightest(model: Model, plan: ParallelPlan, space: Space) -> Candidate:
     return Candidate(tried, peak, fits=False)
 
 
-def _factorisations(model: Model, space: Space) -> Iterator[ParallelPlan]:
+def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
     """Yield plans of all factors of the GPUs, valid or not, that have the values of the fixed axes."""
     base, gpus = space.base, space.gpus
     sequence = base.sequence or model.sequence
@@ -143,7 +143,7 @@ def _dropped(base: ParallelPlan, settled: ParallelPlan) -> str:
     return ""
 
 
-def _sizes_complaint(space: Space) -> str:
+def _sizes_complaint(space: PlanSpace) -> str:
     """Return why the fixed sizes cannot fill the GPUs; "" if they can."""
     fixed = {axis: getattr(space.base, axis) for axis in _FACTORS if axis in space.base.model_fields_set}
     product = math.prod(fixed.values())

@@ -16,12 +16,12 @@ from et import CollectiveCommType, NodeType, TraceTable
 from et.blocks import Block, TraceColumns
 from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
-from nadi.launching.progress import Progress, Silence
+from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings, run_program
-from nadi.studies.planner.step import Site, StepTime
-from pdes.build.settings import Settings
+from nadi.studies.planner.step import StepTime, TargetMachine
+from pdes import Settings
 from topologies.clusters import Cluster
 from workload.generators.models import Model
 from workload.generators.training import ParallelPlan, rules
@@ -40,7 +40,7 @@ _MESSAGES = -1
 """In place of a kind of collective."""
 
 
-class Confirmed(NamedTuple):
+class PacketStepTime(NamedTuple):
     """A step with the time that packets take.
 
     Attributes:
@@ -54,13 +54,13 @@ class Confirmed(NamedTuple):
 
 def confirm(
     cluster: Cluster,
-    where: Site,
+    where: TargetMachine,
     model: Model,
     plan: ParallelPlan,
     framework: rules.Framework,
     step: StepTime,
-    progress: Progress | Silence,
-) -> Confirmed:
+    progress: Progress | NoProgress,
+) -> PacketStepTime:
     """Send a plan's communications by packets.
 
     Args:
@@ -92,16 +92,16 @@ def confirm(
                 ratios[axis] = ratio
         if axis in ratios:
             step_ps += (ratios[axis] - 1) * float(step.share_ps[CATEGORIES.index(axis)])
-    return Confirmed(step_ps, ratios)
+    return PacketStepTime(step_ps, ratios)
 
 
-def _within_hosts(where: Site, groups: Sequence[tuple[int, ...]]) -> bool:
+def _within_hosts(where: TargetMachine, groups: Sequence[tuple[int, ...]]) -> bool:
     """Whether no group leaves its host."""
     host = where.graph.host
     return all(len(np.unique(host[list(group)])) == 1 for group in groups)
 
 
-def _ratio(where: Site, part: TraceSet, settings: Settings, progress: Progress | Silence) -> float:
+def _ratio(where: TargetMachine, part: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
     """Time of packets over that of closed forms, of one communication of everybody."""
     graph = where.graph
     program = workload.build_program(
@@ -117,7 +117,7 @@ def _ratio(where: Site, part: TraceSet, settings: Settings, progress: Progress |
     )
     folded = running.laid_out(graph, program, where.costs)
     costed = running.costed(folded, where.costs, where.collectives)
-    alone = running.run(graph, folded, costed, where.costs, where.settings, Silence())
+    alone = running.run(graph, folded, costed, where.costs, where.settings, NoProgress())
     together = run_program(graph, program, settings, progress)
     return together.finish_time_ps / max(alone.finish_time_ps, 1)
 

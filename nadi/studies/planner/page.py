@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
+from inputs.units import GIB
 from nadi.insight.analysis.step_times import CATEGORIES
-from nadi.reports.pages.page import Heading, Page, Part, Plot, Section, Table, Words
+from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.report.step import COLOURS
 from nadi.reports.pages.series import style
 from nadi.reports.text.energy import usd_text
 from nadi.studies.planner.report import plan_table
 from nadi.terminal.printing import in_page
-from workload.generators.memory.estimate import GIB
 
 MOST_BARS = 10
 """Plans whose parts are drawn."""
@@ -34,13 +34,13 @@ def page(answers: Mapping[str, dict[str, Any]]) -> Page:
         name: f"{found['gpus']:,} {found['gpu']}" if len(answers) == 1 else name for name, found in answers.items()
     }
     sections = [
-        Section(
+        PageSection(
             "best",
             "The best plans",
             "Where the time and the energy of a step go.",
             [*_times(answers), *_energy(answers)],
         ),
-        Section("memory", "Time and memory", "Every plan that fits.", [_over_memory(answers, names)]),
+        PageSection("memory", "Time and memory", "Every plan that fits.", [_over_memory(answers, names)]),
         *(_rows(f"plans-{number}", names[name], found) for number, (name, found) in zip(count(), answers.items())),
     ]
     return Page(title, lead, sections)
@@ -125,10 +125,12 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]
     return Plot("step time over memory", drawn, says, 480)
 
 
-def _rows(place: str, name: str, found: dict[str, Any]) -> Section:
+def _rows(place: str, name: str, found: dict[str, Any]) -> PageSection:
     """Return all plans of a request as the terminal's table has them."""
     table = plan_table(found, MOST_ROWS)
     headings = [Heading(column.heading or "rank", is_text=column.form != "number") for column in table.columns]
     parts: list[Part] = [Table(f"ranked plans: {name}", headings, table.rows)]
-    parts += [Words(note[:1].upper() + note[1:]) for note in table.notes]
-    return Section(place, f"All plans: {name}", f"{len(found['rows']):,} plans, ranked by the time of a step.", parts)
+    parts += [Paragraph(note[:1].upper() + note[1:]) for note in table.notes]
+    return PageSection(
+        place, f"All plans: {name}", f"{len(found['rows']):,} plans, ranked by the time of a step.", parts
+    )

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from inputs.units import GIB, PS_PER_S
 from nadi.energy.table import EnergyTable, read_table
 from nadi.errors import ConfigError
 from nadi.insight.analysis.step_times import CATEGORIES
-from nadi.launching.progress import Progress, Silence
-from nadi.studies.planner.candidates import Candidate, Space, candidates
-from nadi.studies.planner.confirm import Confirmed, confirm
+from nadi.launching.progress import NoProgress, Progress
+from nadi.studies.planner.candidates import Candidate, PlanSpace, candidates
+from nadi.studies.planner.confirm import PacketStepTime, confirm
 from nadi.studies.planner.energy import assumed, step_bill, training
-from nadi.studies.planner.ranking import PS_PER_S, Question, Ranked, ranked
-from nadi.studies.planner.reserve import DEFAULT_RESERVE, Reserve
+from nadi.studies.planner.ranking import PlanSearch, RankedPlan, ranked
+from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import site
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.generators.memory.estimate import GIB
 from workload.generators.models import Model
 from workload.generators.training import ParallelPlan, rules
 
@@ -26,7 +26,7 @@ SAME = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "constr
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlanRequest:
     """What somebody wants to know.
 
     Attributes:
@@ -52,7 +52,7 @@ class Wish:
     framework: rules.Framework = "megatron"
     gpu: str = ""
     fabric: dict[str, Any] = field(default_factory=dict)
-    reserve: Reserve = DEFAULT_RESERVE
+    reserve: MemoryReserve = DEFAULT_RESERVE
     confirm: int = 3
     workers: int = 1
     shard: tuple[int, int] = (0, 1)
@@ -60,7 +60,7 @@ class Wish:
     tokens: float = 0.0
 
 
-class Planned(NamedTuple):
+class PlanRanking(NamedTuple):
     """The answer.
 
     Attributes:
@@ -75,18 +75,18 @@ class Planned(NamedTuple):
         too_large: of these, those that do not fit.
     """
 
-    wish: Wish
+    wish: PlanRequest
     gpu: str
     memory_bytes: int
     reserve_bytes: int
     table: EnergyTable
-    rows: list[Ranked]
-    confirmed: list[Confirmed]
+    rows: list[RankedPlan]
+    confirmed: list[PacketStepTime]
     valid: int
     too_large: int
 
 
-def planned(wish: Wish, progress: Progress | Silence) -> Planned:
+def planned(wish: PlanRequest, progress: Progress | NoProgress) -> PlanRanking:
     """Look through all plans.
 
     Raises:
@@ -97,7 +97,7 @@ def planned(wish: Wish, progress: Progress | Silence) -> Planned:
     gpu = find_gpu(wish.gpu or wish.cluster.gpu)
     memory_bytes = gpu.memory_bytes
     reserve_bytes = wish.reserve.bytes_of(memory_bytes, gpu.name)
-    space = Space(wish.gpus, wish.cluster.gpus_per_host, memory_bytes - reserve_bytes, wish.base, wish.framework)
+    space = PlanSpace(wish.gpus, wish.cluster.gpus_per_host, memory_bytes - reserve_bytes, wish.base, wish.framework)
     all_valid = list(candidates(wish.model, space))
     fitting = [one for one in all_valid if one.fits]
     if not fitting:
@@ -105,7 +105,7 @@ def planned(wish: Wish, progress: Progress | Silence) -> Planned:
     number, count = wish.shard
     chosen = fitting[number::count]
     where = site(wish.cluster, wish.gpus, ComputeTimes(gpu, pace=IN_STEPS), wish.fabric)
-    question = Question(where, wish.model, wish.framework, gpu.peak_of(wish.base.dtype) * wish.gpus)
+    question = PlanSearch(where, wish.model, wish.framework, gpu.peak_of(wish.base.dtype) * wish.gpus)
     rows = []
     for done, row in enumerate(ranked(question, chosen, wish.workers), 1):
         rows.append(row)
@@ -116,10 +116,10 @@ def planned(wish: Wish, progress: Progress | Silence) -> Planned:
         for row in rows[: wish.confirm]
     ]
     too_large = len(all_valid) - len(fitting)
-    return Planned(wish, gpu.name, memory_bytes, reserve_bytes, table, rows, confirmed, len(all_valid), too_large)
+    return PlanRanking(wish, gpu.name, memory_bytes, reserve_bytes, table, rows, confirmed, len(all_valid), too_large)
 
 
-def best_text(rows: Sequence[Ranked]) -> str:
+def best_text(rows: Sequence[RankedPlan]) -> str:
     """The best plan so far, in a few words."""
     best = min(rows, key=lambda row: row.step.step_ps)
     return f"{axes_text(best.candidate.plan)} with {best.step.step_ps / PS_PER_S:.3g} s"
@@ -131,7 +131,7 @@ def axes_text(plan: ParallelPlan) -> str:
     return " ".join([*(f"{axis}{size}" for axis, size in sizes.items() if size > 1), f"mb{plan.micro_batch}"])
 
 
-def _none_fits(wish: Wish, valid: Sequence[Candidate], gpu: str, memory_bytes: int, reserve_bytes: int) -> str:
+def _none_fits(wish: PlanRequest, valid: Sequence[Candidate], gpu: str, memory_bytes: int, reserve_bytes: int) -> str:
     least = min(valid, key=lambda one: one.peak_bytes)
     less = f" less {reserve_bytes / GIB:.1f} in reserve" if reserve_bytes else ""
     return (
@@ -141,7 +141,7 @@ def _none_fits(wish: Wish, valid: Sequence[Candidate], gpu: str, memory_bytes: i
     )
 
 
-def document(planned: Planned) -> dict[str, Any]:
+def document(planned: PlanRanking) -> dict[str, Any]:
     """What --json prints, and what plan.json holds."""
     wish = planned.wish
     rows = [_row(row, planned, place) for place, row in enumerate(planned.rows)]
@@ -165,7 +165,7 @@ def document(planned: Planned) -> dict[str, Any]:
     }
 
 
-def _row(row: Ranked, planned: Planned, place: int) -> dict[str, Any]:
+def _row(row: RankedPlan, planned: PlanRanking, place: int) -> dict[str, Any]:
     tokens = row.tokens_per_s * row.step.step_ps / PS_PER_S
     found: dict[str, Any] = {
         "plan": str(row.candidate.plan),

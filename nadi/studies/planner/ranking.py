@@ -5,16 +5,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
+from inputs.units import PS_PER_S
 from nadi.studies.planner.candidates import Candidate
-from nadi.studies.planner.step import Site, StepTime, step_time
+from nadi.studies.planner.step import StepTime, TargetMachine, step_time
 from workload.generators.models import Model
 from workload.generators.models.operations import training_flops
 from workload.generators.training import rules
 
-PS_PER_S = 1e12
 
-
-class Ranked(NamedTuple):
+class RankedPlan(NamedTuple):
     """A plan and what it takes.
 
     Attributes:
@@ -33,7 +32,7 @@ class Ranked(NamedTuple):
     mfu_all_pairs: float
 
 
-class Question(NamedTuple):
+class PlanSearch(NamedTuple):
     """What all plans have in common.
 
     Attributes:
@@ -43,13 +42,13 @@ class Question(NamedTuple):
         peak_flops: of all GPUs, in the plans' data type.
     """
 
-    site: Site
+    site: TargetMachine
     model: Model
     framework: rules.Framework
     peak_flops: float
 
 
-def answered(question: Question, candidate: Candidate) -> Ranked:
+def answered(question: PlanSearch, candidate: Candidate) -> RankedPlan:
     """A candidate with the time of its step.
 
     Raises:
@@ -62,10 +61,10 @@ def answered(question: Question, candidate: Candidate) -> Ranked:
         training_flops(question.model, plan.global_batch, plan.sequence, causal=causal) / seconds / question.peak_flops
         for causal in (True, False)
     )
-    return Ranked(candidate, step, plan.global_batch * plan.sequence / seconds, mfu, mfu_all_pairs)
+    return RankedPlan(candidate, step, plan.global_batch * plan.sequence / seconds, mfu, mfu_all_pairs)
 
 
-def ranked(question: Question, found: Sequence[Candidate], workers: int) -> Iterator[Ranked]:
+def ranked(question: PlanSearch, found: Sequence[Candidate], workers: int) -> Iterator[RankedPlan]:
     """The plans as they are done, in any order.
 
     Plans of one tensor-parallel size follow each other on one process, which so knows what their collectives take.
@@ -88,12 +87,12 @@ def ranked(question: Question, found: Sequence[Candidate], workers: int) -> Iter
         yield from pool.map(_answer, by_axes, chunksize=max(1, len(found) // (8 * workers)))
 
 
-_of_process: list[Question] = []
+_of_process: list[PlanSearch] = []
 
 
-def _remember(question: Question) -> None:
+def _remember(question: PlanSearch) -> None:
     _of_process[:] = [question]
 
 
-def _answer(candidate: Candidate) -> Ranked:
+def _answer(candidate: Candidate) -> RankedPlan:
     return answered(_of_process[0], candidate)

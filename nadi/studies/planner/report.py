@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from inputs.units import GIB, PS_PER_S
 from nadi.reports.text.energy import joules_text, usd_text
 from nadi.terminal.readable import in_unit, time_unit
-from nadi.terminal.tables import Column, FittedTable
-from workload.generators.memory.estimate import GIB
+from nadi.terminal.tables import FittedTable, TableColumn
 
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 """Kinds of time that are no computation, where any plan has them."""
@@ -20,28 +20,28 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
     table = FittedTable(
         f"{found['model']} on {found['gpus']} {found['gpu']} of {found['cluster']}",
         "",
-        Column("plan", form="name"),
-        Column("recompute", 5, form="name"),
+        TableColumn("plan", form="name"),
+        TableColumn("recompute", 5, form="name"),
         "step",
-        *([Column("by packets", 1)] if confirmed else []),
-        Column("MFU", 1),
-        Column("all pairs", 4),
-        Column("tokens/s", 3),
-        Column("GiB", 2),
-        Column("energy", 2),
-        Column("$/step", 3),
-        Column("$/1M tokens", 2),
-        Column("compute", 4),
-        *(Column(name, 4) for name in shown),
+        *([TableColumn("by packets", 1)] if confirmed else []),
+        TableColumn("MFU", 1),
+        TableColumn("all pairs", 4),
+        TableColumn("tokens/s", 3),
+        TableColumn("GiB", 2),
+        TableColumn("energy", 2),
+        TableColumn("$/step", 3),
+        TableColumn("$/1M tokens", 2),
+        TableColumn("compute", 4),
+        *(TableColumn(name, 4) for name in shown),
     )
-    unit = time_unit(row["step_s"] * 1e12 for row in rows)
+    unit = time_unit(row["step_s"] * PS_PER_S for row in rows)
     for place, row in enumerate(rows):
-        packets = f"{in_unit(row['packets_step_s'] * 1e12, unit)} {unit.name}" if "packets_step_s" in row else "-"
+        packets = f"{in_unit(row['packets_step_s'] * PS_PER_S, unit)} {unit.name}" if "packets_step_s" in row else "-"
         table.add_row(
             str(place + 1),
             row["axes"],
             row["recompute"],
-            f"{'' if row['whole'] else '~'}{in_unit(row['step_s'] * 1e12, unit)} {unit.name}",
+            f"{'' if row['whole'] else '~'}{in_unit(row['step_s'] * PS_PER_S, unit)} {unit.name}",
             *([packets] if confirmed else []),
             f"{row['mfu']:.1%}",
             f"{row['mfu_all_pairs']:.1%}",

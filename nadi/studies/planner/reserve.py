@@ -13,7 +13,7 @@ from topologies.units import format_bytes, parse_bytes_within, short
 _SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
 
 
-class Reserve(NamedTuple):
+class MemoryReserve(NamedTuple):
     """A size, or a share of what a GPU has; one of both is zero.
 
     Attributes:
@@ -25,7 +25,7 @@ class Reserve(NamedTuple):
     share: Fraction = Fraction(0)
 
     @classmethod
-    def parse(cls, text: str) -> "Reserve":
+    def parse(cls, text: str) -> "MemoryReserve":
         """Of "4GiB" or "5%".
 
         Raises:
@@ -56,7 +56,7 @@ class Reserve(NamedTuple):
         return reserve_bytes
 
 
-DEFAULT_RESERVE = Reserve(share=Fraction(5, 100))
+DEFAULT_RESERVE = MemoryReserve(share=Fraction(5, 100))
 """What plans leave free unless the user says otherwise, on top of CUDA's context and NCCL's buffers, which
 `workload.generators.memory` counts. Of the 80 GiB of an H100, CUDA has 79.1 to 79.2 (NVIDIA-NeMo/RL#2814), 1 %.
 PyTorch's

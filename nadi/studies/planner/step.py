@@ -18,7 +18,7 @@ from nadi.configuration.sections import NetworkSection
 from nadi.energy.bill import NPU_TIMES, PortUse
 from nadi.insight.analysis.node_times import npu_times
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
-from nadi.launching.progress import Silence
+from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.costs import CollectiveCosts
@@ -26,8 +26,7 @@ from nadi.simulation.closed_forms.curves import OF_PLANS
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings
-from pdes import Results
-from pdes.build.settings import Settings
+from pdes import Results, Settings
 from topologies import Graph
 from topologies.clusters import Cluster
 from workload import CollectiveSettings, ComputeModel, Program
@@ -43,7 +42,7 @@ _SHORT, _LONGER = 2, 3
 
 
 @dataclass(frozen=True)
-class Site:
+class TargetMachine:
     """Where plans are tried.
 
     Attributes:
@@ -69,7 +68,7 @@ def site(
     times: ComputeTimes,
     fabric_keys: Mapping[str, object] | None = None,
     network_keys: Mapping[str, object] | None = None,
-) -> Site:
+) -> TargetMachine:
     """A cluster's GPUs, the first ones.
 
     Args:
@@ -87,10 +86,10 @@ def site(
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, OF_PLANS)
-    return Site(graph, settings, how, ComputeModel(times=times), costs, channels_on(graph))
+    return TargetMachine(graph, settings, how, ComputeModel(times=times), costs, channels_on(graph))
 
 
-class Use(NamedTuple):
+class EnergyUse(NamedTuple):
     """What of a step costs energy.
 
     Attributes:
@@ -114,7 +113,7 @@ class StepTime(NamedTuple):
 
     step_ps: float
     share_ps: NDArray[np.float64]
-    use: Use
+    use: EnergyUse
     is_whole: bool
 
     def of(self, category: str) -> float:
@@ -123,7 +122,7 @@ class StepTime(NamedTuple):
 
 
 def step_time(
-    where: Site, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
+    where: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
 ) -> StepTime:
     """The time of a step.
 
@@ -138,7 +137,8 @@ def step_time(
         WorkloadError: the plan breaks a rule.
     """
     micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
-    short, longer = _SHORT * plan.pp, _LONGER * plan.pp
+    deferring = -(-plan.defer_embedding_wgrad // plan.pp)  # rounds; both runs must have micro-batches beyond these
+    short, longer = (_SHORT + deferring) * plan.pp, (_LONGER + deferring) * plan.pp
     if exact or micro_batches <= longer:
         return _run(where, model, plan, framework)
     first = _run(where, model, _with_micro_batches(plan, short), framework)
@@ -155,7 +155,7 @@ def _on_the_line(first: StepTime, second: StepTime, rest: float) -> StepTime:
     return StepTime(
         second.step_ps + rest * (second.step_ps - first.step_ps),
         second.share_ps + rest * (second.share_ps - first.share_ps),
-        Use(second.use.npu_ps + rest * (second.use.npu_ps - first.use.npu_ps), ports),
+        EnergyUse(second.use.npu_ps + rest * (second.use.npu_ps - first.use.npu_ps), ports),
         is_whole=False,
     )
 
@@ -164,7 +164,7 @@ def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
     return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
 
 
-def _run(where: Site, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
+def _run(where: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
     """A whole step."""
     traces = generate(model, plan, framework)
     program = workload.build_program(
@@ -181,16 +181,16 @@ def _run(where: Site, model: Model, plan: ParallelPlan, framework: rules.Framewo
     folded = running.laid_out(where.graph, program, where.costs)
     costed = running.costed(folded, where.costs, where.collectives)
     settings = replace(where.settings, compute_slowdown=_slowdown(where, framework))
-    results = running.run(where.graph, folded, costed, where.costs, settings, Silence(), most_rows=0)
+    results = running.run(where.graph, folded, costed, where.costs, settings, NoProgress(), most_rows=0)
     found = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
     share_ps = (found[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
     npu_ps = _npu_ps(program, results, folded.classes)
-    use = Use(npu_ps, sent_by_ports(where.graph, program, where.settings).ports)
+    use = EnergyUse(npu_ps, sent_by_ports(where.graph, program, where.settings).ports)
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
 
-def _slowdown(where: Site, framework: rules.Framework) -> float:
+def _slowdown(where: TargetMachine, framework: rules.Framework) -> float:
     """How many times as long computation takes beside a collective."""
     times = where.compute.times
     if times is None:

@@ -5,13 +5,13 @@ from typing import get_args
 
 from nadi.configuration.bounds import MOST_GPUS
 from nadi.errors import ConfigError
-from nadi.studies.planner.planning import Wish
+from nadi.studies.planner.planning import PlanRequest
 from topologies import clusters
 from workload.generators import models
 from workload.generators.training import parallel_plan, rules
 
 
-def wish_of(model: str, cluster: str, gpus: int, base: str, framework: str, gpu: str) -> Wish:
+def wish_of(model: str, cluster: str, gpus: int, base: str, framework: str, gpu: str) -> PlanRequest:
     """The question.
 
     Raises:
@@ -20,10 +20,10 @@ def wish_of(model: str, cluster: str, gpus: int, base: str, framework: str, gpu:
     if framework not in get_args(rules.Framework) or framework == "inference":
         raise ConfigError(f"--framework {framework}: expected megatron, deepspeed or fsdp")
     known: rules.Framework = framework  # type: ignore[assignment]
-    return Wish(models.find(model), clusters.find(cluster), gpus, parallel_plan(base), known, gpu)
+    return PlanRequest(models.find(model), clusters.find(cluster), gpus, parallel_plan(base), known, gpu)
 
 
-def swept(wish: Wish, sweep: str) -> dict[str, Wish]:
+def swept(wish: PlanRequest, sweep: str) -> dict[str, PlanRequest]:
     """A question for each value of a sweep by its name, or the one as it is under the model's name.
 
     Raises:
@@ -38,7 +38,7 @@ def swept(wish: Wish, sweep: str) -> dict[str, Wish]:
     return {f"{key}={value}": _with(wish, key, value) for value in values}
 
 
-def _with(wish: Wish, key: str, value: str) -> Wish:
+def _with(wish: PlanRequest, key: str, value: str) -> PlanRequest:
     if key == "gpus":
         if not value.isdecimal() or len(value) > 9 or int(value) > MOST_GPUS:
             raise ConfigError(f"--sweep gpus: found {value!r}; expected whole numbers up to {MOST_GPUS}")

@@ -7,15 +7,15 @@ from datetime import timedelta
 from typing import Any
 
 from nadi.errors import ConfigError
-from nadi.launching.gather import Ranks
+from nadi.launching.gather import RankGather
 from nadi.studies.replay.buffers import Buffers, Bytes
-from nadi.studies.replay.steps import Operation
+from nadi.studies.replay.steps import ReplayOperation
 
 _WORD_BYTES = 4
 _TIMEOUT_S = 300
 
 
-def connect(method: str, rank: int, size: int) -> Ranks:
+def connect(method: str, rank: int, size: int) -> RankGather:
     """Meet the other ranks, of whom torch.distributed hears by a method as "env://" or "file:///path".
 
     Raises:
@@ -37,7 +37,7 @@ def connect(method: str, rank: int, size: int) -> Ranks:
         found = exchange(value)
         return found if rank == 0 else None
 
-    return Ranks(exchange, gather, rank, size)
+    return RankGather(exchange, gather, rank, size)
 
 
 class Gloo:
@@ -60,7 +60,7 @@ class Gloo:
             next(getattr(distributed, name) for name in choice if hasattr(distributed, name)) for choice in names
         )
 
-    def begin(self, operation: Operation) -> tuple[Any, tuple[Bytes, ...]]:
+    def begin(self, operation: ReplayOperation) -> tuple[Any, tuple[Bytes, ...]]:
         """Begin an operation; gives what is under way, and the buffers that it uses."""
         if operation.kind in {"send", "recv"}:
             own = self._buffers.take(operation.size_bytes)
@@ -93,49 +93,49 @@ class Gloo:
         self._dist.barrier()
         self._dist.destroy_process_group()
 
-    def _all_reduce(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+    def _all_reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own = self._buffers.take(_words(operation.size_bytes))
         return self._dist.all_reduce(_floats(own), group=group, async_op=True), (own,)
 
-    def _reduce(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+    def _reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own = self._buffers.take(_words(operation.size_bytes))
         return self._dist.reduce(_floats(own), dst=operation.members[0], group=group, async_op=True), (own,)
 
-    def _all_gather(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+    def _all_gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own = self._buffers.take(operation.part_bytes)
         whole = self._buffers.take(operation.part_bytes * len(operation.members))
         return self._all_gather_call(_tensor(whole), _tensor(own), group=group, async_op=True), (own, whole)
 
-    def _gather(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+    def _gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own, parts = self._own_and_parts(operation)
         found = [_tensor(part) for part in parts] if operation.own == 0 else None
         return self._dist.gather(_tensor(own), found, operation.members[0], group=group, async_op=True), (own, *parts)
 
-    def _scatter(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+    def _scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own, parts = self._own_and_parts(operation)
         sent = [_tensor(part) for part in parts] if operation.own == 0 else None
         return self._dist.scatter(_tensor(own), sent, operation.members[0], group=group, async_op=True), (own, *parts)
 
-    def _broadcast(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+    def _broadcast(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own = self._buffers.take(operation.size_bytes)
         return self._dist.broadcast(_tensor(own), operation.members[0], group=group, async_op=True), (own,)
 
-    def _all_to_all(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+    def _all_to_all(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         whole = operation.part_bytes * len(operation.members)
         sent, received = self._buffers.take(whole), self._buffers.take(whole)
         call = self._dist.all_to_all_single
         return call(_tensor(received), _tensor(sent), group=group, async_op=True), (sent, received)
 
-    def _reduce_scatter(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - torch's
+    def _reduce_scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         part = _words(operation.part_bytes)
         own, whole = self._buffers.take(part), self._buffers.take(part * len(operation.members))
         work = self._reduce_scatter_call(_floats(own), _floats(whole), group=group, async_op=True)
         return _Waited(work), (own, whole)
 
-    def _barrier(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401, ARG002 - as the others
+    def _barrier(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401, ARG002 - as the others
         return self._dist.barrier(group=group, async_op=True), ()
 
-    def _own_and_parts(self, operation: Operation) -> tuple[Bytes, list[Bytes]]:
+    def _own_and_parts(self, operation: ReplayOperation) -> tuple[Bytes, list[Bytes]]:
         """A part, and of the root one for each member."""
         parts = [self._buffers.take(operation.part_bytes) for _ in operation.members] if operation.own == 0 else []
         return self._buffers.take(operation.part_bytes), parts

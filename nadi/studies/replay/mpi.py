@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nadi.studies.replay.buffers import Buffers, Bytes
-from nadi.studies.replay.steps import Operation
+from nadi.studies.replay.steps import ReplayOperation
 
 _WORD_BYTES = 4
 _TAGS_FROM = 1
@@ -29,7 +29,7 @@ class Mpi:
         }
         self._messages = communicator.Dup()
 
-    def begin(self, operation: Operation) -> tuple[Any, tuple[Bytes, ...]]:
+    def begin(self, operation: ReplayOperation) -> tuple[Any, tuple[Bytes, ...]]:
         """Begin an operation; gives the request, and the buffers that it uses."""
         if operation.kind in {"send", "recv"}:
             own = self._buffers.take(operation.size_bytes)
@@ -62,41 +62,41 @@ class Mpi:
     def _pair(self, send: int, receive: int) -> tuple[Bytes, Bytes]:
         return self._buffers.take(send), self._buffers.take(receive)
 
-    def _all_reduce(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+    def _all_reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
         ends = self._pair(_words(operation.size_bytes), _words(operation.size_bytes))
         return group.Iallreduce(_floats(ends[0]), _floats(ends[1])), ends
 
-    def _reduce(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+    def _reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
         ends = self._pair(_words(operation.size_bytes), _words(operation.size_bytes))
         return group.Ireduce(_floats(ends[0]), _floats(ends[1]) if operation.own == 0 else None, root=0), ends
 
-    def _all_gather(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+    def _all_gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
         ends = self._pair(operation.part_bytes, operation.part_bytes * len(operation.members))
         return group.Iallgather(*ends), ends
 
-    def _gather(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+    def _gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
         ends = self._pair(operation.part_bytes, operation.part_bytes * len(operation.members))
         return group.Igather(ends[0], ends[1] if operation.own == 0 else None, root=0), ends
 
-    def _scatter(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+    def _scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
         ends = self._pair(operation.part_bytes * len(operation.members), operation.part_bytes)
         return group.Iscatter(ends[0] if operation.own == 0 else None, ends[1], root=0), ends
 
-    def _broadcast(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+    def _broadcast(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
         own = self._buffers.take(operation.size_bytes)
         return group.Ibcast(own, root=0), (own,)
 
-    def _all_to_all(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+    def _all_to_all(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
         whole = operation.part_bytes * len(operation.members)
         ends = self._pair(whole, whole)
         return group.Ialltoall(*ends), ends
 
-    def _reduce_scatter(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401 - mpi4py
+    def _reduce_scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
         part = _words(operation.part_bytes)
         ends = self._pair(part * len(operation.members), part)
         return group.Ireduce_scatter_block(_floats(ends[0]), _floats(ends[1])), ends
 
-    def _barrier(self, group: Any, operation: Operation) -> Any:  # noqa: ANN401, ARG002 - as the others
+    def _barrier(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401, ARG002 - as the others
         return group.Ibarrier(), ()
 
 

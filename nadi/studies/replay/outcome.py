@@ -8,16 +8,16 @@ import numpy as np
 
 import et
 from et import TraceTable
+from inputs.units import NS_PER_S
 from nadi.insight.analysis.node_times import bus_factor
-from nadi.studies.replay.player import Times
-from nadi.studies.replay.steps import Steps
+from nadi.studies.replay.player import OperationTimes
+from nadi.studies.replay.steps import ReplaySteps
 
 _NS_PER_MICRO = 1000
-_NS_PER_S = 10**9
 _PS_PER_NS = 1000
 
 
-def with_times(steps: Steps, times: Times, begun_micros: int, *, sleeps: bool) -> TraceTable:
+def with_times(steps: ReplaySteps, times: OperationTimes, begun_micros: int, *, sleeps: bool) -> TraceTable:
     """The trace of a rank with the times of its replay, in whole microseconds and at least one of what was done.
 
     What was skipped has no times: compute and memory nodes unless they slept.
@@ -39,7 +39,7 @@ def write(path: Path, rank: int, table: TraceTable) -> None:
     et.write_table(f"{path}.{rank}.et", table)
 
 
-def part(steps: Steps, times: Times) -> list[tuple[Any, ...]]:
+def part(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any, ...]]:
     """Of each operation of a rank: kind, bytes, members, which one it is among all ranks, and nanoseconds."""
     found = []
     seen: dict[int, int] = {}
@@ -80,7 +80,7 @@ def document(parts: list[list[tuple[Any, ...]]], times_ns: list[int], over: str)
                 "count": len(found),
                 "transfer_ps": transfer * _PS_PER_NS,
                 "wait_ps": float(np.median([wait for _, wait in found])) * _PS_PER_NS,
-                "busbw_Bps": size * bus_factor(kind, members) * _NS_PER_S / transfer,
+                "busbw_Bps": size * bus_factor(kind, members) * NS_PER_S / transfer,
             }
         )
     ranks = [{"rank": rank, "time_ps": took * _PS_PER_NS} for rank, took in enumerate(times_ns)]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.studies.replay.steps import COMPUTE, MEMORY, Operation, Steps
+from nadi.studies.replay.steps import ReplayOperation, ReplaySteps
+from workload.node_kinds import COMPUTE, MEMORY
 
 Int64 = NDArray[np.int64]
 
@@ -21,14 +22,14 @@ Int64 = NDArray[np.int64]
 class Transport(Protocol):
     """What does single operations."""
 
-    def begin(self, operation: Operation) -> Any:  # noqa: ANN401 - its own
+    def begin(self, operation: ReplayOperation) -> Any:  # noqa: ANN401 - its own
         """Begin an operation; gives what `is_done` takes."""
 
     def is_done(self, begun: Any) -> bool:  # noqa: ANN401 - its own
         """Whether an operation is complete on this rank."""
 
 
-class Times(NamedTuple):
+class OperationTimes(NamedTuple):
     """When each node began, and how long it took: int64[n] nanoseconds, on a clock that begins with the replay."""
 
     start_ns: Int64
@@ -36,7 +37,7 @@ class Times(NamedTuple):
 
 
 class _Player:
-    def __init__(self, steps: Steps, transport: Transport, *, sleeps: bool) -> None:
+    def __init__(self, steps: ReplaySteps, transport: Transport, *, sleeps: bool) -> None:
         self._steps = steps
         self._transport = transport
         self._sleeps = sleeps
@@ -52,7 +53,7 @@ class _Player:
         self._start, self._end = np.zeros(self._left, np.int64), np.zeros(self._left, np.int64)
         self._zero = time.perf_counter_ns()
 
-    def play(self) -> Times:
+    def play(self) -> OperationTimes:
         """Do everything."""
         while self._left:
             while self._ready:
@@ -64,7 +65,7 @@ class _Player:
             self._begun = still
             if not self._ready:
                 time.sleep(0)  # whoever else wants the core: threads of gloo, ranks of this machine
-        return Times(self._start, self._end - self._start)
+        return OperationTimes(self._start, self._end - self._start)
 
     def _now(self) -> int:
         return time.perf_counter_ns() - self._zero
@@ -121,6 +122,6 @@ class _Player:
                 heapq.heappush(self._ready, child)
 
 
-def play(steps: Steps, transport: Transport, *, sleeps: bool) -> Times:
+def play(steps: ReplaySteps, transport: Transport, *, sleeps: bool) -> OperationTimes:
     """Replay the trace of one rank; sleeps: compute and memory nodes take their time."""
     return _Player(steps, transport, sleeps=sleeps).play()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.errors import OutputError
-from nadi.launching.gather import Ranks
+from nadi.launching.gather import RankGather
 from nadi.launching.python import nadi_command
 from nadi.studies.replay import outcome
 from nadi.studies.replay.gloo import Gloo
@@ -38,7 +38,7 @@ class Replay(NamedTuple):
     out: Path | None
 
 
-def replayed(asked: Replay, traces: TraceSet, program: Program, ranks: Ranks) -> dict[str, Any]:
+def replayed(asked: Replay, traces: TraceSet, program: Program, ranks: RankGather) -> dict[str, Any]:
     """Replay the trace of this rank together with the others, which all call it; gives the figures of all.
 
     Raises:

@@ -12,15 +12,15 @@ from et import TraceTable, read_groups
 from nadi.errors import ConfigError
 from nadi.simulation.wiring.affordable import available_bytes
 from workload import KINDS, CollectiveSettings, Program, TraceSet
+from workload.node_kinds import COLLECTIVE, SEND
 
 Int64 = NDArray[np.int64]
-NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 _SHARE_OF_MEMORY = 0.5
 _BUFFERS = 2
 _PS_PER_NS = 1000
 
 
-class Operation(NamedTuple):
+class ReplayOperation(NamedTuple):
     """One operation of a rank.
 
     Attributes:
@@ -50,7 +50,7 @@ class Operation(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Steps:
+class ReplaySteps:
     """The n nodes of a rank's trace.
 
     Attributes:
@@ -73,7 +73,7 @@ class Steps:
     parents: Int64
     child_ptr: Int64
     child: Int64
-    operations: dict[int, Operation]
+    operations: dict[int, ReplayOperation]
     channel: dict[int, tuple[int, ...]]
     groups: dict[int, tuple[int, ...]]
 
@@ -111,7 +111,7 @@ def read_traces(
     return found, program
 
 
-def steps_of(rank: int, traces: TraceSet, program: Program) -> Steps:
+def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
     """What a rank does."""
     trace = int(program.trace_of_npu[rank])
     if trace < 0:
@@ -120,7 +120,7 @@ def steps_of(rank: int, traces: TraceSet, program: Program) -> Steps:
     kind = program.node_kind[begin:end]
     child_ptr = program.child_ptr[begin : end + 1] - program.child_ptr[begin]
     first_child = int(program.child_ptr[begin])
-    operations: dict[int, Operation] = {}
+    operations: dict[int, ReplayOperation] = {}
     order: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for row in np.flatnonzero(kind >= SEND).tolist():
         at = begin + row
@@ -132,12 +132,14 @@ def steps_of(rank: int, traces: TraceSet, program: Program) -> Steps:
         else:
             peer, tag = rank + int(program.node_peer[at]), int(program.node_tag[at])
             is_send = kind[row] == SEND
-            operation = Operation("send" if is_send else "recv", int(program.node_bytes[at]), -1, (peer,), tag=tag)
+            operation = ReplayOperation(
+                "send" if is_send else "recv", int(program.node_bytes[at]), -1, (peer,), tag=tag
+            )
             key = (peer, tag, int(is_send))
         operations[row] = operation
         order.setdefault(key, []).append((int(program.node_seq[at]), row))
     channels = {number: tuple(row for _, row in sorted(rows)) for number, rows in enumerate(order.values())}
-    return Steps(
+    return ReplaySteps(
         table=_as_own(rank, traces),
         kind=kind,
         lane=program.node_lane[begin:end],
@@ -155,12 +157,12 @@ def _members(program: Program, group: int) -> tuple[int, ...]:
     return tuple(program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist())
 
 
-def _collective(rank: int, at: int, row: int, traces: TraceSet, program: Program) -> Operation:
+def _collective(rank: int, at: int, row: int, traces: TraceSet, program: Program) -> ReplayOperation:
     slot = int(program.slot_ptr[rank] + program.node_group[at])
     group, size = int(program.slot_group[slot]), int(program.node_bytes[at])
     members = _members(program, group)
     kind = KINDS[program.node_collective[at]]
-    operation = Operation(kind, size, group, members, members.index(rank))
+    operation = ReplayOperation(kind, size, group, members, members.index(rank))
     if not program.node_uneven[at]:
         return operation
     seq = int(program.node_seq[at])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from nadi.terminal.readable import in_unit, size_text, time_text, time_unit
-from nadi.terminal.tables import Column, FittedTable
+from nadi.terminal.tables import FittedTable, TableColumn
 
 
 def render(found: dict[str, Any]) -> FittedTable:
@@ -12,13 +12,13 @@ def render(found: dict[str, Any]) -> FittedTable:
     unit = time_unit([row["transfer_ps"] for row in rows])
     table = FittedTable(
         f"replayed over {found['over']} by {found['ranks']} ranks, medians",
-        Column("kind", form="name"),
+        TableColumn("kind", form="name"),
         "size",
         "members",
         "count",
         f"transfer ({unit.name})",
-        Column(f"longest wait ({unit.name})", 1),
-        Column("busbw (GB/s)", 2),
+        TableColumn(f"longest wait ({unit.name})", 1),
+        TableColumn("busbw (GB/s)", 2),
     )
     for row in rows:
         table.add_row(

@@ -13,7 +13,7 @@ from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, Figure
 from nadi.insight.runs.ranking import SAME_WITHIN, as_good_as_best, best_value, costs, order
 from nadi.reports.pages.explanations import COLUMNS
-from nadi.reports.pages.page import Heading, Page, Part, Plot, Section, Table, Words
+from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.series import style
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.terminal.printing import in_page
@@ -40,7 +40,9 @@ def page(table: pa.Table, title: str, folder: Path, figure: Figure | None) -> Pa
     if figure is None:
         return Page(title, f"{len(table):,} points, none of them finished.", [_rows(table, keys, None)])
     done = table.filter(pc.is_null(table["error"]))
-    by_key = Section("keys", "What each key does", "Every point, by the value of a key.", _plots(done, keys, figure))
+    by_key = PageSection(
+        "keys", "What each key does", "Every point, by the value of a key.", _plots(done, keys, figure)
+    )
     return Page(
         title,
         _lead(table, done, keys, figure),
@@ -89,7 +91,7 @@ def _plots(done: pa.Table, keys: list[str], figure: Figure) -> list[Part]:
     made: list[Part] = [_plot(done, key, figure) for key in keys if len(set(done[key].to_pylist())) > 1]
     if len(keys) == 2 and made:
         made.append(_map(done, keys, figure))
-    return made or [Words("All finished points have the same values.")]
+    return made or [Paragraph("All finished points have the same values.")]
 
 
 def _plot(done: pa.Table, key: str, figure: Figure) -> Plot:
@@ -148,7 +150,7 @@ def _map(done: pa.Table, keys: list[str], figure: Figure) -> Plot:
     )
 
 
-def _overlays(done: pa.Table, keys: list[str], figure: Figure, folder: Path) -> Section:
+def _overlays(done: pa.Table, keys: list[str], figure: Figure, folder: Path) -> PageSection:
     """Return distributions of the points, drawn over each other."""
     rows = order(done, figure)[:MOST_OVERLAID].tolist()
     differing = [key for key in keys if len(set(done[key].to_pylist())) > 1]
@@ -162,7 +164,7 @@ def _overlays(done: pa.Table, keys: list[str], figure: Figure, folder: Path) -> 
         _queues(runs),
     ]
     lead = f"All points over each other.{left_out}"
-    return Section("distributions", "Distributions", lead, [plot for plot in made if plot is not None])
+    return PageSection("distributions", "Distributions", lead, [plot for plot in made if plot is not None])
 
 
 def _cdf(
@@ -251,7 +253,7 @@ def _axis(figure: Figure) -> str:
     return f"{label(figure)} (ms)" if figure.form == "time" else label(figure)
 
 
-def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> Section:
+def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSection:
     shown = figures_shown(table)
     headings = [Heading(key, COLUMNS["key"], is_text=True) for key in keys]
     headings += [Heading(label(each), f"{each.meaning[0].upper()}{each.meaning[1:]}.") for each in shown]
@@ -263,4 +265,4 @@ def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> Section:
         rows.append([*cells, row["error"] or ""])
     note = f"The first {MOST_ROWS} of {len(table):,}; all are in sweep.parquet." if len(table) > MOST_ROWS else ""
     lead = f"Ranked by {label(figure)}." if figure else "As in the sweep file."
-    return Section("points", "Points", lead, [Table("all points", headings, rows, note)])
+    return PageSection("points", "Points", lead, [Table("all points", headings, rows, note)])

@@ -84,7 +84,7 @@ class Point(NamedTuple):
         return [f"{key}={toml(value)}" for key, value in self.values.items()]
 
 
-class Sweep(NamedTuple):
+class SweepDefinition(NamedTuple):
     """A sweep file, read.
 
     Attributes:
@@ -102,7 +102,7 @@ class Sweep(NamedTuple):
     rank: str = ""
 
 
-def read_sweep(path: Path) -> Sweep:
+def read_sweep(path: Path) -> SweepDefinition:
     """Read a sweep file; each of its points is checked as a run file is.
 
     Raises:
@@ -139,7 +139,7 @@ def read_sweep(path: Path) -> Sweep:
         seen[point.name] = number
         points.append(point)
     keys = tuple(dict.fromkeys(key for values in chosen for key in values))
-    return Sweep(path, run_file, keys, points, file.rank)
+    return SweepDefinition(path, run_file, keys, points, file.rank)
 
 
 def toml(value: Value) -> str:

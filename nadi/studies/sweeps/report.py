@@ -6,7 +6,7 @@ from nadi.insight.runs.figures import Figure
 from nadi.insight.runs.ranking import order
 from nadi.studies.sweeps.page import figures_shown, keys_of, label
 from nadi.terminal.readable import figure_text
-from nadi.terminal.tables import Column, FittedTable
+from nadi.terminal.tables import FittedTable, TableColumn
 
 MOST_ROWS = 40
 
@@ -19,10 +19,10 @@ def render(table: pa.Table, figure: Figure | None) -> FittedTable:
         figure: Figure by which points are ranked; None = none is finished.
     """
     keys, shown = keys_of(table), figures_shown(table)
-    columns = [Column(key, form="name") for key in keys]
-    columns += [Column(label(each), rank) for rank, each in enumerate(shown)]
+    columns = [TableColumn(key, form="name") for key in keys]
+    columns += [TableColumn(label(each), rank) for rank, each in enumerate(shown)]
     title = f"points, ranked by {label(figure)}" if figure else "points"
-    made = FittedTable(title, *columns, Column("error", 1, "text"), whole="--json")
+    made = FittedTable(title, *columns, TableColumn("error", 1, "text"), full_output_option="--json")
     for at in order(table, figure)[:MOST_ROWS].tolist():
         cells = [str(table[key][at].as_py()) for key in keys]
         cells += [figure_text(each.form, table[each.name][at].as_py()) for each in shown]

@@ -8,8 +8,8 @@ import inputs
 from nadi.errors import OutputError
 from nadi.insight.runs.ranking import ranking_figure
 from nadi.reports.pages import has_plotly
-from nadi.studies.sweeps.points import Sweep
-from nadi.studies.sweeps.running import Outcome
+from nadi.studies.sweeps.points import SweepDefinition
+from nadi.studies.sweeps.running import PointOutcome
 from nadi.studies.sweeps.table import FILE, table
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PAGE = "sweep.html"
 
 
-def finish(sweep: Sweep, out: Path, outcomes: Sequence[Outcome]) -> "pa.Table":
+def finish(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
     """Write sweep.parquet and sweep.html, and give the table.
 
     Raises:

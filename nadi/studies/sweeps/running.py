@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import inputs
 from nadi.launching.python import nadi_command
-from nadi.studies.sweeps.points import Point, Sweep
+from nadi.studies.sweeps.points import Point, SweepDefinition
 
 RUNS = "runs"
 
 
-class Outcome(NamedTuple):
+class PointOutcome(NamedTuple):
     """How a point ended.
 
     Attributes:
@@ -39,7 +39,7 @@ def is_finished(out: Path, point: Point) -> bool:
     return (folder_of(out, point) / "summary.json").is_file()
 
 
-def earlier_outcomes(sweep: Sweep, out: Path) -> list[Outcome]:
+def earlier_outcomes(sweep: SweepDefinition, out: Path) -> list[PointOutcome]:
     """Return how all points ended in earlier sweeps into the folder, without running any.
 
     Args:
@@ -47,14 +47,22 @@ def earlier_outcomes(sweep: Sweep, out: Path) -> list[Outcome]:
         out: The sweep's folder.
     """
     return [
-        Outcome(at, "", was_there=True) if is_finished(out, point) else Outcome(at, _failure(out, point) or "not run")
+        PointOutcome(at, "", was_there=True)
+        if is_finished(out, point)
+        else PointOutcome(at, _failure(out, point) or "not run")
         for at, point in enumerate(sweep.points)
     ]
 
 
 def run_points(
-    sweep: Sweep, out: Path, own: Sequence[int], jobs: int, tell: Callable[[Outcome], None], *, force: bool = False
-) -> list[Outcome]:
+    sweep: SweepDefinition,
+    out: Path,
+    own: Sequence[int],
+    jobs: int,
+    tell: Callable[[PointOutcome], None],
+    *,
+    force: bool = False,
+) -> list[PointOutcome]:
     """Run those of the points that are not finished.
 
     Args:
@@ -65,12 +73,12 @@ def run_points(
         tell: is called as each ends, those first that were finished already.
         force: as --force of `nadi run`.
     """
-    done = [Outcome(at, "", was_there=True) for at in own if is_finished(out, sweep.points[at])]
+    done = [PointOutcome(at, "", was_there=True) for at in own if is_finished(out, sweep.points[at])]
     for outcome in done:
         tell(outcome)
     there = {outcome.point for outcome in done}
     with _processes() as run, ThreadPoolExecutor(jobs) as pool:
-        waiting: set[Future[Outcome]] = {
+        waiting: set[Future[PointOutcome]] = {
             pool.submit(_one, run, sweep, out, at, force=force) for at in own if at not in there
         }
         try:
@@ -98,7 +106,9 @@ def _failure(out: Path, point: Point) -> str:
         return ""
 
 
-def _one(run: Callable[[Sequence[str]], tuple[int, str]], sweep: Sweep, out: Path, at: int, *, force: bool) -> Outcome:
+def _one(
+    run: Callable[[Sequence[str]], tuple[int, str]], sweep: SweepDefinition, out: Path, at: int, *, force: bool
+) -> PointOutcome:
     point = sweep.points[at]
     command = nadi_command(["run", *([str(sweep.run_file)] if sweep.run_file else [])])
     for override in point.overrides():
@@ -109,13 +119,13 @@ def _one(run: Callable[[Sequence[str]], tuple[int, str]], sweep: Sweep, out: Pat
     with suppress(OSError):  # the table says it, too, unless another shard makes that
         failure.unlink(missing_ok=True)
     if code == 0:
-        return Outcome(at, "")
+        return PointOutcome(at, "")
     lines = [line for line in said.splitlines() if line.strip()]
     error = lines[-1].removeprefix("nadi: error: ") if lines else f"exit code {code}"
     with suppress(OSError):
         failure.parent.mkdir(parents=True, exist_ok=True)
         inputs.write_whole(failure, error)
-    return Outcome(at, error)
+    return PointOutcome(at, error)
 
 
 @contextmanager

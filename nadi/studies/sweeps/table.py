@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from nadi import __version__
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures
-from nadi.studies.sweeps.points import Sweep, Value, toml
-from nadi.studies.sweeps.running import RUNS, Outcome, folder_of, is_finished
+from nadi.studies.sweeps.points import SweepDefinition, Value, toml
+from nadi.studies.sweeps.running import RUNS, PointOutcome, folder_of, is_finished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +18,7 @@ FILE = "sweep.parquet"
 _COSTS_OF_THE_RUN = {"wall_s", "peak_rss_bytes"}
 
 
-def table(sweep: Sweep, out: Path, outcomes: Sequence[Outcome]) -> "pa.Table":
+def table(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
     """A row for each point, in the order of the sweep file.
 
     Columns: `point`, its place; a column for each key, text (TOML) where values are not all numbers; `run`, the folder

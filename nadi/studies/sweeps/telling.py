@@ -4,12 +4,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from nadi.studies.sweeps.points import Sweep
-from nadi.studies.sweeps.running import Outcome
+from nadi.studies.sweeps.points import SweepDefinition
+from nadi.studies.sweeps.running import PointOutcome
 
 
 @contextmanager
-def telling(sweep: Sweep, points: int, *, quiet: bool) -> Iterator[Callable[[Outcome], None]]:
+def telling(sweep: SweepDefinition, points: int, *, quiet: bool) -> Iterator[Callable[[PointOutcome], None]]:
     """What is told of each point that ends: on a terminal a bar with the time left, else a line each."""
     if quiet:
         yield lambda outcome: None  # noqa: ARG005 - nothing is said
@@ -24,7 +24,7 @@ def telling(sweep: Sweep, points: int, *, quiet: bool) -> Iterator[Callable[[Out
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("points", total=points)
 
-        def tell(outcome: Outcome) -> None:
+        def tell(outcome: PointOutcome) -> None:
             shown.advance(task)
             if outcome.error:
                 shown.console.print(_said(sweep, outcome), markup=False, highlight=False)
@@ -32,12 +32,12 @@ def telling(sweep: Sweep, points: int, *, quiet: bool) -> Iterator[Callable[[Out
         yield tell
 
 
-def _line(sweep: Sweep, outcome: Outcome) -> None:
+def _line(sweep: SweepDefinition, outcome: PointOutcome) -> None:
     sys.stderr.write(_said(sweep, outcome) + "\n")
     sys.stderr.flush()
 
 
-def _said(sweep: Sweep, outcome: Outcome) -> str:
+def _said(sweep: SweepDefinition, outcome: PointOutcome) -> str:
     values = ", ".join(f"{key} = {value}" for key, value in sweep.points[outcome.point].values.items())
     state = outcome.error or ("was finished" if outcome.was_there else "finished")
     return f"point {outcome.point} ({values}): {state}"

@@ -3,8 +3,8 @@
     class Token(Row, written_by="npu.tokens"):
         ...
 
-        running = word(Kind.COUNT, "tokens in use")
-        head = word(Kind.PHASE, "list of phases that wait, -1 none")
+        running = word(WordKind.COUNT, "tokens in use")
+        head = word(WordKind.PHASE, "list of phases that wait, -1 none")
 
 The class yields the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the page
 docs/data-dictionary.md (`python scripts/document_tables.py`) and checks of the house. A word is an int64, with
@@ -14,8 +14,7 @@ narrow, so kernels first convert values that may outgrow them to int64. Words be
 (`pdes.core.memory.rows_of`).
 
 `written_by` names all modules that write words which the class declares, sorted, those of `pdes` without its name. A
-test finds the writers in the sources and reports differences (tests/pdes/test_writers.py), so that nobody adds a
-writer by accident.
+test compares it with the sources, for words whose names only one kind of row has (tests/pdes/test_writers.py).
 """
 
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ import numpy as np
 from compiling.kernel_sources import are_hashed
 
 
-class Kind(Enum):
+class WordKind(Enum):
     """What a word counts or names; with it, state could be moved to another number of ranks, or forward in time."""
 
     TIME = "ps since the run began"
@@ -68,14 +67,14 @@ INF = 1 << 62
 class Word:
     """One word of a row, or `many` adjacent ones."""
 
-    kind: Kind
+    kind: WordKind
     meaning: str
     many: int = 1
     bits: int = 0
     begins: int = 0
 
 
-def word(kind: Kind, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
+def word(kind: WordKind, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
     """Declare a word of a row; bits: width of an integer, 0 = the row's."""
     return Word(kind, meaning, many, bits, begins)
 
@@ -109,7 +108,7 @@ class Row:
             raise TypeError(f"{cls.__name__}: NumPy's records have attributes {', '.join(taken)} of their own")
         fields: list[tuple] = []
         for name, declared in cls.declared.items():
-            kind = np.dtype("float64" if declared.kind is Kind.FLOAT else f"int{declared.bits or bits}")
+            kind = np.dtype("float64" if declared.kind is WordKind.FLOAT else f"int{declared.bits or bits}")
             fields.append((name, kind) if declared.many == 1 else (name, kind, (declared.many,)))
         plain = np.dtype(fields, align=True)
         used = -(-plain.itemsize // (bits // BITS_OF_BYTE))

@@ -15,8 +15,7 @@ from typing import Any
 
 from pdes.core.errors import RunError
 from pdes.core.setting import setting
-
-_BYTE_PS = 8e12
+from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Fidelity:
     @property
     def reduction_psb(self) -> float:
         """Picoseconds per byte of the memory that reductions use; 0 = no time."""
-        return _BYTE_PS / self.reduction_bandwidth_bps if self.reduction_bandwidth_bps else 0.0
+        return PS_PER_BYTE_AT_1_BPS / self.reduction_bandwidth_bps if self.reduction_bandwidth_bps else 0.0
 
 
 PACKET = Fidelity("packet")

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pdes.core.errors import RunError
-from pdes.core.rows.row import Kind, Word
+from pdes.core.rows.row import Word, WordKind
 
 
 class Allowed(NamedTuple):
@@ -68,13 +68,13 @@ WHOLE_COUNT = Allowed(0.0, 1e6, is_integer=True)
 
 
 @dataclass(frozen=True)
-class Parameter(Word):
+class ControlParameter(Word):
     """A number that an algorithm takes, a word of its `ControlParameters`; named as in the paper, with its unit.
 
     Attributes:
         meaning: Description, and source of the default.
-        default: Default value.
-        range: Allowed values.
+        default: Default value of the parameter.
+        range: Allowed values of the parameter.
         aliases: Names of the parameter in other simulators -> factor from their unit to this one.
     """
 
@@ -85,7 +85,7 @@ class Parameter(Word):
 
 def parameter(default: float, allowed: Allowed, meaning: str, aliases: Mapping[str, float] | None = None) -> Any:
     """Declare a parameter as a word of a row."""
-    return Parameter(Kind.FLOAT, meaning, default=default, range=allowed, aliases=aliases or {})
+    return ControlParameter(WordKind.FLOAT, meaning, default=default, range=allowed, aliases=aliases or {})
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def names() -> list[str]:
     return ["none", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
 
 
-def parameters(name: str) -> Mapping[str, Parameter]:
+def parameters(name: str) -> Mapping[str, ControlParameter]:
     """Return the parameters of a congestion control, in the order of `Control.values`."""
     return importlib.import_module(f"{__name__}.{name}").PARAMETERS if name != "none" else {}
 

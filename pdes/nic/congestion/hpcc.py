@@ -17,13 +17,13 @@ between equal paths. Then L is replaced, and U, W and W^c stay as they are until
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import Kind, word
+from pdes.core.rows.row import WordKind, word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_START, MAX_TELEMETRY_HOPS, TELEMETRY_CLASS_SHIFT, TELEMETRY_QUEUE_SHIFT
+from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 from pdes.core.world import world_at
 from pdes.network.link import full_packet_bytes
 from pdes.nic.congestion import STEP_BPS, SWITCH, TIME_OR_0_PS, WHOLE_COUNT, Allowed, parameter
-from pdes.nic.control import BYTE_PS
 
 TITLE = "HPCC: High Precision Congestion Control (SIGCOMM 2019)"
 SIGNALS = ("telemetry",)
@@ -58,12 +58,14 @@ LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a larger difference of wrapped t
 class HpccState(CongestionState, words=32, written_by="nic.congestion.hpcc"):
     """State of HPCC for a queue pair."""
 
-    wc_bytes = word(Kind.FLOAT, "bytes: the reference window W^c")
-    u = word(Kind.FLOAT, "in-flight bytes of the busiest link over its rate times T, smoothed")
-    inc_stage = word(Kind.COUNT, "additive steps since the last multiplicative one")
-    last_update_seq = word(Kind.SEQUENCE, "next packet to send when W^c was last set")
-    hops = word(Kind.COUNT, "hops of L, 0 = nothing is known")
-    last = word(Kind.PACKED, "L, telemetry of the last acknowledgement: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS)
+    wc_bytes = word(WordKind.FLOAT, "bytes: the reference window W^c")
+    u = word(WordKind.FLOAT, "in-flight bytes of the busiest link over its rate times T, smoothed")
+    inc_stage = word(WordKind.COUNT, "additive steps since the last multiplicative one")
+    last_update_seq = word(WordKind.SEQUENCE, "next packet to send when W^c was last set")
+    hops = word(WordKind.COUNT, "hops of L, 0 = nothing is known")
+    last = word(
+        WordKind.PACKED, "L, telemetry of the last acknowledgement: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS
+    )
 
 
 own = seen_as(HpccState)
@@ -145,14 +147,14 @@ def compute_wind(net, par, state, update_wc):
     """Apply ComputeWind(U, updateWc), lines 10 to 21, and return W in bytes."""
     t = round_trip(net, par)
     w_init = t / state.line_ps_per_byte
-    w_ai = par.rate_ai_bps * t / BYTE_PS if par.rate_ai_bps > 0.0 else w_init * (1.0 - par.eta) / par.flows
+    w_ai = par.rate_ai_bps * t / PS_PER_BYTE_AT_1_BPS if par.rate_ai_bps > 0.0 else w_init * (1.0 - par.eta) / par.flows
     if state.u >= par.eta or state.inc_stage >= par.max_stage:
         w = state.wc_bytes / (state.u / par.eta) + w_ai
         stage = 0
     else:
         w = state.wc_bytes + w_ai
         stage = state.inc_stage + 1
-    w = min(max(w, par.min_rate_bps * t / BYTE_PS), w_init)
+    w = min(max(w, par.min_rate_bps * t / PS_PER_BYTE_AT_1_BPS), w_init)
     if update_wc:
         state.inc_stage = stage
         state.wc_bytes = w

@@ -26,13 +26,13 @@ towards a quarter of the base round trip; "delay ~= 0" means less than 1 us. Dif
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import Kind, word
+from pdes.core.rows.row import WordKind, word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED
+from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 from pdes.core.world import world_at
 from pdes.network.link import full_packet_bytes
 from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, SHARE, TIME_PS, Allowed, parameter
-from pdes.nic.control import BYTE_PS
 
 TITLE = "NSCC: network-signaled congestion control (Ultra Ethernet Specification 1.0)"
 SIGNALS = ("ecn", "rtt")
@@ -69,20 +69,20 @@ PARAMETERS = NsccParameters.declared
 class NsccState(CongestionState, words=32, written_by="nic.congestion.nscc"):
     """State of NSCC for a queue pair."""
 
-    cwnd_bytes = word(Kind.FLOAT, "congestion window in bytes")
-    avg_delay_ps = word(Kind.FLOAT, "average delay in ps")
-    base_rtt_ps = word(Kind.DURATION, "shortest known round trip")
-    inc_bytes = word(Kind.FLOAT, "bytes^2: pending increases, times the window")
-    received_bytes = word(Kind.BYTES, "bytes acknowledged since increases were added")
-    achieved_bytes = word(Kind.BYTES, "bytes acknowledged since the last check of quick adapt")
-    ignored_bytes = word(Kind.BYTES, "bytes acknowledged since quick adapt acted")
-    to_ignore_bytes = word(Kind.BYTES, "bytes in flight when quick adapt acted, whose marks are outdated")
-    qa_end_ps = word(Kind.TIME, "time of the next check of quick adapt; 0 = not begun")
-    trigger_qa = word(Kind.FLAG, "a packet was lost since quick adapt acted")
-    fi_count_bytes = word(Kind.BYTES, "bytes acknowledged consecutively with a delay near 0")
-    increase = word(Kind.FLAG, "the last acknowledgement was a fast increase")
-    last_dec_ps = word(Kind.TIME, "time of the last multiplicative decrease")
-    last_adjust_ps = word(Kind.TIME, "time at which increases were last added after a round trip")
+    cwnd_bytes = word(WordKind.FLOAT, "congestion window in bytes")
+    avg_delay_ps = word(WordKind.FLOAT, "average delay in ps")
+    base_rtt_ps = word(WordKind.DURATION, "shortest known round trip")
+    inc_bytes = word(WordKind.FLOAT, "bytes^2: pending increases, times the window")
+    received_bytes = word(WordKind.BYTES, "bytes acknowledged since increases were added")
+    achieved_bytes = word(WordKind.BYTES, "bytes acknowledged since the last check of quick adapt")
+    ignored_bytes = word(WordKind.BYTES, "bytes acknowledged since quick adapt acted")
+    to_ignore_bytes = word(WordKind.BYTES, "bytes in flight when quick adapt acted, whose marks are outdated")
+    qa_end_ps = word(WordKind.TIME, "time of the next check of quick adapt; 0 = not begun")
+    trigger_qa = word(WordKind.FLAG, "a packet was lost since quick adapt acted")
+    fi_count_bytes = word(WordKind.BYTES, "bytes acknowledged consecutively with a delay near 0")
+    increase = word(WordKind.FLAG, "the last acknowledgement was a fast increase")
+    last_dec_ps = word(WordKind.TIME, "time of the last multiplicative decrease")
+    last_adjust_ps = word(WordKind.TIME, "time at which increases were last added after a round trip")
 
 
 own = seen_as(NsccState)
@@ -104,7 +104,7 @@ def target_qdelay(net, par):
 @inline
 def scaling_a(net, par, state):
     """Return the network's bandwidth-delay product relative to that of the reference network."""
-    reference = par.reference_rate_bps * par.reference_rtt_ps / BYTE_PS
+    reference = par.reference_rate_bps * par.reference_rtt_ps / PS_PER_BYTE_AT_1_BPS
     return net.const.base_rtt_ps / state.line_ps_per_byte / reference
 
 

@@ -20,7 +20,7 @@ Choices that the paper leaves open:
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import Kind, word
+from pdes.core.rows.row import WordKind, word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
 from pdes.core.world import world_at
@@ -61,13 +61,13 @@ NEVER = -(1 << 61)
 class SwiftState(CongestionState, words=32, written_by="nic.congestion.swift"):
     """State of Swift for a queue pair."""
 
-    cwnd_packets = word(Kind.FLOAT, "congestion window in packets")
-    rtt_ps = word(Kind.FLOAT, "smoothed round-trip time; 0 = not measured yet")
-    last_decrease_ps = word(Kind.TIME, "time of the window's last decrease, NEVER at first")
-    retransmit_cnt = word(Kind.COUNT, "consecutive timeouts")
-    path_rtt_ps = word(Kind.DURATION, "idle round trip, as far as known")
-    fs_alpha_ps = word(Kind.FLOAT, "ps times the square root of packets: alpha of flow scaling")
-    fs_beta_ps = word(Kind.FLOAT, "ps: beta of flow scaling")
+    cwnd_packets = word(WordKind.FLOAT, "congestion window in packets")
+    rtt_ps = word(WordKind.FLOAT, "smoothed round-trip time; 0 = not measured yet")
+    last_decrease_ps = word(WordKind.TIME, "time of the window's last decrease, NEVER at first")
+    retransmit_cnt = word(WordKind.COUNT, "consecutive timeouts")
+    path_rtt_ps = word(WordKind.DURATION, "idle round trip, as far as known")
+    fs_alpha_ps = word(WordKind.FLOAT, "ps times the square root of packets: alpha of flow scaling")
+    fs_beta_ps = word(WordKind.FLOAT, "ps: beta of flow scaling")
 
 
 own = seen_as(SwiftState)

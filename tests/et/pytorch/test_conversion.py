@@ -262,7 +262,7 @@ def test_a_host_trace_alone_says_how_to_get_times(tmp_path):
 
 @pytest.mark.parametrize(("rank", "world"), [(1 << 30, 4), (0, 1 << 30)])
 def test_a_run_of_more_ranks_than_a_simulation_has_is_refused(tmp_path, rank, world):
-    with pytest.raises(et.TraceError, match=r"kineto.json: a run of [0-9,]* ranks, expected at most 524,288"):
+    with pytest.raises(et.TraceError, match=r"kineto.json: a run of [0-9,]* ranks, expected at most 524,287"):
         convert(written(tmp_path, kineto=kineto(step([op("aten::mm", 5, 9)]), rank, world)))
 
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from et.pytorch.host_pieces import NOBODY, Span, pieces
+from et.pytorch.host_pieces import NOBODY, HostSpan, pieces
 
 END = 40
 
@@ -19,7 +19,7 @@ def naive(spans):
 
 @given(st.lists(st.tuples(st.integers(0, END - 1), st.integers(0, END)), max_size=8))
 def test_every_moment_belongs_to_what_began_last(drawn):
-    spans = [Span(start, min(start + length, END), owner) for owner, (start, length) in enumerate(drawn)]
+    spans = [HostSpan(start, min(start + length, END), owner) for owner, (start, length) in enumerate(drawn)]
     made = pieces(spans, 0, END)
     assert [piece.owner for piece in made for _ in range(piece.start_ns, piece.end_ns)] == naive(spans)
     assert all(before.end_ns == after.start_ns for before, after in pairwise(made))

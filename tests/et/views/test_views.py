@@ -9,10 +9,11 @@ import pytest
 import et
 from et.schema import Node
 from et.statistics import Rank
-from et.views import Edge, Wanted, picture
+from et.views import Edge, NodeFilter, picture
 from et.views.dot import dot
 from et.views.graphml import graphml
 from et.views.svg import places, svg
+from tests.nonempty import nonempty
 
 STRANGE = 'a"b\\<&>\n\x01é'
 
@@ -28,7 +29,7 @@ def test_all_of_a_small_trace():
         et.coll_node(5, "x", 0, 2**20, deps=[7]),
         Node(id=1, name="m", type=1, ctrl_deps=[5, 7]),
     ]
-    shown = picture([Rank(3, et.table_of(et.metadata(), nodes))], Wanted(), 10)
+    shown = picture([Rank(3, et.table_of(et.metadata(), nodes))], NodeFilter(), 10)
     assert [(node.npu, node.id, node.kind, node.layer) for node in shown.nodes] == [
         (3, 7, "compute", 0),
         (3, 5, "collectives", 1),
@@ -40,32 +41,32 @@ def test_all_of_a_small_trace():
 
 
 def test_the_first_nodes_of_a_large_one():
-    shown = picture([chain(50)], Wanted(), 10)
+    shown = picture([chain(50)], NodeFilter(), 10)
     assert [node.id for node in shown.nodes] == list(range(10))
     assert (shown.left_out, shown.cut) == (40, 1)
     assert shown.notes() == ["40 nodes are not shown", "1 dependencies lead to nodes that are not shown"]
 
 
 def test_what_is_between_is_bridged():
-    shown = picture([chain(9)], Wanted(names=("*c2", "*c6", "*c7")), 10)
+    shown = picture([chain(9)], NodeFilter(names=("*c2", "*c6", "*c7")), 10)
     assert [node.id for node in shown.nodes] == [2, 6, 7]
     assert shown.edges == (Edge(0, 1, "through"), Edge(1, 2, "depends"))
 
 
 def test_around_a_node():
-    shown = picture([chain(50)], Wanted(around=20, hops=2), 10)
+    shown = picture([chain(50)], NodeFilter(around=20, hops=2), 10)
     assert [node.id for node in shown.nodes] == [18, 19, 20, 21, 22]
     assert shown.cut == 2
 
 
 def test_ids_and_nothing():
-    assert len(picture([chain(5)], Wanted(ids=((1, 2), (4, 9))), 10).nodes) == 3
+    assert len(picture([chain(5)], NodeFilter(ids=((1, 2), (4, 9))), 10).nodes) == 3
     with pytest.raises(et.TraceError, match="no node that is asked for"):
-        picture([chain(5)], Wanted(ids=((7, 9),)), 10)
+        picture([chain(5)], NodeFilter(ids=((7, 9),)), 10)
 
 
 def test_small_traces_leave_room_to_large_ones():
-    shown = picture([chain(2, 0), chain(50, 1), chain(50, 2)], Wanted(), 22)
+    shown = picture([chain(2, 0), chain(50, 1), chain(50, 2)], NodeFilter(), 22)
     assert [sum(node.npu == npu for node in shown.nodes) for npu in range(3)] == [2, 10, 10]
 
 
@@ -75,7 +76,7 @@ def pair():
     first = [et.comp_node(0, STRANGE), et.send_node(1, "s", 0, 1, 8, deps=[0])]
     second = [et.recv_node(0, "r", 0, 1, 8), et.comp_node(1, "c", deps=[0])]
     return picture(
-        [Rank(npu, et.table_of(et.metadata(), nodes)) for npu, nodes in enumerate((first, second))], Wanted(), 9
+        [Rank(npu, et.table_of(et.metadata(), nodes)) for npu, nodes in enumerate((first, second))], NodeFilter(), 9
     )
 
 
@@ -105,9 +106,9 @@ def test_svg_is_xml_with_a_box_for_each_node(pair):
 
 def test_no_boxes_overlap():
     nodes = [et.comp_node(i, "c", deps=[d for d in (i // 2 - 1, i // 3 - 1) if d >= 0]) for i in range(60)]
-    corners = places(picture([Rank(0, et.table_of(et.metadata(), nodes))], Wanted(), 60))
+    corners = places(picture([Rank(0, et.table_of(et.metadata(), nodes))], NodeFilter(), 60))
     boxes = [(x, y) for x, y in corners]
-    assert all(abs(a - c) >= 210 or abs(b - d) >= 40 for i, (a, b) in enumerate(boxes) for c, d in boxes[:i])
+    assert all(abs(a - c) >= 210 or abs(b - d) >= 40 for i, (a, b) in nonempty(enumerate(boxes)) for c, d in boxes[:i])
 
 
 def test_dot_quotes_names_and_groups_npus(pair):

@@ -9,7 +9,7 @@ from tests.workload.training.counted import copies
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL
 from workload import ComputeModel, build_program
 from workload.compute.operators import PRODUCTS, parse_operators
-from workload.generators.inference import Lengths, Request, Serving, Stream, generate
+from workload.generators.inference import Lengths, Request, RequestStream, Serving, generate
 from workload.generators.training import parallel_plan
 
 SMALL = LLAMA.model_copy(update={"vocab": 1024})
@@ -26,7 +26,7 @@ def fixed(count, prompt, answer):
 
 def stream(count, prompt="uniform:3-40", answer="uniform:1-9", **more):
     """Requests that are drawn."""
-    return Stream(count, Lengths.parse(prompt, "prompt"), Lengths.parse(answer, "generate"), **more)
+    return RequestStream(count, Lengths.parse(prompt, "prompt"), Lengths.parse(answer, "generate"), **more)
 
 
 def served(model, plan, requests, **more):

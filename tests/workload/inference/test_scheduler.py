@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.budgets import bounded
 from workload.errors import WorkloadError
 from workload.generators.inference.batch import Batch, Prompts
-from workload.generators.inference.requests import Lengths, Request, Stream, requests_of
-from workload.generators.inference.scheduler import Limits, Role, schedule
+from workload.generators.inference.requests import Lengths, Request, RequestStream, requests_of
+from workload.generators.inference.scheduler import BatchLimits, Role, schedule
 
-_LIMITS = Limits(sequences=4, cached_tokens=0, prompt_tokens=100, chunk=0, lanes=1, stages=1)
+_LIMITS = BatchLimits(sequences=4, cached_tokens=0, prompt_tokens=100, chunk=0, lanes=1, stages=1)
 
 
 def of(requests, limits=_LIMITS, role=Role()):  # noqa: B008 - it is immutable
@@ -60,12 +60,12 @@ def test_every_token_is_made_once(data):
     count, lanes = draw(st.integers(1, 12)), draw(st.integers(1, 3))
     lengths = Lengths("uniform", 1, 30), Lengths("uniform", 1, 8)
     requests = requests_of(
-        Stream(count, *lengths, rate=draw(st.sampled_from([0.0, 2e5])), seed=draw(st.integers(0, 99)))
+        RequestStream(count, *lengths, rate=draw(st.sampled_from([0.0, 2e5])), seed=draw(st.integers(0, 99)))
     )
     role = draw(st.sampled_from([Role(), Role(decodes=False), Role(prefills=False)]))
     if not role.prefills:
         requests = [each for each in requests if each.generate > 1]
-    limits = Limits(
+    limits = BatchLimits(
         draw(st.integers(1, 5)), draw(st.sampled_from([0, 38, 60])), 40, draw(st.sampled_from([0, 8])), lanes, 2
     )
     found = schedule([requests], limits, role, lambda batch: 0.1 * batch.tokens).iterations[0]
@@ -82,7 +82,7 @@ def test_every_token_is_made_once(data):
 
 
 def test_lengths_and_arrivals_are_drawn_from_the_seed():
-    drawn = Stream(4000, Lengths.parse("lognormal:500,0.5", "p"), Lengths.parse("uniform:5-9", "g"), rate=10.0)
+    drawn = RequestStream(4000, Lengths.parse("lognormal:500,0.5", "p"), Lengths.parse("uniform:5-9", "g"), rate=10.0)
     requests = requests_of(drawn)
     assert requests == requests_of(drawn) != requests_of(dataclasses.replace(drawn, seed=2))
     assert sorted(each.prompt for each in requests)[2000] == pytest.approx(500, rel=0.05)

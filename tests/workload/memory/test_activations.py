@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from workload.generators.memory.activations import layer_activations
 from workload.generators.memory.estimate import estimate
 from workload.generators.memory.in_flight import in_flight
@@ -99,7 +100,7 @@ def test_micro_batches_in_flight_are_those_of_the_schedule_step_by_step(pp, vpp,
     count, stage = pp * rounds, data.draw(st.integers(0, pp - 1))
     plan = parallel_plan(f"pp{pp},vpp{vpp},gb{count}")
     holds, most = [0] * vpp, 0
-    for step in order_of_1f1b(stage, pp, vpp, count):
+    for step in nonempty(order_of_1f1b(stage, pp, vpp, count)):
         holds[step if step >= 0 else ~step] += 1 if step >= 0 else -1
         assert min(holds) >= 0
         most = max(most, sum(holds))

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from workload import WorkloadError
 from workload.generators.memory import does_not_fit, estimate, kv_cache_bytes_per_token, serving_estimate
 from workload.generators.memory.estimate import PARTS, fits
@@ -34,7 +35,7 @@ def test_bytes_of_a_parameter_are_those_of_megatrons_and_deepspeeds_docs(plan, w
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith("megatron")])
 def test_every_row_of_megatrons_table_fits_into_80_gb(name):
     model = find(name)
-    for plan in model.plans:
+    for plan in nonempty(model.plans):
         assert does_not_fit(model, parallel_plan(plan), A_CARD) == ""
         without = parallel_plan(plan).model_copy(update={"recompute": "none", "attention": "unfused"})
         assert estimate(model, without)[0].activations > 5 * estimate(model, parallel_plan(plan))[0].activations
@@ -43,7 +44,7 @@ def test_every_row_of_megatrons_table_fits_into_80_gb(name):
 def test_llama_3_405b_fits_on_h100_as_it_was_trained_without_recomputation():
     """Section 3.3.2 of arXiv 2407.21783: 8K tokens without activation checkpointing, gradients sharded."""
     model = find("llama3-405b")
-    for text in model.plans:
+    for text in nonempty(model.plans):
         assert does_not_fit(model, parallel_plan(text), A_CARD, "fsdp") == ""
     unsharded = parallel_plan(model.plans[0].replace("zero2", "zero1"))
     assert "does not fit: stage 1 needs" in does_not_fit(model, unsharded, A_CARD)
@@ -90,13 +91,13 @@ def test_what_saves_memory_never_costs_any(text, name):
     if rules.first_broken(model, plan):
         return
     found = estimate(model, plan)
-    assert all(getattr(stage, part) >= 0 for stage in found for part in PARTS)
+    assert all(getattr(stage, part) >= 0 for stage in nonempty(found) for part in PARTS)
     copies = 2 if plan.pipeline_schedule == "dualpipe" else 1
     least = copies * parameters(model) * 2 / plan.tp  # some are held by every GPU, and the vocabulary is padded
     assert least * 0.999 <= sum(stage.weights for stage in found) <= least * plan.tp * 1.1
     for saving in ({"zero": 1}, {"recompute": "full"}):
         other = estimate(model, plan.model_copy(update=saving))
-        for one, less in zip(found, other, strict=True):
+        for one, less in nonempty(zip(found, other, strict=True)):
             assert less.weights + less.gradients + less.optimizer <= one.weights + one.gradients + one.optimizer
             assert less.activations <= one.activations + one.buffers
 

@@ -5,6 +5,7 @@ from graphlib import TopologicalSorter
 import pytest
 
 from et import NodeType
+from tests.nonempty import nonempty
 from tests.workload.training.small import GPT
 from workload.generators.training import parallel_plan
 from workload.generators.training.generator import generate
@@ -15,10 +16,10 @@ _LAYERS = GPT.layers
 def makespan(made, duration):
     """When the last node of a set without collectives ends; messages take no time. Naive: one graph of all nodes."""
     parents, takes, sends, receives = {}, {}, {}, []
-    for npu, number in enumerate(made.trace_of_npu.tolist()):
+    for npu, number in nonempty(enumerate(made.trace_of_npu.tolist())):
         trace, names = made.traces[number], list(made.traces[number].names)
         assert made.example_npu[number] == npu
-        for row in range(len(trace)):
+        for row in nonempty(range(len(trace))):
             parents[npu, row] = {
                 (npu, other) for other in trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]].tolist()
             }
@@ -68,7 +69,7 @@ def test_zero_bubble_leaves_a_third():
 )
 def test_computations_wait_for_sends_where_messages_are_not_overlapped(plan, waits):
     made = generate(GPT, parallel_plan(f"pp4,{plan},gb8"))
-    for trace in made.traces:
+    for trace in nonempty(made.traces):
         ends = zip(trace.dep_ptr.tolist(), trace.dep_ptr[1:].tolist(), trace.type.tolist(), strict=False)
         work = (NodeType.COMP_NODE, NodeType.COMM_COLL_NODE)
         awaited = {row for begin, end, kind in ends if kind in work for row in trace.dep[begin:end].tolist()}

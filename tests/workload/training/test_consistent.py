@@ -8,6 +8,7 @@ from hypothesis import given
 
 import et
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from tests.workload.training.small import cases
 from workload import ComputeModel, build_program
 from workload.compute.operators import PRODUCTS, parse_operators
@@ -27,7 +28,7 @@ def test_every_send_has_its_receive_and_members_of_groups_agree(case):
     build_program(
         made.traces, made.trace_of_npu, made.npus, {}, RECORDED, example_npu=made.example_npu, families=made.families
     )
-    for trace in made.traces:
+    for trace in nonempty(made.traces):
         assert len(et.topological_order(trace)) == len(trace)  # acyclic
 
 
@@ -38,8 +39,8 @@ def test_nodes_say_what_they_are_and_do(case):
     model, plan, framework = case
     made = generate(model, plan, framework)
     assert sum(map(len, made.traces)) <= nodes_at_most(model, plan, framework)
-    for trace in made.traces:
-        for row, name in enumerate(trace.names):
+    for trace in nonempty(made.traces):
+        for row, name in nonempty(enumerate(trace.names)):
             assert NAME.fullmatch(name), name
             if trace.type[row] != et.NodeType.COMP_NODE:
                 assert name.rpartition("/")[2].partition(":")[0] in AXES, name
@@ -52,10 +53,10 @@ def test_nodes_say_what_they_are_and_do(case):
 @bounded(15)
 @given(cases())
 def test_computations_of_an_npu_are_a_chain(case):
-    for trace in generate(*case).traces:
+    for trace in nonempty(generate(*case).traces):
         latest = np.full(len(trace), -1)  # the last computation that a row comes after, or is
         expected = -1
-        for row in et.topological_order(trace).tolist():
+        for row in nonempty(et.topological_order(trace).tolist()):
             parents = trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]]
             latest[row] = latest[parents].max(initial=-1)
             if trace.type[row] == et.NodeType.COMP_NODE:

@@ -6,6 +6,7 @@ import pytest
 
 import et
 from et.schema import AttributeProto
+from tests.nonempty import nonempty
 from tests.workload.training.small import DEEPSEEK, GPT, MIXTRAL
 from workload.generators.memory.activations import layer_activations
 from workload.generators.training import parallel_plan, pipeline
@@ -16,7 +17,7 @@ from workload.generators.training.stages import chunks, micro_batches
 
 def lifetimes(trace):
     """(step and micro-batch, tensor, bytes, whether it is made) in the order of computations."""
-    for row, name in enumerate(trace.names):
+    for row, name in nonempty(enumerate(trace.names)):
         for text in trace.other_attributes[trace.other[row]]:
             attribute = AttributeProto.FromString(text)
             assert trace.type[row] == et.NodeType.COMP_NODE
@@ -30,7 +31,7 @@ def lifetimes(trace):
 def peak(trace):
     """Most bytes at a time; each tensor is made once and used last once."""
     held, most, seen = {}, 0, Counter()
-    for tensor, size, is_made in lifetimes(trace):
+    for tensor, size, is_made in nonempty(lifetimes(trace)):
         if is_made:
             assert tensor not in held
             held[tensor] = size
@@ -49,7 +50,7 @@ def peak(trace):
 def test_stages_hold_as_many_activations_as_their_schedule_says(model, recompute, schedule):
     plan = settle(model, parallel_plan(f"tp2,sp,pp4,gb8,{schedule},recompute={recompute}"))
     made = generate(model, plan)
-    for stage, own in enumerate(chunks(model, plan)):
+    for stage, own in nonempty(enumerate(chunks(model, plan))):
         kept = [
             sum(layer_activations(model, plan, has_experts=model.has_experts(n)).kept(recompute) for n in chunk.layers)
             for chunk in own

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.budgets import bounded
+from tests.nonempty import nonempty
 from workload import WorkloadError
 from workload.generators.models import Experts, LatentAttention, Model, find, weights
 from workload.generators.training import parallel_plan, rules
@@ -176,7 +177,7 @@ def test_every_plan_that_passes_spreads_all_layers_and_all_parameters(case):
     assert layers == sorted(copies * list(range(model.layers)))
     assert sum(chunk.is_first for stage in stages for chunk in stage) == copies
     assert sum(chunk.is_last for stage in stages for chunk in stage) == copies
-    assert all(any(chunk.layers for chunk in stage) for stage in stages)
+    assert all(any(chunk.layers for chunk in stage) for stage in nonempty(stages))
     sizes = layers_of_slots(model.layers, plan.pp * plan.vpp)
     assert max(sizes) - min(sizes) <= (1 if plan.uneven else 0)
     assert micro_batches(plan) * plan.dp * plan.micro_batch == plan.global_batch
@@ -192,10 +193,10 @@ def test_every_plan_that_passes_spreads_all_layers_and_all_parameters(case):
     for stage in range(plan.pp):
         parts = list(stage_weights(model, plan, stage))
         on_gpus = [0] * gpus
-        for part in parts:
+        for part in nonempty(parts):
             pieces = [owners(part, model, plan, rank) for rank in range(gpus)]
             assert set().union(*(own for own, _ in pieces)) == set(range(pieces[0][1]))
-            for rank, (own, of) in enumerate(pieces):
+            for rank, (own, of) in nonempty(enumerate(pieces)):
                 assert part.size % of == 0
                 on_gpus[rank] += part.size // of * len(own)
         assert on_gpus == [held(model, plan, stage).total] * gpus

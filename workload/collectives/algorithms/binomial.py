@@ -8,9 +8,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from workload.collectives.plans.extent import Extent
+from inputs.units import PS_PER_S
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.trees.binomial import Branch, branches, parent
+from workload.collectives.trees.binomial import BinomialBranch, branches, parent
 
 NAME = "binomial"
 KINDS = ("broadcast", "reduce", "scatter", "gather")
@@ -25,10 +26,10 @@ def plan(kind: str, members: int) -> Plans:
     return each_its_own(members if in_parts else 1, lanes)
 
 
-def extent(kind: str, members: int) -> Extent:
+def extent(kind: str, members: int) -> PlanExtent:
     """Steps and lanes of `plan`: inwards those that pass something on have two."""
     inner = max(0, members - 2) // 2 if kind in {"reduce", "gather"} else 0
-    return Extent(2 * (members - 1), members + inner, members, 1 + (inner > 0))
+    return PlanExtent(2 * (members - 1), members + inner, members, 1 + (inner > 0))
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
@@ -37,16 +38,16 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     Of other numbers the slowest way through the tree: sends to several branches follow each other.
     """
     in_parts = kind in {"scatter", "gather"}
-    unit_ps = size_bytes / bytes_per_s * 1e12
+    unit_ps = size_bytes / bytes_per_s * PS_PER_S
 
-    def message_ps(branch: Branch) -> float:
+    def message_ps(branch: BinomialBranch) -> float:
         return branch.size / members * unit_ps if in_parts else unit_ps
 
     walk = _out_ps if kind in {"broadcast", "scatter"} else _in_ps
     return walk(members, latency_ps, message_ps)
 
 
-def _out_ps(size: int, latency_ps: float, message_ps: Callable[[Branch], float]) -> float:
+def _out_ps(size: int, latency_ps: float, message_ps: Callable[[BinomialBranch], float]) -> float:
     """Until all of a tree of `size` members have what its root has."""
 
     @functools.cache
@@ -60,7 +61,7 @@ def _out_ps(size: int, latency_ps: float, message_ps: Callable[[Branch], float])
     return below_ps(size)
 
 
-def _in_ps(size: int, latency_ps: float, message_ps: Callable[[Branch], float]) -> float:
+def _in_ps(size: int, latency_ps: float, message_ps: Callable[[BinomialBranch], float]) -> float:
     """Until the root of a tree of `size` members has what all have."""
 
     @functools.cache

@@ -9,7 +9,8 @@ Reduce-scatter is the all-gather backwards (Traff, "Optimal, non-pipelined reduc
 
 from itertools import pairwise
 
-from workload.collectives.plans.extent import Extent
+from inputs.units import PS_PER_S
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.plans.spreading import extent as spreading_extent
 from workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
@@ -28,14 +29,14 @@ def plan(kind: str, members: int) -> Plans:
     return make(members, near_first(members))
 
 
-def extent(kind: str, members: int) -> Extent:
+def extent(kind: str, members: int) -> PlanExtent:
     """Steps and lanes of `plan`."""
     if kind != "all-to-all":
         return spreading_extent(members, near_first(members))
     rounds = (members - 1).bit_length()
     moved = sum(2 * -(-(members - (1 << k)) // (2 << k)) + 1 for k in range(rounds))
     steps = members * (moved + 1 + members) + members - 1 if rounds else 0
-    return Extent(steps, rounds * members, members)
+    return PlanExtent(steps, rounds * members, members)
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
@@ -43,7 +44,7 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     if kind != "all-to-all":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
     blocks = sum(place.bit_count() for place in range(members))
-    return (members - 1).bit_length() * latency_ps + blocks * size_bytes / members / bytes_per_s * 1e12
+    return (members - 1).bit_length() * latency_ps + blocks * size_bytes / members / bytes_per_s * PS_PER_S
 
 
 def _to_all(me: int, n: int) -> list[Lane]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from topologies.units import parse_bytes
 from workload.collectives.custom import is_msccl, read_custom
 from workload.collectives.custom.given import given
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.errors import WorkloadError
 from workload.kinds import KINDS as ALL_KINDS
@@ -40,14 +40,14 @@ def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: 
     return made
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> Extent:  # noqa: ARG001 - see plan
+def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> PlanExtent:  # noqa: ARG001 - see plan
     """A bound by the bytes of the files: a step is no less than a node of a trace."""
     if plans:
-        return Extent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
+        return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
     path = _path(file)
     files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
     steps = sum(each.stat().st_size for each in files if each.exists()) // _LEAST_STEP_BYTES
-    return Extent(steps, 0, shape.members)
+    return PlanExtent(steps, 0, shape.members)
 
 
 def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan

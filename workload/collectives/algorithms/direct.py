@@ -8,7 +8,8 @@ With a `window` no more than so many sends of a member are on their way: a send 
 the other way round as the send `window` before it went. A window of 1 is the pairwise exchange.
 """
 
-from workload.collectives.plans.extent import Extent
+from inputs.units import PS_PER_S
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from workload.errors import WorkloadError
 
@@ -37,15 +38,15 @@ def plan(kind: str, members: int, window: int = 0) -> Plans:
     return everyone_alike(members, members, lanes, regions=regions)
 
 
-def extent(kind: str, members: int, window: int = 0) -> Extent:
+def extent(kind: str, members: int, window: int = 0) -> PlanExtent:
     """Steps and lanes of `plan`."""
     peers = members - 1
     if kind in _STARS:
-        return Extent(2 * peers, members, members)
+        return PlanExtent(2 * peers, members, members)
     halves = 2 if kind == "all-reduce" else 1
     if not window:
-        return Extent(2 * halves * peers, 2 * halves)
-    return Extent((3 if kind == "all-reduce" else 1) * peers, halves * peers + (kind == "all-reduce"))
+        return PlanExtent(2 * halves * peers, 2 * halves)
+    return PlanExtent((3 if kind == "all-reduce" else 1) * peers, halves * peers + (kind == "all-reduce"))
 
 
 def closed_form(
@@ -55,7 +56,7 @@ def closed_form(
 
     With a window w, message k = 0 .. n-2 leaves at the later of k S/nB and floor(k/w) (a + S/nB) + (k mod w) S/nB.
     """
-    message_ps = (size_bytes if kind in {"broadcast", "reduce"} else size_bytes / members) / bytes_per_s * 1e12
+    message_ps = (size_bytes if kind in {"broadcast", "reduce"} else size_bytes / members) / bytes_per_s * PS_PER_S
     last = members - 2
     leaves_ps = last * message_ps
     if window:

@@ -4,7 +4,7 @@ After ceil(log2 n) rounds each has heard, through others, from all (Hensgen, Fin
 barrier synchronization", 1988). Messages carry no bytes.
 """
 
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, everyone_alike
 
 NAME = "dissemination"
@@ -22,9 +22,9 @@ def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
     return everyone_alike(members, 1, lanes)
 
 
-def extent(kind: str, members: int) -> Extent:  # noqa: ARG001 - one kind only
+def extent(kind: str, members: int) -> PlanExtent:  # noqa: ARG001 - one kind only
     """Steps and lanes of `plan`."""
-    return Extent(_rounds(members), _rounds(members))
+    return PlanExtent(_rounds(members), _rounds(members))
 
 
 def closed_form(

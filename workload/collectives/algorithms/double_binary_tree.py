@@ -8,7 +8,8 @@ Computing 35, 2009; all-reduce as NCCL has it is the reduction and the broadcast
 
 from typing import NamedTuple
 
-from workload.collectives.plans.extent import Extent
+from inputs.units import PS_PER_S
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own
 
 NAME = "double-binary-tree"
@@ -34,13 +35,13 @@ def plan(kind: str, members: int, chunks: int = 8) -> Plans:
     return each_its_own(_TREES * chunks, lanes)
 
 
-def extent(kind: str, members: int, chunks: int = 8) -> Extent:
+def extent(kind: str, members: int, chunks: int = 8) -> PlanExtent:
     """Steps and lanes of `plan`: two ends of each link up or down, and lanes that do nothing."""
     if members == 1:
-        return Extent(0, 1)
+        return PlanExtent(0, 1)
     ends = _TREES * (members - 1) * (4 if kind == "all-reduce" else 2)
     lanes = members * _TREES * _LANES
-    return Extent(ends * chunks + lanes - ends, lanes, members)
+    return PlanExtent(ends * chunks + lanes - ends, lanes, members)
 
 
 def closed_form(
@@ -55,7 +56,7 @@ def closed_form(
     then is left out, as it depends on a/b: in a broadcast a chunk for each level at most,
     and up to half of the bound in the others.
     """
-    chunk_ps = size_bytes / (_TREES * chunks) / bytes_per_s * 1e12
+    chunk_ps = size_bytes / (_TREES * chunks) / bytes_per_s * PS_PER_S
     trees = [_Tree.of(members, mirrored=mirrored) for mirrored in (False, True)]
     down_ps = [tree.down_ps(latency_ps, chunk_ps) for tree in trees]
     if kind == "broadcast":

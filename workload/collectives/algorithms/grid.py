@@ -10,7 +10,7 @@ fabric's dimensions are one dimension.
 """
 
 from workload.collectives import grid
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.shape import Shape
 
@@ -27,7 +27,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int,
     return grid.plans(levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int, order: str) -> Extent:
+def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int, order: str) -> PlanExtent:
     """A bound of the steps and lanes of `plan`."""
     levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
     return grid.extent(levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms)

@@ -6,9 +6,10 @@ of collective communication operations in MPICH", 2005, section 4.5). The halves
 need no folding.
 """
 
+from inputs.units import PS_PER_S
 from workload.collectives.plans import folding, spreading
-from workload.collectives.plans.extent import Extent
-from workload.collectives.plans.folding import Exchange, exchanged, power_below
+from workload.collectives.plans.extent import PlanExtent
+from workload.collectives.plans.folding import FoldingRound, exchanged, power_below
 from workload.collectives.plans.plan import Plans
 from workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
 
@@ -27,7 +28,7 @@ def plan(kind: str, members: int) -> Plans:
     return exchanged(members, members, lambda me: rounds(me, members))
 
 
-def extent(kind: str, members: int) -> Extent:
+def extent(kind: str, members: int) -> PlanExtent:
     """Steps and lanes of `plan`."""
     core = power_below(members)
     if kind != "all-reduce" and core != members:
@@ -44,22 +45,22 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     if kind != "all-reduce":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
     core = power_below(members)
-    unit_ps = size_bytes / bytes_per_s * 1e12
+    unit_ps = size_bytes / bytes_per_s * PS_PER_S
     rounds_of_core_ps = 2 * (core.bit_length() - 1) * latency_ps + 2 * (core - 1) / core * unit_ps
     return rounds_of_core_ps + (2 * latency_ps + 2.5 * unit_ps if members > core else 0.0)
 
 
-def _halving(me: int, n: int) -> list[Exchange]:
+def _halving(me: int, n: int) -> list[FoldingRound]:
     """Of the half with the peer's block its part is sent; the other half is summed on."""
     rounds = []
     for distance in _distances(n)[::-1]:
         peer = me ^ distance
-        rounds.append(Exchange(peer, _blocks(peer, distance), _blocks(me, distance), reduce=True))
+        rounds.append(FoldingRound(peer, _blocks(peer, distance), _blocks(me, distance), reduce=True))
     return rounds
 
 
-def _doubling(me: int, n: int) -> list[Exchange]:
-    return [Exchange(me ^ d, _blocks(me, d), _blocks(me ^ d, d), reduce=False) for d in _distances(n)]
+def _doubling(me: int, n: int) -> list[FoldingRound]:
+    return [FoldingRound(me ^ d, _blocks(me, d), _blocks(me ^ d, d), reduce=False) for d in _distances(n)]
 
 
 def _distances(n: int) -> list[int]:

@@ -4,7 +4,7 @@ The phases are those of `grid`, on the places in a host and the hosts.
 """
 
 from workload.collectives import grid
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.shape import Shape
 
@@ -21,7 +21,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int)
     return grid.plans(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> Extent:
+def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> PlanExtent:
     """A bound of the steps and lanes of `plan`."""
     levels = grid.by_hosts(shape)
     return grid.extent(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)

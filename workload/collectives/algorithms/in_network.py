@@ -6,11 +6,12 @@ ways part. An all-reduce so moves S over each link in each direction, once, wher
 al., "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
 """
 
-from workload.collectives.plans.extent import Extent
+from inputs.units import PS_PER_BYTE_AT_1_BPS
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import MOST_STEPS, Plans, each_its_own
 from workload.collectives.trees import lanes as tree_lanes
-from workload.collectives.trees.aggregators import ROOT, Tree
-from workload.collectives.trees.lanes import Flow, aggregator_lanes, member_lanes, members_below
+from workload.collectives.trees.aggregators import ROOT, AggregatorTree
+from workload.collectives.trees.lanes import ChunkFlow, aggregator_lanes, member_lanes, members_below
 from workload.errors import WorkloadError
 from workload.shape import Shape
 
@@ -47,7 +48,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return each_its_own(count, members + aggregators, aggregators=len(aggregators))
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
     """Steps and lanes of `plan`: two ends of each link that a chunk goes up or down."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
@@ -60,7 +61,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """The first chunk's way up and down, chunk by chunk through each aggregator, and the others behind it."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
-    chunk_bits = 8e12 * size_bytes / count
+    chunk_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / count
     edges = [e for e, parent in enumerate(tree.parent) if parent != ROOT]
     below = members_below(tree, n)
     way_ps = {e: tree.latency_ps[e] + chunk_bits / tree.rate_bps[e] for e in edges}
@@ -103,7 +104,7 @@ def size_class(kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
     return parts * max(1, chunks)
 
 
-def _steps_of_chunk(tree: Tree) -> int:
+def _steps_of_chunk(tree: AggregatorTree) -> int:
     return 4 * len(tree.parent)
 
 
@@ -113,14 +114,14 @@ def _order(kind: str, n: int, count: int) -> list[int]:
     return [part * (count // parts) + k for k in range(count // parts) for part in range(parts)]
 
 
-def _flow(kind: str, n: int, chunk: int, count: int) -> Flow:
+def _flow(kind: str, n: int, chunk: int, count: int) -> ChunkFlow:
     everyone, owner = frozenset(range(n)), frozenset({chunk * n // count})
     root = frozenset({0})
     return {
-        "all-reduce": Flow(everyone, everyone),
-        "barrier": Flow(everyone, everyone),
-        "reduce": Flow(everyone, root),
-        "broadcast": Flow(root, everyone - root),
-        "reduce-scatter": Flow(everyone, owner),
-        "all-gather": Flow(owner, everyone - owner),
+        "all-reduce": ChunkFlow(everyone, everyone),
+        "barrier": ChunkFlow(everyone, everyone),
+        "reduce": ChunkFlow(everyone, root),
+        "broadcast": ChunkFlow(root, everyone - root),
+        "reduce-scatter": ChunkFlow(everyone, owner),
+        "all-gather": ChunkFlow(owner, everyone - owner),
     }[kind]

@@ -14,8 +14,8 @@ from workload.collectives.nccl import (
 from workload.collectives.nccl.generations import AUTO, generations
 from workload.collectives.nccl.overrides import ALGORITHMS, PROTOCOLS
 from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, TREE
-from workload.collectives.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, PLANNED, Asked, host_of, way_of
-from workload.collectives.plans.extent import Extent
+from workload.collectives.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, PLANNED, NcclParameters, host_of, way_of
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import IF_ANY
 from workload.collectives.uneven.all_to_all_v import Units
@@ -25,7 +25,7 @@ NAME = "nccl"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 NEEDS_SHAPE = True
 ESTIMATE = True
-PARAMETERS: dict[str, int | bool | str] = {**Asked._field_defaults, "pxn": True}
+PARAMETERS: dict[str, int | bool | str] = {**NcclParameters._field_defaults, "pxn": True}
 LIMITS = {
     "algo": ALGORITHMS,
     "proto": PROTOCOLS,
@@ -50,7 +50,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -
     Raises:
         WorkloadError: overrides that are none, or too large a table.
     """
-    own = Asked(**asked)
+    own = NcclParameters(**asked)
     if kind == "all-to-all":
         return pxn_plans.plan(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)
     way = way_of(kind, shape, size_bytes, own)
@@ -63,11 +63,11 @@ def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -
     return tree_plans.plan(shape, way) if way.algorithm == TREE else ring_plans.plan(kind, shape, way)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> Extent:  # noqa: ANN401
+def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> PlanExtent:  # noqa: ANN401
     """Steps and lanes of `plan`."""
     if kind == "all-to-all":
         return pxn_plans.extent(shape, pxn=pxn)
-    way = way_of(kind, shape, size_bytes, Asked(**asked))
+    way = way_of(kind, shape, size_bytes, NcclParameters(**asked))
     if way.algorithm in {NVLS, NVLS_TREE}:
         return nvls_plans.extent(kind, shape, size_bytes, way)
     if way.algorithm == COLLNET_DIRECT:
@@ -79,7 +79,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any)
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> float:  # noqa: ANN401
     """On links of the shape's rates and latencies, headers and acknowledgements left out; not NCCL's own estimate."""
-    own = Asked(**asked)
+    own = NcclParameters(**asked)
     if kind == "all-to-all":
         return pxn_plans.closed_form(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)
     way = way_of(kind, shape, size_bytes, own)
@@ -96,7 +96,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked:
 
 def describe(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> str:  # noqa: ANN401
     """What is taken for a size, and by which constants: "nvls simple, 16 channels, h100"."""
-    own = Asked(**asked)
+    own = NcclParameters(**asked)
     made = host_of(shape, own).generation.name
     if kind == "all-to-all":
         several = len(set(shape.host)) > 1
@@ -117,7 +117,7 @@ def size_class(
     **asked: Any,  # noqa: ANN401 - the fields of Asked, as the registry read them
 ) -> int:
     """Sizes that get the same algorithm, protocol, channels and number of chunks share a plan."""
-    own = Asked(**asked)
+    own = NcclParameters(**asked)
     if kind == "all-to-all":
         return _send_class(shape, size_bytes, own)
     way = way_of(kind, shape, size_bytes, own)
@@ -128,20 +128,20 @@ def size_class(
 
 def plan_uneven(cut: Units, shape: Shape, *, pxn: bool, **asked: Any) -> Plans:  # noqa: ANN401 - see size_class
     """Lanes of an all-to-all with another number of bytes for each pair; cut: them in units."""
-    own = Asked(**asked)
+    own = NcclParameters(**asked)
     return pxn_plans.plan_uneven(shape, _communicator(shape, own), cut, pxn=pxn, proto=own.proto)
 
 
 def communicator(shape: Shape, *, pxn: bool, **asked: Any) -> point_to_point.Communicator:  # noqa: ANN401, ARG001
     """By which sends and receives of a group go."""
-    return _communicator(shape, Asked(**asked))
+    return _communicator(shape, NcclParameters(**asked))
 
 
-def _communicator(shape: Shape, own: Asked) -> point_to_point.Communicator:
+def _communicator(shape: Shape, own: NcclParameters) -> point_to_point.Communicator:
     return point_to_point.communicator(host_of(shape, own), own.channels, paced=own.pacing == PLANNED)
 
 
-def _send_class(shape: Shape, size_bytes: int, own: Asked) -> int:
+def _send_class(shape: Shape, size_bytes: int, own: NcclParameters) -> int:
     """Sizes whose messages have the same protocol and channels, inside hosts, between them, and to relays."""
     group, size = _communicator(shape, own), size_bytes / shape.members
     found = 0

@@ -6,8 +6,9 @@ so moves S (n+1)/n bytes over each link in each direction, of the ring's 2 S (n-
 of the link's rate. What the switch reads is modelled as sent by the members: requests to read are not there.
 """
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.plans import multimem
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.multimem import aggregator_lanes, chunks_of_share, member_lanes
 from workload.collectives.plans.plan import Plans, each_its_own
 from workload.errors import WorkloadError
@@ -38,7 +39,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return each_its_own(n * count, [*members, switch], aggregators=1)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
     """Steps and lanes of `plan`."""
     n, ways = shape.members, 2 if kind == "all-reduce" else 1
     return multimem.extent(1, n, size_class(kind, shape, size_bytes, chunks), ways=ways)
@@ -48,7 +49,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """The busier direction of a member's link, and the ways into the switch and back before and after it."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
-    bits, latency_ps = 8e12 * size_bytes / (n * count), max(tree.latency_ps[:n])
+    bits, latency_ps = PS_PER_BYTE_AT_1_BPS * size_bytes / (n * count), max(tree.latency_ps[:n])
     chunk_ps, both_ways_ps = bits / min(tree.rate_bps[:n]), bits / min(tree.both_ways_bps[:n])
     if kind == "all-reduce":
         return 4 * latency_ps + (n + 1) * count * both_ways_ps + 3 * chunk_ps

@@ -4,21 +4,22 @@ As `nvls-tree`, but the shares of all hosts are summed by the switches of their 
 and gets S/g once, of g members of a host.
 """
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.plans import multimem
-from workload.collectives.plans.extent import Extent, total
+from workload.collectives.plans.extent import PlanExtent, total
 from workload.collectives.plans.multimem import (
     AT_LINE_RATE,
     OTHERS,
     SUMS,
-    Pace,
+    MultimemPace,
     aggregator_lanes,
     chunks_of_share,
     member_lanes,
 )
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.trees import lanes as tree_lanes
-from workload.collectives.trees.aggregators import ROOT, Branch
-from workload.collectives.trees.lanes import Flow
+from workload.collectives.trees.aggregators import ROOT, AggregatorBranch
+from workload.collectives.trees.lanes import ChunkFlow
 from workload.collectives.trees.lanes import aggregator_lanes as rail_aggregators
 from workload.collectives.trees.lanes import member_lanes as rail_member
 from workload.shape import Shape
@@ -42,7 +43,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return made(shape, size_class(kind, shape, size_bytes, chunks))
 
 
-def made(shape: Shape, count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+def made(shape: Shape, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
     """The lanes of all.
 
     Args:
@@ -65,12 +66,12 @@ def made(shape: Shape, count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int 
     return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
     """Steps and lanes of `plan`."""
     return extent_of(shape, size_class(kind, shape, size_bytes, chunks))
 
 
-def extent_of(shape: Shape, count: int) -> Extent:
+def extent_of(shape: Shape, count: int) -> PlanExtent:
     """Steps and lanes of `made`."""
     hosts, rails = _parts(shape)
     inside = multimem.extent(len(hosts), len(hosts[0].members), count)
@@ -83,7 +84,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """A chunk's way to the NVSwitch, up and down its rail, back and to all, and the others behind it."""
     hosts, rails = _parts(shape)
     count, size, tree = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
-    bits = 8e12 * size_bytes / (size * count)
+    bits = PS_PER_BYTE_AT_1_BPS * size_bytes / (size * count)
     inside_ps, both_ways_ps = bits / min(tree.rate_bps[:size]), bits / min(tree.both_ways_bps[:size])
     rail = rails[0].tree
     edges = [edge for edge, parent in enumerate(rail.parent) if parent != ROOT]
@@ -98,17 +99,17 @@ def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
     return chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
-def _parts(shape: Shape) -> tuple[tuple[Branch, ...], tuple[Branch, ...]]:
+def _parts(shape: Shape) -> tuple[tuple[AggregatorBranch, ...], tuple[AggregatorBranch, ...]]:
     """Trees of the hosts and of the rails; there are as many rails as a host has members."""
     branches = shape.branches()
     rails = len(branches[0].members)
     return branches[:-rails], branches[-rails:]
 
 
-def _add_rail(lanes: dict[int, list[Lane]], rail: Branch, chunks: range, first: int) -> None:
+def _add_rail(lanes: dict[int, list[Lane]], rail: AggregatorBranch, chunks: range, first: int) -> None:
     """The lanes of a rail's members and aggregators; first: of the members' lanes."""
     places, everyone = rail.tree.places(), frozenset(range(len(rail.members)))
-    flows = {chunk: Flow(everyone, everyone) for chunk in chunks}
+    flows = {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
     ready = [(SUMS, k) for k in range(len(chunks))]
     for node, member in enumerate(rail.members):
         lanes[member] += rail_member(rail, places, flows, node, ready)

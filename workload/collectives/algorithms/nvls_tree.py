@@ -5,20 +5,21 @@ members in the same place of all hosts adds these up and brings the total back, 
 the NVSwitch copies it to all of the host.
 """
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.nccl.trees import host_parent
 from workload.collectives.plans import multimem
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.multimem import (
     AT_LINE_RATE,
     OTHERS,
     SUMS,
-    Pace,
+    MultimemPace,
     aggregator_lanes,
     chunks_of_share,
     member_lanes,
 )
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.trees.aggregators import Branch
+from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.errors import WorkloadError
 from workload.shape import Shape
 
@@ -50,7 +51,12 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
 
 
 def made(
-    shape: Shape, hosts: tuple[Branch, ...], count: int, *, pace: Pace = AT_LINE_RATE, launch_ps: int = 0
+    shape: Shape,
+    hosts: tuple[AggregatorBranch, ...],
+    count: int,
+    *,
+    pace: MultimemPace = AT_LINE_RATE,
+    launch_ps: int = 0,
 ) -> Plans:
     """The lanes of all; of aggregators of other trees none.
 
@@ -71,17 +77,17 @@ def made(
     return each_its_own(size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Extent:
+def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
     """Steps and lanes of `plan`."""
     return extent_of(shape, shape.branches(), size_class(kind, shape, size_bytes, chunks))
 
 
-def extent_of(shape: Shape, hosts: tuple[Branch, ...], count: int) -> Extent:
+def extent_of(shape: Shape, hosts: tuple[AggregatorBranch, ...], count: int) -> PlanExtent:
     """Steps and lanes of `made`."""
     size, links = len(hosts[0].members), len(hosts) - 1
     inside = multimem.extent(len(hosts), size, count)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
-    return Extent(
+    return PlanExtent(
         inside.steps + size * count * (4 * links + 1),
         inside.lanes + HALVES * _LANES * shape.members + aggregators - len(hosts),
         shape.members + aggregators,
@@ -93,7 +99,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """A lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts send and get two shares."""
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     size, tree = len(hosts[0].members), hosts[0].tree
-    share_bits = 8e12 * size_bytes / size
+    share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
     inside_ps = share_bits * (size + 1) / min(tree.both_ways_bps[:size])
     outside_ps = share_bits * (2 if len(hosts) > 2 else 1) / shape.outside_bps
     first_ps = share_bits / count * (4 / min(tree.rate_bps[:size]) + 2 / shape.outside_bps)
@@ -107,7 +113,7 @@ def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
     return found + found % HALVES
 
 
-def _member(hosts: tuple[Branch, ...], number: int, place: int, count: int, pace: Pace) -> list[Lane]:
+def _member(hosts: tuple[AggregatorBranch, ...], number: int, place: int, count: int, pace: MultimemPace) -> list[Lane]:
     """Lanes of the member in a place of a host; those of the trees come last."""
     own = hosts[number]
     first = OTHERS + len(own.members)
@@ -118,7 +124,7 @@ def _member(hosts: tuple[Branch, ...], number: int, place: int, count: int, pace
     return lanes
 
 
-def _in_tree(hosts: tuple[Branch, ...], number: int, place: int, half: int, count: int) -> list[Lane]:
+def _in_tree(hosts: tuple[AggregatorBranch, ...], number: int, place: int, half: int, count: int) -> list[Lane]:
     """A lane for each of two children, which adds theirs; sums up; totals; totals down."""
     first = OTHERS + len(hosts[number].members) + half * _LANES
     above = [host_parent(host, len(hosts), second=half > 0) for host in range(len(hosts))]

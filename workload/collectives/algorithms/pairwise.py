@@ -4,7 +4,8 @@ A step waits for the message of the one before, so that each member has one mess
 Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, sections 4.2 and 4.4).
 """
 
-from workload.collectives.plans.extent import Extent
+from inputs.units import PS_PER_S
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, everyone_alike
 
 NAME = "pairwise"
@@ -29,9 +30,9 @@ def plan(kind: str, members: int) -> Plans:
     return everyone_alike(members, members, lanes, regions=2 if to_all else 1)
 
 
-def extent(kind: str, members: int) -> Extent:  # noqa: ARG001 - both kinds take as many
+def extent(kind: str, members: int) -> PlanExtent:  # noqa: ARG001 - both kinds take as many
     """Steps and lanes of `plan`."""
-    return Extent(members - 1, members - 1)
+    return PlanExtent(members - 1, members - 1)
 
 
 def closed_form(
@@ -42,4 +43,4 @@ def closed_form(
     bytes_per_s: float,
 ) -> float:
     """(n-1)(a + S/nB)."""
-    return (members - 1) * (latency_ps + size_bytes / members / bytes_per_s * 1e12)
+    return (members - 1) * (latency_ps + size_bytes / members / bytes_per_s * PS_PER_S)

@@ -7,7 +7,7 @@ scale", arXiv 2506.20252, 2025).
 """
 
 from workload.collectives.plans import spreading
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.collectives.plans.spreading import far_first, gathered, reduced, rounds_ps
 
@@ -23,7 +23,7 @@ def plan(kind: str, members: int, aggregation: int = 0) -> Plans:
     return make(members, far_first(members, aggregation or members))
 
 
-def extent(kind: str, members: int, aggregation: int = 0) -> Extent:  # noqa: ARG001 - both kinds take as many
+def extent(kind: str, members: int, aggregation: int = 0) -> PlanExtent:  # noqa: ARG001 - both kinds take as many
     """Steps and lanes of `plan`."""
     return spreading.extent(members, far_first(members, aggregation or members))
 

@@ -5,9 +5,10 @@ Rabenseifner and Gropp, "Optimization of collective communication operations in 
 is then that of Bruck's rounds, for a folded member's block does not stand beside its host's.
 """
 
+from inputs.units import PS_PER_S
 from workload.collectives.plans import folding, spreading
-from workload.collectives.plans.extent import Extent
-from workload.collectives.plans.folding import Exchange, exchanged, power_below
+from workload.collectives.plans.extent import PlanExtent
+from workload.collectives.plans.folding import FoldingRound, exchanged, power_below
 from workload.collectives.plans.plan import Plans
 from workload.collectives.plans.spreading import gathered, near_first, rounds_ps
 
@@ -21,16 +22,18 @@ def plan(kind: str, members: int) -> Plans:
     distances = [1 << k for k in range(core.bit_length() - 1)]
     if kind != "all-gather":
         return exchanged(
-            members, 1, lambda me: [Exchange(me ^ d, (0, 1), (0, 1), reduce=True) for d in reversed(distances)]
+            members, 1, lambda me: [FoldingRound(me ^ d, (0, 1), (0, 1), reduce=True) for d in reversed(distances)]
         )
     if core != members:
         return gathered(members, near_first(members))
     return exchanged(
-        members, members, lambda me: [Exchange(me ^ d, _held(me, d), _held(me ^ d, d), reduce=False) for d in distances]
+        members,
+        members,
+        lambda me: [FoldingRound(me ^ d, _held(me, d), _held(me ^ d, d), reduce=False) for d in distances],
     )
 
 
-def extent(kind: str, members: int) -> Extent:
+def extent(kind: str, members: int) -> PlanExtent:
     """Steps and lanes of `plan`."""
     core = power_below(members)
     if kind == "all-gather" and core != members:
@@ -47,7 +50,7 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     """
     if kind == "all-gather":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
-    message_ps = 0.0 if kind == "barrier" else size_bytes / bytes_per_s * 1e12
+    message_ps = 0.0 if kind == "barrier" else size_bytes / bytes_per_s * PS_PER_S
     core = power_below(members)
     rounds, guests = core.bit_length() - 1, members - core
     if guests == 0:

@@ -13,7 +13,8 @@ move their share of every chunk.
 
 from typing import NamedTuple
 
-from workload.collectives.plans.extent import Extent, of_chains
+from inputs.units import PS_PER_S
+from workload.collectives.plans.extent import PlanExtent, of_chains
 from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from workload.errors import WorkloadError
 
@@ -60,12 +61,12 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
     return everyone_alike(members, members * rings, lanes, regions=3 if kind == "all-to-all" else 1)
 
 
-def extent(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Extent:
+def extent(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> PlanExtent:
     """Steps and lanes of `plan`."""
     if kind in {"broadcast", "reduce"}:
         return of_chains(members, channels, CHAIN_CHUNKS)
     rings = _rings(channels, bidirectional=bidirectional)
-    return Extent(rings * _steps(kind, members), rings)
+    return PlanExtent(rings * _steps(kind, members), rings)
 
 
 def closed_form(
@@ -85,11 +86,11 @@ def closed_form(
     """
     if kind in {"broadcast", "reduce"}:
         chunks = CHAIN_CHUNKS * channels
-        chunk_ps = size_bytes / chunks / bytes_per_s * 1e12
+        chunk_ps = size_bytes / chunks / bytes_per_s * PS_PER_S
         return (members - 1) * latency_ps + (members - 2 + chunks) * chunk_ps
     rings = _rings(channels, bidirectional=bidirectional)
     steps = _steps(kind, members)
-    chunk_ps = size_bytes / (members * rings) / bytes_per_s * 1e12
+    chunk_ps = size_bytes / (members * rings) / bytes_per_s * PS_PER_S
     step_ps = max(latency_ps + chunk_ps, rings * chunk_ps)
     return (steps - 1) * step_ps + latency_ps + rings * chunk_ps
 

@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from et import NodeType, TraceTable, read_trace, topological_order
-from workload.collectives.custom.flow import Flow, flow_of
+from inputs.units import PS_PER_US
+from workload.collectives.custom.flow import StepGraph, flow_of
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.errors import WorkloadError
 
 KINDS = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter")
-_PS_PER_US = 10**6
 _MOST_INT32 = 2**31 - 1
 _KEPT = 16
 _FROM_ROOT = frozenset({"broadcast", "scatter"})
 _TO_ROOT = frozenset({"reduce", "gather"})
 
 
-class Message(NamedTuple):
+class ChakraMessage(NamedTuple):
     """A send or a receive of a member.
 
     Attributes:
@@ -75,7 +75,7 @@ def chakra_files(prefix: Path) -> list[Path]:
 
 
 @functools.lru_cache(_KEPT)
-def _members(files: tuple[Path, ...], stamps: object) -> list[list[Message]]:  # noqa: ARG001 - a key of the cache
+def _members(files: tuple[Path, ...], stamps: object) -> list[list[ChakraMessage]]:  # noqa: ARG001 - a key of the cache
     """Messages of each member, those before others first."""
     return [_messages(read_trace(file), member, len(files)) for member, file in enumerate(files)]
 
@@ -119,8 +119,8 @@ def chakra_plans(prefix: Path, files: list[Path], stamps: object, kind: str, siz
     return _plans_of(prefix, tuple(files), stamps, kind, size_bytes)
 
 
-def _messages(table: TraceTable, member: int, n: int) -> list[Message]:
-    made: list[Message] = []
+def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
+    made: list[ChakraMessage] = []
     number: dict[int, int] = {}
     waits: dict[int, tuple[int, int]] = {}  # of a row: messages before it as bits, and computation after the last
     for row in topological_order(table).tolist():
@@ -133,13 +133,15 @@ def _messages(table: TraceTable, member: int, n: int) -> list[Message]:
             before |= made[k].before
         kind, where = int(table.type[row]), f"{table.path}: node {table.node_id[row]}"
         if kind == NodeType.COMP_NODE:
-            waits[row] = direct, delay_ps + int(table.duration_micros[row]) * _PS_PER_US
+            waits[row] = direct, delay_ps + int(table.duration_micros[row]) * PS_PER_US
         elif kind == NodeType.METADATA_NODE:
             waits[row] = direct, delay_ps
         elif kind in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
             sends = kind == NodeType.COMM_SEND_NODE
             after = tuple(_bits(direct & ~before))
-            message = Message(where, sends, *_ends(table, row, sends=sends), delay_ps * sends, after, direct | before)
+            message = ChakraMessage(
+                where, sends, *_ends(table, row, sends=sends), delay_ps * sends, after, direct | before
+            )
             if not 0 <= message.peer < n or message.peer == member:
                 end = "comm_dst" if sends else "comm_src"
                 raise WorkloadError(f"{where}: {end} {message.peer}, expected another member from 0 to {n - 1}")
@@ -175,7 +177,7 @@ class _Lanes:
         which: by lane and step: number of the message that the step is, or waits for.
     """
 
-    def __init__(self, messages: list[Message], size_bytes: int) -> None:
+    def __init__(self, messages: list[ChakraMessage], size_bytes: int) -> None:
         self.messages = messages
         self.to_lane: dict[int, int] = {}
         self.lane_of: list[int] = []
@@ -216,7 +218,7 @@ class _Lanes:
             end.append((number, len(lane.steps) - 1))
 
 
-def _lane(message: Message, size_bytes: int) -> Lane:
+def _lane(message: ChakraMessage, size_bytes: int) -> Lane:
     if not message.sends or size_bytes < 1:
         return Lane()
     if message.bytes == 0:
@@ -228,7 +230,7 @@ def _lane(message: Message, size_bytes: int) -> Lane:
     return Lane(wire=wire, latency_ps=message.delay_ps)
 
 
-def _receiver(lane: int | None, message: Message) -> int:
+def _receiver(lane: int | None, message: ChakraMessage) -> int:
     if lane is None:
         raise WorkloadError(
             f"{message.where}: sends to {message.peer} with tag {message.tag}, which receives none; expected a receive"
@@ -236,11 +238,11 @@ def _receiver(lane: int | None, message: Message) -> int:
     return lane
 
 
-def _names(members: list[list[Message]], which: list[list[list[int]]]) -> Callable[[int, int, int], str]:
+def _names(members: list[list[ChakraMessage]], which: list[list[list[int]]]) -> Callable[[int, int, int], str]:
     return lambda member, lane, number: members[member][which[member][lane][number]].where
 
 
-def _check_equal_ends(flow: Flow, members: list[list[Message]], which: list[list[list[int]]]) -> None:
+def _check_equal_ends(flow: StepGraph, members: list[list[ChakraMessage]], which: list[list[list[int]]]) -> None:
     messages = [members[p.member][which[p.member][p.lane][p.number]] for p in flow.places]
     for k, step in enumerate(flow.steps):
         if step.recv_peer < 0 or messages[k].bytes < 0:
@@ -252,7 +254,7 @@ def _check_equal_ends(flow: Flow, members: list[list[Message]], which: list[list
             raise WorkloadError(f"{messages[k].where}: {messages[k].bytes} B, expected {sent.bytes} B as {sent.where}")
 
 
-def _check_reach(flow: Flow, kind: str, prefix: Path) -> None:
+def _check_reach(flow: StepGraph, kind: str, prefix: Path) -> None:
     """What must be at a member at the end could have come there."""
     n = 1 + max(place.member for place in flow.places)
     had = [0] * len(flow.before)
@@ -272,7 +274,7 @@ def _check_reach(flow: Flow, kind: str, prefix: Path) -> None:
             )
 
 
-def _check_bytes(prefix: Path, members: list[list[Message]], kind: str, size_bytes: int) -> None:
+def _check_bytes(prefix: Path, members: list[list[ChakraMessage]], kind: str, size_bytes: int) -> None:
     n = len(members)
     sent = [sum(m.bytes for m in own if m.sends) for own in members]
     received = [0] * n

@@ -19,7 +19,7 @@ Name = Callable[[int, int, int], str]
 Turn = Callable[[int, int, int], int]
 
 
-class Place(NamedTuple):
+class StepPlace(NamedTuple):
     """Where a step stands."""
 
     member: int
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     number: int
 
 
-class Flow(NamedTuple):
+class StepGraph(NamedTuple):
     """The graph of s steps.
 
     Attributes:
@@ -37,13 +37,13 @@ class Flow(NamedTuple):
         order: the nodes, each after those before it.
     """
 
-    places: list[Place]
+    places: list[StepPlace]
     steps: list[Step]
     before: list[list[int]]
     order: list[int]
 
 
-def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> Flow:
+def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
     """The graph of plans that are not relative.
 
     Args:
@@ -56,7 +56,7 @@ def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> Flow:
             that is not there, or steps that wait for each other in a circle.
     """
     places = [
-        Place(member, lane, number)
+        StepPlace(member, lane, number)
         for member, lanes in enumerate(plans.plans)
         for lane, steps in enumerate(lanes)
         for number in range(len(steps))
@@ -69,16 +69,16 @@ def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> Flow:
         if place.number:
             before[2 * k].append(2 * k - 1)
         if step.dep_lane != NONE:
-            needed = row.get(Place(place.member, step.dep_lane, step.dep_step))
+            needed = row.get(StepPlace(place.member, step.dep_lane, step.dep_step))
             if needed is None:
                 raise WorkloadError(f"{name(*place)}: waits for a step that is not there, expected one of the file")
             before[2 * k].append(2 * needed + 1)
     for send, receive in _messages(places, steps, name, turn):
         before[2 * receive + 1].append(2 * send)
-    return Flow(places, steps, before, _order(before, places, name))
+    return StepGraph(places, steps, before, _order(before, places, name))
 
 
-def check_races(flow: Flow, plans: Plans, name: Name) -> None:
+def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
     """Two steps of a member that use the same chunk, one of them to write or add, must be in order.
 
     Raises:
@@ -100,7 +100,7 @@ def check_races(flow: Flow, plans: Plans, name: Name) -> None:
                         )
 
 
-def _messages(places: list[Place], steps: list[Step], name: Name, turn: Turn | None) -> Iterator[tuple[int, int]]:
+def _messages(places: list[StepPlace], steps: list[Step], name: Name, turn: Turn | None) -> Iterator[tuple[int, int]]:
     """Rows of each send and its receive: those of one sender and lane in turn."""
     sends, receives = defaultdict(list), defaultdict(list)
     for k, (place, step) in enumerate(zip(places, steps, strict=True)):
@@ -128,7 +128,7 @@ def _messages(places: list[Place], steps: list[Step], name: Name, turn: Turn | N
             raise WorkloadError(f"{name(*place)}: receives from {wire[0]}, which does not send it; expected a send")
 
 
-def _order(before: list[list[int]], places: list[Place], name: Name) -> list[int]:
+def _order(before: list[list[int]], places: list[StepPlace], name: Name) -> list[int]:
     waits_for = [len(own) for own in before]
     after: list[list[int]] = [[] for _ in before]
     for node, own in enumerate(before):
@@ -148,7 +148,7 @@ def _order(before: list[list[int]], places: list[Place], name: Name) -> list[int
     return order
 
 
-def _cycle(before: list[list[int]], waits_for: list[int], places: list[Place], name: Name) -> str:
+def _cycle(before: list[list[int]], waits_for: list[int], places: list[StepPlace], name: Name) -> str:
     """Of the nodes that never came, one circle, told from its least step on."""
     seen: dict[int, int] = {}
     node = next(node for node, left in enumerate(waits_for) if left)
@@ -172,7 +172,7 @@ def _beside(name: str, other: str) -> str:
     return name.removeprefix(other.rpartition(": ")[0] + ": ")
 
 
-def _uses(flow: Flow, member: int) -> dict[int, list[tuple[int, bool]]]:
+def _uses(flow: StepGraph, member: int) -> dict[int, list[tuple[int, bool]]]:
     """By chunk: nodes that use it, and whether they write it."""
     uses: dict[int, list[tuple[int, bool]]] = defaultdict(list)
     for k, (place, step) in enumerate(zip(flow.places, flow.steps, strict=True)):
@@ -188,7 +188,7 @@ def _uses(flow: Flow, member: int) -> dict[int, list[tuple[int, bool]]]:
     return uses
 
 
-def _earlier(flow: Flow, known: dict[int, int]) -> list[int]:
+def _earlier(flow: StepGraph, known: dict[int, int]) -> list[int]:
     """By node: a bit for each known node that comes before it."""
     earlier = [0] * len(flow.before)
     for node in flow.order:

@@ -52,7 +52,7 @@ _LAST_CONNECTION = 63
 _IN_PARTS = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 
 
-class Op(NamedTuple):
+class MscclStep(NamedTuple):
     """A step of the file; src and dst: (buffer, first chunk), length chunks; depends: (thread block, step) or None."""
 
     where: str
@@ -63,25 +63,25 @@ class Op(NamedTuple):
     depends: tuple[int, int] | None
 
 
-class Block(NamedTuple):
+class ThreadBlock(NamedTuple):
     """A thread block; send and recv are GPUs, -1 = none."""
 
     where: str
     send: int
     recv: int
     channel: int
-    ops: list[Op]
+    ops: list[MscclStep]
 
 
-class Gpu(NamedTuple):
+class MscclGpu(NamedTuple):
     """Its buffers' lengths in chunks by letter, and its thread blocks that do something by their number."""
 
     where: str
     chunks: dict[str, int]
-    blocks: dict[int, Block]
+    blocks: dict[int, ThreadBlock]
 
 
-class Algorithm(NamedTuple):
+class MscclAlgorithm(NamedTuple):
     """A whole file."""
 
     path: str
@@ -89,7 +89,7 @@ class Algorithm(NamedTuple):
     in_place: bool
     chunks: int
     wire: tuple[int, int]
-    gpus: list[Gpu]
+    gpus: list[MscclGpu]
 
 
 def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
@@ -101,7 +101,7 @@ def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
     return _plans(parse(path, kind))
 
 
-def parse(path: Path, kind: str) -> Algorithm:
+def parse(path: Path, kind: str) -> MscclAlgorithm:
     """The file as it is.
 
     Raises:
@@ -136,22 +136,22 @@ def parse(path: Path, kind: str) -> Algorithm:
     if sorted(gpus) != list(range(n)):
         raise WorkloadError(f"{where}: gpus {sorted(gpus)}, expected each of 0 .. {n - 1} once")
     in_place = _int(root, "inplace", where, default=0) != 0
-    return Algorithm(where, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, where) for k in range(n)])
+    return MscclAlgorithm(where, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, where) for k in range(n)])
 
 
-def _gpu(element: ET.Element, number: int, n: int, path: str) -> Gpu:
+def _gpu(element: ET.Element, number: int, n: int, path: str) -> MscclGpu:
     where = f"{path}: gpu {number}"
     chunks = {letter: _int(element, f"{letter}_chunks", where, default=0, least=0) for letter in "ios"}
-    blocks: dict[int, Block] = {}
+    blocks: dict[int, ThreadBlock] = {}
     for each in element.findall("tb"):
         block = _int(each, "id", f"{where} tb")
         if block in blocks:
             raise WorkloadError(f"{where} tb {block}: stands twice, expected each id once")
         blocks[block] = _block(each, f"{where} tb {block}", number, n)
-    return Gpu(where, chunks, {block: made for block, made in blocks.items() if made.ops})
+    return MscclGpu(where, chunks, {block: made for block, made in blocks.items() if made.ops})
 
 
-def _block(element: ET.Element, where: str, own: int, n: int) -> Block:
+def _block(element: ET.Element, where: str, own: int, n: int) -> ThreadBlock:
     send, recv = (_int(element, key, where, default=-1) for key in ("send", "recv"))
     for key, peer in (("send", send), ("recv", recv)):
         if not -1 <= peer < n or peer == own:
@@ -161,10 +161,10 @@ def _block(element: ET.Element, where: str, own: int, n: int) -> Block:
         for key, peer, types in (("send", send, SENDS), ("recv", recv, RECEIVES)):
             if op.type in types and peer < 0:
                 raise WorkloadError(f"{op.where}: type {op.type} in a tb with {key} -1, expected a GPU")
-    return Block(where, send, recv, _int(element, "chan", where, default=0, least=0, most=_LAST_CONNECTION), ops)
+    return ThreadBlock(where, send, recv, _int(element, "chan", where, default=0, least=0, most=_LAST_CONNECTION), ops)
 
 
-def _op(element: ET.Element, number: int, block: str) -> Op:
+def _op(element: ET.Element, number: int, block: str) -> MscclStep:
     where = f"{block} step {number}"
     if _int(element, "s", where) != number:
         raise WorkloadError(f"{where}: s {element.get('s')}, expected {number}")
@@ -174,7 +174,7 @@ def _op(element: ET.Element, number: int, block: str) -> Op:
     src, dst = (_chunk(element, side, where, needed=kind in of) for side, of in (("src", _READS), ("dst", _WRITES)))
     count = _int(element, "cnt", where, default=1, least=0 if kind == "nop" else 1)
     block_of, step_of = (_int(element, key, where, default=-1) for key in ("depid", "deps"))
-    return Op(where, kind, src, dst, count, None if block_of < 0 else (block_of, step_of))
+    return MscclStep(where, kind, src, dst, count, None if block_of < 0 else (block_of, step_of))
 
 
 def _chunk(element: ET.Element, side: str, where: str, *, needed: bool) -> tuple[str, int]:
@@ -204,7 +204,7 @@ def _int(
 class _Memory:
     """Chunk numbers of a GPU's buffers."""
 
-    def __init__(self, algorithm: Algorithm, number: int) -> None:
+    def __init__(self, algorithm: MscclAlgorithm, number: int) -> None:
         self.chunks, kind, n = algorithm.chunks, algorithm.kind, len(algorithm.gpus)
         self.gpu, part = algorithm.gpus[number], algorithm.chunks // n
         whole, own = (0, self.chunks), (number * part, part)
@@ -250,7 +250,7 @@ class _Memory:
             free += end - begin
         self.regions = self.first_scratch + -(-free // self.chunks)
 
-    def chunk(self, at: tuple[str, int], op: Op) -> int:
+    def chunk(self, at: tuple[str, int], op: MscclStep) -> int:
         letter, offset = at
         longest = self.gpu.chunks["s"] if letter == "s" else self.spans[letter][1]
         if offset + op.length > longest:
@@ -263,7 +263,7 @@ class _Memory:
         return self.first_scratch * self.chunks + self.homes[stretch] + offset - self.begins[stretch]
 
 
-def _plans(algorithm: Algorithm) -> tuple[Plans, list[list[list[str]]]]:
+def _plans(algorithm: MscclAlgorithm) -> tuple[Plans, list[list[list[str]]]]:
     memories = [_Memory(algorithm, number) for number in range(len(algorithm.gpus))]
     shared = max(memory.regions for memory in memories)
     lane_to = {
@@ -282,7 +282,7 @@ def _plans(algorithm: Algorithm) -> tuple[Plans, list[list[list[str]]]]:
 
 
 def _lanes(
-    algorithm: Algorithm, number: int, memory: _Memory, first_kept: int, lane_to: dict[tuple[int, int, int], int]
+    algorithm: MscclAlgorithm, number: int, memory: _Memory, first_kept: int, lane_to: dict[tuple[int, int, int], int]
 ) -> tuple[list[Lane], list[list[str]]]:
     """Lanes of a GPU; what rrs adds up stands in the place of src, in regions from first_kept on, one for each lane."""
     blocks = algorithm.gpus[number].blocks
@@ -317,7 +317,7 @@ def _lanes(
     return lanes, names
 
 
-def _check_connections(blocks: dict[int, Block]) -> None:
+def _check_connections(blocks: dict[int, ThreadBlock]) -> None:
     """Only one thread block sends to a GPU on a channel, and one receives."""
     for key in ("send", "recv"):
         peers = [(getattr(made, key), made.channel) for made in blocks.values()]
@@ -326,7 +326,7 @@ def _check_connections(blocks: dict[int, Block]) -> None:
                 raise WorkloadError(f"{made.where}: {key} {peer} on chan {channel} as another tb, expected one of them")
 
 
-def _to_result(algorithm: Algorithm, number: int, memory: _Memory) -> tuple[int, int] | None:
+def _to_result(algorithm: MscclAlgorithm, number: int, memory: _Memory) -> tuple[int, int] | None:
     """First chunk of the output and where it must be at the end, if that is elsewhere."""
     first, chunks = memory.output[0], algorithm.chunks
     if algorithm.kind == "all-to-all":
@@ -336,13 +336,13 @@ def _to_result(algorithm: Algorithm, number: int, memory: _Memory) -> tuple[int,
     return first, first - chunks
 
 
-def _steps(op: Op) -> int:
+def _steps(op: MscclStep) -> int:
     """How many steps of a lane it is."""
     kept_elsewhere = op.type in {"rrc", "rrcs"} and op.src != op.dst
     return {"rcs": 2, "rrs": 3, "rrcs": 2}.get(op.type, 1) + kept_elsewhere
 
 
-def _ends(ops: Iterable[Op]) -> list[int]:
+def _ends(ops: Iterable[MscclStep]) -> list[int]:
     """Number of the last step of each."""
     ends, steps = [], 0
     for op in ops:
@@ -354,10 +354,10 @@ def _ends(ops: Iterable[Op]) -> list[int]:
 class _Writer:
     """Adds the steps of a thread block to its lane."""
 
-    def __init__(self, lane: Lane, block: Block, to_lane: int, memory: _Memory, kept: int) -> None:
+    def __init__(self, lane: Lane, block: ThreadBlock, to_lane: int, memory: _Memory, kept: int) -> None:
         self.lane, self.block, self.to_lane, self.memory, self.kept = lane, block, to_lane, memory, kept
 
-    def write(self, op: Op, after: tuple[int, int]) -> None:
+    def write(self, op: MscclStep, after: tuple[int, int]) -> None:
         """Add what an op does; the first of its steps waits for `after`."""
         src = self.memory.chunk(op.src, op) if op.type in _READS else -1
         dst = self.memory.chunk(op.dst, op) if op.type in _WRITES else -1

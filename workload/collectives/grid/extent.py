@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from workload.collectives.grid.levels import Levels
 from workload.collectives.grid.phases import chosen, phases
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 
 
-def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> Extent:
+def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> PlanExtent:
     """Return a bound of the steps and lanes of `grid.plans`, with a lane that waits for the others of each phase."""
     members = levels.members
-    of_stream: dict[tuple[int, ...], list[tuple[int, Extent]]] = {}
+    of_stream: dict[tuple[int, ...], list[tuple[int, PlanExtent]]] = {}
     for order in streams:
         if order not in of_stream:
             found = ((p.dimension, chosen(levels, p, algorithms).extent(p.kind, levels.extent[p.dimension]))
@@ -25,4 +25,4 @@ def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algori
             plans = 1 if is_alike else members
             steps += times * (each.steps + each.lanes) + plans
             lanes += times * each.lanes + 2 * plans
-    return Extent(steps, lanes, 1 if is_alike else members)
+    return PlanExtent(steps, lanes, 1 if is_alike else members)

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from inputs.units import BITS_PER_BYTE
 from workload import collectives
-from workload.collectives import Choice
+from workload.collectives import AlgorithmChoice
 from workload.collectives.grid.levels import Levels
 from workload.errors import WorkloadError
 
 DEFAULT = "default"
-_PS_PER_S = 10**12
 
 
-class Phase(NamedTuple):
+class GridPhase(NamedTuple):
     """One collective along the lines of a dimension.
 
     Attributes:
@@ -26,21 +26,21 @@ class Phase(NamedTuple):
     earlier: tuple[int, ...]
 
 
-def phases(kind: str, order: Sequence[int]) -> list[Phase]:
+def phases(kind: str, order: Sequence[int]) -> list[GridPhase]:
     """The phases of a stream that takes the dimensions in this order; an all-gather goes back through it.
 
     An all-reduce is a reduce-scatter in all but the last dimension, an all-reduce there, and all-gathers back.
     """
     if kind == "all-to-all":
-        return [Phase(kind, d, ()) for d in order]
-    there = [Phase("reduce-scatter", d, tuple(order[:i])) for i, d in enumerate(order)]
+        return [GridPhase(kind, d, ()) for d in order]
+    there = [GridPhase("reduce-scatter", d, tuple(order[:i])) for i, d in enumerate(order)]
     back = [phase._replace(kind="all-gather") for phase in reversed(there)]
     if kind == "all-reduce":
         return [*there[:-1], there[-1]._replace(kind=kind), *back[1:]]
     return there if kind == "reduce-scatter" else back
 
 
-def chosen(levels: Levels, phase: Phase, algorithms: str) -> Choice:
+def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice:
     """The algorithm of a phase.
 
     Args:
@@ -69,7 +69,7 @@ def chosen(levels: Levels, phase: Phase, algorithms: str) -> Choice:
     return choice
 
 
-def phase_ps(levels: Levels, phase: Phase, algorithms: str, split_bytes: float) -> float:
+def phase_ps(levels: Levels, phase: GridPhase, algorithms: str, split_bytes: float) -> float:
     """Picoseconds of a phase of a split on an idle dimension: its algorithm's closed form.
 
     Raises:
@@ -77,7 +77,7 @@ def phase_ps(levels: Levels, phase: Phase, algorithms: str, split_bytes: float) 
     """
     choice, d = chosen(levels, phase, algorithms), phase.dimension
     share = split_bytes / levels.parts(phase.earlier)
-    bytes_per_s = levels.rate_bps[d] / 8 if levels.rate_bps[d] else float("inf")
+    bytes_per_s = levels.rate_bps[d] / BITS_PER_BYTE if levels.rate_bps[d] else float("inf")
     return choice.module.closed_form(
         phase.kind, levels.extent[d], share, levels.latency_ps[d], bytes_per_s, **dict(choice.parameters)
     )

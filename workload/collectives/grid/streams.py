@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workload.collectives.grid.levels import Levels
-from workload.collectives.grid.phases import Phase, chosen, phases
+from workload.collectives.grid.phases import GridPhase, chosen, phases
 from workload.collectives.grid.steps import LaneRows, append_phase, with_peers
 from workload.collectives.plans.plan import (
     NONE,
     PLAIN,
     Attributes,
     Lane,
+    LineView,
     Plans,
     Step,
-    View,
     each_its_own,
     everyone_alike,
     lines,
@@ -60,7 +60,7 @@ class _Maker:
         self.levels, self.kind, self.algorithms = levels, kind, algorithms
         self.streams = [phases(kind, order) for order in streams]
         self.inner = {phase: self._plan(phase) for stream in self.streams for phase in stream}
-        self.views: list[View] = []
+        self.views: list[LineView] = []
         self._view_of: dict[object, int] = {}
         self._count_regions()
         self._lay_out(streams)
@@ -82,7 +82,7 @@ class _Maker:
         )
         return each_its_own(1, of_members, regions=self.regions, launch_ps=launch_ps, arrangements=self.arrangements)
 
-    def _plan(self, phase: Phase) -> Plans:
+    def _plan(self, phase: GridPhase) -> Plans:
         choice = chosen(self.levels, phase, self.algorithms)
         return choice.plan(phase.kind, self.levels.extent[phase.dimension])
 
@@ -128,7 +128,7 @@ class _Maker:
         self.arrangements.append(arrangement)
         return len(self.arrangements) - 1
 
-    def _along_lines(self, split: int, phase: Phase) -> LaneRows:
+    def _along_lines(self, split: int, phase: GridPhase) -> LaneRows:
         """The lanes of a phase for all members, with views."""
         inner = self.inner[phase]
         return [
@@ -141,7 +141,7 @@ class _Maker:
             for own, steps in zip(inner.attributes_of(0), inner.plans[0], strict=True)
         ]
 
-    def _view(self, phase: Phase, own: Attributes, inner: Plans) -> int:
+    def _view(self, phase: GridPhase, own: Attributes, inner: Plans) -> int:
         """Row of the view of a lane: the lines of the dimension as the lane's own view orders them, and the parts."""
         key = (phase.dimension, phase.earlier, own.part, own.parts, self._which(phase, own))
         if key not in self._view_of:
@@ -156,11 +156,11 @@ class _Maker:
             self.views.append(lines(table, part, parts))
         return self._view_of[key]
 
-    def _which(self, phase: Phase, own: Attributes) -> object:
+    def _which(self, phase: GridPhase, own: Attributes) -> object:
         """What tells the views of a phase's algorithm apart."""
         return (phase.kind, own.view) if own.view >= 0 else NONE
 
-    def _named(self, own: Attributes, split: int, phase: Phase) -> Attributes:
+    def _named(self, own: Attributes, split: int, phase: GridPhase) -> Attributes:
         """Attributes of a lane with the split and dimension that it belongs to."""
         return own._replace(
             part=split,
@@ -169,7 +169,7 @@ class _Maker:
             arrangement=self.arrangement_of[phase.dimension],
         )
 
-    def _of_member(self, member: int, split: int, phase: Phase) -> LaneRows:
+    def _of_member(self, member: int, split: int, phase: GridPhase) -> LaneRows:
         """The lanes of a phase for one member, with peers and chunks as they are."""
         levels, d = self.levels, phase.dimension
         place = int(levels.digit[d, member])
@@ -232,7 +232,7 @@ class _Maker:
                 f"expected at most {_MOST_STEPS}"
             )
 
-    def _lines(self, phase: Phase) -> int:
+    def _lines(self, phase: GridPhase) -> int:
         return self.levels.members // self.levels.extent[phase.dimension]
 
     def _lanes(self, rows_of_streams: list[list[LaneRows]], member: int | None = None) -> list[Lane]:
@@ -251,7 +251,7 @@ class _Maker:
         return lanes
 
     def _keep(
-        self, split: int, phase: Phase, member: int | None, regions: Sequence[int], after: tuple[int, int]
+        self, split: int, phase: GridPhase, member: int | None, regions: Sequence[int], after: tuple[int, int]
     ) -> Lane:
         """A lane that copies what stays with the member in a phase of an all-to-all from one region to the next."""
         size = self.levels.extent[phase.dimension]

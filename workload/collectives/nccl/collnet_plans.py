@@ -7,20 +7,21 @@ src/device/all_reduce.h, NCCL_ALGO_COLLNET_DIRECT). Chunks follow one another th
 
 from collections.abc import Sequence
 
-from workload.collectives.nccl.ways import Way
-from workload.collectives.plans.extent import Extent, total
+from inputs.units import PS_PER_BYTE_AT_1_BPS
+from workload.collectives.nccl.ways import NcclDecision
+from workload.collectives.plans.extent import PlanExtent, total
 from workload.collectives.plans.multimem import chunks_of_share
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
 from workload.collectives.trees import lanes as tree_lanes
-from workload.collectives.trees.aggregators import Branch
-from workload.collectives.trees.lanes import Flow, aggregator_lanes, member_lanes
+from workload.collectives.trees.aggregators import AggregatorBranch
+from workload.collectives.trees.lanes import ChunkFlow, aggregator_lanes, member_lanes
 from workload.shape import Shape
 
 _DEAL = 0
 """Lane that sends shares to their heads; after it one for each other member, which adds what that sends."""
 
 
-def plan(shape: Shape, size_bytes: int, way: Way) -> Plans:
+def plan(shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
     """Lanes of members and of the aggregators of rails; NVSwitches sum nothing.
 
     Raises:
@@ -34,7 +35,7 @@ def plan(shape: Shape, size_bytes: int, way: Way) -> Plans:
     for place, rail in enumerate(rails):
         everyone = frozenset(range(len(rail.members)))
         chunks = range(place * count, (place + 1) * count)
-        flows = {chunk: Flow(everyone, everyone) for chunk in chunks}
+        flows = {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
         places, ready = rail.tree.places(), [(size - 1, k) if size > 1 else AT_ONCE for k in range(count)]
         for node, member in enumerate(rail.members):
             own = hosts[shape.host[member]]
@@ -47,23 +48,23 @@ def plan(shape: Shape, size_bytes: int, way: Way) -> Plans:
     )
 
 
-def extent(shape: Shape, size_bytes: int) -> Extent:
+def extent(shape: Shape, size_bytes: int) -> PlanExtent:
     """Steps and lanes of `plan`."""
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
     through = [tree_lanes.extent(rail.tree, count) for rail in rails]
     idle = sum(len(host.tree.parent) - len(host.members) for host in hosts)
-    inside = Extent(4 * shape.members * (size - 1) * count, 2 * shape.members * size + idle, 1, 2 * size + 2)
+    inside = PlanExtent(4 * shape.members * (size - 1) * count, 2 * shape.members * size + idle, 1, 2 * size + 2)
     return total([inside, *through], idle + sum(each.plans for each in through))
 
 
-def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:
+def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
     """An estimate: launch, the ways, and what NVLinks or a NIC take for all chunks."""
     hosts = shape.branches()[: len(set(shape.host))]
-    rail: Branch = shape.branches()[len(hosts)]
+    rail: AggregatorBranch = shape.branches()[len(hosts)]
     size = len(hosts[0].members)
-    share_bits = 8e12 * size_bytes / size
+    share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
     inside_ps = share_bits * 2 * (size - 1) / shape.inside_bps if shape.inside_bps else 0.0
     outside_ps = share_bits / min(rate for rate in rail.tree.both_ways_bps if rate)
     ways_ps = 2 * shape.inside_ps + 2 * max(sum(rail.tree.latency_ps[e] for e in rail.tree.up(m)) for m in range(2))

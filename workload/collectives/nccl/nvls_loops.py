@@ -5,20 +5,22 @@ Blocks are the thread blocks that run it side by side (NCCL calls them channels)
 
 from typing import NamedTuple
 
+from inputs.units import KIB
 from workload.collectives.nccl import tuning
 from workload.collectives.nccl.protocols import SIMPLE
-from workload.collectives.nccl.tuning import Host
+from workload.collectives.nccl.tuning import TuningInput
 from workload.shape import Shape
 
-_KIB = 1024
 _MANY_HOSTS = 4
 
 
-_FULL_CHUNK_BYTES = 128 * _KIB
+CHUNKS_BYTES = (16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB)
+"""All sizes of chunks that NCCL cuts a buffer into (src/enqueue.cc, calcCollChunking)."""
+_FULL_CHUNK_BYTES = CHUNKS_BYTES[-1]
 """Of NVLS's largest buffers (NCCL_NVLS_CHUNKSIZE): NCCL's efficiency of NVLS is taken to be that of loops of these."""
 
 
-class Cut(NamedTuple):
+class BufferLoops(NamedTuple):
     """A buffer in loops.
 
     Attributes:
@@ -34,15 +36,15 @@ class Cut(NamedTuple):
     loops: int
 
 
-def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> Cut:
+def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> BufferLoops:
     """A buffer's loops."""
     chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
     loop_bytes = blocks * heads * chunk_bytes
-    return Cut(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))
+    return BufferLoops(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))
 
 
 def launch_ps(
-    kind: str, shape: Shape, size_bytes: int, host: Host, algorithm: str, cut: Cut, *, registered: bool
+    kind: str, shape: Shape, size_bytes: int, host: TuningInput, algorithm: str, cut: BufferLoops, *, registered: bool
 ) -> int:
     """Picoseconds before the first step.
 
@@ -62,7 +64,7 @@ def launch_ps(
     return waits_ps + round(copied_bytes / cut.blocks / host.generation.tree[0] * 1e3)
 
 
-def slower(kind: str, host: Host, cut: Cut) -> float:
+def slower(kind: str, host: TuningInput, cut: BufferLoops) -> float:
     """How many times as long NVLS takes for a buffer's bytes as with full chunks, as each loop ends with a handshake.
 
     After a loop the members tell each other over NVLink that its chunks are there, which takes a block NCCL's step of
@@ -77,11 +79,11 @@ def slower(kind: str, host: Host, cut: Cut) -> float:
 def _chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> int:
     """Of a block and a head (NCCL's src/enqueue.cc, calcCollChunking); at_once: blocks times heads."""
     if algorithm == tuning.NVLS:
-        steps = [(64, 128 * _KIB, 64 * _KIB), (8, 64 * _KIB, 32 * _KIB), (2, 32 * _KIB, 16 * _KIB)]
-        chunk_bytes = 128 * _KIB
+        steps = [(64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB)]
+        chunk_bytes = 128 * KIB
     else:
-        steps = [(4, 128 * _KIB, 64 * _KIB), (1, 64 * _KIB, 32 * _KIB)]
-        chunk_bytes = 64 * _KIB if hosts >= _MANY_HOSTS else 128 * _KIB
+        steps = [(4, 128 * KIB, 64 * KIB), (1, 64 * KIB, 32 * KIB)]
+        chunk_bytes = 64 * KIB if hosts >= _MANY_HOSTS else 128 * KIB
     for times, above, smaller in steps:
         if chunk_bytes >= above and size_bytes < times * at_once * chunk_bytes:
             chunk_bytes = smaller

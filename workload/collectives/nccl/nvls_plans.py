@@ -5,21 +5,33 @@ pace that NCCL plans for a head times NVLS' efficiency (`Way.shares`). What memb
 as fast as all heads pull.
 """
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.algorithms import nvls_sharp, nvls_tree
+from workload.collectives.nccl.nvls_loops import CHUNKS_BYTES, cut_of
 from workload.collectives.nccl.tuning import NVLS_TREE
-from workload.collectives.nccl.ways import Way
+from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from workload.collectives.plans import multimem
-from workload.collectives.plans.extent import Extent
-from workload.collectives.plans.multimem import AT_LINE_RATE, Pace, aggregator_lanes, chunks_of_share, member_lanes
+from workload.collectives.plans.extent import PlanExtent
+from workload.collectives.plans.multimem import (
+    AT_LINE_RATE,
+    MultimemPace,
+    aggregator_lanes,
+    chunks_of_share,
+    member_lanes,
+)
 from workload.collectives.plans.plan import Plans, each_its_own
-from workload.collectives.trees.aggregators import Branch
+from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.shape import Shape
 
-_FIRST_DRIVEN = {"all-reduce": 16, "reduce-scatter": 18, "all-gather": 20}
-"""The first of two connections: what is summed, and what is spread. Those of rings come after."""
+_FIRST_OF_ONE_HOST, _FIRST_OF_SEVERAL_HOSTS = UNDRIVEN_CONNECTIONS_OF_ONE_HOST, UNDRIVEN_CONNECTIONS
+"""First of the 16 connections of NVLS in a group in one host, and in a group over several hosts.
+
+A connection has one rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its
+chunks, and on the direction: to what is summed, and to what is spread.
+"""
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, way: Way) -> Plans:
+def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
     """Lanes of members and of the NVSwitches' aggregators.
 
     Raises:
@@ -27,7 +39,8 @@ def plan(kind: str, shape: Shape, size_bytes: int, way: Way) -> Plans:
     """
     hosts = hosts_of(shape)
     count = size_class(shape, size_bytes, way)
-    pace = _pace(kind, len(hosts[0].members), way)
+    cut = cut_of(size_bytes, way.channels, len(hosts[0].members), len(hosts), way.algorithm)
+    pace = _pace(kind, hosts, way, cut.chunk_bytes)
     if way.algorithm == NVLS_TREE:
         return nvls_tree.made(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
     if len(hosts) > 1:
@@ -39,7 +52,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, way: Way) -> Plans:
     return each_its_own(n * count, [*members, switch], aggregators=1, launch_ps=way.launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, way: Way) -> Extent:
+def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:
     """Steps and lanes of `plan`."""
     hosts, count = hosts_of(shape), size_class(shape, size_bytes, way)
     if way.algorithm == NVLS_TREE:
@@ -50,12 +63,12 @@ def extent(kind: str, shape: Shape, size_bytes: int, way: Way) -> Extent:
     return multimem.extent(1, n, count, ways=2 if kind == "all-reduce" else 1)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:
     """An estimate: launch, the ways to the switch and back, and what a head, a link or a NIC takes for its part."""
     hosts = hosts_of(shape)
     size = len(hosts[0].members)
     tree = hosts[0].tree
-    share_bits = 8e12 * size_bytes / size
+    share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
     link_ps = share_bits * (size + (kind == "all-reduce")) / min(tree.both_ways_bps[:size])
     head_ps = share_bits * way.shares / min(tree.both_ways_bps[:size])
     ways = 4 if kind == "all-reduce" else 2
@@ -69,13 +82,13 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
     return fixed_ps + 2 * height * shape.outside_ps + max(link_ps, head_ps, outside_ps) + fill_ps
 
 
-def hosts_of(shape: Shape) -> tuple[Branch, ...]:
+def hosts_of(shape: Shape) -> tuple[AggregatorBranch, ...]:
     """The trees of the hosts, whatever others there are."""
     count = len(set(shape.host))
     return shape.branches()[:count]
 
 
-def size_class(shape: Shape, size_bytes: int, way: Way) -> int:
+def size_class(shape: Shape, size_bytes: int, way: NcclDecision) -> int:
     """Chunks of a share; sizes of one way and as many chunks have one plan."""
     hosts = hosts_of(shape)
     if way.algorithm == NVLS_TREE:
@@ -83,15 +96,16 @@ def size_class(shape: Shape, size_bytes: int, way: Way) -> int:
     return chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
 
 
-def _loops(hosts: tuple[Branch, ...], size_bytes: int, way: Way) -> int:
+def _loops(hosts: tuple[AggregatorBranch, ...], size_bytes: int, way: NcclDecision) -> int:
     """Chunks of a share that cross the network whole: what all blocks of a head move in a loop, half on each tree."""
     most = chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
     return nvls_tree.HALVES * max(1, min(way.pieces, most // nvls_tree.HALVES))
 
 
-def _pace(kind: str, heads: int, way: Way) -> Pace:
-    """What members send for all heads goes at that many times a head's pace."""
+def _pace(kind: str, hosts: tuple[AggregatorBranch, ...], way: NcclDecision, chunk_bytes: int) -> MultimemPace:
+    """Return the rates of the two connections; members send for all heads at `heads` times the rate of one head."""
     if way.shares <= 1:
         return AT_LINE_RATE
-    first = _FIRST_DRIVEN[kind]
-    return Pace(first, max(1.0, way.shares / heads), first + 1, way.shares)
+    first = _FIRST_OF_ONE_HOST if len(hosts) == 1 else _FIRST_OF_SEVERAL_HOSTS
+    first += 2 * (CHUNKS_BYTES.index(chunk_bytes) + len(CHUNKS_BYTES) * (kind == "all-reduce"))
+    return MultimemPace(first, max(1.0, way.shares / len(hosts[0].members)), first + 1, way.shares)

@@ -14,7 +14,7 @@ ALGORITHMS = ("auto", "ring", "tree", "nvls", "nvls-tree", "pat", "collnet-direc
 PROTOCOLS = ("auto", "ll", "ll128", "simple")
 
 
-class Override(NamedTuple):
+class TuningOverride(NamedTuple):
     """One part.
 
     Attributes:
@@ -34,7 +34,7 @@ class Override(NamedTuple):
         return self.first_bytes <= size_bytes and (self.end_bytes is None or size_bytes < self.end_bytes)
 
 
-def overrides_of(text: str) -> tuple[Override, ...]:
+def overrides_of(text: str) -> tuple[TuningOverride, ...]:
     """All parts; none of an empty text.
 
     Raises:
@@ -43,7 +43,7 @@ def overrides_of(text: str) -> tuple[Override, ...]:
     return tuple(_part(part.strip()) for part in text.split(";")) if text.strip() else ()
 
 
-def _part(text: str) -> Override:
+def _part(text: str) -> TuningOverride:
     sizes, *names = (word.strip() for word in text.split("/"))
     first, dash, end = (word.strip() for word in sizes.partition("-"))
     if not dash or len(names) != 2 or names[0] not in ALGORITHMS or names[1] not in PROTOCOLS:
@@ -55,4 +55,4 @@ def _part(text: str) -> Override:
         raise WorkloadError(f"algorithm nccl: overrides has {text!r}: {error}") from None
     if bounds[1] is not None and bounds[1] <= bounds[0]:
         raise WorkloadError(f"algorithm nccl: overrides has {text!r}, expected FROM below TO")
-    return Override(*bounds, *names)
+    return TuningOverride(*bounds, *names)

@@ -25,7 +25,7 @@ _LEAST_OF_FOUR = 45.0
 AMPERE, HOPPER, BLACKWELL = 80, 90, 100
 
 
-class Graph(NamedTuple):
+class ChannelGraph(NamedTuple):
     """Channels of one algorithm.
 
     Attributes:
@@ -41,7 +41,7 @@ class Graph(NamedTuple):
     alone: float = 0.0
 
 
-class Planned(NamedTuple):
+class GroupChannels(NamedTuple):
     """What is planned for a group.
 
     Attributes:
@@ -57,15 +57,15 @@ class Planned(NamedTuple):
 
     hosts: int
     per_host: int
-    ring: Graph
-    tree: Graph
-    nvls: Graph | None
+    ring: ChannelGraph
+    tree: ChannelGraph
+    nvls: ChannelGraph | None
     used: int
     nvlink: float
     net: float
 
 
-def planned(shape: Shape, generation: Generation) -> Planned:
+def planned(shape: Shape, generation: Generation) -> GroupChannels:
     """What the search finds for a group."""
     counts = [shape.host.count(host) for host in sorted(set(shape.host))]
     hosts, per_host = len(counts), min(counts)
@@ -82,7 +82,7 @@ def planned(shape: Shape, generation: Generation) -> Planned:
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
         nvls = _nvls(hosts, per_host, net, nvlink, generation)
-    return Planned(hosts, per_host, ring, tree, nvls, _used(hosts, ring, generation), nvlink, net)
+    return GroupChannels(hosts, per_host, ring, tree, nvls, _used(hosts, ring, generation), nvlink, net)
 
 
 def sums_in_switches(shape: Shape) -> bool:
@@ -95,12 +95,12 @@ def sums_in_switches(shape: Shape) -> bool:
     return least > 2 and all(own in found for own in of_host.values())
 
 
-def _ring_inside(nvlink: float, speeds: tuple[float, ...]) -> Graph:
+def _ring_inside(nvlink: float, speeds: tuple[float, ...]) -> ChannelGraph:
     """A ring takes its speed of every member's links once in either direction."""
     return _greatest(speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
 
 
-def _ring_between(nics: int, net: float, nvlink: float, speeds: tuple[float, ...]) -> Graph:
+def _ring_between(nics: int, net: float, nvlink: float, speeds: tuple[float, ...]) -> ChannelGraph:
     """A ring enters a host by a NIC and leaves it by one; inside it takes its speed of every member's NVLinks."""
 
     def count(speed: float) -> int:
@@ -110,9 +110,9 @@ def _ring_between(nics: int, net: float, nvlink: float, speeds: tuple[float, ...
     return _greatest(speeds, net, nvlink, count)
 
 
-def _greatest(speeds: tuple[float, ...], fastest: float, enough: float, count: Callable[[float], int]) -> Graph:
+def _greatest(speeds: tuple[float, ...], fastest: float, enough: float, count: Callable[[float], int]) -> ChannelGraph:
     """The greatest sum of speeds; of equal ones the first; no slower ones below about half of what was found."""
-    best = Graph(0, 0.0, 0.0)
+    best = ChannelGraph(0, 0.0, 0.0)
     for speed in speeds:
         if speed > fastest + _ROUNDING:
             continue
@@ -120,13 +120,13 @@ def _greatest(speeds: tuple[float, ...], fastest: float, enough: float, count: C
             break
         channels = min(count(speed), _MOST_CHANNELS)
         if channels * speed > best.channels * best.inside:
-            best = Graph(channels, speed, speed)
+            best = ChannelGraph(channels, speed, speed)
         if channels == _MOST_CHANNELS or best.channels * best.inside >= enough > 0:
             break
-    return best if best.channels else Graph(1, 0.1, 0.1)
+    return best if best.channels else ChannelGraph(1, 0.1, 0.1)
 
 
-def _doubled(graph: Graph, generation: Generation) -> Graph:
+def _doubled(graph: ChannelGraph, generation: Generation) -> ChannelGraph:
     """Fast channels are used as two of half the speed (ncclTopoDupChannels)."""
     if graph.inside < _LEAST_TO_DOUBLE:
         return graph
@@ -134,17 +134,17 @@ def _doubled(graph: Graph, generation: Generation) -> Graph:
         return graph
     channels = min(2 * graph.channels, _MOST_CHANNELS)
     parts = -(-channels // graph.channels)
-    return Graph(channels, graph.inside / parts, graph.between / parts)
+    return ChannelGraph(channels, graph.inside / parts, graph.between / parts)
 
 
-def _tree(channels: int, most: float, speeds: tuple[float, ...], fastest: float) -> Graph:
+def _tree(channels: int, most: float, speeds: tuple[float, ...], fastest: float) -> ChannelGraph:
     """As many channels as the ring has, at the greatest speed that they can have."""
     fits = [s for s in speeds if s <= fastest + _ROUNDING and s * channels <= most + _ROUNDING]
     speed = fits[0] if fits else speeds[-1]
-    return Graph(channels, speed, speed)
+    return ChannelGraph(channels, speed, speed)
 
 
-def _nvls(hosts: int, per_host: int, net: float, nvlink: float, generation: Generation) -> Graph:
+def _nvls(hosts: int, per_host: int, net: float, nvlink: float, generation: Generation) -> ChannelGraph:
     """A channel for each head takes its speed of every member's links, of the head's twice (ncclTopoSearchTryNvls).
 
     The speed between hosts is raised as long as it is below twice the one inside and, where there are NICs, fits these.
@@ -163,10 +163,10 @@ def _nvls(hosts: int, per_host: int, net: float, nvlink: float, generation: Gene
         if between >= 2 * inside or (hosts > 1 and speed > net + _ROUNDING):
             break
         between = speed
-    return Graph(heads, inside, between, alone)
+    return ChannelGraph(heads, inside, between, alone)
 
 
-def _used(hosts: int, ring: Graph, generation: Generation) -> int:
+def _used(hosts: int, ring: ChannelGraph, generation: Generation) -> int:
     """Each channel twice; from Hopper on once more where few and fast ones lead to other hosts (ncclTopoPostset)."""
     used = 2 * ring.channels
     hopper = generation.compute_capability >= HOPPER

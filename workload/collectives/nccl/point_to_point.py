@@ -13,8 +13,9 @@ taken to reach half of it. On GH200 that is 18.35 GB/s; measured on one channel 
 import math
 from typing import NamedTuple
 
-from workload.collectives.nccl.protocols import KIB, LL, PROTOCOLS, SIMPLE, Protocol
-from workload.collectives.nccl.tuning import RING, Host, base_ps, message_hop_ps
+from inputs.units import KIB
+from workload.collectives.nccl.protocols import LL, PROTOCOLS, SIMPLE, Protocol
+from workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message_hop_ps
 from workload.collectives.nccl.ways import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
 from workload.collectives.plans.plan import Lane
 from workload.shape import Shape
@@ -51,13 +52,13 @@ class Communicator(NamedTuple):
             port.
     """
 
-    host: Host
+    host: TuningInput
     channels: int
     per_peer: int
     paced: bool
 
 
-class Message(NamedTuple):
+class MessageTransport(NamedTuple):
     """How a message goes.
 
     Attributes:
@@ -110,7 +111,7 @@ class Message(NamedTuple):
         return max(1.0, line_gbps / self.gbps)
 
 
-def communicator(host: Host, channels: int = 0, *, paced: bool) -> Communicator:
+def communicator(host: TuningInput, channels: int = 0, *, paced: bool) -> Communicator:
     """The communicator of a group.
 
     Args:
@@ -131,7 +132,7 @@ def communicator(host: Host, channels: int = 0, *, paced: bool) -> Communicator:
     return Communicator(host, most, min(most, _power_of_two(min(wanted))), paced)
 
 
-def message(group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO) -> Message:
+def message(group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO) -> MessageTransport:
     """How a message of a size goes.
 
     Args:
@@ -149,7 +150,7 @@ def message(group: Communicator, size_bytes: float, *, between_hosts: bool, prot
     gbps = channels * _SENDING_SHARE * made.ring_ll128[group.host.column] if group.paced else math.inf
     hop_ps = message_hop_ps(group.host, protocol, between_hosts=between_hosts)
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
-    return Message(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
+    return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
 
 
 def _channels(group: Communicator, size_bytes: float) -> int:

@@ -9,7 +9,8 @@ src/include/collectives.h and src/include/device.h of NCCL; src/device/prims_sim
 
 from typing import NamedTuple
 
-KIB = 1024
+from inputs.units import KIB
+
 _ONE_SLOT = frozenset({"broadcast", "reduce"})
 _SLICES_OF_LEAST = 32
 """The least slice is such a part of a full one."""

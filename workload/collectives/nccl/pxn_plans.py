@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.nccl.hosts import Hosts, hosts_of
-from workload.collectives.nccl.point_to_point import Communicator, Message, message
-from workload.collectives.plans.extent import Extent
+from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own, everyone_alike
 from workload.collectives.uneven.all_to_all_v import Units
 from workload.shape import Shape
@@ -77,7 +78,7 @@ class Blocks:
         return int(self.sent[sender, receiver])
 
 
-class Run(NamedTuple):
+class RelayBlocks(NamedTuple):
     """Blocks of a host's members that a relay collects for one receiver.
 
     Attributes:
@@ -126,12 +127,12 @@ class _Job(NamedTuple):
     is_uneven: bool
     launch_ps: int = 0
 
-    def send_of(self, sender: int, receiver: int, count: int) -> tuple[Message, bool]:
+    def send_of(self, sender: int, receiver: int, count: int) -> tuple[MessageTransport, bool]:
         """How a message goes, and whether it goes to another host."""
         far = self.shape.host[sender] != self.shape.host[receiver]
         return message(self.group, count * self.blocks.chunk_bytes, between_hosts=far, proto=self.proto), far
 
-    def wait_ps(self, one: Message, *, far: bool) -> int:
+    def wait_ps(self, one: MessageTransport, *, far: bool) -> int:
         """From when a step is ready until its send is posted."""
         return one.wait_ps(self.shape, between_hosts=far) + one.base_ps - self.launch_ps
 
@@ -161,11 +162,11 @@ def plan_uneven(shape: Shape, group: Communicator, cut: Units, *, pxn: bool, pro
     return made._replace(uneven=True)
 
 
-def extent(shape: Shape, *, pxn: bool) -> Extent:
+def extent(shape: Shape, *, pxn: bool) -> PlanExtent:
     """Steps and lanes of `plan`."""
     n = shape.members
     if len(set(shape.host)) == 1 or n > _MOST_TABLED:
-        return Extent(2 * (n - 1), min(_MOST_SENDING_LANES, n - 1) + 1)
+        return PlanExtent(2 * (n - 1), min(_MOST_SENDING_LANES, n - 1) + 1)
     pxn = pxn and _relays(shape)
     steps = lanes = 0
     on_place = Counter(shape.place)
@@ -180,7 +181,7 @@ def extent(shape: Shape, *, pxn: bool) -> Extent:
             runs = on_place[shape.place[member]] - 1 if pxn else 0
             sending = (len(own) - 1, straight, relayed - runs, runs)
             lanes += _LANES_BESIDE_SENDS + runs + sum(min(_MOST_SENDING_LANES, sends) for sends in sending)
-    return Extent(steps, lanes, n)
+    return PlanExtent(steps, lanes, n)
 
 
 def closed_form(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool, proto: str) -> float:
@@ -191,11 +192,11 @@ def closed_form(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool
     inside = message(group, chunk_bytes, between_hosts=False, proto=proto)
     between = message(group, chunk_bytes, between_hosts=True, proto=proto)
 
-    def port_ps(one: Message, blocks: float, rate_bps: int) -> float:
+    def port_ps(one: MessageTransport, blocks: float, rate_bps: int) -> float:
         wire = one.transport.wire
-        return blocks * chunk_bytes * wire[0] / wire[1] * 8e12 / rate_bps if rate_bps else 0.0
+        return blocks * chunk_bytes * wire[0] / wire[1] * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
-    def sends_ps(one: Message, blocks: float, rate_bps: int) -> float:
+    def sends_ps(one: MessageTransport, blocks: float, rate_bps: int) -> float:
         wire = one.transport.wire
         one_ps = chunk_bytes * wire[0] / wire[1] / one.gbps * 1e3 if blocks else 0.0
         return max(port_ps(one, blocks, rate_bps), one_ps)
@@ -213,7 +214,7 @@ def closed_form(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool
     return max(near_ps + inside_ps, first_ps + far_ps + port_ps(between, far, shape.outside_bps))
 
 
-def _begins_ps(shape: Shape, one: Message, *, far: bool) -> int:
+def _begins_ps(shape: Shape, one: MessageTransport, *, far: bool) -> int:
     """Launch and hop of a message without bytes."""
     return one.base_ps + max(one.hop_ps, shape.outside_ps if far else shape.inside_ps)
 
@@ -258,7 +259,7 @@ def _each_its_own(
     return each_its_own(blocks.chunks, lanes, regions=regions, launch_ps=job.launch_ps)
 
 
-def _kinds(job: _Job) -> Iterator[Message]:
+def _kinds(job: _Job) -> Iterator[MessageTransport]:
     """How messages of the sizes that there are go, inside a host and between hosts."""
     host = np.array(job.shape.host)
     far = host[:, None] != host[None, :]
@@ -280,22 +281,22 @@ def _routes(shape: Shape, *, relays: bool) -> _Routes:
     return _Routes(hosts, relay, runs)
 
 
-def _runs(blocks: Blocks, routes: _Routes, host: int, member: int) -> list[Run]:
+def _runs(blocks: Blocks, routes: _Routes, host: int, member: int) -> list[RelayBlocks]:
     """The runs that a member passes on, one behind the other in its scratch; none goes over a region's end."""
     own = routes.hosts[host]
-    found: list[Run] = []
+    found: list[RelayBlocks] = []
     at = (_SCRATCH + 1) * blocks.chunks
     for receiver in routes.runs[member]:
         counts = blocks.sent[list(own), receiver]
         count = int(counts.sum())
         if at % blocks.chunks + count > blocks.chunks:
             at += blocks.chunks - at % blocks.chunks
-        found.append(Run(receiver, tuple((at + np.cumsum(counts) - counts).tolist()), count))
+        found.append(RelayBlocks(receiver, tuple((at + np.cumsum(counts) - counts).tolist()), count))
         at += count
     return found
 
 
-def _member(job: _Job, runs: Sequence[Run], member: int) -> list[Lane]:
+def _member(job: _Job, runs: Sequence[RelayBlocks], member: int) -> list[Lane]:
     """What comes straight, what relays send, a lane for each run it gathers; then its sends, its own block, copies."""
     routes, blocks, host = job.routes, job.blocks, job.shape.host[member]
     own = routes.hosts[host]
@@ -341,7 +342,7 @@ def _after(copies: Lane, relayed: Lane) -> Lane:
     return copies
 
 
-def _gather(blocks: Blocks, own: tuple[int, ...], run: Run, member: int) -> Lane:
+def _gather(blocks: Blocks, own: tuple[int, ...], run: RelayBlocks, member: int) -> Lane:
     """Blocks of the others of the host for the receiver of a run."""
     lane = Lane()
     for peer, begin in zip(own, run.begins, strict=True):
@@ -350,7 +351,9 @@ def _gather(blocks: Blocks, own: tuple[int, ...], run: Run, member: int) -> Lane
     return lane
 
 
-def _passes(job: _Job, own: tuple[int, ...], runs: Sequence[Run], gathers: Sequence[Lane], member: int) -> list[Lane]:
+def _passes(
+    job: _Job, own: tuple[int, ...], runs: Sequence[RelayBlocks], gathers: Sequence[Lane], member: int
+) -> list[Lane]:
     """The runs that a relay passes on, each once all of it is here, dealt out to lanes."""
     lanes: list[Lane] = []
     blocks, passed = job.blocks, 0

@@ -15,8 +15,8 @@ import numpy as np
 from workload.collectives.nccl.hops import hop_of, lane_ps, link_ps
 from workload.collectives.nccl.rings import ring
 from workload.collectives.nccl.tuning import ring_steps
-from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, Way
-from workload.collectives.plans.extent import Extent, of_chains
+from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, NcclDecision
+from workload.collectives.plans.extent import PlanExtent, of_chains
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
 from workload.shape import Shape
 
@@ -31,7 +31,7 @@ _FIRST_DRIVEN = 32
 Rings = tuple[tuple[int, ...], ...]
 
 
-def plan(kind: str, shape: Shape, way: Way) -> Plans:
+def plan(kind: str, shape: Shape, way: NcclDecision) -> Plans:
     """One lane for each channel."""
     rings = _rings(shape, way)
     if kind == "all-reduce":
@@ -41,14 +41,14 @@ def plan(kind: str, shape: Shape, way: Way) -> Plans:
     return _parts(kind, shape, way, rings)
 
 
-def extent(kind: str, shape: Shape, way: Way) -> Extent:
+def extent(kind: str, shape: Shape, way: NcclDecision) -> PlanExtent:
     """Steps and lanes of `plan`."""
     if kind in _CHAINS:
         return of_chains(shape.members, way.channels, _with_fewer_chunks(shape, way).pieces)
-    return Extent(way.channels * way.pieces * way.slices * ring_steps(kind, shape.members), way.channels)
+    return PlanExtent(way.channels * way.pieces * way.slices * ring_steps(kind, shape.members), way.channels)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, way: Way) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:
     """Launch, and the slowest channel: its slices' way round, or the busiest link if that is never idle.
 
     At a share of NVLink a channel is never ahead, so all wait for each hop. Else a lane's hops pass while other lanes'
@@ -113,11 +113,11 @@ def _chain_ps(hops: list[_Hop], chunks: int) -> float:
     return sum(hop.alone_ps for hop in hops) + first_ps + (chunks - 1) * slowest
 
 
-def _rings(shape: Shape, way: Way) -> Rings:
+def _rings(shape: Shape, way: NcclDecision) -> Rings:
     return tuple(ring(shape, channel) for channel in range(way.channels))
 
 
-def _mean_wait_ps(shape: Shape, way: Way) -> int:
+def _mean_wait_ps(shape: Shape, way: NcclDecision) -> int:
     """Of the n-1 hops that a chunk takes round a ring, one less than there are hosts lead to another host.
 
     A lane is busy while it waits, so that in a ring whose hops waited unlike times all would wait for the longest.
@@ -127,7 +127,7 @@ def _mean_wait_ps(shape: Shape, way: Way) -> int:
     return round(((shape.members - 1 - crossing) * inside + crossing * between) / (shape.members - 1))
 
 
-def _all_reduce(shape: Shape, way: Way, rings: Rings) -> Plans:
+def _all_reduce(shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
     n, pieces = shape.members, way.pieces * way.slices
     orders = list(dict.fromkeys(rings))
     wait_ps = _mean_wait_ps(shape, way)
@@ -144,7 +144,7 @@ def _all_reduce(shape: Shape, way: Way, rings: Rings) -> Plans:
 
 
 def _lane(
-    way: Way,
+    way: NcclDecision,
     channel: int,
     wait_ps: int,
     *,
@@ -167,7 +167,7 @@ def _lane(
     )
 
 
-def _pieces_of(way: Way, channel: int) -> list[range]:
+def _pieces_of(way: NcclDecision, channel: int) -> list[range]:
     """What a channel moves of a member's part: of each loop the slices of its chunk, by their numbers in the part."""
     first = channel * way.pieces
     return [range(chunk * way.slices, (chunk + 1) * way.slices) for chunk in range(first, first + way.pieces)]
@@ -178,7 +178,7 @@ def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) 
     lane.step(send_to=1, to_lane=number, send=chunks[0], receive_from=n - 1, receive=chunks[1], reduce=reduce)
 
 
-def _parts(kind: str, shape: Shape, way: Way, rings: Rings) -> Plans:
+def _parts(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
     """All-gather or reduce-scatter: pieces of each member's part, which a lane sees in the order of its ring."""
     n, shift = shape.members, kind == "reduce-scatter"
     each = way.channels * way.pieces * way.slices
@@ -197,13 +197,13 @@ def _parts(kind: str, shape: Shape, way: Way, rings: Rings) -> Plans:
     return everyone_alike(n, n * each, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
 
 
-def _with_fewer_chunks(shape: Shape, way: Way) -> Way:
+def _with_fewer_chunks(shape: Shape, way: NcclDecision) -> NcclDecision:
     """As many as a table of MOST_TABLE_STEPS has room for."""
     most = MOST_TABLE_STEPS // (shape.members * way.channels)
     return way._replace(pieces=max(1, min(way.pieces, most)))
 
 
-def _chains(kind: str, shape: Shape, way: Way, rings: Rings) -> Plans:
+def _chains(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
     """Each ring cut at member 0; broadcast goes along it, reduce against it."""
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
     for channel, order in enumerate(rings):

@@ -9,14 +9,14 @@ from collections import Counter
 from itertools import accumulate
 
 from workload.collectives.nccl.hops import hop_of, hop_ps, lane_ps, link_ps
-from workload.collectives.nccl.trees import Tree, tree
-from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, Way
-from workload.collectives.plans.extent import Extent
+from workload.collectives.nccl.trees import ChannelTree, tree
+from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.shape import Shape
 
 
-def plan(shape: Shape, way: Way) -> Plans:
+def plan(shape: Shape, way: NcclDecision) -> Plans:
     """Lanes of each member, channel after channel: up, from the parent, down."""
     trees = [tree(shape, channel, way.channels) for channel in range(way.channels)]
     first = [list(accumulate((_count(t, m) for t in trees), initial=0)) for m in range(shape.members)]
@@ -29,7 +29,7 @@ def plan(shape: Shape, way: Way) -> Plans:
     return each_its_own(way.channels * way.pieces, lanes_of_members, launch_ps=way.launch_ps)
 
 
-def extent(shape: Shape, way: Way) -> Extent:
+def extent(shape: Shape, way: NcclDecision) -> PlanExtent:
     """Steps and lanes of `plan`: the trees of each half of the channels differ in their heads only."""
     n = shape.members
     steps = lanes = widest = 0
@@ -42,10 +42,10 @@ def extent(shape: Shape, way: Way) -> Extent:
             of_tree = 3 * (n - 1) + leaves
             lanes += alike * of_tree
             steps += alike * (way.pieces * of_tree + n - leaves - 1)
-    return Extent(steps, lanes, n, widest)
+    return PlanExtent(steps, lanes, n, widest)
 
 
-def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:
+def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
     """An estimate: launch, a chunk up and down the deepest branch, and the others behind it.
 
     They follow as fast as the busiest link lets them, or as steps wait for the protocol.
@@ -74,7 +74,7 @@ def closed_form(shape: Shape, size_bytes: int, way: Way) -> float:
     )
 
 
-def _deepest_ps(shape: Shape, way: Way, one: Tree, chunk_bytes: float) -> float:
+def _deepest_ps(shape: Shape, way: NcclDecision, one: ChannelTree, chunk_bytes: float) -> float:
     """From the leaf that is the farthest in time to the root."""
     found = 0.0
     for leaf in range(shape.members):
@@ -88,13 +88,15 @@ def _deepest_ps(shape: Shape, way: Way, one: Tree, chunk_bytes: float) -> float:
     return found
 
 
-def _count(one: Tree, member: int) -> int:
+def _count(one: ChannelTree, member: int) -> int:
     """Lanes of a member."""
     children = len(one.children[member])
     return max(1, children) + (one.parent[member] >= 0) + children
 
 
-def _member(shape: Shape, way: Way, one: Tree, member: int, first: list[int], chunks: range) -> list[Lane]:
+def _member(
+    shape: Shape, way: NcclDecision, one: ChannelTree, member: int, first: list[int], chunks: range
+) -> list[Lane]:
     """The lanes of one member; first: of each member, where its lanes of this channel begin."""
     parent, children = one.parent[member], one.children[member]
     lanes: list[Lane] = []
@@ -111,7 +113,7 @@ def _member(shape: Shape, way: Way, one: Tree, member: int, first: list[int], ch
             lanes[-1].step(receive_from=parent, receive=chunk)
     for child in children:
         wait_ps = hop_of(shape, way, member, child)
-        lanes.append(Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=one.channel % UNDRIVEN_CONNECTIONS))
+        lanes.append(Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, one.channel)))
         to_lane = first[child] + max(1, len(one.children[child]))
         for step, chunk in enumerate(chunks):
             lanes[-1].step(send_to=child, to_lane=to_lane, send=chunk, after=(complete, step))
@@ -120,11 +122,11 @@ def _member(shape: Shape, way: Way, one: Tree, member: int, first: list[int], ch
 
 def _up(
     shape: Shape,
-    way: Way,
+    way: NcclDecision,
     member: int,
     child: int,
     parent: int,
-    one: Tree,
+    one: ChannelTree,
     first: list[int],
     before: int,
     chunks: range,
@@ -134,7 +136,7 @@ def _up(
     Of a chunk the lane `before` has added its child's part first.
     """
     wait_ps = hop_of(shape, way, member, parent) if parent >= 0 else 0
-    lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=one.channel % UNDRIVEN_CONNECTIONS)
+    lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, one.channel))
     to_lane = first[parent] + one.children[parent].index(member) if parent >= 0 else 0
     if child < 0:
         for chunk in chunks:
@@ -149,3 +151,9 @@ def _up(
     if parent >= 0:
         lane.step(send_to=parent, to_lane=to_lane, send=chunks[-1])
     return lane
+
+
+def _connection(shape: Shape, channel: int) -> int:
+    """Return the connection of a channel; channels beyond the last share them."""
+    one_host = len(set(shape.host)) == 1
+    return channel % (UNDRIVEN_CONNECTIONS_OF_ONE_HOST if one_host else UNDRIVEN_CONNECTIONS)

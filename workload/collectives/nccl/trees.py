@@ -11,7 +11,7 @@ from workload.collectives.nccl.hosts import hosts_of, on_rail, rails_of
 from workload.shape import Shape
 
 
-class Tree(NamedTuple):
+class ChannelTree(NamedTuple):
     """One channel's tree.
 
     Attributes:
@@ -36,7 +36,7 @@ class Tree(NamedTuple):
         return hops
 
 
-def tree(shape: Shape, channel: int, channels: int) -> Tree:
+def tree(shape: Shape, channel: int, channels: int) -> ChannelTree:
     """The tree of a channel: the first half of the channels use the one tree, the second half the other."""
     hosts = hosts_of(shape)
     rails = rails_of(shape, hosts)
@@ -55,7 +55,7 @@ def tree(shape: Shape, channel: int, channels: int) -> Tree:
     for member, above in enumerate(parent):
         if above >= 0:
             children[above].append(member)
-    return Tree(channel, tuple(parent), tuple(map(tuple, children)))
+    return ChannelTree(channel, tuple(parent), tuple(map(tuple, children)))
 
 
 def host_parent(host: int, hosts: int, *, second: bool) -> int:

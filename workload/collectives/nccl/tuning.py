@@ -7,8 +7,9 @@ Tables and formulas are those of NCCL 2.30 (src/tuning/, before it src/graph/tun
 import math
 from typing import NamedTuple
 
+from inputs.units import PS_PER_US
 from workload.collectives.nccl.generations import Generation
-from workload.collectives.nccl.planned import BLACKWELL, HOPPER, Planned, planned
+from workload.collectives.nccl.planned import BLACKWELL, HOPPER, GroupChannels, planned
 from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
 from workload.shape import Shape
 
@@ -27,7 +28,6 @@ KINDS_OF = {
     COLLNET_DIRECT: frozenset({"all-reduce"}),
 }
 
-_PS_PER_US = 1e6
 _NOTHING = (0.0, 0.0, 0.0)
 _BASE_US = {RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 8.4), PAT: (8.0, 8.0, 8.0)}
 _STEP_US = {
@@ -79,7 +79,7 @@ _SIZES_OF_TREES, _SIZES_OF_NVLS_TREES = 23, 24
 """Powers of two from 64 B on up to which the factor holds."""
 
 
-class Host(NamedTuple):
+class TuningInput(NamedTuple):
     """What the model asks of a group and where it runs, besides kind and size.
 
     Attributes:
@@ -91,7 +91,7 @@ class Host(NamedTuple):
     """
 
     generation: Generation
-    plan: Planned
+    plan: GroupChannels
     members: int
     cpu: str
     collnet: bool
@@ -107,18 +107,18 @@ class Host(NamedTuple):
         return NVLINK if self.plan.nvlink else PCI
 
 
-def host_of(shape: Shape, generation: Generation, cpu: str, *, collnet: bool) -> Host:
+def host_of(shape: Shape, generation: Generation, cpu: str, *, collnet: bool) -> TuningInput:
     """Of a group; cpu: one of CPUS."""
     vendor = generation.cpu if cpu == "auto" else cpu
-    return Host(generation, planned(shape, generation), shape.members, vendor, collnet)
+    return TuningInput(generation, planned(shape, generation), shape.members, vendor, collnet)
 
 
 def base_ps(algorithm: str, protocol: str) -> int:
     """From the launch to the first step."""
-    return round(_BASE_US.get(algorithm, _NOTHING)[_column(protocol)] * _PS_PER_US)
+    return round(_BASE_US.get(algorithm, _NOTHING)[_column(protocol)] * PS_PER_US)
 
 
-def step_ps(host: Host, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
+def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
     """A step with no data, inside a host or between hosts, the time of the path included.
 
     Where a ring goes over hosts, none of its steps takes less than posting to a NIC. With one member in each host
@@ -130,13 +130,13 @@ def step_ps(host: Host, algorithm: str, protocol: str, *, between_hosts: bool) -
     found_us = known[_column(protocol)]
     if several and not between_hosts and algorithm == RING:
         found_us = max(found_us, _POST_US[host.cpu] * (_SIMPLE_POSTS if protocol == SIMPLE.name else 1))
-    return round(found_us * _PS_PER_US)
+    return round(found_us * PS_PER_US)
 
 
-def message_hop_ps(host: Host, protocol: str, *, between_hosts: bool) -> int:
+def message_hop_ps(host: TuningInput, protocol: str, *, between_hosts: bool) -> int:
     """A send and its receive with no data, launch left out: NCCL's figure of a ring's hop, the path's time included."""
     hardware = NET if between_hosts else host.inside
-    return round(_STEP_US[hardware, RING][_column(protocol)] * _PS_PER_US)
+    return round(_STEP_US[hardware, RING][_column(protocol)] * PS_PER_US)
 
 
 def ring_steps(kind: str, count: int) -> int:
@@ -144,7 +144,7 @@ def ring_steps(kind: str, count: int) -> int:
     return {"all-reduce": 2 * (count - 1), "broadcast": count, "reduce": count}.get(kind, count - 1)
 
 
-def model_ps(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: str) -> float:
+def model_ps(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> float:
     """NCCL's estimate of a collective; infinite where it would not take this algorithm or protocol at all."""
     if not is_there(kind, host, algorithm, protocol):
         return math.inf
@@ -158,7 +158,7 @@ def model_ps(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: s
     return latency_ps + size_bytes / reached * 1e3
 
 
-def is_there(kind: str, host: Host, algorithm: str, protocol: str) -> bool:
+def is_there(kind: str, host: TuningInput, algorithm: str, protocol: str) -> bool:
     """Whether NCCL has an algorithm and protocol for a kind on such hosts."""
     plan = host.plan
     if kind not in KINDS_OF[algorithm]:
@@ -176,7 +176,7 @@ def is_there(kind: str, host: Host, algorithm: str, protocol: str) -> bool:
     }[algorithm]
 
 
-def best(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: str) -> tuple[str, str]:
+def best(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> tuple[str, str]:
     """Algorithm and protocol of the least time, among those that "auto" leaves open.
 
     One that is asked for is taken, as NCCL_ALGO and NCCL_PROTO would, except where the kind has none of it or the
@@ -199,7 +199,7 @@ def best(kind: str, host: Host, size_bytes: int, algorithm: str, protocol: str) 
     return min(pairs, key=lambda pair: model_ps(kind, host, size_bytes, *pair))
 
 
-def bandwidth(kind: str, host: Host, algorithm: str, protocol: str) -> float:
+def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> float:
     """GB/s of the buffer, of all channels."""
     if algorithm == RING:
         return _ring_bandwidth(kind, host, protocol)
@@ -216,7 +216,7 @@ def bandwidth(kind: str, host: Host, algorithm: str, protocol: str) -> float:
     return reached / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
 
 
-def nvls_bandwidth(kind: str, host: Host, algorithm: str) -> float:
+def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
     """GB/s of the buffer of all heads, as NCCL's model has it; 0 without NVSwitches that sum."""
     graph = host.plan.nvls
     if graph is None or graph.channels < 2:
@@ -226,7 +226,7 @@ def nvls_bandwidth(kind: str, host: Host, algorithm: str) -> float:
     return reached * graph.channels * host.members / ring_steps(kind, host.members)
 
 
-def nvls_pace(kind: str, host: Host, algorithm: str) -> float:
+def nvls_pace(kind: str, host: TuningInput, algorithm: str) -> float:
     """GB/s of its part of the buffer that a head pulls, sums and spreads: what NCCL plans for it on NVLink.
 
     The plan of one host also where there are several: NICs are on the fabric, and take their time there.
@@ -237,12 +237,12 @@ def nvls_pace(kind: str, host: Host, algorithm: str) -> float:
     return _pulled(kind, host, algorithm, nvls.alone) * host.members / ring_steps(kind, host.members)
 
 
-def whole_latency_ps(host: Host, algorithm: str) -> int:
+def whole_latency_ps(host: TuningInput, algorithm: str) -> int:
     """Of an all-reduce with no data, launch and all."""
     return round(_latency_ps("all-reduce", host, algorithm, SIMPLE.name))
 
 
-def _pulled(kind: str, host: Host, algorithm: str, speed: float) -> float:
+def _pulled(kind: str, host: TuningInput, algorithm: str, speed: float) -> float:
     """GB/s on the bus of a channel that is planned for a speed."""
     heads, per_host = host.plan.nvls.channels if host.plan.nvls else 1, host.plan.per_host
     inside = speed * host.generation.nvls_efficiency * (heads - 1) / heads
@@ -250,7 +250,7 @@ def _pulled(kind: str, host: Host, algorithm: str, speed: float) -> float:
     return min(inside, host.generation.nvls_tree[host.column] if algorithm == NVLS_TREE else math.inf)
 
 
-def _ring_bandwidth(kind: str, host: Host, protocol: str) -> float:
+def _ring_bandwidth(kind: str, host: TuningInput, protocol: str) -> float:
     ring, made = host.plan.ring, host.generation
     inside = host.plan.hosts == 1 or (host.plan.hosts == 2 and made.compute_capability < BLACKWELL)
     bus = ring.channels * (ring.inside if inside else ring.between)
@@ -262,7 +262,7 @@ def _ring_bandwidth(kind: str, host: Host, protocol: str) -> float:
     return reached * host.members / ring_steps(kind, host.members)
 
 
-def _tree_bandwidth(host: Host, protocol: str) -> float:
+def _tree_bandwidth(host: TuningInput, protocol: str) -> float:
     tree, made = host.plan.tree, host.generation
     bus = min(tree.between, tree.inside) * tree.channels
     bus = min(bus * 0.92, made.tree[host.column] * tree.channels)
@@ -276,43 +276,43 @@ def _tree_bandwidth(host: Host, protocol: str) -> float:
     return reached / 2 * (0.85 if host.plan.per_host == 1 else 1.0)
 
 
-def _most_of_ll(host: Host) -> float:
+def _most_of_ll(host: TuningInput) -> float:
     return host.generation.ll if host.plan.hosts == 1 else _LL_OVER_HOSTS[host.cpu][min(host.plan.hosts, 3) - 2]
 
 
-def _latency_ps(kind: str, host: Host, algorithm: str, protocol: str) -> float:
+def _latency_ps(kind: str, host: TuningInput, algorithm: str, protocol: str) -> float:
     if algorithm == RING:
         return _ring_latency_ps(kind, host, protocol)
     plan = host.plan
     height, others = plan.hosts.bit_length() - 1, host.members // plan.hosts - 1
     between = step_ps(host, algorithm, protocol, between_hosts=plan.hosts > 1)
     inside = step_ps(host, algorithm, protocol, between_hosts=False)
-    arity_ps = _ARITY_US * _PS_PER_US
+    arity_ps = _ARITY_US * PS_PER_US
     return (
         base_ps(algorithm, protocol)
         + {
             TREE: 2 * (others * inside + height * between),
             NVLS: inside + (between if plan.hosts > 1 else 0),
             NVLS_TREE: inside + 2 * height * between,
-            PAT: height * between / PAT_LATENCY_PARTS + host.members * PAT_LINEAR_US * _PS_PER_US,
+            PAT: height * between / PAT_LATENCY_PARTS + host.members * PAT_LINEAR_US * PS_PER_US,
             COLLNET_DIRECT: 2 * (min(1, others) * inside + others * arity_ps) + between,
         }[algorithm]
     )
 
 
-def _ring_latency_ps(kind: str, host: Host, protocol: str) -> float:
+def _ring_latency_ps(kind: str, host: TuningInput, protocol: str) -> float:
     plan, steps = host.plan, ring_steps(kind, host.members)
     base = base_ps(RING, protocol)
     if kind in {"broadcast", "reduce"}:
         hardware = NET if plan.hosts > 1 else host.inside
         hop = _STEP_US[hardware, TREE if protocol == SIMPLE.name else RING][_column(protocol)]
-        return base + steps * hop * _PS_PER_US
+        return base + steps * hop * PS_PER_US
     between, inside = (step_ps(host, RING, protocol, between_hosts=far) for far in (plan.hosts > 1, False))
     crossing = ring_steps(kind, plan.hosts) if plan.hosts > 1 else 0
     return base + (steps - crossing) * inside + crossing * between
 
 
-def _tree_reaches(host: Host, size_bytes: int, algorithm: str, protocol: str) -> float:
+def _tree_reaches(host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> float:
     """What trees reach of their bandwidth at a size; trees over NVLS from Blackwell on."""
     of_nvls = algorithm == NVLS_TREE and host.generation.compute_capability >= BLACKWELL
     power = (size_bytes // 64).bit_length() - 1
@@ -320,7 +320,7 @@ def _tree_reaches(host: Host, size_bytes: int, algorithm: str, protocol: str) ->
     return _TREE_REACHES[protocol][power] if 0 <= power < sizes else 1.0
 
 
-def _plateau(kind: str, host: Host, size_bytes: int) -> float:
+def _plateau(kind: str, host: TuningInput, size_bytes: int) -> float:
     """How many times as long a ring's Simple waits: over hosts all-reduces, on Blackwell what goes round in a host."""
     plan, made = host.plan, host.generation
     blackwell = plan.hosts == 1 and bool(plan.nvlink) and made.compute_capability >= BLACKWELL

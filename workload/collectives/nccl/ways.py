@@ -3,18 +3,21 @@
 import functools
 from typing import NamedTuple
 
+from inputs.units import PS_PER_US
 from workload.collectives.nccl import nvls_loops, tuning
 from workload.collectives.nccl.generations import generation_of
 from workload.collectives.nccl.overrides import overrides_of
 from workload.collectives.nccl.protocols import LL128, PROTOCOLS, Protocol
 from workload.collectives.nccl.trees import tree
-from workload.collectives.nccl.tuning import Host
+from workload.collectives.nccl.tuning import TuningInput
 from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
 from workload.shape import Shape
 
 MOST_CHANNELS = 32
 UNDRIVEN_CONNECTIONS = 25
 """Number of connections for channels that take their port's whole rate; more channels share them."""
+UNDRIVEN_CONNECTIONS_OF_ONE_HOST = 9
+"""The same for trees in one host, where the connections from 9 to 24 are those of NVLS (nvls_plans)."""
 MOST_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
 MOST_STEPS = 1024
 """Of a lane. Where a buffer would take more, its chunks grow beyond what NCCL's buffers hold."""
@@ -33,7 +36,7 @@ _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
 _SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()
 
 
-class Asked(NamedTuple):
+class NcclParameters(NamedTuple):
     """The parameters of `algorithms.nccl` by which a user chooses how a collective runs.
 
     Attributes:
@@ -61,7 +64,7 @@ class Asked(NamedTuple):
     registered: bool = False
 
 
-class Way(NamedTuple):
+class NcclDecision(NamedTuple):
     """What is decided; sizes of one way have one plan.
 
     Attributes:
@@ -102,14 +105,14 @@ class Way(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def host_of(shape: Shape, asked: Asked) -> Host:
+def host_of(shape: Shape, asked: NcclParameters) -> TuningInput:
     """What NCCL's model is asked about the group."""
     made = generation_of(asked.generation, shape.accelerator, shape.lines_bps[0])
     rails = len(shape.trees) > len(set(shape.host))
     return tuning.host_of(shape, made, asked.cpu, collnet=asked.collnet and rails)
 
 
-def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
+def way_of(kind: str, shape: Shape, size_bytes: int, asked: NcclParameters) -> NcclDecision:
     """What is decided for a size.
 
     Raises:
@@ -122,7 +125,7 @@ def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
     host = host_of(shape, asked)
     algorithm, protocol = tuning.best(kind, host, size_bytes, algo, proto)
     inside_ps, between_ps = (tuning.step_ps(host, algorithm, protocol, between_hosts=far) for far in (False, True))
-    way = Way(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
+    way = NcclDecision(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
     if algorithm in {tuning.NVLS, tuning.NVLS_TREE}:
         blocks = asked.channels or host.generation.nvls_channels[host.plan.hosts > 1]
         cut = nvls_loops.cut_of(size_bytes, blocks, host.plan.per_host, host.plan.hosts, algorithm)
@@ -136,7 +139,7 @@ def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
         path_ps = 2 * shape.inside_ps + shape.outside_ps
         return way._replace(launch_ps=max(0, tuning.whole_latency_ps(host, algorithm) - path_ps))
     if algorithm == tuning.PAT:
-        linear_ps = round(tuning.PAT_LINEAR_US * 1e6 * shape.members)
+        linear_ps = round(tuning.PAT_LINEAR_US * PS_PER_US * shape.members)
         step_ps = round(between_ps / tuning.PAT_LATENCY_PARTS)
         return way._replace(launch_ps=way.launch_ps + linear_ps, between_ps=step_ps)
     used = asked.channels or _used(kind, shape, size_bytes, host, asked, way)
@@ -145,12 +148,12 @@ def way_of(kind: str, shape: Shape, size_bytes: int, asked: Asked) -> Way:
     return way._replace(pieces=_pieces(kind, shape, size_bytes, way))
 
 
-def _is_paced(shape: Shape, asked: Asked, algorithm: str) -> bool:
+def _is_paced(shape: Shape, asked: NcclParameters, algorithm: str) -> bool:
     """What NCCL plans between hosts depends on how its search matches NICs with NVLinks; the NIC is the slower."""
     return asked.pacing == PLANNED and algorithm == tuning.RING and len(set(shape.host)) == 1
 
 
-def _shares(shape: Shape, host: Host) -> float:
+def _shares(shape: Shape, host: TuningInput) -> float:
     """In one host NCCL plans all channels for an equal part of NVLink, also where fewer are used."""
     ring = host.plan.ring
     channel = ring.inside * ring.channels / host.plan.used
@@ -162,7 +165,7 @@ def _port(shape: Shape) -> float:
     return shape.lines_bps[0] / 8e9 * NVLINK_PAYLOAD
 
 
-def _used(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, way: Way) -> int:
+def _used(kind: str, shape: Shape, size_bytes: int, host: TuningInput, asked: NcclParameters, way: NcclDecision) -> int:
     """Channels that have enough to do: with LL in a ring each thread for each member, and LL128 whole grains."""
     protocol, around = way.transport, way.algorithm == tuning.RING
     members = shape.members if around and protocol.name == "ll" else 1
@@ -173,19 +176,19 @@ def _used(kind: str, shape: Shape, size_bytes: int, host: Host, asked: Asked, wa
     return max(1, used)
 
 
-def _in_grains(host: Host, asked: Asked) -> bool:
+def _in_grains(host: TuningInput, asked: NcclParameters) -> bool:
     """Up to Ampere the releases of its time are meant, unless told otherwise."""
     return asked.chunks == GRAINS or (asked.chunks == "auto" and host.generation.in_grains)
 
 
-def _slices(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:
+def _slices(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:
     """Of a chunk, 1 where a lane would get too many steps. With several loops chunks are large."""
     steps = tuning.ring_steps(kind, shape.members)
     slices = way.transport.slices_of(kind, size_bytes / (way.channels * shape.members))
     return slices if way.algorithm == tuning.RING and steps * slices <= MOST_STEPS else 1
 
 
-def _pieces(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:
+def _pieces(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:
     chunk_bytes = way.transport.chunk_bytes(kind)
     if way.algorithm == tuning.TREE:
         return _tree_chunks(shape, size_bytes, way)
@@ -195,7 +198,7 @@ def _pieces(kind: str, shape: Shape, size_bytes: int, way: Way) -> int:
     return max(1, min(loops, MOST_STEPS // (tuning.ring_steps(kind, shape.members) * way.slices)))
 
 
-def _tree_chunks(shape: Shape, size_bytes: int, way: Way) -> int:
+def _tree_chunks(shape: Shape, size_bytes: int, way: NcclDecision) -> int:
     """Of a channel: a slot each, but smaller ones where a tree of this depth would not be filled."""
     depth = max(tree(shape, channel, way.channels).depth for channel in {0, way.channels - 1})
     chunk_bytes, share_bytes = way.transport.slot_bytes, -(-size_bytes // way.channels)

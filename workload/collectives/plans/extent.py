@@ -10,7 +10,7 @@ _MESSAGES_OF_A_PAIR = 4
 _CHAIN_ENDS = 2
 
 
-class Extent(NamedTuple):
+class PlanExtent(NamedTuple):
     """Size of the plans of one collective.
 
     Attributes:
@@ -30,32 +30,32 @@ class Extent(NamedTuple):
         """About what is taken at most while plans are made and become arrays."""
         return _BASE_BYTES + _STEP_BYTES * self.steps + _LANE_BYTES * self.lanes
 
-    def in_parts(self, splits: int) -> "Extent":
+    def in_parts(self, splits: int) -> "PlanExtent":
         """Of `splits` parts one after another: in each plan as many lanes, and one that waits for each part."""
         if splits == 1 or self.lanes == 0:
             return self
         width = self.widest or -(-self.lanes // self.plans)
         idle, joins = self.plans * width - self.lanes, width if width > 1 else 0
-        return Extent(
+        return PlanExtent(
             splits * (self.steps + idle + self.plans * joins), splits * self.plans * (width + (joins > 0)), self.plans
         )
 
 
-def total(extents: Iterable[Extent], plans: int) -> Extent:
+def total(extents: Iterable[PlanExtent], plans: int) -> PlanExtent:
     """Of several that share so many plans."""
     found = list(extents)
     widest = max(each.widest for each in found)
-    return Extent(sum(each.steps for each in found), sum(each.lanes for each in found), plans, widest)
+    return PlanExtent(sum(each.steps for each in found), sum(each.lanes for each in found), plans, widest)
 
 
-def of_any(members: int) -> Extent:
+def of_any(members: int) -> PlanExtent:
     """A bound for an algorithm that counts nothing: everybody sends to and receives from everybody, there and back."""
-    return Extent(_MESSAGES_OF_A_PAIR * members * (members - 1), members * members, members)
+    return PlanExtent(_MESSAGES_OF_A_PAIR * members * (members - 1), members * members, members)
 
 
-def of_chains(members: int, channels: int, chunks: int) -> Extent:
+def of_chains(members: int, channels: int, chunks: int) -> PlanExtent:
     """Chains in which a member passes on each chunk while it receives the next; chunks: of each channel."""
     if members == 1:
-        return Extent(0, channels)
+        return PlanExtent(0, channels)
     steps = _CHAIN_ENDS * chunks + (members - _CHAIN_ENDS) * (chunks + 1)
-    return Extent(channels * steps, channels * members, members)
+    return PlanExtent(channels * steps, channels * members, members)

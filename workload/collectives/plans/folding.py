@@ -7,11 +7,11 @@ p before it, its host, and gets the result back at the end.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 
 
-class Exchange(NamedTuple):
+class FoldingRound(NamedTuple):
     """A round of one member; begin and end of ranges of chunks.
 
     Attributes:
@@ -32,7 +32,7 @@ def power_below(members: int) -> int:
     return 1 << (members.bit_length() - 1)
 
 
-def exchanged(members: int, chunks: int, rounds: Callable[[int], Sequence[Exchange]]) -> Plans:
+def exchanged(members: int, chunks: int, rounds: Callable[[int], Sequence[FoldingRound]]) -> Plans:
     """Plans of an all-reduce, or of any kind if the members are a power of two; rounds: of a member below p.
 
     A lane per round, because the peers differ; a host has one more for its guest.
@@ -47,14 +47,14 @@ def exchanged(members: int, chunks: int, rounds: Callable[[int], Sequence[Exchan
     return each_its_own(chunks, lanes)
 
 
-def extent(members: int, rounds: int) -> Extent:
+def extent(members: int, rounds: int) -> PlanExtent:
     """Steps and lanes of `exchanged` in which members below p do so many rounds."""
     core = power_below(members)
     guests = members - core
-    return Extent(core * rounds + 3 * guests, core * rounds + 2 * guests, members, rounds + (guests > 0))
+    return PlanExtent(core * rounds + 3 * guests, core * rounds + 2 * guests, members, rounds + (guests > 0))
 
 
-def _core(rounds: Sequence[Exchange], chunks: int, guest: int | None) -> list[Lane]:
+def _core(rounds: Sequence[FoldingRound], chunks: int, guest: int | None) -> list[Lane]:
     lanes = []
     for i, one in enumerate(rounds):
         after = (i - 1, 0) if i else (-1, -1) if guest is None else (len(rounds), 0)

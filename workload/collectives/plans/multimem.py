@@ -10,7 +10,7 @@ they go over connections of their own.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, MOST_STEPS, Lane
 from workload.errors import WorkloadError
 
@@ -23,7 +23,7 @@ _USUAL_STEPS = 1 << 20
 DATA, SUMS, RESULTS, OTHERS = range(4)
 
 
-class Pace(NamedTuple):
+class MultimemPace(NamedTuple):
     """By which connections a member sends to its switch, and at which shares of the link's rate.
 
     Attributes:
@@ -39,7 +39,7 @@ class Pace(NamedTuple):
     result_shares: float = 1
 
 
-AT_LINE_RATE = Pace()
+AT_LINE_RATE = MultimemPace()
 
 
 def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: int) -> int:
@@ -75,7 +75,7 @@ def member_lanes(
     reduces: bool = True,
     copies: bool = True,
     complete: Sequence[tuple[int, int]] = (),
-    pace: Pace = AT_LINE_RATE,
+    pace: MultimemPace = AT_LINE_RATE,
 ) -> list[Lane]:
     """Lanes of one member.
 
@@ -110,11 +110,11 @@ def member_lanes(
     return [data, sums, results, *others]
 
 
-def extent(groups: int, size: int, count: int, *, ways: int = 2) -> Extent:
+def extent(groups: int, size: int, count: int, *, ways: int = 2) -> PlanExtent:
     """Steps and lanes of members and aggregators: `groups` of `size` members; ways: 1 where they only sum or copy."""
     steps, of_member, of_switch = 2 * count * size * (size + 1) * ways, size + OTHERS, 2 * size + 1
     lanes = size * of_member + of_switch
-    return Extent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))
+    return PlanExtent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))
 
 
 def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True, copies: bool = True) -> list[Lane]:

@@ -8,8 +8,8 @@ its send (which never blocks), then waits for its receive.
         ring.step(send_to=1, send=-k % n, receive_from=n - 1, receive=(-k - 1) % n)
     everyone_alike(n, chunks=n, lanes=[ring])
 
-A lane may see the group in another order or in lines (`View`), and work on a part of the buffer only, cut into chunks
-of its own. Chunk numbers count region by region: region * chunks + place. Region 0 is the buffer (the input of
+A lane may see the group in another order or in lines (`LineView`), and work on a part of the buffer only, cut into
+chunks of its own. Chunk numbers count region by region: region * chunks + place. Region 0 is the buffer (the input of
 all-to-all, whose output is region 1), the others are scratch.
 """
 
@@ -261,7 +261,7 @@ class Lane:
         return self
 
 
-class View(NamedTuple):
+class LineView(NamedTuple):
     """The n members in lines of equal length, and which part of a lane's buffer each works on. `lines` makes one.
 
     Attributes:
@@ -279,7 +279,7 @@ class View(NamedTuple):
     parts: int
 
 
-def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int = 1) -> View:
+def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int = 1) -> LineView:
     """A view of all members in lines.
 
     Args:
@@ -305,7 +305,7 @@ def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int
     own = np.zeros(n, np.int32) if part is None else np.asarray(part, np.int32)
     if own.shape != (n,) or parts < 1 or own.min() < 0 or own.max() >= parts:
         raise WorkloadError(f"view: parts of {len(own)} members, expected one of 0 .. {parts - 1} for each of {n}")
-    return View(table.shape[1], member, at, own, parts)
+    return LineView(table.shape[1], member, at, own, parts)
 
 
 class Plans(NamedTuple):
@@ -333,7 +333,7 @@ class Plans(NamedTuple):
     relative: bool
     plans: tuple[Plan, ...]
     attributes: tuple[tuple[Attributes, ...], ...] = ()
-    views: tuple[View, ...] = ()
+    views: tuple[LineView, ...] = ()
     regions: int = 1
     launch_ps: int = 0
     arrangements: tuple[Int32, ...] = ()
@@ -350,7 +350,7 @@ def everyone_alike(
     chunks: int,
     lanes: Sequence[Lane],
     *,
-    views: Sequence[View] = (),
+    views: Sequence[LineView] = (),
     regions: int = 1,
     launch_ps: int = 0,
     arrangements: Sequence[Int32] = (),

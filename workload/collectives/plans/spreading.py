@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from workload.collectives.plans.extent import Extent
+from inputs.units import PS_PER_S
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 
 
-class Round(NamedTuple):
+class SpreadingRound(NamedTuple):
     """One distance.
 
     Attributes:
@@ -39,24 +40,24 @@ class Round(NamedTuple):
         return self.held - self.aside
 
 
-def near_first(members: int) -> list[Round]:
+def near_first(members: int) -> list[SpreadingRound]:
     """Distances 1, 2, 4, ...: the list is in the order of the distance (Bruck et al., 1997)."""
     steps = [1 << k for k in range((members - 1).bit_length())]
-    return [Round(d, min(d, members - d), d, aside=False, most=members) for d in steps]
+    return [SpreadingRound(d, min(d, members - d), d, aside=False, most=members) for d in steps]
 
 
-def far_first(members: int, most: int) -> list[Round]:
+def far_first(members: int, most: int) -> list[SpreadingRound]:
     """Distances ..., 4, 2, 1: what is sent far goes alone, and messages grow on the way to the neighbours."""
     rounds, held = [], 1
     for k in reversed(range((members - 1).bit_length())):
         distance = 1 << k
         blocks = -(-(members - distance) // (2 * distance))
-        rounds.append(Round(distance, blocks, held, aside=blocks < held, most=most))
+        rounds.append(SpreadingRound(distance, blocks, held, aside=blocks < held, most=most))
         held += blocks
     return rounds
 
 
-def order(rounds: Iterable[Round]) -> list[int]:
+def order(rounds: Iterable[SpreadingRound]) -> list[int]:
     """How far before a member those are whose blocks are in its list, place by place."""
     held = [0]
     for one in rounds:
@@ -65,17 +66,17 @@ def order(rounds: Iterable[Round]) -> list[int]:
     return held
 
 
-def gathered(members: int, rounds: Sequence[Round]) -> Plans:
+def gathered(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
     """All-gather."""
     return _made(members, rounds, lambda me, places: _gather(me, members, rounds, places, 0))
 
 
-def reduced(members: int, rounds: Sequence[Round]) -> Plans:
+def reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
     """Reduce-scatter."""
     return _made(members, rounds, lambda me, places: _reduce(me, members, rounds, places))
 
 
-def all_reduced(members: int, rounds: Sequence[Round]) -> Plans:
+def all_reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
     """One after the other."""
 
     def both(me: int, places: list[int]) -> list[Lane]:
@@ -85,29 +86,31 @@ def all_reduced(members: int, rounds: Sequence[Round]) -> Plans:
     return _made(members, rounds, both)
 
 
-def extent(members: int, rounds: Sequence[Round]) -> Extent:
+def extent(members: int, rounds: Sequence[SpreadingRound]) -> PlanExtent:
     """Steps and lanes of `gathered` and of `reduced`; copies of blocks in a row are one, but for a member in a row."""
     if not rounds:
-        return Extent(0, 0, members)
+        return PlanExtent(0, 0, members)
     places = order(rounds)
     in_a_row = sum((far - behind) % members == 1 for far, behind in pairwise(places))
     each = 1 + sum(one.aside + len(one.pieces()) for one in rounds)
     steps = members * (each + len(places)) - in_a_row * (members - 1)
-    return Extent(steps, members * len(rounds), members)
+    return PlanExtent(steps, members * len(rounds), members)
 
 
-def rounds_ps(members: int, rounds: Iterable[Round], size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
+def rounds_ps(
+    members: int, rounds: Iterable[SpreadingRound], size_bytes: int, latency_ps: float, bytes_per_s: float
+) -> float:
     """Everybody sends and receives a message at a time: a + (blocks) S/nB for each."""
-    block_ps = size_bytes / members / bytes_per_s * 1e12
+    block_ps = size_bytes / members / bytes_per_s * PS_PER_S
     return sum(latency_ps + count * block_ps for one in rounds for _, count in one.pieces())
 
 
-def _made(members: int, rounds: Sequence[Round], lanes: Callable[[int, list[int]], list[Lane]]) -> Plans:
+def _made(members: int, rounds: Sequence[SpreadingRound], lanes: Callable[[int, list[int]], list[Lane]]) -> Plans:
     places = order(rounds)
     return each_its_own(members, [lanes(me, places) for me in range(members)], regions=2)
 
 
-def _gather(me: int, n: int, rounds: Sequence[Round], places: list[int], base: int) -> list[Lane]:
+def _gather(me: int, n: int, rounds: Sequence[SpreadingRound], places: list[int], base: int) -> list[Lane]:
     """A lane per round, as peers differ; those before `base` are done first."""
     lanes: list[Lane] = []
     for one in rounds:
@@ -137,7 +140,7 @@ def _gather(me: int, n: int, rounds: Sequence[Round], places: list[int], base: i
     return lanes
 
 
-def _reduce(me: int, n: int, rounds: Sequence[Round], places: list[int]) -> list[Lane]:
+def _reduce(me: int, n: int, rounds: Sequence[SpreadingRound], places: list[int]) -> list[Lane]:
     lanes: list[Lane] = []
     for one in reversed(rounds):
         lane = Lane()

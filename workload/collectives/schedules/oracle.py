@@ -39,7 +39,7 @@ class OracleError(AssertionError):
     """The schedule does not do what the collective promises."""
 
 
-class Message(NamedTuple):
+class PostedAtoms(NamedTuple):
     """Contents of some atoms, as they were when the send was posted."""
 
     sender: int
@@ -134,7 +134,7 @@ class _Lane:
         self.buffer = buffer
         self.done = 0
         self.posted = False
-        self.inbox: deque[Message] = deque()
+        self.inbox: deque[PostedAtoms] = deque()
         self.waiting = Counter(step.recv_peer for step in steps if step.recv_peer != NONE)
         self.from_several = len(self.waiting) > 1
         self.of_sender = {peer: deque(s for s in steps if s.recv_peer == peer) for peer in self.waiting}
@@ -177,7 +177,7 @@ class _Game:
             for own, of_own in zip(lanes, of_lanes, strict=True)
         ]
         self.memory: list[Memory] = [self._start(member) if member < n else {} for member in range(len(lanes))]
-        self.wire: dict[_Actor, deque[Message]] = defaultdict(deque)
+        self.wire: dict[_Actor, deque[PostedAtoms]] = defaultdict(deque)
         self.followers = [_followers(own) for own in lanes]
 
     def play(self) -> None:
@@ -247,7 +247,7 @@ class _Game:
 
     def _post(self, member: int, buffer: Buffer, step: Step) -> _Actor:
         wire = member, step.send_peer, step.send_lane
-        self.wire[wire].append(Message(member, self._read(member, buffer, step, "sends")))
+        self.wire[wire].append(PostedAtoms(member, self._read(member, buffer, step, "sends")))
         return wire
 
     def _read(self, member: int, buffer: Buffer, step: Step, does: str) -> tuple[Content, ...]:
@@ -266,7 +266,7 @@ class _Game:
                 raise OracleError(f"member {member} reduces into chunk {atom}, which holds nothing")
             memory[atom] = _sum(memory[atom], content) if step.reduce else content
 
-    def _receive(self, member: int, lane: _Lane, step: Step, message: Message) -> None:
+    def _receive(self, member: int, lane: _Lane, step: Step, message: PostedAtoms) -> None:
         if not lane.of_sender.get(message.sender):
             raise OracleError(
                 f"member {member}: a message from {message.sender}, which step {lane.done} does not expect"

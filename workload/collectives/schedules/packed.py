@@ -214,14 +214,18 @@ class ScheduleSet:
                 return DONE_AT_ONCE
             self._afford(chosen, kind, members, shape, size_bytes)
             made = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
-            self._index[key] = DONE_AT_ONCE if members == 1 else len(self._plans)
-            if members > 1:
-                what = f"algorithm {algorithm} for {kind} of {members}"
-                shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
-                self._plans.append(_checked(made, what, kind, shares))
+            if members == 1:
+                self._index[key] = DONE_AT_ONCE
+                return DONE_AT_ONCE
+            what = f"algorithm {algorithm} for {kind} of {members}"
+            shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
+            self._plans.append(_checked(made, what, kind, shares))
+            self._index[key] = len(self._plans) - 1
         return self._index[key]
 
-    def _afford(self, chosen: collectives.Choice, kind: str, members: int, shape: Shape | None, size: int) -> None:
+    def _afford(
+        self, chosen: collectives.AlgorithmChoice, kind: str, members: int, shape: Shape | None, size: int
+    ) -> None:
         """Count what a schedule will take, before it is made."""
         if self._most_bytes is None:
             return
@@ -255,8 +259,8 @@ class ScheduleSet:
         key = (algorithm, stands, unit_bytes, hashlib.blake2b(cut.sent.tobytes(), digest_size=16).digest())
         if key not in self._index:
             made = chosen.plan_uneven(cut, shape) if chosen else all_to_all_v(cut.sent, algorithm, shape and shape.host)
-            self._index[key] = len(self._plans)
             self._plans.append(_checked(made, f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}", "all-to-all"))
+            self._index[key] = len(self._plans) - 1
         return self._index[key]
 
     def pieces(self, schedule: int) -> int:

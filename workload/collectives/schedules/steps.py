@@ -12,7 +12,7 @@ Int64 = NDArray[np.int64]
 _REDUCE = Step._fields.index("reduce")
 
 
-class Steps(NamedTuple):
+class ScheduleSteps(NamedTuple):
     """Steps of all lanes of all members, in order; lanes are numbered through.
 
     Attributes:
@@ -44,7 +44,7 @@ class Steps(NamedTuple):
     bytes: Int64
 
 
-def all_steps(s: Schedules, index: int, size_bytes: int) -> Steps:
+def all_steps(s: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
     """Of a schedule.
 
     Args:
@@ -54,7 +54,7 @@ def all_steps(s: Schedules, index: int, size_bytes: int) -> Steps:
     """
     members = range(int(s.members[index]))
     member_ptr, steps = [0], 0
-    found: list[Steps] = []
+    found: list[ScheduleSteps] = []
     for me in members:
         own = _steps_of(s, index, me, size_bytes)
         lanes = member_ptr[-1]
@@ -67,13 +67,13 @@ def all_steps(s: Schedules, index: int, size_bytes: int) -> Steps:
         )
         member_ptr.append(lanes + len(own.row))
         steps += len(own.lane)
-    whole = Steps(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    whole = ScheduleSteps(*(np.concatenate(column) for column in zip(*found, strict=True)))
     ptr = np.array(member_ptr, np.int64)
     to = np.where(whole.dst >= 0, whole.to + ptr[np.maximum(whole.dst, 0)], NONE)
     return whole._replace(member_ptr=ptr, first=np.append(whole.first, steps), to=to)
 
 
-def _steps_of(s: Schedules, index: int, me: int, size_bytes: int) -> Steps:
+def _steps_of(s: Schedules, index: int, me: int, size_bytes: int) -> ScheduleSteps:
     """Those of a member, with its own lanes from 0 on."""
     relative = bool(s.relative[index])
     n, plan = int(s.members[index]), int(s.plan_of[s.plan_of_ptr[index] + (0 if relative else me)])
@@ -103,7 +103,7 @@ def _steps_of(s: Schedules, index: int, me: int, size_bytes: int) -> Steps:
     data = _bytes(chunk, s.send_count[steps].astype(np.int64), (parts * chunks)[lane], size_bytes)
     wire = -(-data * s.lane_wire_num[row[lane]] // s.lane_wire_den[row[lane]])
     none = np.zeros(0, np.int64)
-    return Steps(
+    return ScheduleSteps(
         member_ptr=none,
         row=row.astype(np.int64),
         first=first - first[0],

@@ -24,7 +24,7 @@ ROOT = -1
 IF_ANY = "if any: "
 
 
-class Tree(NamedTuple):
+class AggregatorTree(NamedTuple):
     """A tree over n members and r aggregators, numbered n .. n+r-1; hashable, and equal for groups that stand alike.
 
     Attributes:
@@ -68,7 +68,7 @@ class Tree(NamedTuple):
         return way
 
 
-class Branch(NamedTuple):
+class AggregatorBranch(NamedTuple):
     """A tree over some members of a group; hashable.
 
     Attributes:
@@ -78,7 +78,7 @@ class Branch(NamedTuple):
     """
 
     members: tuple[int, ...]
-    tree: Tree
+    tree: AggregatorTree
     first: int
 
     def number(self, node: int) -> int:
@@ -86,7 +86,7 @@ class Branch(NamedTuple):
         return self.members[node] if node < len(self.members) else self.first + node - len(self.members)
 
 
-def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[Branch, ...], tuple[int, ...]]:
+def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[AggregatorBranch, ...], tuple[int, ...]]:
     """The trees of a group, and the switch of each aggregator; a switch may hold one of several trees.
 
     Args:
@@ -104,11 +104,11 @@ def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[Branch
         except WorkloadError:
             return (), ()
     npu = np.asarray(members, np.int64)
-    branches: list[Branch] = []
+    branches: list[AggregatorBranch] = []
     switches: list[int] = []
     for own in _parties(graph, npu, which):
         tree, holds = tree_of(graph, npu[own])
-        branches.append(Branch(tuple(own), tree, len(npu) + len(switches)))
+        branches.append(AggregatorBranch(tuple(own), tree, len(npu) + len(switches)))
         switches += holds
     return tuple(branches), tuple(switches)
 
@@ -132,7 +132,7 @@ def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
     return [*hosts, *([host[place] for host in hosts] for place in range(sizes.pop()))]
 
 
-def tree_of(graph: Graph, members: ArrayLike) -> tuple[Tree, tuple[int, ...]]:
+def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int, ...]]:
     """The tree of a group, and the switch of each aggregator.
 
     Args:
@@ -207,7 +207,7 @@ def _joined(above: dict[int, int], npu: Int64) -> dict[int, list[int]]:
     return ways
 
 
-def _numbered(graph: Graph, npu: Int64, ways: dict[int, list[int]]) -> tuple[Tree, tuple[int, ...]]:
+def _numbered(graph: Graph, npu: Int64, ways: dict[int, list[int]]) -> tuple[AggregatorTree, tuple[int, ...]]:
     """The tree: aggregators in the order in which members, one after another, come by them on their way up."""
     number = {node: i for i, node in enumerate(npu.tolist())}
     for member in npu.tolist():
@@ -217,7 +217,7 @@ def _numbered(graph: Graph, npu: Int64, ways: dict[int, list[int]]) -> tuple[Tre
             number.setdefault(node, len(number))
     links = {node: _links(graph, ways[node]) for node in number if node in ways}
     rate = [min((int(graph.link_rate_bps[link]) for link in links.get(node, ())), default=0) for node in number]
-    tree = Tree(
+    tree = AggregatorTree(
         parent=tuple(number[ways[node][-1]] if node in ways else ROOT for node in number),
         rate_bps=tuple(rate),
         both_ways_bps=tuple(rate),

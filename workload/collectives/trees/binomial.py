@@ -6,7 +6,7 @@ Below a member come its own number with each bit below the lowest one, as far as
 from typing import NamedTuple
 
 
-class Branch(NamedTuple):
+class BinomialBranch(NamedTuple):
     """A child and all below it: members child .. child + size - 1."""
 
     child: int
@@ -18,12 +18,12 @@ def parent(member: int) -> int:
     return member & (member - 1)
 
 
-def branches(member: int, members: int) -> list[Branch]:
+def branches(member: int, members: int) -> list[BinomialBranch]:
     """Of a member, the largest first."""
     below = member & -member if member else 1 << (members - 1).bit_length()
     found = []
     while below > 1:
         below >>= 1
         if member + below < members:
-            found.append(Branch(member + below, min(below, members - member - below)))
+            found.append(BinomialBranch(member + below, min(below, members - member - below)))
     return found

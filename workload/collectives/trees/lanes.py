@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from workload.collectives.plans.extent import Extent
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, Lane
-from workload.collectives.trees.aggregators import ROOT, Branch, Tree
+from workload.collectives.trees.aggregators import ROOT, AggregatorBranch, AggregatorTree
 
 
-class Flow(NamedTuple):
+class ChunkFlow(NamedTuple):
     """Who takes part in a chunk; members by their numbers in the tree.
 
     Attributes:
@@ -25,7 +25,7 @@ class Flow(NamedTuple):
     targets: frozenset[int]
 
 
-def members_below(tree: Tree, n: int) -> list[frozenset[int]]:
+def members_below(tree: AggregatorTree, n: int) -> list[frozenset[int]]:
     """Members below each node of a tree of n members, itself if it is one."""
     found: list[set[int]] = [{node} if node < n else set() for node in range(len(tree.parent))]
     for member in range(n):
@@ -34,15 +34,19 @@ def members_below(tree: Tree, n: int) -> list[frozenset[int]]:
     return [frozenset(members) for members in found]
 
 
-def extent(tree: Tree, count: int) -> Extent:
+def extent(tree: AggregatorTree, count: int) -> PlanExtent:
     """Steps and lanes of the members and aggregators of a tree, if so many chunks go up and down all of it."""
     links = len(tree.parent) - 1
     widest = max(Counter(tree.parent).values()) + 2
-    return Extent(4 * links * count, links + 2 * len(tree.parent), len(tree.parent), widest)
+    return PlanExtent(4 * links * count, links + 2 * len(tree.parent), len(tree.parent), widest)
 
 
 def member_lanes(
-    branch: Branch, places: list[int], flows: Mapping[int, Flow], member: int, ready: Sequence[tuple[int, int]] = ()
+    branch: AggregatorBranch,
+    places: list[int],
+    flows: Mapping[int, ChunkFlow],
+    member: int,
+    ready: Sequence[tuple[int, int]] = (),
 ) -> list[Lane]:
     """What a member sends up, and what it gets.
 
@@ -64,7 +68,7 @@ def member_lanes(
 
 
 def aggregator_lanes(
-    branch: Branch, places: list[int], flows: Mapping[int, Flow], result_lane: int
+    branch: AggregatorBranch, places: list[int], flows: Mapping[int, ChunkFlow], result_lane: int
 ) -> list[list[Lane]]:
     """Lanes of each aggregator of a tree; result_lane: of members, which takes results."""
     tree, n = branch.tree, len(branch.members)
@@ -77,11 +81,11 @@ def aggregator_lanes(
 
 
 def _lanes(
-    branch: Branch,
+    branch: AggregatorBranch,
     children: list[int],
     node: int,
     place: int,
-    flows: Mapping[int, Flow],
+    flows: Mapping[int, ChunkFlow],
     below: list[frozenset[int]],
     result_lanes: list[int],
 ) -> list[Lane]:

@@ -7,6 +7,6 @@ operators and communication that takes, `npu_trace` and `generator` make traces 
 
 from workload.generators.inference.deployment import Serving
 from workload.generators.inference.generator import generate
-from workload.generators.inference.requests import Lengths, Request, Stream, requests_of
+from workload.generators.inference.requests import Lengths, Request, RequestStream, requests_of
 
-__all__ = ["Lengths", "Request", "Serving", "Stream", "generate", "requests_of"]
+__all__ = ["Lengths", "Request", "RequestStream", "Serving", "generate", "requests_of"]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+from inputs.units import PS_PER_US
 from workload.compute.efficiency import IN_SERVING
 from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
@@ -12,11 +13,9 @@ from workload.generators.inference import experts, layers
 from workload.generators.inference.batch import Batch
 from workload.generators.inference.scheduler import Clock
 from workload.generators.models.model import Model
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.shard import Shard
-
-_PS_PER_US = 1e6
 
 
 class Link(NamedTuple):
@@ -27,7 +26,7 @@ class Link(NamedTuple):
         message_ps: picoseconds of a message of so many bytes to the next stage.
     """
 
-    collective_ps: Callable[[Collective], float]
+    collective_ps: Callable[[GroupCollective], float]
     message_ps: Callable[[int], float]
 
 
@@ -47,7 +46,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
     def of(items: Items) -> float:
         operators: list[Operator] = [each for item in items if isinstance(item, Compute) for each in item.operators]
         return sum(times.time_ps(operator) for operator in operators) + sum(
-            link.collective_ps(item) for item in items if isinstance(item, Collective)
+            link.collective_ps(item) for item in items if isinstance(item, GroupCollective)
         )
 
     @lru_cache(maxsize=1 << 14)
@@ -68,6 +67,6 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
         total += count * mlp_ps(batch.tokens, kinds[1]) if count else 0
         if plan.pp > 1:
             total += (plan.pp - 1) * link.message_ps(batch.tokens * model.hidden * s.value_bytes)
-        return (total + of(layers.embedding_items(s)) + of(layers.head_items(s, batch))) / _PS_PER_US
+        return (total + of(layers.embedding_items(s)) + of(layers.head_items(s, batch))) / PS_PER_US
 
     return microseconds

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from inputs.units import GIB
 from workload.compute.gpu import Gpu
 from workload.errors import WorkloadError
 from workload.generators.inference.clock import NO_NETWORK, Network, iteration_clock
 from workload.generators.inference.requests import Request
-from workload.generators.inference.scheduler import Clock, Limits, Role, ServingSchedule, say_nothing, schedule
-from workload.generators.memory.estimate import GIB
+from workload.generators.inference.scheduler import BatchLimits, Clock, Role, ServingSchedule, say_nothing, schedule
 from workload.generators.memory.serving import kv_cache_bytes_per_token, serving_estimate
 from workload.generators.models.model import Model
 from workload.generators.training import rules
@@ -170,7 +170,7 @@ def _engine(
 ) -> Engine:
     of_replica = tuple(tuple(requests[number :: plan.dp]) for number in range(plan.dp))
     lanes = min(plan.pp, serving.batch)
-    limits = Limits(
+    limits = BatchLimits(
         sequences=-(-serving.batch // lanes),
         cached_tokens=cache_tokens(serving, plan, requests) // lanes,
         prompt_tokens=serving.prompt_tokens,
@@ -219,7 +219,7 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
     return min(found)
 
 
-def _refuse_too_long(serving: Serving, requests: Sequence[Request], limits: Limits, role: Role) -> None:
+def _refuse_too_long(serving: Serving, requests: Sequence[Request], limits: BatchLimits, role: Role) -> None:
     if not limits.cached_tokens and not (serving.kv_tokens or serving.gpu):
         return
     for request in requests:

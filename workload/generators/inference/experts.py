@@ -13,7 +13,7 @@ from typing import NamedTuple
 from et import CollectiveCommType
 from workload.generators.models.model import Experts
 from workload.generators.training import mlp
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.linear import all_gather, leave
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.routing import tokens_of_experts
@@ -22,7 +22,7 @@ from workload.generators.training.shard import Operators, Shard
 Int2 = tuple[tuple[int, ...], ...]
 
 
-class Flow(NamedTuple):
+class ExpertGroupTokens(NamedTuple):
     """Tokens of an expert-parallel group, once for each of their experts.
 
     Attributes:
@@ -53,7 +53,7 @@ def rows_of(plan: ParallelPlan, tokens: int, tp: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int) -> Flow:
+def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int) -> ExpertGroupTokens:
     """What goes where.
 
     Without imbalance the group's tokens go round the experts, so that none has more than one above another.
@@ -78,7 +78,7 @@ def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int
     sent = tuple(tuple(sum(own[i * local : (i + 1) * local]) for i in range(plan.ep)) for own in of_member)
     total = [sum(column) for column in zip(*of_member, strict=True)]
     busy = tuple(sum(n > 0 for n in total[i * local : (i + 1) * local]) for i in range(plan.ep))
-    return Flow(rows, sent, busy)
+    return ExpertGroupTokens(rows, sent, busy)
 
 
 def items(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
@@ -102,7 +102,7 @@ def idle(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
     return exchanged(s, flow(s.plan, s.experts, rows, layer))
 
 
-def exchanged(s: Shard, routed: Flow) -> Items:
+def exchanged(s: Shard, routed: ExpertGroupTokens) -> Items:
     """From the router to what comes back from the experts."""
     experts, h, own = s.experts, s.model.hidden, s.expert_rank
     sent, come = routed.sent[own], routed.received(own)
@@ -128,12 +128,12 @@ def _products(s: Shard, rows: int, local: int) -> Operators:
     return s.operator("permute", rows, h), first, s.activation(rows, width), second, s.operator("permute", rows, h)
 
 
-def _to_all(s: Shard, part: str, routed: Flow, sent: tuple[int, ...], come: tuple[int, ...]) -> Items:
+def _to_all(s: Shard, part: str, routed: ExpertGroupTokens, sent: tuple[int, ...], come: tuple[int, ...]) -> Items:
     if s.plan.ep == 1 or not any(map(any, routed.sent)):
         return []
     size = sum(sent) * s.model.hidden * s.value_bytes
     splits = ((), ()) if routed.is_even else (sent, come)
-    return [Collective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
+    return [GroupCollective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
 
 
 def _rejoin(s: Shard) -> Items:

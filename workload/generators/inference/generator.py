@@ -10,7 +10,7 @@ from et import TraceTable
 from workload.generators.inference import experts
 from workload.generators.inference.deployment import Engine, Serving, engines
 from workload.generators.inference.npu_trace import NpuTrace, Transfer, Transfers, member_rows, no_transfers
-from workload.generators.inference.requests import Request, Stream, requests_of
+from workload.generators.inference.requests import Request, RequestStream, requests_of
 from workload.generators.inference.scheduler import say_nothing
 from workload.generators.inference.transfer import Route, routes
 from workload.generators.training import ranks
@@ -21,7 +21,7 @@ _NODES_OF_A_LAYER = 14
 """At most, without keys and values that are sent."""
 
 
-def generate(serving: Serving, requests: Stream | Path | Iterable[Request]) -> TraceSet:
+def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
     """The traces of all NPUs that serve, in memory.
 
     Args:

@@ -10,7 +10,7 @@ from et import CollectiveCommType
 from workload.compute.operators import Operator
 from workload.generators.inference.batch import Batch, Prompts
 from workload.generators.training import attention, mlp, vocabulary
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.shard import Operators, Shard
 
@@ -60,7 +60,7 @@ def head_items(s: Shard, batch: Batch) -> Items:
     gathered: Items = []
     if s.plan.tp > 1:
         size = rows * s.vocabulary * s.value_bytes
-        gathered = [Collective("head/tp:all-gather", CollectiveCommType.ALL_GATHER, size, "tp")]
+        gathered = [GroupCollective("head/tp:all-gather", CollectiveCommType.ALL_GATHER, size, "tp")]
     return [
         Compute("head", (s.operator("norm", rows, s.model.hidden), output)),
         *gathered,

@@ -13,7 +13,7 @@ from workload.generators.inference import experts, layers
 from workload.generators.inference.batch import Iteration
 from workload.generators.inference.deployment import Engine
 from workload.generators.inference.requests import Request
-from workload.generators.training.blocks import COMPUTED, BlockBuilder, Finished
+from workload.generators.training.blocks import COMPUTED, BlockBuilder, FinishedBlock
 from workload.generators.training.items import Items
 from workload.generators.training.ranks import place, stage_size
 from workload.generators.training.shard import Shard
@@ -71,7 +71,7 @@ class NpuTrace:
         self._columns = TraceColumns(npu, f"stage {self._where.stage}")
         self._last: list[int] = []
         self._arrived: dict[int, int] = {}
-        self._blocks: dict[tuple[object, ...], list[Finished]] = {}
+        self._blocks: dict[tuple[object, ...], list[FinishedBlock]] = {}
 
     def table(self) -> TraceTable:
         """The whole trace."""
@@ -140,7 +140,7 @@ class NpuTrace:
             self._send(f"{prefix}pp:send-tokens", batch.sampled * _TOKEN_BYTES, self._beside(1), _TOKENS)
         self._mark(prefix, iteration.marks)
 
-    def _layer(self, s: Shard, iteration: Iteration, number: int) -> list[Finished]:
+    def _layer(self, s: Shard, iteration: Iteration, number: int) -> list[FinishedBlock]:
         batch = iteration.batch
         if not s.model.has_experts(number):
             make = lambda: [*layers.attention_items(s, batch), *layers.mlp_items(s)]  # noqa: E731 - made where needed
@@ -173,7 +173,7 @@ class NpuTrace:
             first = self._columns.stamp(block, prefix, after={COMPUTED: self._last})
             self._last = [first + row for row in rows]
 
-    def _block(self, key: tuple[object, ...], make: Callable[[], Items]) -> list[Finished]:
+    def _block(self, key: tuple[object, ...], make: Callable[[], Items]) -> list[FinishedBlock]:
         found = self._blocks.get(key)
         if found is None:
             builder = BlockBuilder()
@@ -181,7 +181,7 @@ class NpuTrace:
             found = self._blocks[key] = builder.finish()
         return found
 
-    def _stamp(self, prefix: str, blocks: Sequence[Finished]) -> None:
+    def _stamp(self, prefix: str, blocks: Sequence[FinishedBlock]) -> None:
         for own in blocks:
             after = {COMPUTED: self._last} if self._last else None
             first = self._columns.stamp(own.block, prefix, after=after)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 import inputs
+from inputs.units import US_PER_S
 from workload.errors import WorkloadError
 
 COLUMNS = ("arrival_s", "prompt", "generate")
@@ -20,7 +21,6 @@ MOST_TOKENS = 10**7
 _LONGEST_S = 10**6
 _LEAST_RATE, _MOST_RATE = 1e-6, 1e6
 _MOST_SIGMA = 5.0
-_MICROS = 10**6
 
 
 class Request(NamedTuple):
@@ -90,7 +90,7 @@ class Lengths(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stream:
+class RequestStream:
     """Requests that are drawn.
 
     Attributes:
@@ -116,7 +116,7 @@ class Stream:
             raise WorkloadError(f"seed: {self.seed}, expected 0 or more")
 
 
-def requests_of(source: Stream | Path | Iterable[Request]) -> tuple[Request, ...]:
+def requests_of(source: RequestStream | Path | Iterable[Request]) -> tuple[Request, ...]:
     """Requests of a stream, of a CSV file with the columns COLUMNS, or as they are; in the order of arrival.
 
     Raises:
@@ -124,13 +124,13 @@ def requests_of(source: Stream | Path | Iterable[Request]) -> tuple[Request, ...
     """
     if isinstance(source, Path):
         return _numbered(_read(source))
-    if not isinstance(source, Stream):
+    if not isinstance(source, RequestStream):
         return _numbered([(request.arrival_us, request.prompt, request.generate) for request in source])
     numbers = np.random.default_rng(source.seed)
     prompts, answers = (lengths.draw(numbers, source.count) for lengths in (source.prompt, source.generate))
     arrivals = [0] * source.count
     if source.rate:
-        gaps = numbers.exponential(_MICROS / source.rate, source.count)
+        gaps = numbers.exponential(US_PER_S / source.rate, source.count)
         arrivals = [round(value) for value in np.cumsum(gaps).tolist()]
     return _numbered(list(zip(arrivals, prompts, answers, strict=True)))
 
@@ -168,4 +168,4 @@ def _row(path: Path, number: int, row: list[str]) -> tuple[int, int, int]:
             f"{path}: request {number} is {found!r}, expected seconds from 0 to {_LONGEST_S:,} and two numbers of "
             f"tokens from 1 to {MOST_TOKENS:,}"
         )
-    return round(arrival_s * _MICROS), *tokens
+    return round(arrival_s * US_PER_S), *tokens

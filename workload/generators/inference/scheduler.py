@@ -20,7 +20,7 @@ Clock = Callable[[Batch], float]
 """Microseconds that an iteration takes."""
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """Of what one replica's batches in flight may hold, each a share.
 
     Attributes:
@@ -58,7 +58,7 @@ class _Running:
 class _Lane:
     """One batch in flight of one replica."""
 
-    limits: Limits
+    limits: BatchLimits
     role: Role
     waiting: deque[Request]
     running: list[_Running] = field(default_factory=list)
@@ -196,7 +196,7 @@ def say_nothing(_text: str) -> None:
 
 def schedule(
     requests: Sequence[Sequence[Request]],
-    limits: Limits,
+    limits: BatchLimits,
     role: Role,
     clock: Clock,
     report: Callable[[str], None] = say_nothing,

@@ -46,7 +46,7 @@ class LayerActivations(NamedTuple):
         return self.kept("none") - self.kept(recompute)
 
 
-class Widths(NamedTuple):
+class ActivationWidths(NamedTuple):
     """What one GPU has of a micro-batch.
 
     Attributes:
@@ -63,9 +63,9 @@ class Widths(NamedTuple):
     input_bytes: int
 
 
-def widths(plan: ParallelPlan) -> Widths:
+def widths(plan: ParallelPlan) -> ActivationWidths:
     """Of a settled plan."""
-    return Widths(
+    return ActivationWidths(
         tokens=plan.micro_batch * plan.sequence // plan.cp,
         whole=plan.tp if plan.sequence_parallel else 1,
         value_bytes=value_bytes(plan),
@@ -108,7 +108,7 @@ def key_value_heads(model: Model, plan: ParallelPlan) -> int:
     return max(1, model.key_value_heads // plan.tp)
 
 
-def _projected(model: Model, plan: ParallelPlan, width: Widths) -> int:
+def _projected(model: Model, plan: ParallelPlan, width: ActivationWidths) -> int:
     """Queries, keys and values; queries and keys twice where they are normalised."""
     queries = model.heads // plan.tp * model.query_dim
     kv_heads = key_value_heads(model, plan)
@@ -118,19 +118,19 @@ def _projected(model: Model, plan: ParallelPlan, width: Widths) -> int:
     return width.value_bytes * width.tokens * values
 
 
-def _compressed(model: Model, width: Widths) -> int:
+def _compressed(model: Model, width: ActivationWidths) -> int:
     """Compressed queries, keys and values before their norm, with the keys that are not; after it they are as many."""
     assert model.latent is not None  # noqa: S101 - for the type checker: the caller has asked
     ranks = model.latent.query_rank + model.latent.key_value_rank + model.latent.rope_dim
     return width.value_bytes * width.tokens * ranks // width.whole
 
 
-def _output(model: Model, plan: ParallelPlan, width: Widths) -> int:
+def _output(model: Model, plan: ParallelPlan, width: ActivationWidths) -> int:
     """Of attention, which the projection after it takes."""
     return width.input_bytes * width.tokens * (model.heads // plan.tp) * model.value_dim
 
 
-def _core(model: Model, plan: ParallelPlan, width: Widths) -> tuple[int, int]:
+def _core(model: Model, plan: ParallelPlan, width: ActivationWidths) -> tuple[int, int]:
     """What attention's core keeps, and what its backward pass works with."""
     heads = model.heads // plan.tp
     if plan.attention == "flash":
@@ -148,7 +148,7 @@ class _Mlp(NamedTuple):
     working: int
 
 
-def _mlp(model: Model, plan: ParallelPlan, width: Widths, ffn: int) -> _Mlp:
+def _mlp(model: Model, plan: ParallelPlan, width: ActivationWidths, ffn: int) -> _Mlp:
     inner = (2 if model.is_gated else 1) * ffn // plan.tp
     inner_bytes = width.input_bytes if model.is_gated else width.value_bytes
     return _Mlp(
@@ -171,7 +171,7 @@ def expert_rows(model: Model, plan: ParallelPlan) -> int:
     return round(rows * plan.capacity) if plan.capacity else rows
 
 
-def _experts(model: Model, plan: ParallelPlan, width: Widths) -> _Mlp:
+def _experts(model: Model, plan: ParallelPlan, width: ActivationWidths) -> _Mlp:
     """Scores of the router, rows that came, and what stands between the matrices.
 
     What the router weighs is the activation and not what the experts give, as in Megatron-Core, so that this is not

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from inputs.units import GIB
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory import offload
 from workload.generators.memory.activations import (
@@ -20,11 +21,8 @@ from workload.generators.training import rules
 from workload.generators.training.held import count, held
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.rules import Framework
-from workload.generators.training.stages import Chunk, chunks, padded_vocab
+from workload.generators.training.stages import Chunk, chunks, micro_batches, padded_vocab
 
-GIB = 1 << 30
-"""Unit in which the memory of GPUs is shown: HBM has binary sizes. An "80 GB" A100 shows 81,920 MiB in nvidia-smi, an
-H100 81,559 MiB (modal-labs/modal-client#2797), and PyTorch counts in GiB, too."""
 CONTEXT_BYTES = 1 << 30
 """Of CUDA's context and the libraries' workspaces: an assumption, from 0.3 GB (kernels loaded when they are needed) to
 more than 1 GB (before CUDA 11.7) for the context alone (pytorch/pytorch#107667)."""
@@ -120,8 +118,8 @@ def fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framewo
 def _stage(model: Model, plan: ParallelPlan, framework: Framework, own: tuple[Chunk, ...], stage: int) -> StageMemory:
     on_gpu, on_host = offload.divided(states(held(model, plan, stage), plan), plan)
     kept = again = 0
-    for chunk, micro_batches in zip(own, in_flight(plan, stage), strict=True):
-        kept += micro_batches * _of_chunk(model, plan, chunk)
+    for chunk, count_of_chunk in zip(own, in_flight(plan, stage), strict=True):
+        kept += count_of_chunk * _of_chunk(model, plan, chunk)
         again = max(again, _again(model, plan, chunk))
     activations, activations_on_host = offload.divided_activations(kept, _layer_at_most(model, plan, own), plan)
     return StageMemory(
@@ -129,11 +127,11 @@ def _stage(model: Model, plan: ParallelPlan, framework: Framework, own: tuple[Ch
         *on_gpu,
         activations=activations + again,
         loss=sum(
-            micro_batches * _of_loss(model, plan)
-            for chunk, micro_batches in zip(own, in_flight(plan, stage), strict=True)
+            count_of_chunk * _of_loss(model, plan)
+            for chunk, count_of_chunk in zip(own, in_flight(plan, stage), strict=True)
             if chunk.is_last
         )
-        + (_loss_working(model, plan) if any(chunk.is_last for chunk in own) else 0),
+        + (_loss_working(model, plan) + _deferred(model, plan) if any(chunk.is_last for chunk in own) else 0),
         buffers=_buffers(model, plan, framework, own),
         framework=_framework(model, plan),
         host=on_host.total + activations_on_host,
@@ -188,6 +186,18 @@ def _of_loss(model: Model, plan: ParallelPlan) -> int:
 def _loss_working(model: Model, plan: ParallelPlan) -> int:
     """Logits as the output layer gives and takes them, beside those of 4 bytes."""
     return value_bytes(plan) * widths(plan).tokens * padded_vocab(model, plan) // plan.tp
+
+
+def _deferred(model: Model, plan: ParallelPlan) -> int:
+    """Return the bytes that deferred gradients of the output layer's weights keep until the pipeline drains.
+
+    These are the output layer's input and the gradient of its output for each deferred micro-batch
+    (embedding_activation_buffer and grad_output_buffer of megatron/core/models/gpt/gpt_model.py).
+    """
+    width = widths(plan)
+    hidden = width.tokens * model.hidden // width.whole
+    count = min(plan.defer_embedding_wgrad, micro_batches(plan))
+    return count * (width.value_bytes * hidden + _loss_working(model, plan))
 
 
 def _buffers(model: Model, plan: ParallelPlan, framework: Framework, own: tuple[Chunk, ...]) -> int:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.states import States, weight_bytes
-from workload.generators.training.held import Held
+from workload.generators.training.held import HeldParameters
 from workload.generators.training.parallel_plan import ParallelPlan
 
 ACTIVATIONS_AT_A_TIME = 2
@@ -65,7 +65,7 @@ def moves_of_layer(parameters_share: int, kept: int, plan: ParallelPlan) -> tupl
     return tuple(found)
 
 
-def moves_of_step(held: Held, plan: ParallelPlan) -> tuple[Move, ...]:
+def moves_of_step(held: HeldParameters, plan: ParallelPlan) -> tuple[Move, ...]:
     """What moves for the optimizer's step: gradients of what the GPU updates, and its weights back.
 
     With ZeRO a GPU updates its share, of dense parameters and of experts; the weights are then gathered by GPUs.

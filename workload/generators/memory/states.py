@@ -8,7 +8,7 @@ bytes the 16 of Rajbhandari et al., "ZeRO" (arXiv 1910.02054, section 3.1).
 from typing import NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
-from workload.generators.training.held import Held
+from workload.generators.training.held import HeldParameters
 from workload.generators.training.parallel_plan import ParallelPlan
 
 MASTER_BYTES = 4
@@ -46,7 +46,7 @@ def optimizer_bytes(plan: ParallelPlan) -> int:
     return MOMENTS_BYTES + (0 if plan.dtype == "fp32" else MASTER_BYTES)
 
 
-def states(held: Held, plan: ParallelPlan) -> States:
+def states(held: HeldParameters, plan: ParallelPlan) -> States:
     """Of a GPU that holds so many parameters before ZeRO."""
     dense = states_of(held.dense, plan.dp * plan.cp, plan)
     experts = states_of(held.experts, plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp), plan)

@@ -13,21 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import Block, TraceColumns, TraceTable, write_table
-from workload.bounds import MOST_NPUS
+from inputs.limits import MAX_NPUS
+from inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
 from workload.errors import WorkloadError
 from workload.generators.point_to_point.message_sizes import Sizes
 
 Int64 = NDArray[np.int64]
 
-PS_PER_US = 10**6
-BITS = 8
 MOST_MESSAGES = 10**8
 MOST_LOAD = 2.0
 _GAPS, _SIZES, _PEERS = range(3)
 """What random numbers are for; each has its own."""
 
 
-class Messages(NamedTuple):
+class MessageSequence(NamedTuple):
     """Messages in the order in which each sender sends them.
 
     Attributes:
@@ -51,7 +50,7 @@ class Messages(NamedTuple):
         return len(self.src) * (2 if self.in_turn else 3)
 
 
-def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receiver: int = 0) -> Messages:
+def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receiver: int = 0) -> MessageSequence:
     """To one NPU from `fan_in` others, chosen by the seed, each `rounds` messages one after another.
 
     Raises:
@@ -67,7 +66,7 @@ def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receive
     return _rounds(npus, senders, np.full(fan_in, receiver), rounds, sizes, seed)
 
 
-def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> Messages:
+def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
     """From each NPU to another one, to each from one, chosen by the seed.
 
     Raises:
@@ -80,7 +79,7 @@ def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> Messages:
     return _rounds(npus, np.arange(npus), dst, rounds, sizes, seed)
 
 
-def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> Messages:
+def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
     """Between NPUs i and i + stride, both ways.
 
     Raises:
@@ -95,7 +94,7 @@ def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> Messa
     return _rounds(npus, src, np.where(src // stride % 2 == 0, src + stride, src - stride), rounds, sizes, seed)
 
 
-def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> Messages:
+def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
     """From each NPU to all others, beginning with the next one, one message after another.
 
     Raises:
@@ -107,7 +106,7 @@ def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> Messages:
     return _rounds(npus, src, (src + step) % npus, rounds, sizes, seed)
 
 
-def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Sizes, seed: int) -> Messages:
+def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Sizes, seed: int) -> MessageSequence:
     """From each NPU to any other, as likely as each, at moments of a Poisson process.
 
     Args:
@@ -123,7 +122,7 @@ def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Size
     """
     if not 0 < load <= MOST_LOAD:
         raise WorkloadError(f"poisson: load is {load:g}, expected more than 0, at most {MOST_LOAD:g}")
-    mean_gap_us = sizes.mean_bytes * BITS / (load * rate_bps) * 1e6
+    mean_gap_us = sizes.mean_bytes * BITS_PER_BYTE / (load * rate_bps) * US_PER_S
     duration_us = duration_ps / PS_PER_US
     _check(npus, int(npus * min(duration_us / mean_gap_us, MOST_MESSAGES + 1)))
     found = []
@@ -133,10 +132,10 @@ def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Size
         size = sizes.at(_uniform(len(at), seed, npu, _SIZES))
         found.append((np.full(len(at), npu), others + (others >= npu), size, np.rint(at).astype(np.int64)))
     src, dst, size, at_us = (np.concatenate(column) for column in zip(*found, strict=True))
-    return Messages(npus, src, dst, size, at_us, in_turn=False)
+    return MessageSequence(npus, src, dst, size, at_us, in_turn=False)
 
 
-def trace_of(messages: Messages, npu: int, first_npu: int = 0) -> TraceTable:
+def trace_of(messages: MessageSequence, npu: int, first_npu: int = 0) -> TraceTable:
     """An NPU's trace: receives, then waits and sends.
 
     Args:
@@ -164,7 +163,7 @@ def trace_of(messages: Messages, npu: int, first_npu: int = 0) -> TraceTable:
     return columns.table()
 
 
-def write(messages: Messages, out: Path, prefix: str, first_npu: int = 0) -> int:
+def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0) -> int:
     """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive; returns how many.
 
     Files get their names when all are complete. With first_npu, traces of lower NPUs may lie there.
@@ -172,8 +171,8 @@ def write(messages: Messages, out: Path, prefix: str, first_npu: int = 0) -> int
     Raises:
         WorkloadError: out cannot be written, holds other traces of that prefix, or NPUs are numbered beyond what runs.
     """
-    if not 0 <= first_npu <= MOST_NPUS - messages.npus:
-        raise WorkloadError(f"first NPU is {first_npu}, expected 0 to {MOST_NPUS - messages.npus}")
+    if not 0 <= first_npu <= MAX_NPUS + 1 - messages.npus:
+        raise WorkloadError(f"first NPU is {first_npu}, expected 0 to {MAX_NPUS + 1 - messages.npus}")
     taking_part = np.union1d(messages.src, messages.dst).tolist()
     names = {npu: f"{prefix}.{npu + first_npu}.et" for npu in taking_part}
     try:
@@ -191,17 +190,19 @@ def write(messages: Messages, out: Path, prefix: str, first_npu: int = 0) -> int
 
 def _check(npus: int, messages: int) -> None:
     """Refuse what does not make traffic."""
-    if not 2 <= npus < MOST_NPUS:
-        raise WorkloadError(f"traffic: {npus} NPUs, expected 2 to {MOST_NPUS - 1}")
+    if not 2 <= npus <= MAX_NPUS:
+        raise WorkloadError(f"traffic: {npus} NPUs, expected 2 to {MAX_NPUS}")
     if not 0 <= messages <= MOST_MESSAGES:
         raise WorkloadError(f"traffic: {messages:,} messages, expected at most {MOST_MESSAGES:,}")
 
 
-def _rounds(npus: int, src: Int64, dst: Int64, rounds: int, sizes: Sizes, seed: int) -> Messages:
+def _rounds(npus: int, src: Int64, dst: Int64, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
     """The same pairs again and again, each sender's messages one after another."""
     count = rounds * len(src)
     size = sizes.at(_uniform(count, seed, 0, _SIZES))
-    return Messages(npus, np.tile(src, rounds), np.tile(dst, rounds), size, np.zeros(count, np.int64), in_turn=True)
+    return MessageSequence(
+        npus, np.tile(src, rounds), np.tile(dst, rounds), size, np.zeros(count, np.int64), in_turn=True
+    )
 
 
 def _arrivals(duration: float, mean_gap: float, seed: int, npu: int) -> NDArray[np.float64]:

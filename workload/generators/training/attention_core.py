@@ -7,7 +7,7 @@ exchanged for the sequence (DeepSpeed Ulysses, arXiv 2309.14509).
 """
 
 from et import CollectiveCommType
-from workload.generators.training.items import Collective, Compute, Items, Message
+from workload.generators.training.items import Compute, GroupCollective, Items, RingMessage
 from workload.generators.training.shard import Operators, Shard
 
 _KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1
@@ -97,8 +97,8 @@ def _ring(s: Shard, *, backward: bool) -> Items:
 def _hop(size: int, tag: int, key: str, needs: tuple[str, ...], *, is_early: bool) -> Items:
     """To the neighbour after, and from the one before."""
     return [
-        Message("attention/cp:send", size, receives=False, tag=tag, needs=needs, is_early=is_early),
-        Message("attention/cp:receive", size, receives=True, tag=tag, key=key, needs=needs, is_early=is_early),
+        RingMessage("attention/cp:send", size, receives=False, tag=tag, needs=needs, is_early=is_early),
+        RingMessage("attention/cp:receive", size, receives=True, tag=tag, key=key, needs=needs, is_early=is_early),
     ]
 
 
@@ -111,7 +111,7 @@ def _of_turn(s: Shard, local: int, turn: int, *, backward: bool) -> Operators:
 def _gathered(s: Shard, *, backward: bool) -> Items:
     """All keys and values at once, backward again, and their gradients summed."""
     half, size = s.sequence // s.plan.cp // 2, key_value_values(s) * s.value_bytes
-    gather = Collective("attention/cp:all-gather", CollectiveCommType.ALL_GATHER, size, "cp")
+    gather = GroupCollective("attention/cp:all-gather", CollectiveCommType.ALL_GATHER, size, "cp")
     if s.plan.attention == "unfused":
         operators = pieces(s, 2 * half, s.sequence, s.heads, s.kv_heads, backward=backward)
     else:
@@ -122,7 +122,7 @@ def _gathered(s: Shard, *, backward: bool) -> Items:
     items: Items = [gather, Compute("attention", operators)]
     if backward:
         kind = CollectiveCommType.REDUCE_SCATTER
-        items.append(Collective("attention/cp:reduce-scatter", kind, size * s.plan.cp, "cp"))
+        items.append(GroupCollective("attention/cp:reduce-scatter", kind, size * s.plan.cp, "cp"))
     return items
 
 
@@ -137,5 +137,5 @@ def _exchanged(s: Shard, *, backward: bool) -> Items:
     return [_to_all(outputs), compute, *inward] if backward else [*inward, compute, _to_all(outputs)]
 
 
-def _to_all(size: int) -> Collective:
-    return Collective("attention/cp:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "cp")
+def _to_all(size: int) -> GroupCollective:
+    return GroupCollective("attention/cp:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "cp")

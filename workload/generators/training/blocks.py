@@ -15,7 +15,7 @@ from et import Block, NodeType, attribute
 from topologies.bounds import MAX_BYTES
 from workload.compute.operators import PRODUCTS, Operator, format_operators
 from workload.errors import WorkloadError
-from workload.generators.training.items import Collective, Compute, Item, Memory, Message
+from workload.generators.training.items import Compute, GroupCollective, Item, Memory, RingMessage
 
 COMPUTED, SENT, OWN = "computed", "sent", "own"
 """Ports: the last computation; the sends that the next one waits for; of a pass that is done in turn with another one,
@@ -39,7 +39,7 @@ _STAGES, _RING = "pp", "cp"
 """Families whose communicators messages go by: between stages of a pipeline, and round the ring of an attention."""
 
 
-class Finished(NamedTuple):
+class FinishedBlock(NamedTuple):
     """A block, and which of its rows those of later blocks come after.
 
     Attributes:
@@ -72,7 +72,7 @@ class BlockBuilder:
 
     def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
         self._ring, self._cuts = ring, cuts
-        self._finished: list[Finished] = []
+        self._finished: list[FinishedBlock] = []
         self._begin([COMPUTED, SENT])
 
     def _begin(self, chain: list[int | str]) -> None:
@@ -94,9 +94,9 @@ class BlockBuilder:
         for item in items:
             if isinstance(item, Compute):
                 self._compute(layer, item)
-            elif isinstance(item, Collective):
+            elif isinstance(item, GroupCollective):
                 self._collective(layer, item)
-            elif isinstance(item, Message):
+            elif isinstance(item, RingMessage):
                 self._message(layer, item)
             else:
                 self._memory(layer, item)
@@ -125,14 +125,14 @@ class BlockBuilder:
         """Give the last computation, after which nothing has been added yet, an attribute: a list of one text."""
         self._open_attributes.append(attribute(attribute_name, "string_list", [text]))
 
-    def finish(self) -> list[Finished]:
+    def finish(self) -> list[FinishedBlock]:
         """The blocks, without empty ones; one unless `cuts`."""
         self._flush()
         ends = tuple(row for row in self._chain if isinstance(row, int))
         ports = frozenset(self._ports)
         if len(self._block):
             last = {family: row for family, row in self._last.items() if family in QUEUED}
-            own = Finished(self._block, ports, ends, self._computed, tuple(self._sent), last, self._keys)
+            own = FinishedBlock(self._block, ports, ends, self._computed, tuple(self._sent), last, self._keys)
             self._finished.append(own)
         return self._finished
 
@@ -169,7 +169,7 @@ class BlockBuilder:
         self._chain, self._open, self._open_after, self._open_attributes = [row], [], [], []
         self._computed = row
 
-    def _collective(self, layer: str, item: Collective) -> None:
+    def _collective(self, layer: str, item: GroupCollective) -> None:
         self._flush()
         after: list[int | str] = [*self._chain, *(self._keys.get(key, key) for key in item.needs)]
         if item.family in QUEUED or item.family in self._last:
@@ -193,7 +193,7 @@ class BlockBuilder:
             self._chain = [row]
             self._has_waited = True
 
-    def _message(self, layer: str, item: Message) -> None:
+    def _message(self, layer: str, item: RingMessage) -> None:
         self._flush()
         needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
         after = self._noted(needed if item.is_early else [*self._chain, *needed])

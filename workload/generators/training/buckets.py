@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from workload.generators.training.units import Unit
+from workload.generators.training.units import ModelUnit
 
 MEGATRON_LEAST, MEGATRON_PER_REPLICA = 40_000_000, 1_000_000
 """Elements of a bucket: max(40 M, 1 M replicas) (Megatron-LM, core/distributed/distributed_data_parallel.py)."""
@@ -11,7 +11,7 @@ DEEPSPEED = 500_000_000
 """Elements of DeepSpeed's reduce_bucket_size and allgather_bucket_size (runtime/zero/config.py)."""
 
 
-class Bucket(NamedTuple):
+class ParameterBucket(NamedTuple):
     """Some parameters of one chunk.
 
     Attributes:
@@ -27,7 +27,7 @@ class Bucket(NamedTuple):
     is_expert: bool
 
 
-def buckets(units: Sequence[Unit], most: int | None, *, before: bool) -> list[Bucket]:
+def buckets(units: Sequence[ModelUnit], most: int | None, *, before: bool) -> list[ParameterBucket]:
     """Cut a chunk's parameters into buckets, in the order in which the backward pass finishes them.
 
     Args:
@@ -36,7 +36,7 @@ def buckets(units: Sequence[Unit], most: int | None, *, before: bool) -> list[Bu
         before: a bucket is closed before the tensor that would make it larger (DeepSpeed), else after the tensor that
             made it large enough (Megatron-LM).
     """
-    made: list[Bucket] = []
+    made: list[ParameterBucket] = []
     for is_expert in (False, True):
         tensors = [
             (number, tensor.size)
@@ -59,5 +59,5 @@ def buckets(units: Sequence[Unit], most: int | None, *, before: bool) -> list[Bu
     return [bucket._replace(number=number) for number, bucket in enumerate(made)]
 
 
-def _bucket(held: Sequence[tuple[int, int]], *, is_expert: bool) -> Bucket:
-    return Bucket(0, sum(count for _, count in held), (held[-1][0], held[0][0]), is_expert)
+def _bucket(held: Sequence[tuple[int, int]], *, is_expert: bool) -> ParameterBucket:
+    return ParameterBucket(0, sum(count for _, count in held), (held[-1][0], held[0][0]), is_expert)

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from et import CollectiveCommType
 from workload.generators.training import mlp
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.linear import all_gather, waiting, weights_product
 from workload.generators.training.routing import tokens_of_experts
 from workload.generators.training.shard import Operators, Shard
 
 
-class Flow(NamedTuple):
+class ExpertTokens(NamedTuple):
     """Tokens of a GPU, once for each of their experts.
 
     Attributes:
@@ -30,18 +30,18 @@ class Flow(NamedTuple):
     is_even: bool
 
 
-def flow(s: Shard, layer: int) -> Flow:
+def flow(s: Shard, layer: int) -> ExpertTokens:
     """What goes where in a layer."""
     experts, ep = s.experts, s.plan.ep
     if not s.plan.imbalance:
         total = s.routed_rows * experts.top_k
         if s.plan.capacity:
             total = min(total, round(total * s.plan.capacity))
-        return Flow(tuple(total * (i + 1) // ep - total * i // ep for i in range(ep)), total, is_even=True)
+        return ExpertTokens(tuple(total * (i + 1) // ep - total * i // ep for i in range(ep)), total, is_even=True)
     counts = tokens_of_experts(s.plan, experts, s.routed_rows, layer)
     local = experts.count // ep
     sent = tuple(sum(counts[i * local : (i + 1) * local]) for i in range(ep))
-    return Flow(sent, sent[s.expert_rank] * ep, is_even=len(set(sent)) == 1)
+    return ExpertTokens(sent, sent[s.expert_rank] * ep, is_even=len(set(sent)) == 1)
 
 
 def forward(s: Shard, layer: int) -> Items:
@@ -120,33 +120,33 @@ def _products(s: Shard, rows: int, *, backward: bool = False) -> Operators:
     return *product(both, h), s.activation(rows, width), *product(h, width)
 
 
-def _dispatch(s: Shard, tokens: Flow) -> Items:
+def _dispatch(s: Shard, tokens: ExpertTokens) -> Items:
     back = (tokens.sent[s.expert_rank],) * s.plan.ep
     return _to_all(s, "dispatch", tokens, tokens.sent, back)
 
 
-def _combine(s: Shard, tokens: Flow) -> Items:
+def _combine(s: Shard, tokens: ExpertTokens) -> Items:
     back = (tokens.sent[s.expert_rank],) * s.plan.ep
     return _to_all(s, "combine", tokens, back, tokens.sent)
 
 
-def _to_all(s: Shard, part: str, tokens: Flow, sent: tuple[int, ...], received: tuple[int, ...]) -> Items:
+def _to_all(s: Shard, part: str, tokens: ExpertTokens, sent: tuple[int, ...], received: tuple[int, ...]) -> Items:
     if s.plan.ep == 1 or not any(tokens.sent):
         return []
     size = sum(sent) * s.model.hidden * s.value_bytes
     splits = ((), ()) if tokens.is_even else (sent, received)
-    return [Collective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
+    return [GroupCollective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
 
 
-def _gather(s: Shard, tokens: Flow) -> Items:
+def _gather(s: Shard, tokens: ExpertTokens) -> Items:
     if s.plan.etp == 1 or not tokens.received:
         return []
     size = tokens.received * s.model.hidden * s.value_bytes
-    return [Collective("experts/etp:all-gather", CollectiveCommType.ALL_GATHER, size, "etp")]
+    return [GroupCollective("experts/etp:all-gather", CollectiveCommType.ALL_GATHER, size, "etp")]
 
 
-def _scatter(s: Shard, tokens: Flow) -> Items:
+def _scatter(s: Shard, tokens: ExpertTokens) -> Items:
     if s.plan.etp == 1 or not tokens.received:
         return []
     size = tokens.received * s.plan.etp * s.model.hidden * s.value_bytes
-    return [Collective("experts/etp:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, "etp")]
+    return [GroupCollective("experts/etp:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, "etp")]

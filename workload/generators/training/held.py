@@ -13,7 +13,7 @@ from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.stages import Chunk, chunks, padded_vocab
 
 
-class Held(NamedTuple):
+class HeldParameters(NamedTuple):
     """Parameters of one GPU.
 
     Attributes:
@@ -74,12 +74,12 @@ def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weig
         yield weights.embedding(model, padded_vocab(model, plan))[0]
 
 
-def held(model: Model, plan: ParallelPlan, stage: int) -> Held:
+def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
     """What each GPU of a stage has, for a plan that `rules.check` has passed."""
     return count(model, plan, stage_weights(model, plan, stage))
 
 
-def count(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> Held:
+def count(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> HeldParameters:
     """How many parameters of some parts one GPU has."""
     dense = experts = words = 0
     for part in parts:
@@ -90,4 +90,4 @@ def count(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> Held:
             dense += own
         if part.part in {"embedding", "output"}:
             words += own
-    return Held(dense, experts, words)
+    return HeldParameters(dense, experts, words)

@@ -13,6 +13,8 @@ beside them depends on whether the framework leaves these SMs free:
   beside a NCCL kernel that holds about a tenth of the SMs (github.com/pytorch/pytorch/issues/143988; the remedy, an SM
   carve-out, is off by default: pull request 147966). Kernels of older GPUs are not persistent, so they have the other
   SMs.
+
+FSDP's copies between tensors and flat buffers cost its computation as much again (`flat_copies`).
 """
 
 import numpy as np

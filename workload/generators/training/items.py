@@ -27,7 +27,7 @@ class Compute(NamedTuple):
     on_host_micros: int = 0
 
 
-class Collective(NamedTuple):
+class GroupCollective(NamedTuple):
     """A collective of a GPU's group of a family.
 
     Attributes:
@@ -51,7 +51,7 @@ class Collective(NamedTuple):
     splits: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
-class Message(NamedTuple):
+class RingMessage(NamedTuple):
     """A send to, or a receive from, a neighbour in the ring of a family.
 
     Attributes:
@@ -95,7 +95,7 @@ class Memory(NamedTuple):
     weights: bool = False
 
 
-Item = Compute | Collective | Message | Memory
+Item = Compute | GroupCollective | RingMessage | Memory
 Items = list[Item]
 
 

@@ -21,7 +21,7 @@ the forward pass' reduce-scatter in FP8, too, where its configuration says `fp8_
 
 from et import CollectiveCommType
 from workload.compute.operators import Operator
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.shard import Operators, Shard
 
 
@@ -42,7 +42,7 @@ def all_gather(
         return []
     size = -(-values * (s.operand_bytes if quantised else s.value_bytes) // s.plan.tp)
     name = f"{part}/tp:all-gather"
-    return [Collective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=weights)]
+    return [GroupCollective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=weights)]
 
 
 def reduction(s: Shard, part: str, values: int, *, key: str = "") -> Items:
@@ -53,7 +53,7 @@ def reduction(s: Shard, part: str, values: int, *, key: str = "") -> Items:
         kind, word = CollectiveCommType.REDUCE_SCATTER, "reduce-scatter"
     else:
         kind, word = CollectiveCommType.ALL_REDUCE, "all-reduce"
-    return [Collective(f"{part}/tp:{word}", kind, values * s.value_bytes, "tp", key)]
+    return [GroupCollective(f"{part}/tp:{word}", kind, values * s.value_bytes, "tp", key)]
 
 
 def enter(s: Shard, part: str, width: int, *, quantised: bool = True) -> Items:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from et import CollectiveCommType
 from workload.compute.operators import Operator
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 
 PERSISTENT = 100_000
 """Elements (stage3_param_persistence_threshold)."""
@@ -36,7 +36,7 @@ TAKE_APART_NANOS = 6_000
 of copy_, 0.65 us, both measured like VIEW_NANOS, and its launch, 2 us as the GPUs' files assume."""
 
 
-class Listed(NamedTuple):
+class ListedTensor(NamedTuple):
     """A tensor that is gathered and reduced by itself.
 
     Attributes:
@@ -57,30 +57,35 @@ class Listed(NamedTuple):
         return -(-self.size // self.members)
 
 
-def gather(tensor: Listed, value_bytes: int, key: str, needs: tuple[str, ...] = ()) -> Items:
+def gather(tensor: ListedTensor, value_bytes: int, key: str, needs: tuple[str, ...] = ()) -> Items:
     """The list is made, and its all-gather begins."""
     size = tensor.share * value_bytes
     kind = CollectiveCommType.ALL_GATHER
-    return [_views(tensor, needs), Collective(f"{tensor.name}/dp:all-gather", kind, size, tensor.family, key, needs)]
+    return [
+        _views(tensor, needs),
+        GroupCollective(f"{tensor.name}/dp:all-gather", kind, size, tensor.family, key, needs),
+    ]
 
 
-def unpacked(tensor: Listed, dtype: str, key: str) -> Compute:
+def unpacked(tensor: ListedTensor, dtype: str, key: str) -> Compute:
     """The flat tensor's zeros, and the copies after the all-gather."""
     zeros = Operator("elementwise", (tensor.share * tensor.members, 0, 1), dtype)
     return Compute(f"{tensor.name}/unpack", (zeros, _copies(tensor, dtype)), needs=(key,))
 
 
-def reduce(tensor: Listed, value_bytes: int, dtype: str, key: str) -> Items:
+def reduce(tensor: ListedTensor, value_bytes: int, dtype: str, key: str) -> Items:
     """A gradient's list, the copies of its entries, and the reduce-scatter."""
     size = tensor.share * tensor.members * value_bytes
     return [
         _views(tensor),
         Compute(f"{tensor.name}/pack", (_copies(tensor, dtype),)),
-        Collective(f"{tensor.name}/dp:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, tensor.family, key),
+        GroupCollective(
+            f"{tensor.name}/dp:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, tensor.family, key
+        ),
     ]
 
 
-def gather_persistent(tensors: list[Listed], value_bytes: int, dtype: str) -> Items:
+def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str) -> Items:
     """After a step: tensors that all GPUs have whole, of one family. The last loop's copies hide behind its Python."""
     if not tensors:
         return []
@@ -106,11 +111,11 @@ def is_far(sizes: list[int], number: int) -> bool:
     return 2 * sum(sizes[number + 1 :]) >= MOST_REUSE
 
 
-def _views(tensor: Listed, needs: tuple[str, ...] = ()) -> Compute:
+def _views(tensor: ListedTensor, needs: tuple[str, ...] = ()) -> Compute:
     return Compute(f"{tensor.name}/views", (), needs, on_host_micros=_micros(tensor.members * VIEW_NANOS))
 
 
-def _copies(tensor: Listed, dtype: str) -> Operator:
+def _copies(tensor: ListedTensor, dtype: str) -> Operator:
     return Operator("copies", (tensor.members, tensor.share), dtype)
 
 

@@ -11,20 +11,20 @@ from workload.generators.memory.offload import moves_of_step
 from workload.generators.training.held import held
 from workload.generators.training.items import Compute, Items, Memory
 from workload.generators.training.shard import Shard
-from workload.generators.training.units import Unit
+from workload.generators.training.units import ModelUnit
 
 _HOST_BYTES_PER_MICRO = 51_200
 """Of memory bandwidth that a host has for each GPU: a DGX A100 has 409.6 GB/s for 8 (two sockets of 8 channels of
 DDR4-3200 each)."""
 
 
-def after_forward(s: Shard, unit: Unit) -> Items:
+def after_forward(s: Shard, unit: ModelUnit) -> Items:
     """A layer's activations go."""
     goes = unit.kept and "activations" in s.plan.offload
     return [Memory("memory:store", unit.kept, loads=False)] if goes else []
 
 
-def before_backward(s: Shard, units: Sequence[Unit], number: int) -> tuple[Items, list[str]]:
+def before_backward(s: Shard, units: Sequence[ModelUnit], number: int) -> tuple[Items, list[str]]:
     """Those of the layer below begin to come; those of the unit's own, which it waits for, have begun above it."""
     if not units[number].kept or "activations" not in s.plan.offload:
         return [], []
@@ -51,5 +51,5 @@ def step(s: Shard, stage: int, compute: Compute) -> Items:
     ]
 
 
-def _key(unit: Unit) -> str:
+def _key(unit: ModelUnit) -> str:
     return f"activations {unit.layer}"

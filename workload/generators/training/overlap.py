@@ -8,7 +8,7 @@ are cut: attention's core is not.
 
 from et import CollectiveCommType
 from workload.compute.operators import Operator
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 
 PIECES = 4
 _BY_ROWS = ("gemm", "norm", "norm-backward", "elementwise", "dropout")
@@ -22,10 +22,14 @@ def overlapped(items: Items) -> Items:
     for item in items:
         before = made[-1] if made else None
         if isinstance(item, Compute) and _is_waited_for(before, CollectiveCommType.ALL_GATHER) and _is_by_rows(item):
-            assert isinstance(before, Collective)  # noqa: S101 - for the type checker: _is_waited_for says so
+            assert isinstance(before, GroupCollective)  # noqa: S101 - for the type checker: _is_waited_for says so
             made[-1:] = _gathered(before, item, number)
             number += 1
-        elif isinstance(item, Collective) and _is_waited_for(item, *_REDUCTIONS) and not item.name.startswith("loss"):
+        elif (
+            isinstance(item, GroupCollective)
+            and _is_waited_for(item, *_REDUCTIONS)
+            and not item.name.startswith("loss")
+        ):
             first = _of_pieces(made)
             made[first:] = _reduced(made[first:], item, number)
             number += 1
@@ -35,14 +39,14 @@ def overlapped(items: Items) -> Items:
 
 
 def _is_waited_for(item: object, *kinds: CollectiveCommType) -> bool:
-    return isinstance(item, Collective) and item.family == "tp" and not item.key and item.kind in kinds
+    return isinstance(item, GroupCollective) and item.family == "tp" and not item.key and item.kind in kinds
 
 
 def _is_by_rows(item: Compute) -> bool:
     return all(operator.kind in _BY_ROWS for operator in item.operators)
 
 
-def _gathered(gather: Collective, compute: Compute, number: int) -> Items:
+def _gathered(gather: GroupCollective, compute: Compute, number: int) -> Items:
     """All pieces of the gather begin one after another; each piece of the computation waits for its own."""
     sizes, computes = shares(gather.bytes), _pieces(compute)
     keys = [f"piece {number}.{i}" for i in range(PIECES)]
@@ -68,7 +72,7 @@ def _is_piece(item: object, of: Compute) -> bool:
     return isinstance(item, Compute) and item.name == of.name and any(key.startswith("piece") for key in item.needs)
 
 
-def _reduced(computes: Items, reduction: Collective, number: int) -> Items:
+def _reduced(computes: Items, reduction: GroupCollective, number: int) -> Items:
     """Each piece is reduced once it is worked out."""
     if not computes:
         return [reduction]

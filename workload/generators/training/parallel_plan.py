@@ -18,7 +18,6 @@ from workload.generators.training import pipeline
 
 _MOST = 2**31 - 1
 _AUTO = "auto"
-MIB = 1 << 20
 
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
 Number = Annotated[int, Field(ge=0, le=_MOST)]
@@ -62,6 +61,9 @@ class ParallelPlan(BaseModel):
             (Megatron-LM from 3.0 on).
         fused_accumulation: the product for the weights' gradient adds to the sum over micro-batches itself; else an
             operator of its own does (Megatron-LM before 3.0).
+        defer_embedding_wgrad: Number of micro-batches, the first of a step, for which the last stage computes the
+            gradient of the output layer's weights after its last backward pass, while the other stages still drain the
+            pipeline (Megatron-Core's defer_embedding_wgrad_compute and wgrad_deferral_limit); 0 = none.
         overlap_tp: tensor-parallel communication is split and runs beside the product next to it.
         overlap_p2p: with interleaving a stage computes on while its messages cross (overlap_p2p_comm). Megatron-LM
             before 3.0 waited for them.
@@ -103,6 +105,7 @@ class ParallelPlan(BaseModel):
     overlap_param_gather: bool = True
     async_tp: bool = True
     fused_accumulation: bool = True
+    defer_embedding_wgrad: Number = 0
     overlap_tp: bool = False
     overlap_p2p: bool = True
     scatter_gather: bool = False

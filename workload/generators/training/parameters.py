@@ -5,7 +5,7 @@ from typing import NamedTuple
 from workload.generators.training.shard import Shard
 
 
-class Tensor(NamedTuple):
+class ParameterTensor(NamedTuple):
     """Some parameters.
 
     Attributes:
@@ -22,26 +22,26 @@ class Tensor(NamedTuple):
     pieces: int = 1
 
 
-Tensors = list[Tensor]
+Tensors = list[ParameterTensor]
 
 
 def embedding(s: Shard) -> Tensors:
     """Words, and positions where they are learned."""
     h = s.model.hidden
-    positions = [Tensor(s.model.sequence * h)] if s.model.positions == "learned" else []
-    return [Tensor(s.vocabulary * h), *positions]
+    positions = [ParameterTensor(s.model.sequence * h)] if s.model.positions == "learned" else []
+    return [ParameterTensor(s.vocabulary * h), *positions]
 
 
 def head(s: Shard, *, has_embedding: bool) -> Tensors:
     """Last norm and output matrix; a tied one is the embedding, which a stage that is both ends has once."""
     tied_here = s.model.tied_embeddings and has_embedding
-    return [norm(s), *([] if tied_here else [Tensor(s.vocabulary * s.model.hidden)])]
+    return [norm(s), *([] if tied_here else [ParameterTensor(s.vocabulary * s.model.hidden)])]
 
 
-def norm(s: Shard, width: int = 0) -> Tensor:
+def norm(s: Shard, width: int = 0) -> ParameterTensor:
     """LayerNorm has two vectors, RMSNorm one."""
     vectors = 2 if s.model.norm == "layernorm" else 1
-    return Tensor((width or s.model.hidden) * vectors, is_summed=True, pieces=vectors)
+    return ParameterTensor((width or s.model.hidden) * vectors, is_summed=True, pieces=vectors)
 
 
 def attention(s: Shard) -> Tensors:
@@ -50,9 +50,9 @@ def attention(s: Shard) -> Tensors:
     tensors = [norm(s)]
     if model.latent is None:
         columns = s.heads * model.query_dim + s.kv_heads * (model.query_dim + model.value_dim)
-        tensors.append(Tensor(columns * h))
+        tensors.append(ParameterTensor(columns * h))
         if model.bias or model.qkv_bias:
-            tensors.append(Tensor(columns))
+            tensors.append(ParameterTensor(columns))
         if model.qk_norm:
             tensors += [norm(s, model.query_dim)] * 2
     else:
@@ -60,13 +60,13 @@ def attention(s: Shard) -> Tensors:
         for rank in filter(None, (latent.query_rank, latent.key_value_rank)):
             tensors.append(norm(s, rank))
         if latent.query_rank:
-            tensors.append(Tensor(latent.query_rank * h, is_summed=True))
-        tensors.append(Tensor(s.heads * model.query_dim * (latent.query_rank or h)))
-        tensors.append(Tensor((latent.key_value_rank + latent.rope_dim) * h, is_summed=True))
-        tensors.append(Tensor(s.heads * (latent.nope_dim + latent.value_dim) * latent.key_value_rank))
-    tensors.append(Tensor(s.heads * model.value_dim * h))
+            tensors.append(ParameterTensor(latent.query_rank * h, is_summed=True))
+        tensors.append(ParameterTensor(s.heads * model.query_dim * (latent.query_rank or h)))
+        tensors.append(ParameterTensor((latent.key_value_rank + latent.rope_dim) * h, is_summed=True))
+        tensors.append(ParameterTensor(s.heads * (latent.nope_dim + latent.value_dim) * latent.key_value_rank))
+    tensors.append(ParameterTensor(s.heads * model.value_dim * h))
     if model.bias:
-        tensors.append(Tensor(h, is_summed=True))
+        tensors.append(ParameterTensor(h, is_summed=True))
     return tensors
 
 
@@ -80,10 +80,10 @@ def experts(s: Shard) -> Tensors:
     routed = s.experts
     local = routed.count // s.plan.ep
     of_one = _matrices(s, routed.ffn, s.plan.etp, bias=False)
-    own = [Tensor(tensor.size * local, is_expert=True, pieces=local) for tensor in of_one]
+    own = [ParameterTensor(tensor.size * local, is_expert=True, pieces=local) for tensor in of_one]
     shared = _matrices(s, routed.shared_width, s.plan.tp, bias=False) if routed.shared_width else []
-    gate = [Tensor(s.model.hidden, is_summed=True)] if routed.shared_gate else []
-    return [norm(s), Tensor(routed.count * s.model.hidden, is_summed=True), *gate, *shared, *own]
+    gate = [ParameterTensor(s.model.hidden, is_summed=True)] if routed.shared_gate else []
+    return [norm(s), ParameterTensor(routed.count * s.model.hidden, is_summed=True), *gate, *shared, *own]
 
 
 def prediction(s: Shard, *, has_embedding: bool) -> Tensors:
@@ -92,12 +92,12 @@ def prediction(s: Shard, *, has_embedding: bool) -> Tensors:
     Embedding and output matrix are the model's; a stage with neither of them has a copy of the embedding.
     """
     h = s.model.hidden
-    copied = [] if has_embedding or s.model.tied_embeddings else [Tensor(s.vocabulary * h)]
-    return [*copied, norm(s), norm(s), Tensor(2 * h * h, is_summed=True)]
+    copied = [] if has_embedding or s.model.tied_embeddings else [ParameterTensor(s.vocabulary * h)]
+    return [*copied, norm(s), norm(s), ParameterTensor(2 * h * h, is_summed=True)]
 
 
 def _matrices(s: Shard, ffn: int, shards: int, *, bias: bool) -> Tensors:
     h, width = s.model.hidden, ffn // shards
     inner = 2 * width if s.model.is_gated else width
-    biases = [Tensor(inner), Tensor(h, is_summed=True)] if bias else []
-    return [Tensor(inner * h), *biases[:1], Tensor(width * h), *biases[1:]]
+    biases = [ParameterTensor(inner), ParameterTensor(h, is_summed=True)] if bias else []
+    return [ParameterTensor(inner * h), *biases[:1], ParameterTensor(width * h), *biases[1:]]

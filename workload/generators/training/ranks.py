@@ -12,7 +12,7 @@ import numpy as np
 from workload.generators.training.parallel_plan import ParallelPlan
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """Where an NPU stands.
 
     Attributes:
@@ -27,12 +27,12 @@ class Place(NamedTuple):
     ep: int
 
 
-def place(plan: ParallelPlan, npu: int) -> Place:
+def place(plan: ParallelPlan, npu: int) -> RankPlace:
     """Of an NPU."""
     rest, tp = divmod(npu, plan.tp)
     rest, cp = divmod(rest, plan.cp)
     stage, dp = divmod(rest, plan.dp)
-    return Place(tp, cp, dp, stage, npu % stage_size(plan) // plan.etp % plan.ep)
+    return RankPlace(tp, cp, dp, stage, npu % stage_size(plan) // plan.etp % plan.ep)
 
 
 def stage_size(plan: ParallelPlan) -> int:

@@ -12,7 +12,8 @@
 Megatron-LM's distributed optimizer gathers beside the first forward pass, or without overlap_param_gather at the end of
 the step. DeepSpeed reduces with all-reduces though each GPU needs a share only, as use_multi_rank_bucket_allreduce is
 on unless told otherwise (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list its ZeRO-3 does tensor by
-tensor what else goes layer by layer (`workload.generators.training.lists`).
+tensor what else goes layer by layer (`workload.generators.training.lists`). FSDP copies what it gathers and reduces
+(`workload.generators.training.flat_copies`).
 """
 
 from collections.abc import Sequence
@@ -21,11 +22,17 @@ from functools import cached_property
 
 from et import CollectiveCommType
 from workload.compute.operators import DTYPE_BYTES
-from workload.generators.training import lists
-from workload.generators.training.buckets import DEEPSPEED, MEGATRON_LEAST, MEGATRON_PER_REPLICA, Bucket, buckets
-from workload.generators.training.items import Collective, Compute, Items, Memory
+from workload.generators.training import flat_copies, lists
+from workload.generators.training.buckets import (
+    DEEPSPEED,
+    MEGATRON_LEAST,
+    MEGATRON_PER_REPLICA,
+    ParameterBucket,
+    buckets,
+)
+from workload.generators.training.items import Compute, GroupCollective, Items, Memory
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.units import Unit
+from workload.generators.training.units import HEAD, ModelUnit
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Replicas:
 
     plan: ParallelPlan
     framework: str
-    units: Sequence[Unit]
+    units: Sequence[ModelUnit]
     chunk: int
     is_first: bool
     is_other: bool = False
@@ -83,7 +90,7 @@ class Replicas:
         return max(2, int(DTYPE_BYTES[self.plan.dtype]))
 
     @cached_property
-    def buckets(self) -> list[Bucket]:
+    def buckets(self) -> list[ParameterBucket]:
         """Of gradients; with the distributed optimizer of parameters too."""
         plan = self.plan
         asked = plan.bucket_bytes // self.gradient_bytes or None
@@ -115,13 +122,25 @@ class Replicas:
         every = self.framework == "deepspeed" and self.plan.zero == 2
         if not self.plan.overlap_grad_reduce or not (is_last or every):
             return []
-        return [item for b in self.buckets if b.units[0] == number for item in self._reduce(b, beside=True)]
+        begun = [b for b in self.buckets if b.units[0] == number and not self._is_deferred(b)]
+        return [item for b in begun for item in self._reduce(b, beside=True)]
 
     def after_micro_batch(self) -> Items:
         """Reductions of every micro-batch that nothing hides."""
         if self.framework == "deepspeed" and self.plan.zero == 2 and not self.plan.overlap_grad_reduce:
             return [item for b in self.buckets for item in self._reduce(b, beside=False)]
         return []
+
+    def after_deferred(self) -> Items:
+        """Return the reductions that wait for the deferred gradients of the output layer's weights."""
+        return [item for b in self.buckets if self._is_deferred(b) for item in self._reduce(b, beside=True)]
+
+    def _is_deferred(self, bucket: ParameterBucket) -> bool:
+        """Return whether a bucket has parameters of an output layer whose gradients are deferred."""
+        plan = self.plan
+        if not plan.defer_embedding_wgrad or not plan.overlap_grad_reduce or bucket.is_expert:
+            return False
+        return any(self.units[number].name == HEAD for number in range(bucket.units[0], bucket.units[1] + 1))
 
     def after_all(self) -> Items:
         """Reductions at the end of a step that nothing hides."""
@@ -149,16 +168,16 @@ class Replicas:
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
                 key = self._key(b) if beside else ""
                 kind = CollectiveCommType.ALL_GATHER
-                items.append(Collective(name, kind, size, self.family(is_expert=b.is_expert), key))
+                items.append(GroupCollective(name, kind, size, self.family(is_expert=b.is_expert), key))
         return items
 
-    def _is_shared(self, bucket: Bucket) -> bool:
+    def _is_shared(self, bucket: ParameterBucket) -> bool:
         return self.count(is_expert=bucket.is_expert) > 1
 
-    def _key(self, bucket: Bucket) -> str:
+    def _key(self, bucket: ParameterBucket) -> str:
         return f"parameters {self.chunk} {bucket.number}"
 
-    def _reduce(self, bucket: Bucket, *, beside: bool) -> Items:
+    def _reduce(self, bucket: ParameterBucket, *, beside: bool) -> Items:
         members = self.count(is_expert=bucket.is_expert)
         if members == 1:
             return []
@@ -167,9 +186,9 @@ class Replicas:
         key = f"gradients {self.chunk} {bucket.number}" if beside else ""
         if self.plan.zero and self.framework == "megatron":
             size = -(-count // members) * members * self.gradient_bytes
-            return [Collective(f"{name}:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, family, key)]
+            return [GroupCollective(f"{name}:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, family, key)]
         size = count * self.gradient_bytes
-        return [Collective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
+        return [GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
 
     def _wrap(self, number: int) -> tuple[int, list[int]]:
         """The units that are gathered together with one, both of a layer, and the first of them."""
@@ -202,7 +221,10 @@ class Replicas:
         if self.in_lists:
             return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=step < 0), []
         items = [item for own in wraps[begin:end] for item in self._gather_layer(own)]
-        return items, [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, Collective)]
+        awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
+        if self.framework == "fsdp" and awaited:
+            items.append(flat_copies.unpacked(self._name(wraps[at]), self._padded(wraps[at]), self.plan, awaited))
+        return items, awaited
 
     def _gather_layer(self, own: Sequence[int]) -> Items:
         items: Items = []
@@ -214,23 +236,52 @@ class Replicas:
             if "parameters" in self.plan.offload:  # the own share comes from the host first
                 needs = (f"loaded {own[0]} {family}",)
                 items.append(Memory(f"{self._name(own)}/memory:load", size, loads=True, key=needs[0]))
-            items.append(Collective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
+            items.append(GroupCollective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
         return items
 
     def _reduce_layer(self, own: Sequence[int]) -> Items:
         items: Items = []
+        if self.framework == "fsdp" and self._counts(own):
+            values = self._padded(own)
+            items.append(flat_copies.packed(self._name(own), values, self.plan, self._reduced_before(own)))
         for is_expert, count in self._counts(own):
             members = self.count(is_expert=is_expert)
             size = -(-count // members) * members * self.gradient_bytes
             family = self.family(is_expert=is_expert)
-            name, key = f"{self._name(own)}/dp:reduce-scatter", f"reduced {own[0]} {family}"
-            items.append(Collective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
+            name, key = f"{self._name(own)}/dp:reduce-scatter", self._reduced_key(own, family)
+            items.append(GroupCollective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
         return items
+
+    def _padded(self, own: Sequence[int]) -> int:
+        """Return the number of parameters of units that are shared, padded to a multiple of the replicas."""
+        counts = [(count, self.count(is_expert=is_expert)) for is_expert, count in self._counts(own)]
+        return sum(-(-count // members) * members for count, members in counts)
+
+    def _reduced_key(self, own: Sequence[int], family: str) -> str:
+        return f"reduced {own[0]} {family}"
+
+    def _reduced_before(self, own: Sequence[int]) -> list[str]:
+        """Return the keys of the reductions that precede those of a layer in the backward pass."""
+        at = self._wraps.index(list(own)) + 1
+        return self._reductions(self._wraps[at]) if at < len(self._wraps) else []
+
+    def _reductions(self, own: Sequence[int]) -> list[str]:
+        """Return the keys of the reductions of a layer."""
+        return [self._reduced_key(own, self.family(is_expert=is_expert)) for is_expert, _ in self._counts(own)]
+
+    def awaited_after_micro_batch(self) -> list[str]:
+        """Return the keys of reductions that must end before anything follows a backward pass.
+
+        FSDP's `_root_post_backward_final_callback` waits for the last reduction of each backward pass. In pipelines it
+        does so only after the last one.
+        """
+        is_fsdp = self.framework == "fsdp" and self.plan.pp == 1
+        return self._reductions(self._wraps[0]) if is_fsdp and self._wraps else []
 
     def _gather_lists(self, wraps: Sequence[Sequence[int]], at: int, begun: range, *, is_backward: bool) -> Items:
         """Layer `at` is awaited, those of `begun` begin to come, once the gradients above are reduced."""
         reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
-        needs = tuple(item.key for item in reduced if isinstance(item, Collective))
+        needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))
         items: Items = []
         if at not in begun:
             items += [self._unpacked(tensor, key) for tensor, key in self._listed(wraps[at], is_backward=is_backward)]
@@ -242,10 +293,10 @@ class Replicas:
                     items.append(self._unpacked(tensor, key))
         return items
 
-    def _unpacked(self, tensor: lists.Listed, key: str) -> Compute:
+    def _unpacked(self, tensor: lists.ListedTensor, key: str) -> Compute:
         return lists.unpacked(tensor, self._dtype(self.parameter_bytes), key)
 
-    def _load(self, tensor: lists.Listed) -> Items:
+    def _load(self, tensor: lists.ListedTensor) -> Items:
         """The own share comes from the host before it is sent."""
         if "parameters" not in self.plan.offload:
             return []
@@ -272,7 +323,7 @@ class Replicas:
             )
         ]
 
-    def _tensors(self, own: Sequence[int]) -> list[lists.Listed]:
+    def _tensors(self, own: Sequence[int]) -> list[lists.ListedTensor]:
         """Of units, in the order of the forward pass, that are shared."""
         found = [tensor for i in own for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
         made = []
@@ -280,10 +331,10 @@ class Replicas:
             members, family = self.count(is_expert=tensor.is_expert), self.family(is_expert=tensor.is_expert)
             if members > 1:
                 name = f"{self._name(own)}/tensor{number}"
-                made.append(lists.Listed(name, tensor.size // tensor.pieces, members, family))
+                made.append(lists.ListedTensor(name, tensor.size // tensor.pieces, members, family))
         return made
 
-    def _listed(self, own: Sequence[int], *, is_backward: bool) -> list[tuple[lists.Listed, str]]:
+    def _listed(self, own: Sequence[int], *, is_backward: bool) -> list[tuple[lists.ListedTensor, str]]:
         """Those that are gathered for a pass, each with its key; one that is dropped on the way comes twice."""
         tensors = self._tensors(own)
         sizes = [tensor.size for tensor in tensors]

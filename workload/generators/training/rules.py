@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from workload.bounds import MOST_NPUS
+from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training import pipeline
@@ -216,6 +216,23 @@ def _of_the_batch(_model: Model, plan: ParallelPlan, framework: Framework) -> It
             yield f"schedule {schedule}: {wrong}"
 
 
+def _of_deferral(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Rules of Megatron-Core's ModelParallelConfig for defer_embedding_wgrad_compute, and what is not modelled."""
+    if not plan.defer_embedding_wgrad:
+        return
+    found = f"defer_embedding_wgrad is {plan.defer_embedding_wgrad}"
+    if framework != "megatron":
+        yield f"{found} with {framework}, expected 0 (only megatron has it)"
+    elif plan.pp == 1:
+        yield f"{found} with pp 1, expected pp of 2 or more, or 0"
+    elif not plan.fused_accumulation:
+        yield f"{found} without fused_accumulation, expected fused_accumulation=true, or 0"
+    elif plan.pipeline_schedule not in {"1f1b", "interleaved"}:
+        yield f"{found} with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or 0"
+    elif model.mtp_layers:
+        yield f"{found} with multi-token prediction, expected 0 (not modelled)"
+
+
 def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     """ZeRO and what is offloaded."""
     if framework == "megatron" and plan.zero > 1:
@@ -232,8 +249,8 @@ def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iter
         yield f"parameters are offloaded with zero {plan.zero}, expected 3 (ZeRO-Infinity)"
     if framework == "inference" and plan.recompute != "none":
         yield f"recompute is {plan.recompute}, expected none, as nothing is trained"
-    if plan.gpus >= MOST_NPUS:
-        yield f"{plan.gpus} GPUs, expected at most {MOST_NPUS - 1}"
+    if plan.gpus > MAX_NPUS:
+        yield f"{plan.gpus} GPUs, expected at most {MAX_NPUS}"
 
 
 _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = (
@@ -243,6 +260,7 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
     _of_the_pipeline,
     _of_sequences,
     _of_the_batch,
+    _of_deferral,
 )
 
 

@@ -11,8 +11,8 @@ from et import TraceColumns, TraceTable
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training import offloaded, pipeline, step_end
-from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, Finished, Ring
-from workload.generators.training.items import Items, only
+from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
+from workload.generators.training.items import Compute, GroupCollective, Items, only
 from workload.generators.training.linear import all_gather
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.pipeline import Work
@@ -20,7 +20,7 @@ from workload.generators.training.ranks import neighbours, place, stage_size
 from workload.generators.training.replicas import Replicas
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk, chunks, micro_batches
-from workload.generators.training.units import Unit, units
+from workload.generators.training.units import HEAD, ModelUnit, units
 
 _POSTED = "posted"
 """Port of a receive: when it is posted."""
@@ -36,12 +36,12 @@ class _State:
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 
-    def after(self, block: Finished, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
+    def after(self, block: FinishedBlock, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
         """What a stamp of a block connects; own: rows of its pass, where it is done in turn with another one."""
         rows = {**self.rows, **own} if own else self.rows
         return {port: rows[port] for port in block.ports if port in rows}
 
-    def advance(self, block: Finished, first: int) -> None:
+    def advance(self, block: FinishedBlock, first: int) -> None:
         """A block has been stamped whose first row is `first`."""
         if block.ends:
             self.rows[_POSTED] = self.rows.get(COMPUTED, [])
@@ -49,7 +49,7 @@ class _State:
         for name, row in (*block.last.items(), *block.keys.items()):
             self.rows[name] = [first + row]
 
-    def advance_in_turn(self, block: Finished, first: int, own: dict[str, list[int]]) -> None:
+    def advance_in_turn(self, block: FinishedBlock, first: int, own: dict[str, list[int]]) -> None:
         """The same of a pass that is done in turn with another one, which does not wait for its collectives."""
         if block.computed >= 0:
             self.rows[COMPUTED] = [first + block.computed]
@@ -63,7 +63,7 @@ class _State:
 class _Named(NamedTuple):
     """Blocks of a pass, and of which micro-batch."""
 
-    blocks: Sequence[Finished]
+    blocks: Sequence[FinishedBlock]
     prefix: str
     micro_batch: int
 
@@ -97,7 +97,7 @@ class Stage:
             )
             for number, chunk in enumerate(self._own)
         ]
-        self._blocks: dict[tuple[str, int, bool, bool, bool], list[Finished]] = {}
+        self._blocks: dict[tuple[str, int, bool, bool, bool, bool], list[FinishedBlock]] = {}
         self._columns = TraceColumns(npu, f"stage {where.stage}")
         self._state = _State()
 
@@ -118,6 +118,7 @@ class Stage:
                     self._stamp_in_turn(before, named)
                 else:
                     self._stamp(*named)
+            self._stamp(self._deferred, f"step{step}/backward-weights/")
             self._stamp(self._ending, f"step{step}/optimizer/")
         return self._columns.table()
 
@@ -133,7 +134,7 @@ class Stage:
                 lasts[work.chunk] = number
         return set(firsts.values()), set(lasts.values())
 
-    def _stamp(self, blocks: Sequence[Finished], prefix: str, micro_batch: int = 0) -> None:
+    def _stamp(self, blocks: Sequence[FinishedBlock], prefix: str, micro_batch: int = 0) -> None:
         for block in blocks:
             after, tag = self._state.after(block), self._tag_of(micro_batch)
             first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
@@ -174,7 +175,7 @@ class Stage:
         return self._framework != "fsdp" and waits
 
     @cached_property
-    def _gathering(self) -> list[Finished]:
+    def _gathering(self) -> list[FinishedBlock]:
         """Parameters come beside the first forward pass."""
         builder = BlockBuilder()
         for replicas in self._replicas:
@@ -183,7 +184,31 @@ class Stage:
         return builder.finish()
 
     @cached_property
-    def _ending(self) -> list[Finished]:
+    def _deferred(self) -> list[FinishedBlock]:
+        """The deferred gradients of the output layer's weights.
+
+        Each product runs beside the gather of the next one's input (drain_embedding_wgrad_compute of
+        megatron/core/utils.py).
+        """
+        builder = BlockBuilder()
+        count = min(self._plan.defer_embedding_wgrad, micro_batches(self._plan))
+        for replicas in self._replicas:
+            heads = [unit for unit in replicas.units if unit.name == HEAD]
+            if not heads or not count:
+                continue
+            items = only(heads[0].backward, weights=True)
+            gathers = [item for item in items if isinstance(item, GroupCollective)]
+            products = [item for item in items if isinstance(item, Compute)]
+            for number in range(count + 1):
+                if number < count:
+                    builder.add("", [_numbered(item, number) for item in gathers])
+                if number > 0:
+                    builder.add("", [_numbered(item, number - 1) for item in products])
+            builder.add("", replicas.after_deferred())
+        return builder.finish()
+
+    @cached_property
+    def _ending(self) -> list[FinishedBlock]:
         """What comes after the last backward pass."""
         builder = BlockBuilder()
         for replicas in self._replicas:
@@ -194,15 +219,16 @@ class Stage:
         builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
-    def _block(self, work: Work, is_in_turn: bool, *, is_first: bool, is_last: bool) -> list[Finished]:
+    def _block(self, work: Work, is_in_turn: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:
         kind = "backward-data" if work.is_split else work.kind
-        key = kind, work.chunk, is_in_turn, is_first, is_last
+        defers = work.micro_batch < self._plan.defer_embedding_wgrad
+        key = kind, work.chunk, is_in_turn, is_first, is_last, defers
         if key not in self._blocks:
             builder = BlockBuilder(self._ring, cuts=is_in_turn)
             if kind == "forward":
                 self._forward(builder, work.chunk, is_first=is_first)
             else:
-                self._backward(builder, kind, work.chunk, is_last=is_last)
+                self._backward(builder, kind, work.chunk, is_last=is_last, defers=defers)
             self._blocks[key] = builder.finish()
         return self._blocks[key]
 
@@ -219,8 +245,16 @@ class Stage:
             builder.add(unit.layer, offloaded.after_forward(self._shard, unit))
         self._send(builder, chunk, is_forward=True)
 
-    def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool) -> None:
-        """kind: backward, or of a split one backward-data or weights."""
+    def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool, defers: bool) -> None:
+        """Add a backward pass.
+
+        Args:
+            builder: Builder of the block.
+            kind: "backward", or of a split pass "backward-data" or "weights".
+            chunk: Number of the chunk in the stage.
+            is_last: Whether the pass is the chunk's last one of the step.
+            defers: Whether the gradient of the output layer's weights is left for the end of the step.
+        """
         replicas = self._replicas[chunk]
         if kind != "weights":
             self._receive(builder, chunk, is_forward=False)
@@ -233,13 +267,15 @@ class Stage:
                 loads, awaited = offloaded.before_backward(self._shard, replicas.units, number)
                 builder.add("", loads)
                 builder.wait(awaited)
-            builder.add(unit.layer, _of_kind(unit.backward, kind))
+            of_kind = "backward-data" if defers and unit.name == HEAD else kind
+            builder.add(unit.layer, _of_kind(unit.backward, of_kind))
             if kind != "backward-data":
                 if unit.name == "attention":  # the first of its layer, the MLP is the last
                     builder.note("inputs", _kept(replicas.units[number + 1]))
                 builder.add("", replicas.after_backward(number, is_last=is_last))
         if kind != "backward-data":
             builder.add("", replicas.after_micro_batch())
+            builder.wait(replicas.awaited_after_micro_batch())
         if kind != "weights":
             self._send(builder, chunk, is_forward=False)
 
@@ -282,9 +318,18 @@ class Stage:
         return -(-size // plan.tp) if plan.scatter_gather or plan.sequence_parallel else size
 
 
-def _kept(unit: Unit) -> str:
+def _kept(unit: ModelUnit) -> str:
     """What a layer keeps of a micro-batch, as a text of attributes."""
     return f"{unit.layer}/activations {unit.kept}"
+
+
+def _numbered(item: GroupCollective | Compute, micro_batch: int) -> GroupCollective | Compute:
+    """Return an item of a micro-batch whose name and keys no other micro-batch has."""
+    needs = tuple(f"{key} {micro_batch}" for key in item.needs)
+    name = f"mb{micro_batch}/head/{item.name}"
+    if isinstance(item, GroupCollective):
+        return item._replace(name=name, needs=needs, key=item.key and f"{item.key} {micro_batch}")
+    return item._replace(name=name, needs=needs)
 
 
 def _of_kind(items: Items, kind: str) -> Items:

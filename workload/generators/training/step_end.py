@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from et import CollectiveCommType
 from workload.compute.operators import Operator
 from workload.generators.training import offloaded
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.replicas import Replicas
 from workload.generators.training.shard import Shard
 
@@ -66,7 +66,7 @@ def _norms(s: Shard, replicas: Sequence[Replicas]) -> Items:
     if any(each.shares_parameters for each in replicas):
         count = -(-count // replicas[0].count(is_expert=False))
     size = count * replicas[0].gradient_bytes
-    return [Collective("norms/tp:all-reduce", CollectiveCommType.ALL_REDUCE, size, "tp")] if count else []
+    return [GroupCollective("norms/tp:all-reduce", CollectiveCommType.ALL_REDUCE, size, "tp")] if count else []
 
 
 def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
@@ -78,7 +78,7 @@ def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: boo
     size = s.vocabulary * s.model.hidden * replicas[0].gradient_bytes
     if replicas[0].shares_parameters:
         size = -(-size // replicas[0].count(is_expert=False))
-    return [Collective("embedding:all-reduce", CollectiveCommType.ALL_REDUCE, size, "embedding")]
+    return [GroupCollective("embedding:all-reduce", CollectiveCommType.ALL_REDUCE, size, "embedding")]
 
 
 def _grad_norm(s: Shard) -> Items:
@@ -88,11 +88,11 @@ def _grad_norm(s: Shard) -> Items:
     members = plan.gpus if family == "world" else plan.tp * plan.pp
     if members == 1:
         return []
-    return [Collective("grad-norm/world:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]
+    return [GroupCollective("grad-norm/world:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]
 
 
 def _loss(replicas: Replicas) -> Items:
     if replicas.count(is_expert=False) == 1:
         return []
     family = replicas.family(is_expert=False)
-    return [Collective("loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]
+    return [GroupCollective("loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]

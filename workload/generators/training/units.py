@@ -12,8 +12,11 @@ from workload.generators.training.parameters import Tensors
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk
 
+HEAD = "head"
+"""Name of the unit of the final norm, the output layer and the loss."""
 
-class Unit(NamedTuple):
+
+class ModelUnit(NamedTuple):
     """A part of the model with parameters of its own.
 
     Attributes:
@@ -33,14 +36,14 @@ class Unit(NamedTuple):
     kept: int = 0
 
 
-def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
+def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
     """Units of a chunk in the order of the forward pass; has_embedding: the stage has the embedding."""
-    made: list[Unit] = []
+    made: list[ModelUnit] = []
     if chunk.is_first:
         tensors = parameters.embedding(s)
         made.append(_unit(s, "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), tensors))
     plain = _layer(s, 0, has_experts=False)
-    routed: tuple[Unit, Unit] | None = None
+    routed: tuple[ModelUnit, ModelUnit] | None = None
     for number in chunk.layers:
         if not s.model.has_experts(number):
             pair = plain
@@ -51,25 +54,25 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[Unit]:
         made += [unit._replace(layer=f"layer{number}") for unit in pair]
     if chunk.is_last:
         tensors = parameters.head(s, has_embedding=has_embedding)
-        made.append(_unit(s, "head", vocabulary.head(s), vocabulary.head_backward(s), tensors))
+        made.append(_unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), tensors))
         for number in range(s.model.mtp_layers):
             made += _prediction(s, number, has_embedding=has_embedding or number > 0)
     return made
 
 
-def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[Unit]:
+def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[ModelUnit]:
     """A layer of multi-token prediction, with a loss of its own; it is as the last one of the model."""
     tensors = parameters.prediction(s, has_embedding=has_embedding)
     last = s.model.layers - 1
     made = [
         _unit(s, "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
         *_layer(s, last, vocabulary.prediction(s), has_experts=s.model.has_experts(last)),
-        _unit(s, "head", vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
+        _unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
     ]
     return [unit._replace(layer=f"prediction{number}") for unit in made]
 
 
-def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: bool) -> tuple[Unit, Unit]:
+def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: bool) -> tuple[ModelUnit, ModelUnit]:
     """Attention and MLP. With full recomputation `before` and the layer are done again before its backward pass."""
     first = attention.forward(s)
     second = experts.forward(s, number) if has_experts else mlp.forward(s)
@@ -85,8 +88,8 @@ def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: b
     )
 
 
-def _unit(s: Shard, name: str, forward: Items, backward: Items, tensors: Tensors) -> Unit:
+def _unit(s: Shard, name: str, forward: Items, backward: Items, tensors: Tensors) -> ModelUnit:
     """A unit of no layer yet."""
     if s.plan.overlap_tp and s.plan.tp > 1:
-        return Unit("", name, overlapped(forward), overlapped(backward), tensors)
-    return Unit("", name, forward, backward, tensors)
+        return ModelUnit("", name, overlapped(forward), overlapped(backward), tensors)
+    return ModelUnit("", name, forward, backward, tensors)

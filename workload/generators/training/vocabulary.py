@@ -6,7 +6,7 @@ their products and gathers are in the data type of activations.
 """
 
 from et import CollectiveCommType
-from workload.generators.training.items import Collective, Compute, Items
+from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from workload.generators.training.shard import Shard
 
@@ -79,5 +79,5 @@ def prediction_backward(s: Shard) -> Items:
     ]
 
 
-def _sum_over_words(s: Shard) -> Collective:
-    return Collective("loss/tp:all-reduce", CollectiveCommType.ALL_REDUCE, s.tokens * _LOSS_BYTES, "tp")
+def _sum_over_words(s: Shard) -> GroupCollective:
+    return GroupCollective("loss/tp:all-reduce", CollectiveCommType.ALL_REDUCE, s.tokens * _LOSS_BYTES, "tp")

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from et.checking.mending import Mend, changed_messages, safe_changes
+from et.checking.mending import TraceFix, changed_messages, safe_changes
 from et.checking.opened import open_trace
 from et.checking.sources import Sources
 from et.framing import frame
@@ -15,7 +15,7 @@ from workload.trace_sets.files import is_set
 from workload.trace_sets.folder import staged_traces
 
 
-def write_mended(sources: Sources, folder: Path) -> list[Mend]:
+def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
     """Write all traces, and what belongs to them, to a folder; files without mends are copied as they are.
 
     Args:
@@ -36,7 +36,7 @@ def write_mended(sources: Sources, folder: Path) -> list[Mend]:
     beside = [own / manifest.NAME] if is_set(own) else []
     beside += [Path(sources.groups_file)] if sources.groups_file else []
     names = [file.name for file in files] + [GROUPS_NAME if file.suffix != ".json" else file.name for file in beside]
-    mends: list[Mend] = []
+    mends: list[TraceFix] = []
     with staged_traces(folder, names, "these traces") as staging:
         for file, name in zip([*files, *beside], names, strict=True):
             if file in beside:
@@ -59,7 +59,7 @@ def _files(sources: Sources) -> list[Path]:
     return found
 
 
-def _mended(file: Path, out: Path) -> list[Mend]:
+def _mended(file: Path, out: Path) -> list[TraceFix]:
     """Write one file; nothing is mended in a file that cannot be read otherwise."""
     opened = open_trace(0, file)
     raw = opened.raw

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import inputs
 from et import read_groups
 from et.checking.sources import AS_WRITTEN, Sources
-from workload.bounds import MOST_NPUS
+from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.expansion import GROUPS_NAME
@@ -45,13 +45,13 @@ def sources_of(
         members = read_groups(groups) if groups else {}
         users = (np.zeros(1, np.int64),)
         found = re.fullmatch(r".*\.(\d+)\.et(\.gz)?", where.name)
-        if found and int(found[1]) < MOST_NPUS:
+        if found and int(found[1]) <= MAX_NPUS:
             users = (np.array([int(found[1])]),)
-        return Sources(where, (where,), users, (AS_WRITTEN,), MOST_NPUS, members, {}, str(groups or ""), whole=False)
+        return Sources(where, (where,), users, (AS_WRITTEN,), MAX_NPUS + 1, members, {}, str(groups or ""), whole=False)
     if is_set(where):
         return _of_set(where, read_groups(groups) if groups else {}, str(groups or ""), npus)
     prefix = where / _prefix_in(where) if where.is_dir() else where
-    files = files_of(prefix, MOST_NPUS if npus is None else npus)
+    files = files_of(prefix, MAX_NPUS + 1 if npus is None else npus)
     users_of = list(users_of_contents(files).values())
     named = groups or _groups_beside(prefix)
     return Sources(

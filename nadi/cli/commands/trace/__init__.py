@@ -1,7 +1,7 @@
 """`nadi trace`: the tools for Chakra traces, one module each, found by looking into this folder.
 
-A module has `register(group)`, which adds its commands to the group. It is imported when a command of the group is
-asked for, and imports what a command needs when the command runs, so that `nadi --help` stays fast.
+A module has `register(group)`, which adds its commands to the group. It imports what a command needs when the command
+runs, so that `nadi --help` stays fast.
 """
 
 import importlib
@@ -9,19 +9,15 @@ import pkgutil
 
 import typer
 
-from nadi.cli.command_groups import group_of
-
 _HELP = "Chakra execution traces and trace sets: look at them, make them, change them."
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    app.add_typer(group_of(_fill, _HELP, _group), name="trace")
-
-
-def _fill(group: typer.Typer) -> None:
+    group = typer.Typer(help=_HELP, callback=_group)
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
         importlib.import_module(f"{__name__}.{module.name}").register(group)
+    app.add_typer(group, name="trace")
 
 
 def _group() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from inputs.limits import MAX_NPUS
 from nadi.cli.options import named_path
 
 
@@ -21,7 +22,7 @@ def check(
     groups: Path | None = typer.Option(
         None, "--groups", metavar="FILE", help="Group file. Default: groups.json or NAME.json beside the traces."
     ),
-    npus: int | None = typer.Option(None, "--npus", min=1, max=2**19, help="How many NPUs there should be."),
+    npus: int | None = typer.Option(None, "--npus", min=1, max=MAX_NPUS, help="How many NPUs there should be."),
     most: int = typer.Option(5, "--most", min=0, max=100, help="Lines for each sort of finding."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     strict: bool = typer.Option(False, "--strict", help="Exit code 2 for warnings too."),

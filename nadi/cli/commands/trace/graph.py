@@ -36,7 +36,7 @@ def graph(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Draw nodes and dependencies, the first ones where there are too many, and say what is left out."""
-    from et.views import Wanted, picture
+    from et.views import NodeFilter, picture
     from et.views.dot import dot
     from et.views.graphml import graphml
     from et.views.svg import svg
@@ -49,7 +49,7 @@ def graph(
     ending = out.suffix.lower()
     if ending not in _MOST:
         raise ConfigError(f"-o {out}: found {out.suffix or 'no ending'!r}; expected .svg, .dot or .graphml")
-    wanted = Wanted(tuple(name) or None, number_ranges("--nodes", nodes), around, hops)
+    wanted = NodeFilter(tuple(name) or None, number_ranges("--nodes", nodes), around, hops)
     chosen = number_ranges("--npus", npus)
     with unwound():
         ranks = read_ranks(where)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from et import TraceTable
-    from et.obfuscation import Level, Secret
+    from et.obfuscation import Level, SecretKey
 
     Groups = Mapping[str, Any]
 
@@ -75,16 +75,16 @@ class _Source(NamedTuple):
 
 
 def _hide(
-    source: _Source, out: Path, secret: "Secret", level: "Level", prepare: "Callable[[TraceTable], TraceTable]"
+    source: _Source, out: Path, secret: "SecretKey", level: "Level", prepare: "Callable[[TraceTable], TraceTable]"
 ) -> dict[str, object]:
     """Hide traces: first what they use is read, then each is read again to be written."""
-    from et.obfuscation import Disguise, Vocabulary
+    from et.obfuscation import Obfuscation, Vocabulary
     from et.obfuscation import obfuscate as hidden
 
     used = Vocabulary(groups=set(source.groups))
     for table in source.tables():
         used.add(table)
-    disguise = Disguise(secret, level, used)
+    disguise = Obfuscation(secret, level, used)
     counts = Counter[str](traces=0, nodes=0, operators=0)
 
     def disguised() -> "Iterator[TraceTable]":

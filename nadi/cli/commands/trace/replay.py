@@ -10,7 +10,7 @@ import typer
 from nadi.cli.options import named_path
 
 if TYPE_CHECKING:
-    from nadi.launching.gather import Ranks
+    from nadi.launching.gather import RankGather
     from workload import Program, TraceSet
 
 _MOST_RANKS = 1024
@@ -135,7 +135,7 @@ def _stem(traces: Path) -> str:
     return "trace" if traces.is_dir() else traces.name.removesuffix(".gz").removesuffix(".et")
 
 
-def _met(rank: int, size: int) -> "Ranks":
+def _met(rank: int, size: int) -> "RankGather":
     """The ranks of gloo."""
     from nadi.studies.replay.gloo import connect
     from nadi.studies.replay.running import STORE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from et.selection import Choice, Coverage
+    from et.selection import Coverage, TraceSelection
 
 _WHERE = "Folders, looked through to the bottom, or files: traces and trace sets."
 _RADIUS = "Coverage counts traces that have a chosen one within so many deviations."
@@ -128,7 +128,7 @@ def _npus_of_set(folder: Path) -> dict[str, int]:
 
 
 def _document(
-    items: list[_Item], choice: "Choice", found: "Coverage", estimates: dict[str, tuple[float, float]]
+    items: list[_Item], choice: "TraceSelection", found: "Coverage", estimates: dict[str, tuple[float, float]]
 ) -> dict[str, Any]:
     chosen = []
     for number, row in enumerate(choice.chosen.tolist()):
@@ -147,9 +147,9 @@ def _document(
 def _table(said: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
     from rich.console import Group
 
-    from nadi.terminal.tables import Column, FittedTable, facts
+    from nadi.terminal.tables import FittedTable, TableColumn, facts
 
-    table = FittedTable("", Column("trace", form="name"), "weight", "stands for", Column("farthest", 1))
+    table = FittedTable("", TableColumn("trace", form="name"), "weight", "stands for", TableColumn("farthest", 1))
     for row in said["chosen"]:
         table.add_row(row["path"], f"{row['weight']:.1%}", f"{row['items']:,}", f"{row['farthest']:.2f}")
     found = said["coverage"]

@@ -5,19 +5,14 @@ from pathlib import Path
 
 import typer
 
-from nadi.cli.command_groups import group_of
+from nadi.cli.commands.workload import inference, traffic, training
+from nadi.cli.commands.workload.gpus import gpus, operator_times
 from nadi.cli.options import FORCE_HELP, named_path
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    app.add_typer(group_of(_fill, "Make Chakra traces of a model.", _group), name="workload")
-
-
-def _fill(group: typer.Typer) -> None:
-    from nadi.cli.commands.workload import inference, traffic, training
-    from nadi.cli.commands.workload.gpus import gpus, operator_times
-
+    group = typer.Typer(help="Make Chakra traces of a model.", callback=_group)
     group.command()(transformer)
     group.command()(models)
     group.command()(gpus)
@@ -26,6 +21,7 @@ def _fill(group: typer.Typer) -> None:
     inference.add_to(group)
     traffic.add_to(group)
     group.command()(memory)
+    app.add_typer(group, name="workload")
 
 
 def _group() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from inputs.units import PS_PER_NS, PS_PER_US
 from nadi.cli.options import named_path
 
 if TYPE_CHECKING:
@@ -70,18 +71,18 @@ def operator_times(
 
 def _show_all(known: "list[Gpu]") -> None:
     from nadi.terminal.readable import size_text
-    from nadi.terminal.tables import Column, FittedTable, console
+    from nadi.terminal.tables import FittedTable, TableColumn, console
     from workload.compute import table_names
 
     table = FittedTable(
         "",
-        Column("GPU", form="name"),
-        Column("16-bit TFLOP/s"),
-        Column("fp8 TFLOP/s", 2),
-        Column("memory"),
-        Column("TB/s"),
-        Column("SMs", 3),
-        Column("attention", 1, "name"),
+        TableColumn("GPU", form="name"),
+        TableColumn("16-bit TFLOP/s"),
+        TableColumn("fp8 TFLOP/s", 2),
+        TableColumn("memory"),
+        TableColumn("TB/s"),
+        TableColumn("SMs", 3),
+        TableColumn("attention", 1, "name"),
     )
     for gpu in known:
         rates = gpu.peak_flops
@@ -116,7 +117,8 @@ def _show_one(gpu: "Gpu") -> None:
         "SMs": f"{gpu.sms} at {gpu.clock_hz / 1e9:g} GHz",
         "sustained": f"{gpu.sustained:g} of the peak in large matrix products",
         "in a row": ", ".join(f"{dtype} {share:g}" for dtype, share in gpu.in_a_row.items()) or "as alone",
-        "latencies": f"memory {gpu.memory_latency_ps / 1e3:g} ns, launch {gpu.launch_overhead_ps / 1e6:g} µs",
+        "latencies": f"memory {gpu.memory_latency_ps / PS_PER_NS:g} ns, "
+        f"launch {gpu.launch_overhead_ps / PS_PER_US:g} µs",
         "host link": f"{gpu.host_link_Bps / 1e9:g} GB/s",
         "attention": gpu.attention,
     }

@@ -60,7 +60,7 @@ def inference(
     from nadi.terminal.printing import say
     from topologies.clusters import find as find_cluster
     from workload.compute import find_gpu
-    from workload.generators.inference import Lengths, Serving, Stream, requests_of
+    from workload.generators.inference import Lengths, RequestStream, Serving, requests_of
     from workload.generators.inference.deployment import engines
     from workload.generators.inference.generator import nodes_at_least, nodes_at_most, traces_of
     from workload.generators.models import find
@@ -86,7 +86,7 @@ def inference(
         transfer="whole" if kv_transfer == "whole" else "layer",
     )
     count = requests or batch * serving.plan.dp
-    stream = Stream(count, Lengths.parse(prompt, "--prompt"), Lengths.parse(generate, "--generate"), rate, seed)
+    stream = RequestStream(count, Lengths.parse(prompt, "--prompt"), Lengths.parse(generate, "--generate"), rate, seed)
     fewer = "requests or tokens"
     with unwound(), progress(quiet=quiet) as shown:
         asked = requests_of(requests_file or stream)

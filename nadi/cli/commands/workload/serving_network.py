@@ -17,9 +17,9 @@ from workload import KINDS, CollectiveSettings
 from workload.collectives import defaults_on
 from workload.generators.inference.clock import Link, Network
 from workload.generators.training import ParallelPlan, ranks
-from workload.generators.training.items import Collective
+from workload.generators.training.items import GroupCollective
 from workload.kinds import ALL_GATHER
-from workload.program.sends import Sends
+from workload.program.sends import SendColumns
 
 
 def network(name: str, gpus: int) -> Network:
@@ -35,7 +35,7 @@ def network(name: str, gpus: int) -> Network:
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings)
     program = workload.collective_program("all-reduce", graph.npus, 1, "ring")
-    sends = Sends(how, graph, np.arange(graph.npus), {}, {})
+    sends = SendColumns(how, graph, np.arange(graph.npus), {}, {})
 
     @cache
     def curve(kind: str, members: tuple[int, ...]) -> Curve:
@@ -45,7 +45,7 @@ def network(name: str, gpus: int) -> Network:
         groups = {family: tuple(npu + first for npu in own[0]) for family, own in ranks.families(plan).items()}
         beside = first + ranks.stage_size(plan)
 
-        def collective_ps(item: Collective) -> float:
+        def collective_ps(item: GroupCollective) -> float:
             members = groups[item.family]
             whole = item.bytes * (len(members) if item.kind == ALL_GATHER else 1)
             return curve(KINDS[item.kind], members).at(whole).time_ps

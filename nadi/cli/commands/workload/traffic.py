@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.cli.options import FORCE_HELP, named_path
 
 if TYPE_CHECKING:
     from workload.generators.point_to_point.message_sizes import Sizes
-    from workload.generators.point_to_point.traces import Messages
+    from workload.generators.point_to_point.traces import MessageSequence
 
 Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces.")]
 Prefix = Annotated[str, typer.Option(help="Beginning of the files' names: PREFIX.<npu>.et.")]
@@ -32,7 +33,6 @@ Rate = Annotated[str, typer.Option(help="Of an NPU's link.")]
 Duration = Annotated[str, typer.Option(help="Messages arrive for so long.")]
 
 _SIZE = "1MiB"
-_BITS_PS_PER_S = 8e12
 
 
 def add_to(app: typer.Typer) -> None:
@@ -50,7 +50,7 @@ def incast(
     size: Size = _SIZE,
     messages: Rounds = 1,
     seed: Seed = 1,
-) -> "tuple[Messages, str]":
+) -> "tuple[MessageSequence, str]":
     """Many NPUs send to one."""
     from workload.generators.point_to_point import traces
 
@@ -58,7 +58,9 @@ def incast(
     return traces.incast(npus, senders, messages, _sizes(size), seed, receiver), ""
 
 
-def permutation(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "tuple[Messages, str]":
+def permutation(
+    npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
+) -> "tuple[MessageSequence, str]":
     """Each NPU sends to one other, chosen by chance, and receives from one."""
     from workload.generators.point_to_point import traces
 
@@ -67,14 +69,16 @@ def permutation(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: 
 
 def pairs(
     npus: Npus = 8, stride: Stride = None, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
-) -> "tuple[Messages, str]":
+) -> "tuple[MessageSequence, str]":
     """NPUs i and i + stride send to each other."""
     from workload.generators.point_to_point import traces
 
     return traces.pairs(npus, npus // 2 if stride is None else stride, messages, _sizes(size), seed), ""
 
 
-def all_to_all(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "tuple[Messages, str]":
+def all_to_all(
+    npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
+) -> "tuple[MessageSequence, str]":
     """Each NPU sends to all others, the next one first, one after another."""
     from workload.generators.point_to_point import traces
 
@@ -88,7 +92,7 @@ def poisson(
     duration: Duration = "1ms",
     size: Size = _SIZE,
     seed: Seed = 1,
-) -> "tuple[Messages, str]":
+) -> "tuple[MessageSequence, str]":
     """Messages to any other NPU, at moments of a Poisson process: background traffic."""
     from topologies.bounds import LONGEST_PS, MEMORY_RATE_BPS
     from topologies.units import parse_rate_within, parse_time_within
@@ -96,7 +100,7 @@ def poisson(
 
     rate_bps, duration_ps = parse_rate_within(rate, MEMORY_RATE_BPS), parse_time_within(duration, LONGEST_PS)
     made = traces.poisson(npus, load, rate_bps, duration_ps, _sizes(size), seed)
-    offered = made.bytes.sum() * _BITS_PS_PER_S / (npus * rate_bps * duration_ps)
+    offered = made.bytes.sum() * PS_PER_BYTE_AT_1_BPS / (npus * rate_bps * duration_ps)
     return made, f", {offered:.3g} of {npus} x {rate} in {duration}"
 
 
@@ -106,7 +110,7 @@ def _sizes(text: str) -> "Sizes":
     return message_sizes(text)
 
 
-def _command(pattern: Callable[..., "tuple[Messages, str]"]) -> Callable[..., None]:
+def _command(pattern: Callable[..., "tuple[MessageSequence, str]"]) -> Callable[..., None]:
     """A command with a pattern's name and options, those of the files around them.
 
     Args:
@@ -128,7 +132,7 @@ def _command(pattern: Callable[..., "tuple[Messages, str]"]) -> Callable[..., No
     return command
 
 
-def _write(made: "Messages", out: Path, prefix: str, first_npu: int, more: str, *, force: bool) -> None:
+def _write(made: "MessageSequence", out: Path, prefix: str, first_npu: int, more: str, *, force: bool) -> None:
     from nadi.simulation.wiring.affordable import check_trace
     from nadi.terminal.printing import say
     from nadi.terminal.readable import amount_text

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Page, Section
+from nadi.reports.pages.page import Page, PageSection
 from nadi.reports.pages.places import fabric_kind
 from nadi.reports.pages.report import (
     collectives,
@@ -47,8 +47,8 @@ def report(run: Run, say: Callable[[str], None] = lambda _text: None) -> Page:
     )
 
 
-def _section(module: ModuleType, run: Run, say: Callable[[str], None]) -> Section | None:
+def _section(module: ModuleType, run: Run, say: Callable[[str], None]) -> PageSection | None:
     """Return the section of a module of this package, or None where it has nothing to show."""
     say(f"section {module.__name__.rpartition('.')[2]}")
-    found: Section | None = module.section(run)
+    found: PageSection | None = module.section(run)
     return found

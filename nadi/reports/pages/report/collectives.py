@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Heading, Part, Plot, Section, Table, Words
+from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.series import style
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, in_unit, time_unit
@@ -28,7 +28,7 @@ _HEADINGS = (
 )
 
 
-class Alike(NamedTuple):
+class AlikeCollectives(NamedTuple):
     """Collectives of one name of groups, kind, size and number of members; `rows` of the table, the slowest first."""
 
     name: str
@@ -38,19 +38,21 @@ class Alike(NamedTuple):
     rows: NDArray[np.int64]
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> PageSection:
     """A picture of bus bandwidth over size, and a table."""
     title, lead = "Collectives", "How long each took beside the same steps on an idle network."
     found = alike(run)
     if not found:
-        return Section("collectives", title, lead, [])
+        return PageSection("collectives", title, lead, [])
     parts: list[Part] = [_plot(run, found), _table(run, found)]
     if len(found) > MOST_ROWS:
-        parts.append(Words(f"{len(found) - MOST_ROWS:,} more rows took less time; all stand in collectives.parquet."))
-    return Section("collectives", title, lead, parts)
+        parts.append(
+            Paragraph(f"{len(found) - MOST_ROWS:,} more rows took less time; all stand in collectives.parquet.")
+        )
+    return PageSection("collectives", title, lead, parts)
 
 
-def alike(run: Run) -> list[Alike]:
+def alike(run: Run) -> list[AlikeCollectives]:
     """Those that are alike together, by the time that all of them took, the most first."""
     table = run.collectives
     if not len(table):
@@ -63,12 +65,12 @@ def alike(run: Run) -> list[Alike]:
     total_ps = np.bincount(index, np.asarray(table["time_ps"], np.float64))
     rows = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
     return [
-        Alike(str(names[keys[of][0]]), str(kinds[keys[of][1]]), int(keys[of][2]), int(keys[of][3]), rows[of])
+        AlikeCollectives(str(names[keys[of][0]]), str(kinds[keys[of][1]]), int(keys[of][2]), int(keys[of][3]), rows[of])
         for of in np.argsort(-total_ps, kind="stable").tolist()
     ]
 
 
-def _plot(run: Run, found: list[Alike]) -> Plot:
+def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
     from plotly import graph_objects as go
 
     bus = np.asarray(run.collectives["busbw_Bps"]) / 1e9
@@ -108,7 +110,7 @@ def _plot(run: Run, found: list[Alike]) -> Plot:
     return Plot("bus bandwidth over size", drawn, says)
 
 
-def _table(run: Run, found: list[Alike]) -> Table:
+def _table(run: Run, found: list[AlikeCollectives]) -> Table:
     column = {name: np.asarray(run.collectives[name]) for name in ("time_ps", "start_ps", "ready_ps", "busbw_Bps")}
     algorithms, played = run.collectives["algorithm"].to_pylist(), np.asarray(run.collectives["closed_form_played"])
     shown = found[:MOST_ROWS]
@@ -137,5 +139,5 @@ def _table(run: Run, found: list[Alike]) -> Table:
     return Table("by the time that they took together, the most first", headings, rows)
 
 
-def _closed_ps(run: Run, each: Alike) -> NDArray[np.float64]:
+def _closed_ps(run: Run, each: AlikeCollectives) -> NDArray[np.float64]:
     return np.asarray(run.collectives["closed_form_ps"], np.float64)[each.rows]

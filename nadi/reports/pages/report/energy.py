@@ -4,7 +4,7 @@ from typing import Any
 
 from nadi.insight.runs import Run
 from nadi.insight.runs.energy import energy_of
-from nadi.reports.pages.page import Fact, Facts, Heading, Listing, Part, Plot, Section, Table, Words
+from nadi.reports.pages.page import Fact, Facts, Heading, Listing, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.text import energy as printed
 
 _WHY = {
@@ -18,15 +18,15 @@ _WHY = {
 _COLOURS = {"static_J": "#3d8fd1", "per_bit_J": "#ea7200"}
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> PageSection:
     """Facts, bars and a table."""
     document = energy_of(run).document()
     lead = "Powers and prices come from a small table that you can replace: docs/energy.md."
     parts: list[Part] = [Facts([Fact(name, value, _WHY[name]) for name, value in printed.summary(document)])]
     parts += [_plot(document), _table(document)]
-    parts += [Words(note) for note in printed.notes(document)]
+    parts += [Paragraph(note) for note in printed.notes(document)]
     used = "\n".join(_lines(document["table"]))
-    return Section("energy", "Energy and cost", lead, [*parts, Listing("powers and prices that were used", used)])
+    return PageSection("energy", "Energy and cost", lead, [*parts, Listing("powers and prices that were used", used)])
 
 
 def _plot(document: dict[str, Any]) -> Plot:

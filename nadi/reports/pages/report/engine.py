@@ -7,13 +7,13 @@ import pyarrow as pa
 
 from nadi.insight.runs import Run
 from nadi.insight.runs.balance import balance
-from nadi.reports.pages.page import Fact, Facts, Heading, Part, Plot, Section, Table
+from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
 from nadi.terminal.readable import amount_text
 
 MOST_WORKERS = 32
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> PageSection:
     """Rates, workers, windows and memory."""
     summary = run.summary
     wall_s = summary.get("wall_s", 0.0)
@@ -46,7 +46,7 @@ def section(run: Run) -> Section:
         facts.append(Fact("share of waiting", f"{found.waiting:.1%}", share))
         parts = [_plot(workers), _table(workers)]
     lead = "Speed and cost of the simulation, not of the system simulated."
-    return Section("engine", "How the simulation ran", lead, [Facts(facts), *parts])
+    return PageSection("engine", "How the simulation ran", lead, [Facts(facts), *parts])
 
 
 def _plot(workers: pa.Table) -> Plot:

@@ -4,7 +4,7 @@ from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import CyclicError
 from nadi.insight.explanation.document import explain
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Heading, Part, Section, Table, Words
+from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Table
 from nadi.simulation.schemas import NODES
 from nadi.terminal.readable import in_unit, time_text, time_unit
 
@@ -14,27 +14,27 @@ MOST_NODES = 1 << 21
 _CHANGE_WHY = "One thing is faster, all else is as it was; of links the eight busiest tiers are asked about."
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> PageSection:
     """The critical path by what it is made of, and what would make the run shorter."""
     title, lead = (
         "Why",
         "The critical path: pieces that follow each other without a gap from begin to end, across NPUs.",
     )
-    return Section("why", title, lead, _parts(run))
+    return PageSection("why", title, lead, _parts(run))
 
 
 def _parts(run: Run) -> list[Part]:
     if not run.has(NODES):
-        return [Words('The run kept no trace nodes ([output] nodes = "none"), so that no path is known.')]
+        return [Paragraph('The run kept no trace nodes ([output] nodes = "none"), so that no path is known.')]
     if len(run.nodes) > MOST_NODES:
         why = f"The critical path of a run of {len(run.nodes):,} trace nodes is not on this page"
-        return [Words(f"{why}: nadi explain {run.folder} tells it.")]
+        return [Paragraph(f"{why}: nadi explain {run.folder} tells it.")]
     try:
         found = explain(run)
     except (ValueError, CyclicError) as error:
         if not isinstance(error, CyclicError) and getattr(error, "exit_code", None) != ConfigError.exit_code:
             raise
-        return [Words(f"The run cannot be explained: {error}")]
+        return [Paragraph(f"The run cannot be explained: {error}")]
     unit = time_unit(row["time_ps"] for row in found["by_what"])
     headings = [
         Heading("what", "What happens in these pieces of the path.", is_text=True),

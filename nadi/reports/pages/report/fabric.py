@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Heading, Part, Plot, Section, Table, Words
+from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.places import MOST_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import amount_text, rate_text, time_text
@@ -35,18 +35,18 @@ _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
 """Columns of the table that are left out where nothing of the kind happened: heading, of links.parquet, as text."""
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> PageSection:
     """A picture, and the busiest links."""
     title, lead = "Fabric", "Which links carried the run. A link is busy while it sends; both directions count apart."
     if run.summary.get("network") == "closed-form":
         why = "Closed forms know of no links: with fidelity = packet this section shows the fabric and its load."
-        return Section("fabric", title, lead, [Words(why)])
+        return PageSection("fabric", title, lead, [Paragraph(why)])
     parts: list[Part] = []
     try:
         parts.append(_plot(run, run.graph))
     except (ConfigError, TopologyError) as error:
-        parts.append(Words(f"The fabric cannot be drawn: {error}", is_warning=True))
-    return Section("fabric", title, lead, [*parts, _table(run)])
+        parts.append(Paragraph(f"The fabric cannot be drawn: {error}", is_warning=True))
+    return PageSection("fabric", title, lead, [*parts, _table(run)])
 
 
 def _plot(run: Run, graph: Graph) -> Plot:

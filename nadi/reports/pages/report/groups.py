@@ -45,10 +45,7 @@ def npu_groups(run: Run) -> NpuGroups:
 
 def _stages(run: Run) -> int:
     """Of the pipeline, whose NPUs follow each other: pp is slowest in the order of NPUs; 1 = the run names none."""
-    workload = run.config.workload
-    if workload.plan is None or workload.framework == "inference":
+    plan = run.config.workload.plan
+    if plan is None or run.config.workload.framework == "inference":
         return 1
-    from workload.generators.training import parallel_plan
-
-    plan = parallel_plan(workload.plan)
     return plan.pp if plan.gpus == run.summary.get("npus") else 1

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from inputs.units import PS_PER_S
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Fact, Facts, Part, Section, Words
+from nadi.reports.pages.page import Fact, Facts, PageSection, Paragraph, Part
 from nadi.terminal.readable import amount_text, time_text
 
 _FLOPS_PER_PFLOP = 1e15
-_PS_PER_S = 1e12
 _EVENTS = {
     "dropped_packets": ("packets dropped", "Lost at a full queue, or by a failed link."),
     "marked_packets": ("packets marked", "ECN: a queue was above its threshold when they came."),
@@ -19,10 +19,10 @@ _EVENTS = {
 }
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> PageSection:
     """Time, throughput, traffic, and what went wrong in the network."""
     summary = run.summary
-    parts: list[Part] = [Words(warning, is_warning=True) for warning in run.warnings]
+    parts: list[Part] = [Paragraph(warning, is_warning=True) for warning in run.warnings]
     facts = [Fact("simulated time", time_text(run.finish_time_ps), "From the start until the last NPU was done.")]
     facts += _step(summary.get("step", {}), run.finish_time_ps)
     facts += [
@@ -38,7 +38,7 @@ def section(run: Run) -> Section:
         facts.append(Fact("packets", f"{summary['packets']:,}", "Data and acknowledgements."))
     facts += [Fact(name, f"{summary[key]:,}", why) for key, (name, why) in _EVENTS.items() if summary.get(key)]
     facts.append(Fact("digest", run.digest[:12], "Of all that happened. Equal digests: the same run, on any machine."))
-    return Section("overview", "What was run", "The run in figures.", [*parts, Facts(facts)])
+    return PageSection("overview", "What was run", "The run in figures.", [*parts, Facts(facts)])
 
 
 def _network(summary: dict[str, Any]) -> str:
@@ -50,7 +50,7 @@ def _step(step: dict[str, Any], finish_ps: int) -> list[Fact]:
     """Of a model's training step."""
     if "tokens_per_s" not in step:
         return []
-    step_s = step.get("time_ps", finish_ps) / _PS_PER_S
+    step_s = step.get("time_ps", finish_ps) / PS_PER_S
     rate = step["model_flops"] / step_s / _FLOPS_PER_PFLOP
     facts = [
         Fact("step time", time_text(step["time_ps"]), "Of one optimizer step."),

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Fact, Facts, Heading, Part, Plot, Section, Table
+from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
 from nadi.reports.pages.series import style
 from nadi.reports.text.serving import COLUMNS, MEANINGS, serving_rows
 from nadi.terminal.readable import time_unit
 
 
-def section(run: Run) -> Section | None:
+def section(run: Run) -> PageSection | None:
     """Return the section, or None where nothing was served."""
     serving = run.summary.get("serving")
     if not serving:
@@ -27,7 +27,9 @@ def section(run: Run) -> Section | None:
     ]
     found = {name: serving[name] for name in MEANINGS if name in serving}
     parts: list[Part] = [Facts(facts), _table(serving), *(_plot(name, each) for name, each in found.items())]
-    return Section("serving", "Serving", "How long requests waited for their first and for each further token.", parts)
+    return PageSection(
+        "serving", "Serving", "How long requests waited for their first and for each further token.", parts
+    )
 
 
 def _table(serving: dict[str, Any]) -> Table:

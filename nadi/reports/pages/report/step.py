@@ -4,10 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Heading, Part, Plot, Section, Table
+from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table
 from nadi.reports.pages.report.groups import NpuGroups, npu_groups
 from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
-from nadi.terminal.readable import Unit, in_unit, time_unit
+from nadi.terminal.readable import TimeUnit, in_unit, time_unit
 
 COLOURS = {
     "compute": "#2ca02c",
@@ -48,12 +48,12 @@ WHY = {
 }
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> PageSection:
     """Bars and a table, a row for each group of NPUs."""
     groups, times = npu_groups(run), times_of(run)
     parts: list[Part] = [_plot(groups, times), _table(groups, times)]
     lead = f"Each bar is {groups.why}; the parts add up to the run. Communication that compute hides does not appear."
-    return Section("step", "Where the time went", lead, parts)
+    return PageSection("step", "Where the time went", lead, parts)
 
 
 def times_of(run: Run) -> dict[str, NDArray[np.float64]]:
@@ -75,7 +75,7 @@ def exposed(times: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
     return np.sum([times[name] for name in names], axis=0) if names else np.zeros(len(next(iter(times.values()))))
 
 
-def _unit(times: dict[str, NDArray[np.float64]]) -> Unit:
+def _unit(times: dict[str, NDArray[np.float64]]) -> TimeUnit:
     """Of the bars and of their figures."""
     return time_unit([float(sum(values[0] for values in times.values()))])
 

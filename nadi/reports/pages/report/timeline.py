@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Part, Plot, Section, Words
+from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot
 from nadi.reports.pages.report.groups import npu_groups
 from nadi.reports.pages.report.step import COLOURS
 from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
@@ -21,15 +21,15 @@ _LANES = ("compute", "communication", "memory")
 _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> PageSection:
     """A row for each lane of a few NPUs."""
     title, lead = "Timeline", "Compute and communication of some NPUs, side by side: where one waits for the other."
     if not run.has(NODES):
         why = 'The run kept no trace nodes ([output] nodes = "none"), so that there is no timeline.'
-        return Section("timeline", title, lead, [Words(why)])
+        return PageSection("timeline", title, lead, [Paragraph(why)])
     parts: list[Part] = [_plot(run)]
-    parts.append(Words(f"nadi timeline {run.folder} -o run.perfetto-trace has every node, for ui.perfetto.dev."))
-    return Section("timeline", title, lead, parts)
+    parts.append(Paragraph(f"nadi timeline {run.folder} -o run.perfetto-trace has every node, for ui.perfetto.dev."))
+    return PageSection("timeline", title, lead, parts)
 
 
 def sampled(run: Run) -> list[int]:

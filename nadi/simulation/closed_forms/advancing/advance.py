@@ -18,21 +18,25 @@ from nadi.simulation.closed_forms.advancing.state import (
     EVENT_TOGETHER,
     work_of,
 )
-from pdes.core.hashing import mix2, mix3
-from pdes.core.heap import heap_pop, heap_push
-from pdes.core.jit import inline, kernel, outline
-from pdes.core.state import COMPUTE_LANE, LONGEST_RUN_PS, ROW_ARRIVED, ROW_POSTED, ROW_READY, ROW_STARTED
-from pdes.network.faults import slowed
-from pdes.npu.contention import begin_work, change_pace
-from pdes.npu.trace import (
+from pdes import LONGEST_RUN_PS
+from pdes.kernels import heap_pop, heap_push, inline, kernel, mix2, mix3, outline
+from pdes.traces import (
+    COMPUTE_LANE,
     KIND_COLLECTIVE,
     KIND_COMPUTE,
     KIND_MEMORY,
     KIND_RECV,
     KIND_SEND,
+    ROW_ARRIVED,
+    ROW_POSTED,
+    ROW_READY,
+    ROW_STARTED,
+    begin_work,
+    change_pace,
     leave_lane,
     next_for_lane,
     next_ready,
+    slowed,
     tell_of,
     wait_for_lane,
 )

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.simulation.closed_forms.advancing.likeness import Classes, Pairs
+from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers
 from nadi.simulation.closed_forms.advancing.rows import GroupClass
-from pdes.build.part import offsets
-from pdes.core.inputs import Array, Float64, Int32, Int64, Program, Rows
-from pdes.core.memory import rows_of
-from pdes.core.packet import receive_key
-from pdes.npu.trace import KIND_SEND
+from pdes.arrays import Array, Float64, Int32, Int64, Program, Rows
+from pdes.kernels import rows_of
+from pdes.traces import offsets
+from workload.node_kinds import SEND
+from workload.program.assembling import receive_key
 
 
 class CollectiveKeys(NamedTuple):
@@ -89,7 +89,7 @@ class FoldedProgram(NamedTuple):
 
 
 def lay_out(
-    program: Program, classes: Classes, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64, port: Int32
+    program: Program, classes: Classes, pairs: TracePeers, group_likeness: Int64, pair_likeness: Int64, port: Int32
 ) -> FoldedProgram:
     """Lay out the classes of a Program, and find what must be costed.
 
@@ -137,7 +137,7 @@ def _ranges(first: Array, counts: Array) -> Int64:
 
 def _ordinals(program: Program) -> Int32:
     """int32[N]: how-manieth send of its trace each row is."""
-    is_send = program.node_kind == KIND_SEND
+    is_send = program.node_kind == SEND
     before = np.concatenate([[0], np.cumsum(is_send)])
     return (before[:-1] - np.repeat(before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))).astype(np.int32)
 
@@ -228,11 +228,11 @@ def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def _sends(
-    program: Program, classes: Classes, pairs: Pairs, likeness: Int64, port: Int32
+    program: Program, classes: Classes, pairs: TracePeers, likeness: Int64, port: Int32
 ) -> tuple[Int64, tuple[Int32, Int32, Int32, Int32], Int32, MessageKeys, Int64]:
     """Pointers, columns and keys of the sends of all classes, and how many ports each class has."""
     kind = program.node_kind
-    count = np.add.reduceat(np.append(kind == KIND_SEND, False).astype(np.int64), program.trace_ptr[:-1])
+    count = np.add.reduceat(np.append(kind == SEND, False).astype(np.int64), program.trace_ptr[:-1])
     count = np.where(np.diff(program.trace_ptr) > 0, count, 0)
     send_ptr = offsets(count[program.trace_of_npu[classes.example]])
     total = int(send_ptr[-1])
@@ -242,7 +242,7 @@ def _sends(
         npu = int(classes.example[c])
         trace = int(program.trace_of_npu[npu])
         rows = int(program.trace_ptr[trace]) + np.flatnonzero(
-            kind[program.trace_ptr[trace] : program.trace_ptr[trace + 1]] == KIND_SEND
+            kind[program.trace_ptr[trace] : program.trace_ptr[trace + 1]] == SEND
         )
         own = slice(int(send_ptr[c]), int(send_ptr[c + 1]))
         peer = npu + program.node_peer[rows].astype(np.int64)

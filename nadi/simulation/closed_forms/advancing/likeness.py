@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pdes.core.inputs import Program
-
-KIND_SEND, KIND_RECV = 3, 4
+from pdes.arrays import Program
+from workload.node_kinds import RECV, SEND
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -23,7 +22,7 @@ Words = NDArray[np.uint64]
 _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
 
-class Pairs(NamedTuple):
+class TracePeers(NamedTuple):
     """Whom each NPU exchanges messages with, by the rows of its trace; k pairs, NPU by NPU.
 
     Attributes:
@@ -59,14 +58,14 @@ class Classes(NamedTuple):
     group_example: Int32
 
 
-def pairs_of(program: Program) -> Pairs:
+def pairs_of(program: Program) -> TracePeers:
     """Whom each NPU of a Program sends to or receives from."""
     kind, peer, ptr = program.node_kind, program.node_peer, program.trace_ptr
     far, sends = [], []
     for first, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
         own_kind, own_peer = kind[first:end], peer[first:end]
-        of_sends = np.unique(own_peer[own_kind == KIND_SEND])
-        far.append(np.union1d(of_sends, own_peer[own_kind == KIND_RECV]).astype(np.int64))
+        of_sends = np.unique(own_peer[own_kind == SEND])
+        far.append(np.union1d(of_sends, own_peer[own_kind == RECV]).astype(np.int64))
         sends.append(np.isin(far[-1], of_sends))
     counts = np.array([len(own) for own in far], np.int64)[program.trace_of_npu]
     pair_ptr = np.concatenate([[0], np.cumsum(counts)])
@@ -75,11 +74,11 @@ def pairs_of(program: Program) -> Pairs:
     base = np.concatenate([[0], np.cumsum([len(own) for own in far])])[program.trace_of_npu[npu]]
     distance = np.concatenate([np.zeros(0, np.int64), *far])[base + place]
     of_pair = np.concatenate([np.zeros(0, np.bool_), *sends])[base + place]
-    return Pairs(pair_ptr, npu, place, npu + distance, of_pair)
+    return TracePeers(pair_ptr, npu, place, npu + distance, of_pair)
 
 
 def classes_of(
-    program: Program, pairs: Pairs, group_likeness: Int64, pair_likeness: Int64, npu_likeness: Int64 | None = None
+    program: Program, pairs: TracePeers, group_likeness: Int64, pair_likeness: Int64, npu_likeness: Int64 | None = None
 ) -> Classes:
     """The coarsest classes whose members do the same at the same times.
 
@@ -157,7 +156,7 @@ def _group_colours(program: Program, colour: Int64, likeness: Int64) -> list[Wor
 
 
 def _npu_sums(
-    seed: int, program: Program, pairs: Pairs, colour: Int64, of_groups: list[Words], pair_likeness: Int64
+    seed: int, program: Program, pairs: TracePeers, colour: Int64, of_groups: list[Words], pair_likeness: Int64
 ) -> Words:
     """uint64[npus]: a hash of an NPU's groups, slot by slot, and of its peers, pair by pair."""
     owner, slot = _slots(program)

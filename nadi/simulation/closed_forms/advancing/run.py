@@ -14,16 +14,10 @@ from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.rows import NpuClass, RunState
 from nadi.simulation.closed_forms.advancing.waiting import who_waits
-from pdes.build.npus import begin_traces, row_states
-from pdes.build.schedule import NpuFault, slow_changes
-from pdes.build.simulation import Snapshot
-from pdes.build.tables import padded, trace_tables
-from pdes.core.errors import RunError
-from pdes.core.inputs import Int64, Rows
-from pdes.core.jit import Directory, compile_for
-from pdes.core.memory import aligned, full, row_of, rows_of, zeros
-from pdes.core.state import LANES, LONGEST_RUN_PS, SLOWDOWN_UNIT
-from pdes.harvest.stall import TOO_LATE_TEXT
+from pdes import LONGEST_RUN_PS, TOO_LATE_TEXT, NpuFault, RunError, Snapshot
+from pdes.arrays import Int64, Rows
+from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
+from pdes.traces import LANES, SLOWDOWN_UNIT, begin_traces, padded, row_states, slow_changes, trace_tables
 
 EVENTS_OF_A_PAUSE = 1_000_000
 _LEAST_PS = 1
@@ -145,7 +139,7 @@ def digest_of(times: ClassTimes, classes: Classes) -> str:
     return hashlib.sha256(np.array([*found.tolist(), 0, rows], "<i8").tobytes()).hexdigest()[:32]
 
 
-def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.Work:
+def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.AdvanceState:
     """The state at time 0."""
     program, classes = folded.program, folded.classes
     count = len(classes.example)
@@ -163,13 +157,13 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
     ctl = row_of(RunState)
     ctl.at, ctl.events, ctl.room, ctl.most, ctl.serial = -1, count, room, most, int(not concurrent)
     takes = np.where(folded.instance_key >= 0, np.append(collective_ps, 0)[folded.instance_key], 0)
-    return s.Work(
+    return s.AdvanceState(
         ctl=ctl,
         classes=words,
         heap=heap,
         trace=trace_tables(program, 1.0),
         rows=row_states(state, int(folded.slot_ptr[-1]), recorded=True),
-        collectives=s.Collectives(
+        collectives=s.CollectiveClasses(
             slot_group=padded(folded.slot_group, np.int32),
             group=aligned(folded.group),
             member=padded(folded.member, np.int32),
@@ -178,7 +172,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
             time_ps=_bounded(takes),
             launch_ps=aligned(program.schedules.launch_ps, np.int64),
         ),
-        sends=s.Sends(
+        sends=s.ClassSends(
             folded.send_ordinal,
             folded.send_key,
             *folded.sends,
@@ -187,11 +181,11 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
             zeros(max(1, folded.lines)),
             *(_bounded(column) for column in messages),
         ),
-        changes=s.Changes(zeros(0), zeros(0)),
+        changes=s.PaceChanges(zeros(0), zeros(0)),
     )
 
 
-def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.Changes:
+def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.PaceChanges:
     """Changes of how long computation takes, and for each class which are its own."""
     of_npu: dict[int, list[NpuFault]] = {}
     for fault in slow:
@@ -202,14 +196,14 @@ def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.Chang
         changes += slow_changes(of_npu.get(npu, []), cell_ps=1)
         words[number].changes_end = len(changes)
     columns = np.array(changes, np.int64).reshape(-1, 2)
-    return s.Changes(aligned(columns[:, 0]), aligned(columns[:, 1]))
+    return s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1]))
 
 
 def _bounded(times_ps: ArrayLike) -> Int64:
     return aligned(np.clip(np.asarray(times_ps, np.int64), _LEAST_PS, LONGEST_RUN_PS + 1))
 
 
-def _with_more_room(work: s.Work) -> s.Work:
+def _with_more_room(work: s.AdvanceState) -> s.AdvanceState:
     """With twice the heap."""
     heap = zeros(2 * len(work.heap))
     heap[: len(work.heap)] = work.heap
@@ -217,7 +211,7 @@ def _with_more_room(work: s.Work) -> s.Work:
     return work._replace(heap=heap)
 
 
-def _snapshot(work: s.Work, events: int, total: int, wall_s: float) -> Snapshot:
+def _snapshot(work: s.AdvanceState, events: int, total: int, wall_s: float) -> Snapshot:
     return Snapshot(
         now_ps=int(work.ctl.now_ps),
         packet_hops=0,

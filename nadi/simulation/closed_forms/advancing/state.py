@@ -5,8 +5,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from nadi.simulation.closed_forms.advancing.rows import GroupClass, NpuClass, RunState
-from pdes.core.jit import reader
-from pdes.core.state import LANES, Int32, Int64, RowStates, Trace
+from pdes.kernels import Int32, Int64, reader
+from pdes.traces import LANES, RowStates, Trace
 
 EVENT_BEGIN, EVENT_LEFT, EVENT_LANE = 0, 1, 2
 EVENT_ARRIVED = EVENT_LANE + LANES
@@ -16,7 +16,7 @@ EVENT_POSTED = EVENT_TOGETHER + 1
 """At one moment in this order; EVENT_LANE + lane for each lane. RUNS: a collective takes its first step."""
 
 
-class Collectives(NamedTuple):
+class CollectiveClasses(NamedTuple):
     """Classes of groups and what they do.
 
     Attributes:
@@ -38,7 +38,7 @@ class Collectives(NamedTuple):
     launch_ps: Int64
 
 
-class Changes(NamedTuple):
+class PaceChanges(NamedTuple):
     """Changes of how long computation takes, class by class in order of time.
 
     Attributes:
@@ -50,7 +50,7 @@ class Changes(NamedTuple):
     slow_1024ths: Int64
 
 
-class Sends(NamedTuple):
+class ClassSends(NamedTuple):
     """Sends of all classes, in the order of their rows.
 
     Attributes:
@@ -82,7 +82,7 @@ class Sends(NamedTuple):
     total_ps: Int64
 
 
-class Work(NamedTuple):
+class AdvanceState(NamedTuple):
     """All of it.
 
     Attributes:
@@ -99,9 +99,9 @@ class Work(NamedTuple):
     heap: Int64
     trace: Trace
     rows: RowStates
-    collectives: Collectives
-    sends: Sends
-    changes: Changes
+    collectives: CollectiveClasses
+    sends: ClassSends
+    changes: PaceChanges
 
 
-work_of = reader(Work)
+work_of = reader(AdvanceState)

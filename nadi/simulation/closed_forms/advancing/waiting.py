@@ -4,12 +4,11 @@ import numpy as np
 
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
-from pdes.core.state import ROW_DONE, ROW_READY, ROW_STARTED
-from pdes.harvest.gathering import MAX_LINES
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV
+from pdes import MAX_LINES
+from pdes.traces import KIND_COLLECTIVE, KIND_RECV, ROW_DONE, ROW_READY, ROW_STARTED
 
 
-def who_waits(folded: FoldedProgram, work: s.Work) -> str:
+def who_waits(folded: FoldedProgram, work: s.AdvanceState) -> str:
     """The rows that are under way and what each waits for, a line each, of the least NPU of each class."""
     flag = work.rows.flag[: folded.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (ROW_STARTED | ROW_READY)) != 0) & ((flag & ROW_DONE) == 0))
@@ -25,7 +24,7 @@ def who_waits(folded: FoldedProgram, work: s.Work) -> str:
     return head + "".join(f"\n  {line}" for line in lines) + more
 
 
-def _waits(folded: FoldedProgram, work: s.Work, c: int, row: int) -> str:
+def _waits(folded: FoldedProgram, work: s.AdvanceState, c: int, row: int) -> str:
     program, classes = folded.program, folded.classes
     npu = int(classes.example[c])
     at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
@@ -46,7 +45,7 @@ def _waits(folded: FoldedProgram, work: s.Work, c: int, row: int) -> str:
     return f"{name} waits for npu {absent}" if absent is not None else f"{name} waits for nothing (engine defect)"
 
 
-def _has_come(folded: FoldedProgram, work: s.Work, npu: int, group: int, seq: int) -> bool:
+def _has_come(folded: FoldedProgram, work: s.AdvanceState, npu: int, group: int, seq: int) -> bool:
     """Whether a member is ready for a collective of its group."""
     program, c = folded.program, int(folded.classes.class_of_npu[npu])
     slots = np.flatnonzero(program.slot_group[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] == group)

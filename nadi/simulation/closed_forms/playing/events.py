@@ -12,8 +12,7 @@ from nadi.simulation.closed_forms.playing.state import (
     SENDS,
     WAITS_BIT,
 )
-from pdes.core.hashing import mix3
-from pdes.core.jit import copy_row, inline, outline
+from pdes.kernels import copy_row, inline, mix3, outline
 
 
 @outline

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from nadi.simulation.closed_forms.lone_message import ACKNOWLEDGEMENT, Way
 from nadi.simulation.closed_forms.playing import state as idle
-from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, Times
+from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, PathTimes
 from nadi.simulation.closed_forms.playing.network import play
-from nadi.simulation.closed_forms.playing.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
-from pdes.core.jit import Directory, compile_for
-from pdes.core.memory import aligned, guarded, row_of, rows_of
+from nadi.simulation.closed_forms.playing.rows import Clock, MessageEnds, PacketKind, PlayEvent, PlayState
+from pdes.kernels import Directory, aligned, compile_for, guarded, row_of, rows_of
 from workload import Schedules
 from workload.collectives.plans.plan import NONE
 from workload.collectives.schedules.steps import all_steps
@@ -47,7 +46,7 @@ def compile_player() -> float:
     return time.perf_counter() - begun
 
 
-class Play:
+class PreparedSchedule:
     """A schedule on an idle fabric, ready to be played.
 
     Attributes:
@@ -86,7 +85,7 @@ class Play:
         directory.check_guards()
         return float(state.clock.end_ps)
 
-    def _state(self) -> idle.Idle:
+    def _state(self) -> idle.IdleGroup:
         s, steps, fabric = self._schedules, self._steps, self._fabric
         pair_of, pairs, ways, hops_of_pair, kinds = self._pairs()
         packets = np.where(steps.dst >= 0, np.maximum(1, -(-steps.bytes // fabric.mtu_bytes)), 0)
@@ -102,15 +101,15 @@ class Play:
         if fabric.ends.send_ps > 0:  # each message that is posted waits in the heap, and a lane may post all of its own
             room += len(sends)
             length += len(sends)
-        ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(Ends)
+        ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(MessageEnds)
         ctl.window_packets, ctl.mtu_bytes, ctl.room = fabric.window_packets, fabric.mtu_bytes, room
         ctl.pause_after, ctl.seed = _PAUSE_PACKETS, fabric.seed
         clock.now_ps = clock.end_ps = s.launch_ps[self._index] + self._begins_after_ps()
-        for name, value in zip(Ends.declared, fabric.ends, strict=True):
+        for name, value in zip(MessageEnds.declared, fabric.ends, strict=True):
             ends[name] = value
-        laid_out = idle.Idle(
+        laid_out = idle.IdleGroup(
             lanes=self._lanes(),
-            steps=idle.Steps(
+            steps=idle.PlayedSteps(
                 lane=steps.lane,
                 pair=pair_of,
                 to=steps.to,
@@ -135,12 +134,12 @@ class Play:
         )
         return guarded(laid_out)
 
-    def _lanes(self) -> idle.Lanes:
+    def _lanes(self) -> idle.PlayedLanes:
         """None of which has begun."""
         s, steps = self._schedules, self._steps
         lanes = len(steps.row)
         edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
-        return idle.Lanes(
+        return idle.PlayedLanes(
             member_ptr=steps.member_ptr,
             first=steps.first,
             latency_ps=s.lane_latency_ps[steps.row].astype(np.float64),
@@ -166,7 +165,7 @@ class Play:
         waits = lane != NONE and self._schedules.lane_begins[lane] > 0
         return 0.0 if waits else self._fabric.ends.begin_ps
 
-    def _pairs(self) -> tuple[Int64, idle.Pairs, idle.Ways, Int64, "_Kinds"]:
+    def _pairs(self) -> tuple[Int64, idle.QueuePairs, idle.MemberPaths, Int64, "_Kinds"]:
         """Queue pair of each step, all of them, their ways, the hops of each, and the kinds of packets on these."""
         s, steps, fabric = self._schedules, self._steps, self._fabric
         connection = s.lane_connection[steps.row].astype(np.int64)[steps.lane]
@@ -197,7 +196,7 @@ class Play:
         full = kinds.rows(np.stack([hops, np.full(len(way), fabric.mtu_bytes)], axis=1))
         ack = kinds.rows(np.stack([hops_back, np.full(len(way), ACKNOWLEDGEMENT)], axis=1))
         count = len(unlike)
-        pairs = idle.Pairs(
+        pairs = idle.QueuePairs(
             way=way,
             back=back,
             full=full,
@@ -229,7 +228,7 @@ def _packets(payload: Int64, mtu_bytes: int) -> int:
 def _together(fabric: IdleFabric, packets: int) -> IdleFabric:
     """With so many packets going as one, and their acknowledgements; the first leads the way, the last ends it."""
 
-    def times(hops: Way, size_bytes: int) -> Times:
+    def times(hops: Way, size_bytes: int) -> PathTimes:
         count, last_bytes = packets, size_bytes
         if size_bytes != ACKNOWLEDGEMENT:
             count = max(1, -(-size_bytes // fabric.mtu_bytes))
@@ -286,7 +285,7 @@ class _Kinds:
         self._fabric = fabric
         self._ways: dict[tuple, int] = {}
         self._rows: dict[tuple[int, int], int] = {}
-        self._times: list[Times] = []
+        self._times: list[PathTimes] = []
 
     def way(self, hops: tuple) -> int:
         """Number of a way."""
@@ -310,11 +309,11 @@ class _Kinds:
         return rows
 
 
-def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]], driven: set[tuple[int, int]]) -> idle.Ways:
+def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]], driven: set[tuple[int, int]]) -> idle.MemberPaths:
     """Of these pairs of members; driven: a whole message may have left later than one that began after it."""
     paths, links = [fabric.paths[pair] for pair in pairs], [fabric.links[pair] for pair in pairs]
     order = [NONE if pair in driven else path.order for pair, path in zip(pairs, paths, strict=True)]
-    return idle.Ways(
+    return idle.MemberPaths(
         port=np.array([path.first for path in paths], np.int64),
         queue=np.array([path.last for path in paths], np.int64),
         meets=np.array([path.meets for path in paths], np.int64),
@@ -326,7 +325,7 @@ def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]], driven: set[tuple[in
     )
 
 
-def _with_more_room(state: idle.Idle) -> idle.Idle:
+def _with_more_room(state: idle.IdleGroup) -> idle.IdleGroup:
     """With twice as much of what grows while it is played."""
     ports, ctl = state.ports, state.ctl
     old = len(ports.ack_pair)

@@ -16,10 +16,8 @@ from nadi.simulation.closed_forms.lone_message import (
     ways_of,
     whole_ps,
 )
-from pdes.build.fabric import window_packets
-from pdes.build.settings import Settings
-from pdes.messages.fidelity import Fidelity
-from pdes.network.framing import wire_bytes
+from pdes import Fidelity, Settings
+from pdes.wire import window_packets, wire_bytes
 from topologies import Graph, TableRouting
 from workload.collectives.plans.plan import NONE
 
@@ -55,7 +53,7 @@ Pair = tuple[int, int]
 Key = tuple[tuple[Pair, Path], ...]
 
 
-class Times(NamedTuple):
+class PathTimes(NamedTuple):
     """Picoseconds of a packet on a path.
 
     Attributes:
@@ -85,7 +83,7 @@ class Times(NamedTuple):
     on_tail_ps: float = 0.0
 
 
-class Ends(NamedTuple):
+class PathEnds(NamedTuple):
     """What passes at the ends of a message, beside its Times.
 
     Attributes:
@@ -126,9 +124,9 @@ class IdleFabric(NamedTuple):
     mtu_bytes: int
     window_packets: int
     seed: int
-    times: Callable[[Way, int], Times]
+    times: Callable[[Way, int], PathTimes]
     moved_ps: Callable[[Hop], float] | None
-    ends: Ends = Ends()
+    ends: PathEnds = PathEnds()
 
     @property
     def is_whole(self) -> bool:
@@ -267,9 +265,9 @@ def _shared(pair: Pair, route: _Route, way: Way) -> object:
     return pair[0], route.links[between], behind_ps
 
 
-def _ends(model: Fidelity) -> Ends:
+def _ends(model: Fidelity) -> PathEnds:
     """What passes at the ends of messages; Times at message level have what passes before receivers act."""
-    return Ends(
+    return PathEnds(
         begin_ps=float(model.endpoint_delay_ps),
         send_ps=float(model.send_latency_ps),
         act_ps=0.0 if model.alone_ps else float(model.endpoint_delay_ps),
@@ -284,7 +282,7 @@ def _slowest(way: Way) -> int:
     return max(range(1, len(way)), key=lambda i: (way[i].ps_per_byte, i), default=0)
 
 
-def packet_times(way: Way, size_bytes: int, settings: Settings) -> Times:
+def packet_times(way: Way, size_bytes: int, settings: Settings) -> PathTimes:
     """A packet, or an acknowledgement, on these links; a port takes whole picoseconds, so that what ties does tie.
 
     Args:
@@ -301,7 +299,7 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> Times:
     tail_ps = before + forward[meets] if queue else 0.0
     between = _slowest(way[:meets])
     busy = (own[between], forward[between]) if between else (0.0, 0.0)
-    times = Times(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0], *busy)
+    times = PathTimes(own[0], forward[0] + before, own[queue], tail_ps, after_ps, own[0], *busy)
     if meets == queue:
         return times
     fixed_ps = sum(fixed[meets:queue])
@@ -309,10 +307,10 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> Times:
     return times._replace(meet_ps=own[meets], on_head_ps=on_head_ps, on_tail_ps=on_tail_ps)
 
 
-def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:
+def _whole(way: Way, size_bytes: int, model: Fidelity) -> PathTimes:
     """A message at message level, by the run's model: over one link after another, or with no link ever busy."""
     if size_bytes in {ACKNOWLEDGEMENT, _WHOLE}:  # there is none
-        return Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return PathTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def taken_ps(hops: Way, *, fixed: bool = True) -> float:
         return float(whole_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
@@ -320,14 +318,14 @@ def _whole(way: Way, size_bytes: int, model: Fidelity) -> Times:
     queue, delay_ps = _slowest(way), float(model.endpoint_delay_ps)
     if not model.congestion_aware:
         total_ps = taken_ps(way)
-        return Times(0.0, total_ps, 0.0, total_ps, delay_ps, taken_ps(way, fixed=False))
+        return PathTimes(0.0, total_ps, 0.0, total_ps, delay_ps, taken_ps(way, fixed=False))
     first_ps = taken_ps((way[0]._replace(shares=1),), fixed=False)
     left_ps = taken_ps(way[:1], fixed=False)
     if queue == 0:
-        return Times(first_ps, 0.0, 0.0, taken_ps(way) - first_ps, delay_ps, left_ps)
+        return PathTimes(first_ps, 0.0, 0.0, taken_ps(way) - first_ps, delay_ps, left_ps)
     head_ps = taken_ps(way[:queue]) + way[queue].latency_ps
     last_ps = taken_ps((way[queue],), fixed=False)
     after_ps = taken_ps(way[queue:]) - way[queue].latency_ps - last_ps + delay_ps
     between = _slowest(way[:queue])
     busy_ps = taken_ps((way[between],), fixed=False) if between else 0.0
-    return Times(first_ps, head_ps, last_ps, head_ps - first_ps + last_ps, after_ps, left_ps, busy_ps, busy_ps)
+    return PathTimes(first_ps, head_ps, last_ps, head_ps - first_ps + last_ps, after_ps, left_ps, busy_ps, busy_ps)

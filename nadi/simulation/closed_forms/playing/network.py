@@ -31,7 +31,7 @@ from nadi.simulation.closed_forms.playing.state import (
     WAKES,
     idle_at,
 )
-from pdes.core.jit import inline, kernel, outline
+from pdes.kernels import inline, kernel, outline
 
 
 @inline

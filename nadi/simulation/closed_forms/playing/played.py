@@ -7,13 +7,13 @@ import numpy as np
 
 import topologies
 from nadi.simulation.closed_forms.playing.alike import smaller
-from nadi.simulation.closed_forms.playing.idle_fabric import Play, together
+from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule, together
 from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, Key, Pair, fabric_of, with_own_ties
-from pdes.build.settings import Settings
+from pdes import Settings
 from topologies import Graph
 from topologies.aggregators import with_aggregators
 from workload import Program, Schedules
-from workload.collectives import Choice
+from workload.collectives import AlgorithmChoice
 from workload.collectives.schedules.sends import has_gates, message_count, packet_count, pairs
 from workload.collectives.trees.aggregators import trees_of
 
@@ -43,7 +43,7 @@ class Group(NamedTuple):
         size_bytes: the whole buffer.
     """
 
-    choice: Choice
+    choice: AlgorithmChoice
     schedule: int
     members: list[int]
     size_bytes: int
@@ -63,7 +63,7 @@ class Paths(NamedTuple):
     alike: int
 
 
-class Played:
+class PlayedCollectives:
     """Collectives of a program on an idle network, each once. Whether one is played depends on nothing but itself.
 
     Attributes:
@@ -97,7 +97,7 @@ class Played:
             return None
         key = schedule, size_bytes, fabric.key
         if key not in self._found_ps:
-            self._found_ps[key] = Play(s, schedule, size_bytes, fabric).time_ps()
+            self._found_ps[key] = PreparedSchedule(s, schedule, size_bytes, fabric).time_ps()
         return self._found_ps[key]
 
     def _takes_long(self, s: Schedules, fabric: IdleFabric, group: Group) -> bool:

@@ -4,9 +4,8 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from nadi.simulation.closed_forms.playing.rows import Clock, Ends, PacketKind, PlayEvent, PlayState
-from pdes.core.jit import reader
-from pdes.core.state import Float64, Int64
+from nadi.simulation.closed_forms.playing.rows import Clock, MessageEnds, PacketKind, PlayEvent, PlayState
+from pdes.kernels import Float64, Int64, reader
 
 NONE = -1
 
@@ -27,7 +26,7 @@ TOUCHES = 3
 ALL_DONE, NO_ROOM, PAUSED = 0, 1, 2
 
 
-class Lanes(NamedTuple):
+class PlayedLanes(NamedTuple):
     """L lanes of all members.
 
     Attributes:
@@ -69,7 +68,7 @@ class Lanes(NamedTuple):
     taken_ps: Float64
 
 
-class Steps(NamedTuple):
+class PlayedSteps(NamedTuple):
     """S steps of all lanes, and the messages that they send.
 
     Attributes:
@@ -99,7 +98,7 @@ class Steps(NamedTuple):
     next: Int64
 
 
-class Ways(NamedTuple):
+class MemberPaths(NamedTuple):
     """W ways from a member to another.
 
     Attributes:
@@ -123,7 +122,7 @@ class Ways(NamedTuple):
     free_ps: Float64
 
 
-class Pairs(NamedTuple):
+class QueuePairs(NamedTuple):
     """Q queue pairs.
 
     Attributes:
@@ -191,7 +190,7 @@ class Ports(NamedTuple):
     next_ack: Int64
 
 
-class Idle(NamedTuple):
+class IdleGroup(NamedTuple):
     """A group on an idle fabric.
 
     Attributes:
@@ -203,17 +202,17 @@ class Idle(NamedTuple):
         event: what each of its entries is.
     """
 
-    lanes: Lanes
-    steps: Steps
-    ways: Ways
-    pairs: Pairs
+    lanes: PlayedLanes
+    steps: PlayedSteps
+    ways: MemberPaths
+    pairs: QueuePairs
     ports: Ports
     ctl: Annotated[np.record, PlayState]
     clock: Annotated[np.record, Clock]
-    ends: Annotated[np.record, Ends]
+    ends: Annotated[np.record, MessageEnds]
     kind: Annotated[np.recarray, PacketKind]
     time_ps: Float64
     event: Annotated[np.recarray, PlayEvent]
 
 
-idle_at = reader(Idle)
+idle_at = reader(IdleGroup)

@@ -9,8 +9,7 @@ import time
 
 import numpy as np
 
-from pdes.core.hashing import mix, mix2
-from pdes.core.jit import inline, kernel
+from pdes.kernels import inline, kernel, mix, mix2
 
 PENDING = 10_000
 ROUNDS = 2_000_000

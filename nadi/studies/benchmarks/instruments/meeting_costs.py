@@ -6,23 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdes.core.errors import RunError
-from pdes.core.jit import Directory, clock_ns, compile_for, kernel, load_acquire, store_release
-from pdes.core.memory import zeros
-from pdes.core.rows.workers import LINE_WORDS
-from pdes.workers.parcels import no_parcels
-from pdes.workers.team import (
+from pdes import RunError
+from pdes.instruments import (
     ARRIVED,
+    LINE_WORDS,
     PUBLISHED,
     WORKER_WORDS,
     Meeting,
     found_team,
     meeting_at,
     new_crew,
+    no_parcels,
     settle,
     team_in,
     team_words,
 )
+from pdes.kernels import Directory, clock_ns, compile_for, kernel, load_acquire, store_release, zeros
 
 FEW, MANY = 2, (8, 16, 32)
 ROUNDS, TRIES, PAUSE_S = 5_000, 15, 0.1

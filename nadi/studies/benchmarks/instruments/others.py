@@ -2,11 +2,8 @@
 
 from typing import NamedTuple
 
-from pdes.core.jit import clock_ns, kernel, reader, store_release
-from pdes.core.state import INF, Int64
-from pdes.core.status import DONE
-from pdes.core.world import world_at
-from pdes.workers.team import ABORTED, ARRIVED, PACKED, PUBLISHED, WORKER_WORDS, await_word, meeting_at
+from pdes.instruments import ABORTED, ARRIVED, DONE, PACKED, PUBLISHED, WORKER_WORDS, await_word, meeting_at, world_at
+from pdes.kernels import INF, Int64, clock_ns, kernel, reader, store_release
 
 LONE = 1
 """Number of the LP's worker in a team; the first is the one that plays the others."""

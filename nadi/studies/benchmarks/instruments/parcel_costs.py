@@ -6,23 +6,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdes.build.simulation import Simulation
-from pdes.core.inputs import Int64
-from pdes.core.jit import Directory, kernel
-from pdes.core.memory import zeros
-from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
-from pdes.workers.parcels import (
+from pdes import Simulation
+from pdes.arrays import Int64
+from pdes.instruments import (
     BLOCK,
+    CROSSING_WORDS,
+    HEADER_WORDS,
     PARCEL_HEADER,
     TAG_LP,
+    Meeting,
     Parcels,
     headers_of,
+    meeting_at,
+    new_crew,
     no_parcels,
     pack,
     parcel_words,
+    team_in,
+    team_words,
     unpack,
 )
-from pdes.workers.team import Meeting, meeting_at, new_crew, team_in, team_words
+from pdes.kernels import Directory, kernel, zeros
 
 RECORD_WORDS = CROSSING_WORDS - 1
 TEAMS, RECORDS_EACH = 64, 4096

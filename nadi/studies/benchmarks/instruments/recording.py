@@ -2,8 +2,8 @@
 
 `record_windows` runs all LPs on one worker, stops after every window and notes the packet-hops and crossings of each
 LP. `replay` then runs one of these LPs alone on what the others sent to it, as its rank would: only its own state is in
-the caches, and between windows it waits for another core. A `Cost` fitted to replays says what each LP takes for each
-window, and `projected_s` what ranks take that meet at the end of each window: the sum of what the slowest takes.
+the caches, and between windows it waits for another core. A `WindowCost` fitted to replays says what each LP takes for
+each window, and `projected_s` what ranks take that meet at the end of each window: the sum of what the slowest takes.
 """
 
 import functools
@@ -17,23 +17,31 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nadi.studies.benchmarks.instruments.others import LONE, Others, play_others
-from pdes.build.layout import Layout, share
-from pdes.build.part import Part, Post
-from pdes.build.settings import Settings
-from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.build.worlds import build_lps
-from pdes.core.errors import RunError
-from pdes.core.inputs import Array, Float64, Graph, Int32, Int64, Program
-from pdes.core.jit import Directory, compile_for
-from pdes.core.status import DONE, FAILED, FULL
-from pdes.harvest.gathering import check, harvest, results
-from pdes.harvest.stall import failed_queue_pair
-from pdes.network.boundary import HEADER_WORDS, WORD_BYTES
-from pdes.nic.driven import has_shares, with_driven
-from pdes.results import Results
-from pdes.workers import team as tm
-from pdes.workers.crew import compile_kernels, make_room
-from pdes.workers.parcels import no_parcels
+from pdes import Layout, Results, RunError, Settings, Simulation
+from pdes.arrays import Array, Float64, Graph, Int32, Int64, Program
+from pdes.instruments import (
+    DONE,
+    FAILED,
+    FULL,
+    HEADER_WORDS,
+    WORD_BYTES,
+    LogicalProcess,
+    Outboxes,
+    Part,
+    build_lps,
+    check,
+    compile_kernels,
+    failed_queue_pair,
+    harvest,
+    has_shares,
+    make_room,
+    no_parcels,
+    results,
+    share,
+    with_driven,
+)
+from pdes.instruments import team as tm
+from pdes.kernels import Directory, compile_for
 
 CALLS = 1001
 FOREVER = 1 << 62
@@ -243,7 +251,7 @@ def _meeting_ns() -> int:
     return int(np.median(others.arrived_ns[1:] - others.published_ns[1:]))
 
 
-class _Replayed(Post):
+class _Replayed(Outboxes):
     """The outbox of an LP; all that comes to it before its first window is nothing."""
 
     def __init__(self, part: Part) -> None:
@@ -334,7 +342,7 @@ def _call_ns() -> int:
 
 
 @dataclass(frozen=True)
-class Cost:
+class WindowCost:
     """What an LP takes for a window: `window_ns`, and so much for each crossing and for each packet-hop."""
 
     window_ns: float
@@ -347,7 +355,7 @@ class Cost:
         return self.window_ns + self.crossing_ns * crossings + self.hop_ns * recording.hops
 
 
-def fit(recording: Recording, replays: Mapping[int, Int64]) -> tuple[Cost, float]:
+def fit(recording: Recording, replays: Mapping[int, Int64]) -> tuple[WindowCost, float]:
     """The Cost that fits best by least squares, no term negative, and how far it is off.
 
     Args:
@@ -362,7 +370,7 @@ def fit(recording: Recording, replays: Mapping[int, Int64]) -> tuple[Cost, float
     hops = recording.hops[:, lps].T.reshape(-1)
     crossings = (recording.sent + recording.taken)[:, lps].T.reshape(-1)
     rows = np.stack([np.ones(len(hops)), crossings, hops], axis=1).astype(np.float64)
-    cost = Cost(*_least_squares(rows, np.concatenate([replays[lp] for lp in lps]).astype(np.float64)).tolist())
+    cost = WindowCost(*_least_squares(rows, np.concatenate([replays[lp] for lp in lps]).astype(np.float64)).tolist())
     fitted = cost.of(recording).sum(axis=0)
     return cost, max(abs(float(fitted[lp]) / max(int(took.sum()), 1) - 1.0) for lp, took in replays.items())
 
@@ -395,17 +403,17 @@ def rank_sums(values: Array, ranks: int) -> Array:
     return np.add.reduceat(values, [share(values.shape[1], ranks, rank).start for rank in range(ranks)], axis=1)
 
 
-def busiest_ns(recording: Recording, cost: Cost, ranks: int) -> Float64:
+def busiest_ns(recording: Recording, cost: WindowCost, ranks: int) -> Float64:
     """float64[windows]: what the slowest of so many ranks takes for each window."""
     return rank_sums(cost.of(recording), ranks).max(axis=1)
 
 
-def projected_s(recording: Recording, cost: Cost, ranks: int, sync_ns: float | Float64 = 0.0) -> float:
+def projected_s(recording: Recording, cost: WindowCost, ranks: int, sync_ns: float | Float64 = 0.0) -> float:
     """Seconds that so many ranks take; sync_ns: for meeting at the end of a window, a number or one for each window."""
     return float((busiest_ns(recording, cost, ranks) + sync_ns).sum()) * 1e-9
 
 
-class Exchange(NamedTuple):
+class WindowTraffic(NamedTuple):
     """What a node tells others at the end of a window; each figure is the most of any node.
 
     Attributes:
@@ -422,7 +430,7 @@ class Exchange(NamedTuple):
     letters: int
 
 
-def exchange(recording: Recording, nodes: int, ranks: int) -> Exchange:
+def exchange(recording: Recording, nodes: int, ranks: int) -> WindowTraffic:
     """What nodes exchange that share the ranks, contiguously and equally, as ranks share LPs."""
     lps = [len(share(recording.lps, ranks, rank)) for rank in range(ranks)]
     node_of = np.concatenate(
@@ -434,7 +442,7 @@ def exchange(recording: Recording, nodes: int, ranks: int) -> Exchange:
     begins = [int(np.searchsorted(node_of, node)) for node in range(nodes)]
     leaving, sent = (np.bincount(src[which], recording.crossed[which], nodes) for which in (away, slice(None)))
     packets = np.add.reduceat(recording.sent, begins, axis=1) * (leaving / np.maximum(sent, 1.0))
-    return Exchange(
+    return WindowTraffic(
         pairs=int(np.bincount(links[:, 0], minlength=nodes).max()),
         nodes=int(np.bincount(np.unique(links, axis=0)[:, 0], minlength=nodes).max()),
         packets=packets.max(axis=1),

@@ -1,0 +1,207 @@
+"""The order of a part's events and their parents, taken from the most similar part that was learned.
+
+A planned part is a bag: it says which events come, not in which order. Among the learned parts with the most similar
+counts of operations, the template is the one at the most similar place in its pass whose sizes and times relate to each
+other in the most similar way (nearest neighbour: Cover and Hart, IEEE Trans. Information Theory 13, 1967). The sizes
+and times of the bag take the places that the template gives to values of the same rank.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from et.synthesis.classes import NO_VALUE, ClassTable, key_of
+from et.synthesis.parts import Bag, divisions_of, ends_of_parts
+from et.synthesis.schedule import Pass, spans_of
+from et.synthesis.streams import Operation, Parent, Stream, StreamEvent
+
+_PLACES = 2
+"""Places from the start and from the end of a pass that are distinguished; all further ones count as the middle."""
+_MISMATCH_OCTAVES = 0.1
+"""Weight of one different property of the place, in octaves of mean difference between values."""
+
+
+class Place(NamedTuple):
+    """The place of a part in its stream.
+
+    Attributes:
+        before: Message that the pass follows.
+        earlier: Message before that one.
+        is_last_pass: Whether no message like the one after the pass follows.
+        from_start: Parts before it in the pass, at most _PLACES.
+        from_end: Parts after it in the pass, at most _PLACES.
+        is_first_role: Whether the part belongs to the first role.
+        is_last_role: Whether the part belongs to the last role.
+    """
+
+    before: Operation | None
+    earlier: Operation | None
+    is_last_pass: bool
+    from_start: int
+    from_end: int
+    is_first_role: bool
+    is_last_role: bool
+
+
+class PlacedEvent(NamedTuple):
+    """An event of a new stream: its operation, class, and parents."""
+
+    operation: Operation
+    value_class: int
+    parents: tuple[Parent, ...]
+
+
+class _Template(NamedTuple):
+    """A learned part.
+
+    Attributes:
+        place: Place of the part.
+        events: Events of the part.
+        values: log2 of each event's value, 0 for those without.
+        closing: Message that ends the pass, if the part is its last.
+    """
+
+    place: Place
+    events: tuple[StreamEvent, ...]
+    values: tuple[float, ...]
+    closing: StreamEvent | None
+
+
+_Signature = tuple[tuple[Operation, int], ...]
+"""Operations and their counts, ascending."""
+
+
+class Templates:
+    """All parts of learned streams.
+
+    Args:
+        streams: Streams to learn from.
+        classes: Class of each event of each role of each stream.
+    """
+
+    def __init__(self, streams: Sequence[Stream], classes: Sequence[Sequence[Sequence[int]]]) -> None:
+        self._by_landmark: dict[_Signature, list[_Template]] = defaultdict(list)
+        self._otherwise: dict[_Signature, list[_Template]] = defaultdict(list)
+        self._found: dict[tuple[Bag, Place, Operation | None], _Template] = {}
+        for stream, of_stream in zip(streams, classes, strict=True):
+            for role, of_role in enumerate(of_stream):
+                self._learn(stream, role, of_role)
+
+    def _learn(self, stream: Stream, role: int, classes: Sequence[int]) -> None:
+        """Learn the parts of a role's passes, divided by every landmark: a like pass may have another one."""
+        events = stream.roles[role]
+        earlier: Operation | None = None
+        for kind, begin, end in spans_of(stream, role):
+            inside = events[begin:end]
+            values = [math.log2(event.value) if event.value > 0 else 0.0 for event in inside]
+            following = events[end] if end < len(events) else None
+            own = [(event.operation, number) for event, number in zip(inside, classes[begin:end], strict=True)]
+            landmark_ends = ends_of_parts(own)
+            for ends in divisions_of(own):
+                templates = self._by_landmark if ends == landmark_ends else self._otherwise
+                for number, (first, last) in enumerate(zip([0, *ends], ends or [0], strict=False)):
+                    place = place_of(kind, earlier, number, max(len(ends), 1), stream.layout.roles)
+                    closing = following if last == len(inside) else None
+                    part = inside[first:last]
+                    template = _Template(place, tuple(part), tuple(values[first:last]), closing)
+                    signature = tuple(sorted(Counter(event.operation for event in part).items()))
+                    templates[signature].append(template)
+            earlier = kind.before
+
+    def place_events(self, bag: Bag, place: Place, closing: Operation | None, table: ClassTable) -> list[PlacedEvent]:
+        """Return the events of a bag in order, and the message after them.
+
+        Args:
+            bag: Contents of the part.
+            place: Place of the part.
+            closing: Message that ends the pass, if the part is its last.
+            table: Mean value of each class.
+        """
+        key = bag, place, closing
+        if key not in self._found:
+            self._found[key] = self._nearest(bag, place, closing, table)
+        template = self._found[key]
+        placed = _filled(bag, template, table)
+        if closing is not None:
+            own = template.closing
+            parents = own.parents if own is not None and own.operation == closing else ()
+            value_class = 0 if key_of(closing) in table else NO_VALUE
+            placed.append(PlacedEvent(closing, value_class, parents))
+        return placed
+
+    def _nearest(self, bag: Bag, place: Place, closing: Operation | None, table: ClassTable) -> _Template:
+        counts: Counter[Operation] = Counter()
+        for operation, _, count in bag:
+            counts[operation] += count
+        exact = tuple(sorted(counts.items()))
+        values = _sorted_values(bag, table)
+        candidates = self._by_landmark.get(exact) or self._otherwise.get(exact)
+        if candidates is None:
+            differences = {signature: _difference(counts, Counter(dict(signature))) for signature in self._by_landmark}
+            least = min(differences.values())
+            nearest = [signature for signature, difference in differences.items() if difference == least]
+            candidates = [template for signature in nearest for template in self._by_landmark[signature]]
+        return min(candidates, key=lambda template: _distance(template, values, place, closing))
+
+
+def place_of(kind: Pass, earlier: Operation | None, number: int, parts: int, roles: int) -> Place:
+    """Return the place of a part.
+
+    Args:
+        kind: Kind of the pass.
+        earlier: Message before the one that the pass follows.
+        number: Index of the part in the pass.
+        parts: Number of parts of the pass.
+        roles: Number of roles of the stream.
+    """
+    from_end = min(parts - 1 - number, _PLACES)
+    return Place(
+        kind.before, earlier, kind.is_last, min(number, _PLACES), from_end, kind.role == 0, kind.role == roles - 1
+    )
+
+
+def _difference(counts: Counter[Operation], others: Counter[Operation]) -> int:
+    return sum(abs(counts[operation] - others[operation]) for operation in {*counts, *others})
+
+
+def _sorted_values(bag: Bag, table: ClassTable) -> dict[Operation, list[tuple[float, int]]]:
+    """Return log2 of the mean value and the class of each event of a bag, ascending, by operation."""
+    found: dict[Operation, list[tuple[float, int]]] = defaultdict(list)
+    for operation, number, count in bag:
+        value = 0.0 if number == NO_VALUE else math.log2(table[key_of(operation)][number])
+        found[operation] += [(value, number)] * count
+    return {operation: sorted(own) for operation, own in found.items()}
+
+
+def _distance(
+    template: _Template, values: dict[Operation, list[tuple[float, int]]], place: Place, closing: Operation | None
+) -> tuple[bool, float]:
+    """Return how much a template differs: in the message after it, and in octaves per event."""
+    own_closing = None if template.closing is None else template.closing.operation
+    octaves = 0.0
+    for operation, wanted in values.items():
+        pairs = zip(template.events, template.values, strict=True)
+        own = sorted(value for event, value in pairs if event.operation == operation)
+        if len(own) != len(wanted):
+            continue
+        shift = (sum(own) - sum(value for value, _ in wanted)) / len(own)
+        octaves += sum(abs(value - other + shift) for (value, _), other in zip(wanted, own, strict=True))
+    mismatches = sum(one != other for one, other in zip(template.place, place, strict=True))
+    return own_closing != closing, octaves / max(len(template.events), 1) + _MISMATCH_OCTAVES * mismatches
+
+
+def _filled(bag: Bag, template: _Template, table: ClassTable) -> list[PlacedEvent]:
+    """Return the events of a bag in the order of a template, with its parents."""
+    at_of: dict[Operation, list[int]] = defaultdict(list)
+    for at, event in enumerate(template.events):
+        at_of[event.operation].append(at)
+    placed: list[tuple[int, int, PlacedEvent]] = []
+    for operation, values in _sorted_values(bag, table).items():
+        own, count = at_of[operation], len(values)
+        places = [own[i * len(own) // count] for i in range(count)] if own else [len(template.events)] * count
+        by_value = sorted(range(count), key=lambda i: template.values[places[i]] if own else 0.0)
+        for i, (_, number) in zip(by_value, values, strict=True):
+            parents = template.events[places[i]].parents if own else ((operation, 0),)
+            placed.append((places[i], i, PlacedEvent(operation, number, parents)))
+    return [event for *_, event in sorted(placed)]

@@ -1,0 +1,93 @@
+"""The inside of a run, for code that measures it: logical processes, windows, teams of workers and their parcels."""
+
+from pdes.build.layout import share
+from pdes.build.part import Outboxes, Part
+from pdes.build.simulation import LogicalProcess
+from pdes.build.worlds import build_lps
+from pdes.core.rows.workers import LINE_WORDS
+from pdes.core.status import DONE, FAILED, FULL
+from pdes.core.world import world_at
+from pdes.harvest.gathering import check, harvest, results
+from pdes.harvest.stall import failed_queue_pair
+from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
+from pdes.nic.driven import has_shares, with_driven
+from pdes.workers import team
+from pdes.workers.crew import compile_kernels, make_room
+from pdes.workers.exchange import ParcelExchange
+from pdes.workers.other_teams import send_all, take_all
+from pdes.workers.parcels import (
+    BLOCK,
+    PARCEL_HEADER,
+    TAG_LP,
+    Parcels,
+    headers_of,
+    no_parcels,
+    pack,
+    parcel_words,
+    unpack,
+)
+from pdes.workers.team import (
+    ABORTED,
+    ARRIVED,
+    PACKED,
+    PUBLISHED,
+    WORKER_WORDS,
+    Meeting,
+    await_word,
+    found_team,
+    meeting_at,
+    new_crew,
+    settle,
+    team_in,
+    team_words,
+)
+
+__all__ = [
+    "ABORTED",
+    "ARRIVED",
+    "BLOCK",
+    "CROSSING_WORDS",
+    "DONE",
+    "FAILED",
+    "FULL",
+    "HEADER_WORDS",
+    "LINE_WORDS",
+    "PACKED",
+    "PARCEL_HEADER",
+    "PUBLISHED",
+    "TAG_LP",
+    "WORD_BYTES",
+    "WORKER_WORDS",
+    "LogicalProcess",
+    "Meeting",
+    "Outboxes",
+    "ParcelExchange",
+    "Parcels",
+    "Part",
+    "await_word",
+    "build_lps",
+    "check",
+    "compile_kernels",
+    "failed_queue_pair",
+    "found_team",
+    "harvest",
+    "has_shares",
+    "headers_of",
+    "make_room",
+    "meeting_at",
+    "new_crew",
+    "no_parcels",
+    "pack",
+    "parcel_words",
+    "results",
+    "send_all",
+    "settle",
+    "share",
+    "take_all",
+    "team",
+    "team_in",
+    "team_words",
+    "unpack",
+    "with_driven",
+    "world_at",
+]

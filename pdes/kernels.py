@@ -1,0 +1,58 @@
+"""How compiled kernels are written: decorators, atomics, rows of state, memory, hashes and the heap.
+
+`Float64`, `Int32` and `Int64` declare arrays among the fields of a kernel's state; `pdes.arrays` names the arrays of
+plain Python.
+"""
+
+from pdes.core.hashing import mix, mix2, mix3
+from pdes.core.heap import heap_pop, heap_push
+from pdes.core.jit import (
+    Directory,
+    clock_ns,
+    compile_for,
+    copy_row,
+    inline,
+    kernel,
+    load_acquire,
+    load_unaligned,
+    outline,
+    reader,
+    store_release,
+    store_unaligned,
+)
+from pdes.core.memory import aligned, full, guarded, row_of, rows_of, zeros
+from pdes.core.rows.row import Row, WordKind, word
+from pdes.core.state import INF, Float64, Int32, Int64
+
+__all__ = [
+    "INF",
+    "Directory",
+    "Float64",
+    "Int32",
+    "Int64",
+    "Row",
+    "WordKind",
+    "aligned",
+    "clock_ns",
+    "compile_for",
+    "copy_row",
+    "full",
+    "guarded",
+    "heap_pop",
+    "heap_push",
+    "inline",
+    "kernel",
+    "load_acquire",
+    "load_unaligned",
+    "mix",
+    "mix2",
+    "mix3",
+    "outline",
+    "reader",
+    "row_of",
+    "rows_of",
+    "store_release",
+    "store_unaligned",
+    "word",
+    "zeros",
+]

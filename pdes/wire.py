@@ -1,0 +1,40 @@
+"""The packet model in closed form: sizes on the wire, windows and round trips, buffers, and limits of the engine."""
+
+from pdes.build.buffers import classes_in_use, headrooms
+from pdes.build.fabric import MAX_BATCH, Fabric, covering_packets, round_trip_ps, window_packets
+from pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
+from pdes.core.state import MAX_SET, SELECTIVE_PACKETS
+from pdes.network.framing import (
+    FLIT_BYTES,
+    LINE_BYTES,
+    NVSWITCH_KIND,
+    PER_LINE_BYTES,
+    acknowledgement_bytes,
+    is_framed,
+    is_nvlink,
+    wire_bytes,
+)
+from pdes.nic.control import ECHO_MASK
+
+__all__ = [
+    "ECHO_MASK",
+    "FLIT_BYTES",
+    "LINE_BYTES",
+    "MAX_BATCH",
+    "MAX_SET",
+    "MAX_WIRE_BYTES",
+    "NVSWITCH_KIND",
+    "PER_LINE_BYTES",
+    "SELECTIVE_PACKETS",
+    "SHARE_UNITS",
+    "Fabric",
+    "acknowledgement_bytes",
+    "classes_in_use",
+    "covering_packets",
+    "headrooms",
+    "is_framed",
+    "is_nvlink",
+    "round_trip_ps",
+    "window_packets",
+    "wire_bytes",
+]

@@ -1,0 +1,38 @@
+"""Pairwise samples of products of parameters: a few cases in the suite, all of them in `make fuzz`."""
+
+import itertools
+import os
+
+FULL = "NADI_FULL_PRODUCTS"
+"""Environment variable under which tests run every case of a product instead of its pairwise sample."""
+
+
+def pairwise(cases):
+    """Return a subset of cases that has every pair of values that occurs in any case, in the order of the cases.
+
+    Args:
+        cases: Tuples of hashable values, all of one length, for example from `itertools.product`.
+    """
+    return _covering(cases, 2)
+
+
+def each_value(cases):
+    """Return a subset of cases that has every value that occurs in any case, in the order of the cases.
+
+    Args:
+        cases: Tuples as for `pairwise`.
+    """
+    return _covering(cases, 1)
+
+
+def _covering(cases, together):
+    cases = list(cases)
+    if os.environ.get(FULL):
+        return cases
+    parts = [set(itertools.combinations(enumerate(case), together)) for case in cases]
+    missing, chosen = set().union(*parts), []
+    while missing:
+        best = max(range(len(cases)), key=lambda number: len(parts[number] & missing))
+        chosen.append(best)
+        missing -= parts[best]
+    return [cases[number] for number in sorted(chosen)]

@@ -1,0 +1,57 @@
+"""Copies between a layer's tensors and the flat buffers that PyTorch FSDP gathers into and reduces from.
+
+PyTorch's `fully_shard` (FSDP2) shards each tensor along its first dimension, so that what an all-gather of a layer
+brings is ordered by GPU and not by tensor. Two copies of the whole layer run on the stream of the computation, where
+nothing hides them (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py and _fsdp_param_group.py):
+
+- `foreach_all_gather_copy_out` waits for the all-gather, then copies the flat buffer into the tensors. This happens
+  before the forward pass of each layer, and before its backward pass if parameters are gathered again.
+- `foreach_reduce_scatter_copy_in` copies the gradients into the flat buffer, in the data type of the reduction. Before
+  it, `post_backward` makes the computation wait for the reduce-scatter of the layer before, whose buffer is freed then.
+
+The copies of a GPU's own share (copy-in of the all-gather, gradients after the reduce-scatter) run on other streams and
+are smaller by the number of replicas, so they are left out. FSDP1 (`FullyShardedDataParallel`) gathers into one flat
+parameter of which the tensors are views: it has the copy of gradients alone.
+"""
+
+from collections.abc import Sequence
+
+from workload.compute.operators import DTYPE_BYTES, Operator
+from workload.generators.training.items import Compute
+from workload.generators.training.parallel_plan import ParallelPlan
+
+
+def unpacked(layer: str, values: int, plan: ParallelPlan, gathered: Sequence[str]) -> Compute:
+    """Return the copy of gathered parameters into their tensors.
+
+    Args:
+        layer: Name of the layer.
+        values: Number of gathered parameters, padding included.
+        plan: Parallel plan.
+        gathered: Keys of the all-gathers that bring the parameters.
+    """
+    size = _parameter_bytes(plan)
+    return Compute(f"{layer}/copy-out", (_copy(values, size, size),), tuple(gathered))
+
+
+def packed(layer: str, values: int, plan: ParallelPlan, reduced: Sequence[str]) -> Compute:
+    """Return the copy of gradients into the buffer of a reduce-scatter.
+
+    Args:
+        layer: Name of the layer.
+        values: Number of gradients, padding included.
+        plan: Parallel plan.
+        reduced: Keys of the reduce-scatters that must end before.
+    """
+    copy = _copy(values, _parameter_bytes(plan), int(DTYPE_BYTES[plan.grad_dtype]))
+    return Compute(f"{layer}/copy-in", (copy,), tuple(reduced), weights=True)
+
+
+def _parameter_bytes(plan: ParallelPlan) -> int:
+    """Return the bytes of a parameter, and of its gradient before the reduction; 2 with FP8."""
+    return max(2, int(DTYPE_BYTES[plan.dtype]))
+
+
+def _copy(values: int, read_bytes: int, written_bytes: int) -> Operator:
+    """Return a copy between data types, counted in values of 2 bytes."""
+    return Operator("elementwise", (values, read_bytes // 2, written_bytes // 2), "bf16")
