@@ -55,7 +55,7 @@ from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
 from pdes import Faults, Fidelity, Setting, Settings, SharedBuffer, settings_of
 from topologies import Graph, parse_spec
-from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES, MOST_NODES
+from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MAX_NODES, MEMORY_RATE_BPS
 from topologies.clusters import find
 from topologies.parameters import parse_pairs
 from topologies.units import (
@@ -152,8 +152,8 @@ MessageSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSeria
 BufferSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
 BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
 BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BUFFER_BYTES)), _word_or("auto", format_bytes)]
-SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BYTES)), _word_or("auto", format_bytes)]
-SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MOST_BYTES)), _word_or("unlimited", format_bytes)]
+SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MAX_BYTES)), _word_or("auto", format_bytes)]
+SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MAX_BYTES)), _word_or("unlimited", format_bytes)]
 Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
 Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
 TimeAboveZero = Annotated[int, _not_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
@@ -350,7 +350,7 @@ class TopologySection(Section):
     cluster: Annotated[str | None, CLUSTER] = Field(
         None, description='a cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
     )
-    gpus: int | None = Field(None, ge=1, le=MOST_NODES, description="how many GPUs of the cluster; all if not given")
+    gpus: int | None = Field(None, ge=1, le=MAX_NODES, description="how many GPUs of the cluster; all if not given")
 
     @field_validator("cluster")
     @classmethod
@@ -616,7 +616,7 @@ class MemorySection(Section):
         "each host has one, NPUs of the fabric serve them over the network, or there is none; without, they are "
         "treated as local",
     )
-    remote_npus: tuple[Annotated[int, Field(ge=0, le=MOST_NODES)], ...] = Field(
+    remote_npus: tuple[Annotated[int, Field(ge=0, le=MAX_NODES)], ...] = Field(
         (), description="NPUs that are the memory of a pool, and have no traces"
     )
     remote_latency: Time = Field(0, description="of each access to remote memory")
