@@ -74,7 +74,9 @@ def test_gzip_bombs(refuse, tmp_path, monkeypatch):
     with pytest.raises(et.TraceError, match=r"t\.1\.et: inflates to more than 200 times its size; if that is intended"):
         list(iter_messages(bomb))
     monkeypatch.setattr(reading, "LARGEST_INFLATED_BYTES", 50_000)
-    with pytest.raises(et.TraceError, match=r"t\.1\.et: inflates to more than 50000 bytes; if that is intended, gunzip"):
+    with pytest.raises(
+        et.TraceError, match=r"t\.1\.et: inflates to more than 50000 bytes; if that is intended, gunzip"
+    ):
         list(iter_messages(bomb))
 
 
