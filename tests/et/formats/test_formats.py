@@ -40,7 +40,7 @@ def test_traces_of_two_sets_in_a_folder_are_refused(tmp_path):
 
 def test_what_no_format_knows_is_named(tmp_path):
     (tmp_path / "page.html").write_text("<html></html>")
-    with pytest.raises(et.TraceError, match=r"page\.html: is a page \(HTML\), expected one of: .*chakra "):
+    with pytest.raises(et.TraceError, match=r"page\.html: is text, expected one of: .*chakra "):
         format_of(tmp_path / "page.html")
     with pytest.raises(et.TraceError, match="no such file or folder"):
         format_of(tmp_path / "nothing")
