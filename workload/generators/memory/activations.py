@@ -120,7 +120,7 @@ def _projected(model: Model, plan: ParallelPlan, width: ActivationWidths) -> int
 
 def _compressed(model: Model, width: ActivationWidths) -> int:
     """Compressed queries, keys and values before their norm, with the keys that are not; after it they are as many."""
-    assert model.latent is not None  # noqa: S101 - for the type checker: the caller has asked
+    assert model.latent is not None  # noqa: S101 - for the type checker: the caller checks it
     ranks = model.latent.query_rank + model.latent.key_value_rank + model.latent.rope_dim
     return width.value_bytes * width.tokens * ranks // width.whole
 
@@ -178,7 +178,7 @@ def _experts(model: Model, plan: ParallelPlan, width: ActivationWidths) -> _Mlp:
     kept.
     """
     experts = model.experts
-    assert experts is not None  # noqa: S101 - for the type checker: the caller has asked
+    assert experts is not None  # noqa: S101 - for the type checker: the caller checks it
     rows = expert_rows(model, plan)
     inner = (2 if model.is_gated else 1) * experts.ffn // plan.etp
     inner_bytes = width.input_bytes if model.is_gated else width.value_bytes

@@ -41,14 +41,14 @@ _STAGES, _RING = "pp", "cp"
 
 
 class FinishedBlock(NamedTuple):
-    """A block, and those of its rows for which rows of later blocks wait.
+    """A block, and those of its rows that rows of later blocks wait for.
 
     Attributes:
         block: Rows of the block.
         ports: Names of the ports that a stamp may connect.
-        ends: Rows for which the next computation waits.
+        ends: Rows that must end before the next computation.
         computed: Row of the last computation, -1 = no computation.
-        sent: Rows of sends for which the next computation may have to wait.
+        sent: Rows of sends that may have to end before the next computation.
         last: Row of the last collective by family of QUEUED.
         keys: Row of a collective, message or transfer by the key that later blocks may need.
     """
@@ -110,14 +110,14 @@ class BlockBuilder:
             self._chain += awaited
 
     def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
-        """Add a receive for which the next computation waits.
+        """Add a receive that must end before the next computation.
 
         Args:
             name: Name of the row.
             size: Message size in bytes.
             peer: Number of the sending NPU.
-            tag: Message tag.
-            after: Ports for which the receive waits.
+            tag: Tag of the message.
+            after: Ports that must end before the receive.
         """
         self._flush()
         size = _bounded(name, "bytes", size, MOST_BYTES)

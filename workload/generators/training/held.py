@@ -19,7 +19,7 @@ class HeldParameters(NamedTuple):
     Attributes:
         dense: Parameters outside routed experts; dp * cp GPUs hold the same ones.
         experts: Parameters of routed experts; tp * cp * dp / (ep * etp) GPUs hold the same ones.
-        embedding: Those dense parameters that belong to the word embedding and the output layer.
+        embedding: Dense parameters that belong to the word embedding and the output layer.
     """
 
     dense: int

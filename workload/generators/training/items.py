@@ -16,7 +16,7 @@ class Compute(NamedTuple):
         name: Name within the layer, for example "attention".
         operators: Operators in the order of execution.
         needs: Keys of the overlapped collectives and messages that must end before the computation starts.
-        weights: Whether it computes gradients of weights, which a split backward pass defers.
+        weights: Whether the operators compute gradients of weights, which a split backward pass defers.
         on_host_micros: Duration in microseconds if the host computes it; 0 = the accelerator computes it.
     """
 
@@ -32,12 +32,12 @@ class GroupCollective(NamedTuple):
 
     Attributes:
         name: Name within the layer, for example "attention/tp:all-gather".
-        kind: Collective operation.
+        kind: Type of the collective operation.
         bytes: comm_size of the trace: a member's contribution to an all-gather, else a member's whole buffer.
         family: Name of the group family, for example "tp".
         key: Key that later items list in `needs` to wait for the collective; "" = all later items wait for it.
-        needs: See Compute.needs.
-        weights: See Compute.weights.
+        needs: Same as Compute.needs.
+        weights: Same as Compute.weights.
         splits: Amounts that an uneven all-to-all sends to, and receives from, each member, both in the same unit.
     """
 
@@ -57,12 +57,12 @@ class RingMessage(NamedTuple):
     Attributes:
         name: Name within the layer, for example "attention/cp:send".
         bytes: Message size in bytes.
-        receives: Whether it is a receive from the previous neighbour; otherwise a send to the next one.
+        receives: Whether the message comes from the previous neighbour; otherwise it is sent to the next one.
         tag: Message tag, the same at the sender and the receiver.
         key: Key that later items list in `needs` to wait for it; "" = no item waits for it (a send).
-        needs: See Compute.needs.
-        weights: See Compute.weights.
-        is_early: Whether it waits for its `needs` alone and not for the previous computation.
+        needs: Same as Compute.needs.
+        weights: Same as Compute.weights.
+        is_early: Whether the message waits for its `needs` alone and not for the previous computation.
     """
 
     name: str
@@ -84,8 +84,8 @@ class Memory(NamedTuple):
         loads: Whether the tensor moves from the host to the GPU.
         key: Key that later items list in `needs` to wait for it; "" = all later items wait for a load, none for a
             store.
-        needs: See Compute.needs.
-        weights: See Compute.weights.
+        needs: Same as Compute.needs.
+        weights: Same as Compute.weights.
     """
 
     name: str

@@ -36,7 +36,7 @@ def all_gather(
         part: Name of the part of the layer.
         values: Number of values of the whole group.
         key: Key of the collective; "" = all later items wait for it.
-        weights: Whether it belongs to the gradients of weights.
+        weights: Whether the collective belongs to the gradients of weights.
         quantised: Whether the values are operands of a product in the plan's data type, quantised before the gather.
     """
     if s.plan.tp == 1:
@@ -88,7 +88,7 @@ def enter_backward(
         quantised: Whether the matrices are multiplied in the plan's data type.
 
     Returns:
-        The items, and the key for which users of the input gradient wait; "" = the items end with it.
+        The items, and the key that users of the input gradient wait for; "" = the items end with it.
     """
     if s.plan.tp == 1:
         return [Compute(part, data), weights_product(s, part, weights)], ""

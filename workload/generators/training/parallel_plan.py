@@ -142,7 +142,7 @@ class ParallelPlan(BaseModel):
         return _text(self, {field for field in ParallelPlan.model_fields if _differs(self, field)}) or "tp1"
 
     def constraints(self) -> str:
-        """Return the fields that the user gave, in the users' notation, defaults included; "" if there are none."""
+        """Return the fields that the user gave, in the users' notation, defaults included; "" without any."""
         return _text(self, self.model_fields_set)
 
 

@@ -101,11 +101,11 @@ class Replicas:
         return buckets(self.units, requested or (None if is_single else default), before=False)
 
     def before_forward(self, number: int, *, is_first: bool) -> tuple[Items, list[str]]:
-        """Return the collectives that start before a unit's forward pass, and the keys for which the unit waits.
+        """Return the collectives that start before a unit's forward pass, and the keys that the unit waits for.
 
         Args:
             number: Number of the unit in the chunk.
-            is_first: Whether it is the step's first micro-batch.
+            is_first: Whether the pass is the step's first one.
         """
         if self.shares_parameters:
             return self._gathers(number, 1)
@@ -122,7 +122,7 @@ class Replicas:
 
         Args:
             number: Number of the unit in the chunk.
-            is_last: Whether it is the chunk's last micro-batch of the step.
+            is_last: Whether the pass is the chunk's last one of the step.
         """
         if self.shares_parameters:
             first, wrap = self._wrap(number)
@@ -228,7 +228,7 @@ class Replicas:
         return [self._wrap(number)[1] for number in range(len(self.units)) if self._wrap(number)[0] == number]
 
     def _gathers(self, number: int, step: int) -> tuple[Items, list[str]]:
-        """Return the all-gathers that start before a unit, and the keys for which the unit waits.
+        """Return the all-gathers that start before a unit, and the keys that the unit waits for.
 
         Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before
         the first layer of a pass, those of all layers up to there start.
@@ -313,7 +313,7 @@ class Replicas:
             wraps: Layers in the order of the pass.
             at: Index of the layer that is about to be computed.
             begun: Indices of the layers whose gathers start here.
-            is_backward: Whether it is a backward pass.
+            is_backward: Whether the layers belong to a backward pass.
         """
         reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
         needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))

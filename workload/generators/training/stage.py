@@ -32,7 +32,7 @@ _PIPELINE_TAGS = 1 << 23
 
 @dataclass
 class _State:
-    """Rows of the trace so far for which later blocks wait, by port."""
+    """Rows of the trace so far that later blocks wait for, by port."""
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 

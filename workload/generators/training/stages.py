@@ -23,8 +23,8 @@ class Chunk(NamedTuple):
     Attributes:
         layers: Numbers of the model's layers, from 0.
         slot: Position in the order of the model, from 0.
-        is_first: Whether it begins with the embedding.
-        is_last: Whether it ends with the norm, the multi-token prediction layers, the output layer and the loss.
+        is_first: Whether the chunk begins with the embedding.
+        is_last: Whether the chunk ends with norm, multi-token prediction layers, output layer and loss.
     """
 
     layers: range
