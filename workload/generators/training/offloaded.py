@@ -7,7 +7,7 @@ to the host after a layer's forward pass, overlapping the next layers, and retur
 
 from collections.abc import Sequence
 
-from workload.generators.memory.offload import moves_of_step
+from workload.generators.memory.offload import optimizer_transfers
 from workload.generators.training.held import held
 from workload.generators.training.items import Compute, Items, Memory
 from workload.generators.training.shard import Shard
@@ -47,15 +47,15 @@ def before_backward(s: Shard, units: Sequence[ModelUnit], number: int) -> tuple[
 
 def step(s: Shard, stage: int, compute: Compute) -> Items:
     """Return the optimizer's step, on the host with its transfers if the optimizer is offloaded."""
-    moves = moves_of_step(held(s.model, s.plan, stage), s.plan)
-    if not moves:
+    transfers = optimizer_transfers(held(s.model, s.plan, stage), s.plan)
+    if transfers is None:
         return [compute]
     micros = -(-sum(operator.bytes for operator in compute.operators) // _HOST_BYTES_PER_MICRO)
     sent = "optimizer gradients"
     return [
-        *(Memory("memory:store", move.store_bytes, loads=False, key=sent) for move in moves),
+        Memory("memory:store", transfers.store_bytes, loads=False, key=sent),
         compute._replace(needs=(sent,), on_host_micros=micros),
-        *(Memory("memory:load", move.load_bytes, loads=True) for move in moves),
+        Memory("memory:load", transfers.load_bytes, loads=True),
     ]
 
 
