@@ -1,7 +1,7 @@
 """Activations that a layer keeps for its backward pass, for one micro-batch on one GPU.
 
-The count goes tensor by tensor as in Korthikanti et al., "Reducing activation recomputation in large transformer models"
-(arXiv 2205.05198, section 4), but for any attention, MLP and experts. For a GPT with dropout and unfused attention the
+The count follows Korthikanti et al., "Reducing activation recomputation in large transformer models" (arXiv 2205.05198,
+section 4), tensor by tensor, but for any attention, MLP and experts. For a GPT with dropout and unfused attention, the
 sum is that paper's s b h (10 + 24/t + 5 a s / h t), or s b h / t (34 + 5 a s / h) with sequence parallelism; the term
 with 5 a s / h disappears if the core of attention is recomputed. Flash attention keeps one number of 4 bytes per row of
 scores instead of the scores.
