@@ -1,6 +1,6 @@
 """Names of rows that mark arrivals and tokens of requests in serving traces.
 
-The row `arrivals/request3` ends when the request arrives, `iteration12/decode/request3/token128` when it has 128 tokens.
+The row `arrivals/request3` ends when request 3 arrives, `iteration12/decode/request3/token128` when it has 128 tokens.
 """
 
 import re

@@ -2,8 +2,8 @@
 
 As in vLLM, prompts have priority: an iteration runs waiting prompts unsplit if the batch and the cache have room for
 them, else it decodes one token of every running sequence. With chunked prefill, an iteration has a maximum number of
-tokens: one per running sequence, and the rest for pieces of prompts (Sarathi-Serve, arXiv 2403.02310, algorithm 3). With
-several pipeline stages, the same number of batches is in flight, each with its own sequences, like vLLM's virtual
+tokens: one per running sequence, and the rest for pieces of prompts (Sarathi-Serve, arXiv 2403.02310, algorithm 3).
+With several pipeline stages, the same number of batches is in flight, each with its own sequences, like vLLM's virtual
 engines.
 
 The scheduler admits a request when the cache has room for its prompt and all its tokens, so it never evicts one.
