@@ -93,7 +93,7 @@ def engines(
     """Return the engines with their schedules: one, or one for prompts and one that decodes.
 
     Args:
-        serving: How the model is served.
+        serving: Configuration of serving.
         requests: Requests to serve, in the order of arrival.
         report: Function that is called with a text about the progress of the schedule.
 

@@ -1,7 +1,7 @@
 """Mixture of experts in a serving pass.
 
-With expert parallelism, each GPU of a tensor-parallel group routes a share of the replica's tokens. An all-to-all of the
-expert-parallel group, which may span replicas, brings them to the GPUs with their experts, another one brings the
+With expert parallelism, each GPU of a tensor-parallel group routes a share of the replica's tokens. An all-to-all of
+the expert-parallel group, which may span replicas, brings them to the GPUs with their experts, another one brings the
 results back, and the tensor-parallel group gathers them. Without expert parallelism, experts are split by columns like
 other matrices, every GPU processes all tokens, and the group sums the results (vLLM's `fused_moe`).
 """
