@@ -28,7 +28,7 @@ def compiled(monkeypatch):
     """The kernel decodes, files of any size."""
     if not jit_enabled():
         pytest.skip("kernels are plain Python")
-    monkeypatch.setattr(decoder, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
     use_compiled_decoder()
     yield
     decoder.withdraw()
@@ -213,7 +213,7 @@ def test_many_small_files_are_for_the_kernel(small_trace, tmp_path, monkeypatch)
     path = tmp_path / "a.et"
     metadata, nodes = rich(small_trace)
     et.write_trace(path, metadata, nodes)
-    monkeypatch.setattr(decoder, "MANY_BYTES", int(3.5 * path.stat().st_size))
+    monkeypatch.setattr(decoder, "MAX_SMALL_FILES_BYTES", int(3.5 * path.stat().st_size))
     if not jit_enabled():
         pytest.skip("kernels are plain Python")
     decoder.withdraw()
@@ -268,7 +268,7 @@ def test_the_kernel_as_plain_python(small_trace, tmp_path):
 import et
 from et import decoder
 from nadi.simulation.trace_decoding import nodes
-decoder.FEWEST_BYTES = 0
+decoder.MIN_KERNEL_BYTES = 0
 wanted = et.read_trace({str(path)!r})
 decoder.provide(lambda: nodes)
 found = et.read_trace({str(path)!r})

@@ -202,7 +202,7 @@ def test_wrong_files_are_one_line_each(tmp_path, text, says):
 
 def test_two_traces_of_a_rank_are_refused(tmp_path):
     one = kineto(step([]))
-    with pytest.raises(et.TraceError, match=r"of rank 0, as .*; expected one Kineto trace of each rank"):
+    with pytest.raises(et.TraceError, match=r"also belongs to rank 0, as .*; expected one Kineto trace per rank"):
         convert(written(tmp_path, a=one, b=one))
 
 

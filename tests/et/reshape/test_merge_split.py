@@ -115,7 +115,7 @@ def test_the_npu_that_a_name_says(name, npu):
 
 def test_an_id_that_stands_twice_is_refused(tmp_path, write_nodes):
     path = write_nodes((1, []), (1, []))
-    with pytest.raises(et.TraceError, match=r"node 1: the id stands twice"):
+    with pytest.raises(et.TraceError, match=r"node 1: the id occurs twice"):
         merge(tmp_path / "m.et", find_files(path))
     assert not (tmp_path / "m.et").exists()
 
