@@ -11,7 +11,7 @@ from et.errors import TraceError
 from et.table import TraceTable
 
 _LONGEST_PATH_SHOWN = 12
-_FEWEST_DEPENDENCIES = 100_000
+_MIN_KERNEL_DEPENDENCIES = 100_000
 
 
 def parent_rows(table: TraceTable) -> NDArray[np.int64]:
@@ -48,7 +48,7 @@ def topological_order(table: TraceTable) -> NDArray[np.int32]:
 
 def dependency_cycle(table: TraceTable) -> str:
     """One cycle of the dependencies as node ids, `3 -> 5 -> 3`; "" if there is none."""
-    kernel = decoder.provided() if len(table.dep) >= _FEWEST_DEPENDENCIES else None
+    kernel = decoder.provided() if len(table.dep) >= _MIN_KERNEL_DEPENDENCIES else None
     if kernel is not None and _ends_everywhere(table, kernel):
         return ""
     order, waits_for = _in_order(table)

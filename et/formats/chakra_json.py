@@ -35,8 +35,8 @@ TITLE = "Chakra traces as JSON, NAME.<npu>.json"
 OPTIONS = CHAKRA_OPTIONS
 _SUFFIX = ".json"
 _KEYS = frozenset({"chakra-json", "gzip:chakra-json"})
-_MOST_BYTES = 1 << 30
-_MOST_KEPT = 1 << 16
+_MAX_BYTES = 1 << 30
+_MAX_KEPT = 1 << 16
 _EXPECTED = "a Chakra trace as JSON"
 _SPACE = re.compile(r"[\s,]*")
 
@@ -129,7 +129,7 @@ def _object(node: Message, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]
 
 def _attribute_object(message: bytes, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]:
     if message not in known:
-        if len(known) >= _MOST_KEPT:
+        if len(known) >= _MAX_KEPT:
             known.clear()
         known[message] = json_format.MessageToDict(AttributeProto.FromString(message))
     return known[message]
@@ -173,7 +173,7 @@ def _attribute(found: object, known: dict[str, Message]) -> Message:
     """An attribute; a trace repeats few."""
     key = json.dumps(found)
     if key not in known:
-        if len(known) >= _MOST_KEPT:
+        if len(known) >= _MAX_KEPT:
             known.clear()
         known[key] = json_format.ParseDict(found, AttributeProto())
     return known[key]
@@ -211,7 +211,7 @@ def _text(path: Path) -> str:
     try:
         for block in inputs.blocks(path):
             size += len(block)
-            if size > _MOST_BYTES:
+            if size > _MAX_BYTES:
                 raise TraceError(f"{path}: more than 1 GiB of JSON, expected less")
             parts.append(block)
         return b"".join(parts).decode("utf-8-sig")

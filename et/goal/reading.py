@@ -29,7 +29,7 @@ NANOS = "duration_nanos"
 
 """The engine keeps tags in 24 bits."""
 
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
 """A comment; one without an end takes the rest of the text, so that each character is looked at once."""
 _HEAD = re.compile(rb"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+(\d{1,9})\b")
@@ -120,7 +120,7 @@ class GoalTraces(Mapping[int, TraceTable]):
         parts, size = [], 0
         for block in inputs.blocks(self.path):
             size += len(block)
-            if size > _MOST_BYTES:
+            if size > _MAX_BYTES:
                 raise TraceError(f"{self.path}: inflates to more than 1 GiB, expected less; gunzip it first")
             parts.append(block)
         self._whole = b"".join(parts)

@@ -12,7 +12,7 @@ from et.trace_tables import TraceTables
 
 LAYER_OPTIONS = {"npus": "how many NPUs there are, where the file does not say it", "passes": "how many steps, 1"}
 _HEAD_CHARACTERS = 4096
-_MOST_LAYERS = 1 << 17
+_MAX_LAYERS = 1 << 17
 """Layers of all passes in one trace: three to eight nodes each, of which Python makes 40,000 a second."""
 
 
@@ -40,9 +40,9 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
     file = read_layers(paths[0])
     npus = npus_of(file, options.get("npus"))
     passes = whole_number("passes", options.get("passes", "1"))
-    if passes * len(file.layers) > _MOST_LAYERS:
+    if passes * len(file.layers) > _MAX_LAYERS:
         raise TraceError(
-            f"{file.path}: {passes:,} passes over {len(file.layers):,} layers, expected at most {_MOST_LAYERS:,} "
+            f"{file.path}: {passes:,} passes over {len(file.layers):,} layers, expected at most {_MAX_LAYERS:,} "
             "layers in all"
         )
     ranks = RankNumbering(file, npus)

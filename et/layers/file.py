@@ -36,7 +36,7 @@ _KINDS = {
 }
 _SUFFIXES = ("", "_EP", "_DP_EP")
 _LEFT_OUT = ("BROADCAST",)
-_MOST_LAYERS = 1_000_000
+_MAX_LAYERS = 1_000_000
 _MOST = 2**63 - 1
 _OF_LAYER = 12
 _PHASES = (("fwd", 2), ("ig", 5), ("wg", 8))
@@ -112,7 +112,7 @@ def read_layers(path: Path) -> LayerFile:
     if len(lines) < 2:
         raise TraceError(f"{path}: {len(lines)} lines, expected a policy, a number of layers and a line for each")
     policy, numbers, lists = _head(path, lines[0][1])
-    count = _integer(path, lines[1][0], "number of layers", lines[1][1][0], _MOST_LAYERS)
+    count = _integer(path, lines[1][0], "number of layers", lines[1][1][0], _MAX_LAYERS)
     if len(lines) - 2 < count or count == 0:
         raise TraceError(f"{path}: {len(lines) - 2} lines of layers, expected {max(count, 1)} as line 2 says")
     left_out: dict[str, int] = {}

@@ -20,7 +20,7 @@ from et.table import TraceTable
 
 _ALL_DIMS = -1
 _FIRST_DIM, _OTHER_DIMS = 0b1, 0b1111111110
-_MOST_NODES = 20_000_000
+_MAX_NODES = 20_000_000
 _TRANSFORMERS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 _DLRM = ("HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
 _NO_WEIGHT_COMM = ("MODEL", "DISTRIBUTED_INFERENCE")
@@ -51,7 +51,7 @@ def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dic
     Raises:
         TraceError: too many nodes, or checkpoints that do not fit together.
     """
-    if passes * len(file.layers) * 8 > _MOST_NODES:
+    if passes * len(file.layers) * 8 > _MAX_NODES:
         raise TraceError(f"{file.path}: {len(file.layers)} layers in {passes} passes, expected less")
     return _Steps(file, dialect, members).table(passes)
 

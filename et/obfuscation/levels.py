@@ -12,7 +12,7 @@ Int64 = NDArray[np.int64]
 
 _JITTER = 0.005
 _BUCKETS_PER_OCTAVE = 4
-_MOST_OCTAVES = 2.0
+_MAX_OCTAVES = 2.0
 _FLAT = {"bytes": 1 << 16, "micros": 10, "flops": 10**9}
 _LARGEST = 2**62
 
@@ -93,6 +93,6 @@ def _hidden(level: Level, secret: SecretKey, column: str, unit: str, value: int)
         number = float(2 ** (round(_BUCKETS_PER_OCTAVE * np.log2(number)) / _BUCKETS_PER_OCTAVE))
     if level.is_scaled:
         of_all = "sizes" if unit == "bytes" else "times"
-        number *= 2 ** (_MOST_OCTAVES * (2 * secret.fraction("scale", of_all) - 1))
+        number *= 2 ** (_MAX_OCTAVES * (2 * secret.fraction("scale", of_all) - 1))
     number *= 1 + level.jitter * (2 * secret.fraction(column, value) - 1)
     return min(max(round(number), 1), _LARGEST)

@@ -13,8 +13,8 @@ from typing import TypeVar
 import inputs
 from et.errors import TraceError
 
-LEAST_KEY_BYTES = 16
-MOST_KEY_BYTES = 1 << 20
+MIN_KEY_BYTES = 16
+MAX_KEY_BYTES = 1 << 20
 _HOW = "one is made by: head -c 32 /dev/urandom > FILE"
 _PSEUDONYM_DIGITS = 16
 
@@ -28,11 +28,11 @@ def read_secret(path: str | os.PathLike[str]) -> "SecretKey":
         TraceError: it cannot be read, or has fewer than 16 bytes.
     """
     try:
-        key = inputs.read_bytes(path, MOST_KEY_BYTES)
+        key = inputs.read_bytes(path, MAX_KEY_BYTES)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}, expected a file with a key; {_HOW}") from error
-    if len(key) < LEAST_KEY_BYTES:
-        raise TraceError(f"{path}: a key of {len(key)} bytes, expected {LEAST_KEY_BYTES} or more; {_HOW}")
+    if len(key) < MIN_KEY_BYTES:
+        raise TraceError(f"{path}: a key of {len(key)} bytes, expected {MIN_KEY_BYTES} or more; {_HOW}")
     return SecretKey(key)
 
 

@@ -140,7 +140,7 @@ def _file_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
     if untimed:
         yield (
             f"{_ranks(untimed)} without a Kineto trace: kernels, times and waits are lost, and nodes take no time: "
-            "a run has communication only; for times record both traces (`nadi trace collect`) and convert them together"
+            "a run has communication only; for times record both (`nadi trace collect`) and convert them together"
         )
     unknown = sorted({rank["schema"] for rank in ranks if rank["known_schema"] is False})
     if unknown:
@@ -175,7 +175,7 @@ def _link_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
     merged = [rank["rank"] for rank in timed if rank["is_merged"]]
     if merged:
         yield (
-            f"{_ranks(merged)}: files of chakra_trace_link lack waits between streams and the begin of kernels: "
+            f"{_ranks(merged)}: files of chakra_trace_link lack waits between streams and start times of kernels: "
             "each begins when it is launched and its stream is free; if you have the two original files, convert those"
         )
     inferred = sum(rank["stream_waits_inferred"] for rank in timed)
@@ -190,8 +190,8 @@ def _time_notes(timed: _Ranks) -> Iterator[str]:
         spread = max(rank["clock_spread_us"] for rank in offsets)
         removed = [rank["rank"] for rank in offsets if rank["clock_offset_removed_us"]]
         yield (
-            f"clocks: collectives end up to {abs(largest['clock_offset_us']):.1f} us apart from rank {timed[0]['rank']}'s "
-            f"(rank {largest['rank']}), and spread by {spread:.1f} us: "
+            f"clocks: collectives end up to {abs(largest['clock_offset_us']):.1f} us apart from those of rank "
+            f"{timed[0]['rank']} (rank {largest['rank']}), and spread by {spread:.1f} us: "
             + (f"offsets of {_ranks(removed)} removed" if removed else "no offset of clocks beyond that, none removed")
         )
     waited = sum(rank["waited_us"] for rank in timed)

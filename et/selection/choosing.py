@@ -12,7 +12,7 @@ from et.selection.features import FAMILIES
 Floats = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_MOST_CLUSTERED = 4000
+_MAX_CLUSTERED = 4000
 """Distinct traces whose distances to each other are held, 128 MB; of more a sample is clustered."""
 
 
@@ -59,8 +59,8 @@ def choose(rows: Floats, many: Floats, k: int, seed: int = 0) -> TraceSelection:
     same = same.reshape(-1)
     counts = np.bincount(same, many).astype(np.float64)
     sample = np.arange(len(distinct))
-    if len(distinct) > _MOST_CLUSTERED:
-        sample = np.sort(np.random.default_rng(seed).choice(len(distinct), _MOST_CLUSTERED, replace=False))
+    if len(distinct) > _MAX_CLUSTERED:
+        sample = np.sort(np.random.default_rng(seed).choice(len(distinct), _MAX_CLUSTERED, replace=False))
     medoids = sample[_medoids(distinct[sample], counts[sample], k)]
     nearest = _nearest(distinct, distinct[medoids])
     weight = np.bincount(nearest, counts, minlength=len(medoids))

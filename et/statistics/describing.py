@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from et.statistics.mix import collective_mix, operator_mix
-from et.statistics.paths import MOST_NODES, critical_path
+from et.statistics.paths import MAX_NODES, critical_path
 from et.statistics.ranks import Rank, communications_of, some_of
 from et.statistics.sizes import bytes_by_rank, sizes_by_collective
 from et.statistics.timing import arrivals, has_starts, overlap
 
 
-def statistics(ranks: Sequence[Rank], most_nodes: int = MOST_NODES) -> dict[str, Any]:
+def statistics(ranks: Sequence[Rank], most_nodes: int = MAX_NODES) -> dict[str, Any]:
     """What the traces of some NPUs say together.
 
     Mixes and sums by rank are of all of them. What is found node by node (collectives, arrivals, the critical path) is

@@ -10,7 +10,7 @@ from et.statistics.ranks import LANES, NO_LANE, Rank, lanes_of
 from et.summary import collective_name
 
 _NUMBERS = re.compile(r"\d+")
-_MOST_NAMES = 1 << 16
+_MAX_NAMES = 1 << 16
 
 
 def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:

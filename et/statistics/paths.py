@@ -18,8 +18,8 @@ from et.reshape.partners import Key
 from et.schema import NodeType
 from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, lanes_of
 
-MOST_NODES = 2_000_000
-MOST_STEPS = 20
+MAX_NODES = 2_000_000
+MAX_STEPS = 20
 _NONE = (-1, -1)
 
 
@@ -169,7 +169,7 @@ def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Communicat
         way.append((took, len(way), rank, row, name))
         at = schedule.before[rank][row]
     timed = [step for step in way if step[0]]
-    longest = sorted(sorted(timed, key=lambda step: (-step[0], step[1]))[:MOST_STEPS], key=lambda step: -step[1])
+    longest = sorted(sorted(timed, key=lambda step: (-step[0], step[1]))[:MAX_STEPS], key=lambda step: -step[1])
     return {
         "micros": max(last[0], 0),
         "nodes": len(way),

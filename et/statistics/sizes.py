@@ -10,8 +10,8 @@ from et.reshape.partners import Key
 from et.statistics.ranks import LANES, CommunicationMember, Rank, evenly, lanes_of
 from et.summary import collective_name
 
-MOST_RANKS = 64
-MOST_COLLECTIVES = 200
+MAX_RANKS = 64
+MAX_COLLECTIVES = 200
 
 
 def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
     kinds = sorted({kind for own in of_table.values() for kind in own})
     values = np.array([[of_table[id(rank.table)].get(kind, -1) for kind in kinds] for rank in ranks], np.float64)
     values = values.reshape(len(ranks), len(kinds))
-    shown = evenly(len(ranks), MOST_RANKS)
+    shown = evenly(len(ranks), MAX_RANKS)
     return {
         "kinds": kinds,
         "ranks": [ranks[i].npu for i in shown],
@@ -53,7 +53,7 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
         mean = sum(sizes) / len(sizes) if sizes else 0
         keys.append(key)
         spread.append(max(abs(size - mean) for size in sizes) / mean if mean else 0.0)
-    worst = np.argsort(-np.array(spread), kind="stable")[:MOST_COLLECTIVES]
+    worst = np.argsort(-np.array(spread), kind="stable")[:MAX_COLLECTIVES]
     shown = [keys[i] for i in sorted(worst.tolist())]
     values = np.full((len(ranks), len(shown)), -1.0)
     for column, key in enumerate(shown):
@@ -75,9 +75,9 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
 def _worst_rows(deviation: NDArray[np.float64]) -> list[int]:
     """Ranks that take part in what is shown; where there are many, those that deviate most."""
     present = np.flatnonzero((~np.isnan(deviation)).any(axis=1)) if deviation.size else np.arange(0)
-    if len(present) > MOST_RANKS:
+    if len(present) > MAX_RANKS:
         worst = np.nanmax(np.abs(deviation[present]), axis=1)
-        present = np.sort(present[np.argsort(-worst, kind="stable")[:MOST_RANKS]])
+        present = np.sort(present[np.argsort(-worst, kind="stable")[:MAX_RANKS]])
     return [int(i) for i in present]
 
 

@@ -13,7 +13,7 @@ from et.waiting import waited_micros
 
 Int64 = NDArray[np.int64]
 
-MOST_SLOWEST = 10
+MAX_SLOWEST = 10
 _COMMUNICATION = (LANES.index(COLLECTIVE), LANES.index(SEND), LANES.index(RECEIVE))
 _WORK = (LANES.index(COMPUTE), LANES.index(MEMORY))
 
@@ -70,7 +70,7 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
     if not kinds:
         return None
     every = [one | {"kind": kind} for (kind, _), ones in kinds.items() for one in ones]
-    worst = sorted(every, key=lambda one: -one["waiting_micros"])[:MOST_SLOWEST]
+    worst = sorted(every, key=lambda one: -one["waiting_micros"])[:MAX_SLOWEST]
     return {
         "clock": clocks,
         "kinds": [{"kind": kind, "group": group} | _summed(ones) for (kind, group), ones in kinds.items()],

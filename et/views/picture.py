@@ -116,7 +116,7 @@ def picture(ranks: Sequence[Rank], wanted: NodeFilter, most: int) -> Picture:
     parents: list[list[int]] = []
     masks = [_wanted(rank.table, wanted) for rank in ranks]
     if not any(mask.any() for mask in masks):
-        raise TraceError(f"{ranks[0].table.path}: no node that is asked for, expected one or more")
+        raise TraceError(f"{ranks[0].table.path}: no node matches the selection, expected one or more")
     shares = _shares([int(mask.sum()) for mask in masks], most)
     for number, (rank, mask, share) in enumerate(zip(ranks, masks, shares, strict=True)):
         total += len(rank.table)

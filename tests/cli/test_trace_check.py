@@ -57,7 +57,7 @@ def test_mending_lists_each_mend_and_what_is_made_is_clean(nadi, broken, tmp_pat
         ("dependencies on nodes that the file lacks", 1),
         ("dependencies of nodes on themselves", 1),
         ("control dependencies", 1),
-        ("ids that stood twice, and on which no node depends,", 1),
+        ("ids that occurred twice, and on which no node depends,", 1),
     ]
     assert nadi("trace", "check", out).code == 0
     _, nodes = et.read_messages(out / "a.0.et")

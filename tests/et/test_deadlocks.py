@@ -31,7 +31,7 @@ def looked(tmp_path):
             groups or {},
             families or {},
         )
-        sorts = check_traces(sources).sorts
+        sorts = check_traces(sources).groups
         assert {sort.check for sort in sorts} <= {deadlocks.NAME}
         return [(sort.severity, sort.count, [str(example) for example in sort.examples]) for sort in sorts]
 

@@ -159,7 +159,7 @@ def test_traces_of_others(shared, name):
 
 @pytest.mark.usefixtures("compiled")
 def test_ids_out_of_order_with_dangling_and_control_cycles(tmp_path, monkeypatch):
-    monkeypatch.setattr("et.order._FEWEST_DEPENDENCIES", 0)
+    monkeypatch.setattr("et.order._MIN_KERNEL_DEPENDENCIES", 0)
     nodes = [et.comp_node(10 * i, f"n{i}", deps=[10 * (i + 1)], ctrl_deps=[10 * max(i - 1, 0)]) for i in range(50)]
     path = tmp_path / "a.et"
     et.write_trace(path, et.metadata(), nodes)

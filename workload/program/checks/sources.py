@@ -47,7 +47,9 @@ def sources_of(
         found = re.fullmatch(r".*\.(\d+)\.et(\.gz)?", where.name)
         if found and int(found[1]) <= MAX_NPUS:
             users = (np.array([int(found[1])]),)
-        return Sources(where, (where,), users, (AS_WRITTEN,), MAX_NPUS + 1, members, {}, str(groups or ""), whole=False)
+        return Sources(
+            where, (where,), users, (AS_WRITTEN,), MAX_NPUS + 1, members, {}, str(groups or ""), is_complete=False
+        )
     if is_set(where):
         return _of_set(where, read_groups(groups) if groups else {}, str(groups or ""), npus)
     prefix = where / _prefix_in(where) if where.is_dir() else where
