@@ -1,7 +1,7 @@
 """Construction of metadata and nodes, with the attribute types that ASTRA-sim's reader and Chakra's feeder expect.
 
 Times are in microseconds, sizes in bytes. `deps` are ids of data dependencies, `ctrl_deps` of control dependencies;
-`attrs` are further attributes, message by `attribute`. Values that do not fit their type raise ValueError or TypeError.
+`attrs` are further attributes, made by `attribute`. Values that do not fit their type raise ValueError or TypeError.
 """
 
 from collections.abc import Iterable

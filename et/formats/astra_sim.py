@@ -11,7 +11,7 @@ from et.trace_tables import TraceTables
 NAME = "astra-sim"
 TITLE = "a workload of layers of ASTRA-sim 1.0"
 OPTIONS = LAYER_OPTIONS
-_DIALECT = Dialect(least_forward_bytes=0, gather_total=False)
+_DIALECT = Dialect(min_forward_bytes=0, gather_total=False)
 
 
 def recognises(path: Path) -> bool:

@@ -13,7 +13,7 @@ from et.trace_tables import TraceTables
 NAME = "simai"
 TITLE = "a workload of layers of SimAI (AICB)"
 OPTIONS = LAYER_OPTIONS
-_DIALECT = Dialect(least_forward_bytes=4096, gather_total=True)
+_DIALECT = Dialect(min_forward_bytes=4096, gather_total=True)
 
 
 def recognises(path: Path) -> bool:

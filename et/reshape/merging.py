@@ -33,7 +33,7 @@ def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: S
         companions: Further files that the master trace is to keep: a manifest, group files.
 
     Raises:
-        TraceError: A file is corrupt or has an id twice, two have the same name, or `out` cannot be master_metadata.
+        TraceError: A file is corrupt or has an id twice, two have the same name, or `out` cannot be written.
     """
     names = [file.path.name for file in files]
     if len(set(names)) < len(names):

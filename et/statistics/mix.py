@@ -1,4 +1,4 @@
-"""What traces are made of: operators by name, collectives by kind and group, sizes."""
+"""Composition of traces: operators by name, collectives by kind and group, sizes."""
 
 import re
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from et.statistics.ranks import LANES, NO_LANE, Rank, lanes_of
 from et.summary import collective_name
 
 _NUMBERS = re.compile(r"\d+")
-_MAX_NAMES = 1 << 16
 
 
 def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Nodes by lane and name, of all ranks, those that take most time first.
+    """Return nodes by lane and name, over all ranks, those that take most time first.
 
-    A name is what stands behind its last slash, its numbers written as #: `attention` of step0/forward/mb3/layer17, and
-    `ProfilerStep#` of ProfilerStep#5. "micros" sums durations, "flops" num_ops, "bytes" tensor_size or comm_size.
+    A name is the text after the last slash, with # for its numbers: `attention` for
+    step0/forward/mb3/layer17/attention, and `ProfilerStep#` for ProfilerStep#5. "micros" sums durations, "flops"
+    num_ops, "bytes" tensor_size or comm_size.
     """
     found: dict[tuple[str, str], list[int]] = {}
     for rank, times in _tables(ranks):
@@ -43,7 +43,7 @@ def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
 
 
 def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Collectives by kind and name of the group, and messages: how many nodes, and sizes in bytes.
+    """Return the number of nodes and their sizes in bytes, by kind and group of collectives, and for messages.
 
     "missing_sizes" counts nodes without comm_size, which the sizes leave out; "micros" sums durations.
     """
@@ -68,13 +68,20 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
                     entry[4][size] = entry[4].get(size, 0) + times * count
     rows_ = []
     for (kind, group), (count, size, missing, micros, sizes) in found.items():
-        said = {"kind": kind, "group": group, "count": count, "bytes": size, "missing_sizes": missing, "micros": micros}
-        rows_.append(said | _sizes(sizes))
+        summary = {
+            "kind": kind,
+            "group": group,
+            "count": count,
+            "bytes": size,
+            "missing_sizes": missing,
+            "micros": micros,
+        }
+        rows_.append(summary | _sizes(sizes))
     return sorted(rows_, key=lambda row: (-row["bytes"], row["kind"], row["group"]))
 
 
 def _sizes(counts: dict[int, int]) -> dict[str, Any]:
-    """Least, middle and greatest size, and how many different ones there are."""
+    """Return smallest, median and largest size, and the number of distinct sizes."""
     if not counts:
         return {"least_bytes": 0, "median_bytes": 0, "most_bytes": 0, "different_sizes": 0}
     ordered = sorted(counts)
@@ -89,7 +96,7 @@ def _sizes(counts: dict[int, int]) -> dict[str, Any]:
 
 
 def _tables(ranks: Sequence[Rank]) -> list[tuple[Rank, int]]:
-    """The first rank of each distinct trace, and how many ranks share it."""
+    """Return the first rank of each distinct trace, and the number of ranks that share it."""
     first: dict[int, list[Any]] = {}
     for rank in ranks:
         first.setdefault(id(rank.table), [rank, 0])[1] += 1

@@ -1,4 +1,4 @@
-"""How much each rank sends, and where ranks of one collective differ."""
+"""Bytes that each rank sends, and differences between ranks within one collective."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ MAX_COLLECTIVES = 200
 
 
 def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
-    """comm_size that each rank's nodes sum up to, by kind of communication.
+    """Return the sum of comm_size of each rank, by kind of communication.
 
-    "kinds" are columns, "ranks" NPUs, "bytes" a row for each rank, "deviation" how far each is from the mean of the
-    ranks that have the kind at all, as a share of it (null: the rank has none of it).
+    "kinds" are columns, "ranks" NPUs, "bytes" a row per rank, "deviation" the relative deviation of each rank from the
+    mean of the ranks that have the kind (null: the rank does not have it).
     """
     of_table: dict[int, dict[str, int]] = {}
     for rank in ranks:
@@ -34,15 +34,15 @@ def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
         "ranks_left_out": len(ranks) - len(shown),
         "bytes": [[None if v < 0 else int(v) for v in values[i]] for i in shown],
         "deviation": _as_lists(_deviation(values)[shown]),
-        "greatest_deviation": _greatest(_deviation(values), kinds, ranks),
+        "greatest_deviation": _largest_deviation(_deviation(values), kinds, ranks),
     }
 
 
 def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any]:
-    """Ranks against collectives: the bytes that each member brings, and how far that is from the members' mean.
+    """Return the bytes of each member of collectives, and their relative deviations from the members' mean.
 
-    Of many collectives those are shown whose members differ most, in the order in which they come; of many ranks those
-    that take part in them and deviate most. "uneven" counts the collectives whose members differ at all.
+    Among many collectives it shows those whose members differ most, in execution order; among many ranks those that
+    take part in them and deviate most. "uneven" counts the collectives whose members differ at all.
     """
     keys, spread = [], []
     for key, members in found.items():
@@ -73,7 +73,7 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
 
 
 def _worst_rows(deviation: NDArray[np.float64]) -> list[int]:
-    """Ranks that take part in what is shown; where there are many, those that deviate most."""
+    """Return the ranks that take part in the shown collectives; of many ranks, those that deviate most."""
     present = np.flatnonzero((~np.isnan(deviation)).any(axis=1)) if deviation.size else np.arange(0)
     if len(present) > MAX_RANKS:
         worst = np.nanmax(np.abs(deviation[present]), axis=1)
@@ -93,14 +93,16 @@ def _bytes(rank: Rank) -> dict[str, int]:
 
 
 def _deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each value is from the mean of its column, as a share of it; below 0 = none, which gives NaN."""
+    """Return the relative deviation of each value from its column's mean; values below 0 are missing and give NaN."""
     is_there = values >= 0
     counts = is_there.sum(axis=0)
     mean = np.where(is_there, values, 0).sum(axis=0) / np.maximum(counts, 1)
     return np.where(is_there, (values - mean) / np.where(mean > 0, mean, 1), np.nan)
 
 
-def _greatest(deviation: NDArray[np.float64], kinds: Sequence[str], ranks: Sequence[Rank]) -> dict[str, Any] | None:
+def _largest_deviation(
+    deviation: NDArray[np.float64], kinds: Sequence[str], ranks: Sequence[Rank]
+) -> dict[str, Any] | None:
     if not deviation.size or np.all(np.isnan(deviation)):
         return None
     at = int(np.nanargmax(np.abs(deviation)))

@@ -11,7 +11,7 @@ REDUCE = et.CollectiveCommType.ALL_REDUCE
 
 @pytest.fixture
 def broken(tmp_path):
-    """Two NPUs; of NPU 0 a dependency dangles, control dependencies close a cycle, and an id stands twice."""
+    """Two NPUs; of NPU 0 a dependency dangles, control dependencies close a cycle, and an id occurs twice."""
     folder = tmp_path / "in"
     folder.mkdir()
     nodes = [
