@@ -299,7 +299,7 @@ class TraceColumns:
                 raise ValueError(f"{prefix}: a send or receive without a peer, expected one of the block or the stamp")
 
     def _distinct_values(self, name: str) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
-        """Return the distinct values of a column, the first of which means absent, and each row's index into them.
+        """Return the distinct values of a column, beginning with the absent value, and each row's index into them.
 
         The rows are those of all blocks, concatenated. in_split_size and out_split_size share one list of values.
         """

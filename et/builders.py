@@ -101,8 +101,8 @@ def coll_node(
 ) -> Message:
     """Return a collective of comm_size bytes per member in the group pg_name ("" means all NPUs).
 
-    in_split_size makes an all-to-all uneven. It has one number per member, in bytes or in any unit in which their sum
-    is comm_size; out_split_size gives the received parts in the same way.
+    in_split_size makes an all-to-all uneven. It has one number per member, in bytes or in any unit that makes their sum
+    comm_size; out_split_size gives the received parts in the same way.
     """
     node = _node(node_id, name, NodeType.COMM_COLL_NODE, deps, ctrl_deps)
     _set(node, "comm_type", "int64", comm_type)

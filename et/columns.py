@@ -214,7 +214,7 @@ class Columns:
     def _collectives(
         self, types: NDArray[Any], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]
     ) -> NDArray[np.int8]:
-        """Return comm_type of the collectives, checked; -1 on other nodes, some of which carry meaningless numbers."""
+        """Return comm_type of the collectives, checked; -1 on other nodes, which may carry meaningless numbers."""
         is_collective = types == NodeType.COMM_COLL_NODE
         is_given = self._is_given("comm_type")
         is_known = (comm_type >= 0) & (comm_type <= max(CollectiveCommType))

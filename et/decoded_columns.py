@@ -36,7 +36,7 @@ class DecodedColumns(Columns):
     """Columns whose nodes arrive in large batches.
 
     Attributes:
-        columns, places: Addresses and widths that tell the kernel where to write, in the kernel's layout.
+        columns, places: Addresses and widths of the arrays that the kernel fills, in its layout.
         ready_rows: Number of rows that the kernel may fill.
     """
 

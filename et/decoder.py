@@ -16,7 +16,7 @@ from et import attributes
 from et.columns import Columns
 from et.decoded_columns import SLOTS, DecodedColumns, maximum
 from et.errors import TraceError
-from et.framing import HEAD_BYTES, LONGEST_LENGTH_BYTES, read_length, refuse_others
+from et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, read_length, refuse_others
 from et.groups import groups_of_metadata_node
 from et.schema import AttributeProto, RawNode
 from et.window import Window
@@ -83,9 +83,9 @@ def _first_message(path: Path, window: Window) -> bytes:
     Raises:
         _NotSureError, TraceError: The file has no complete first message.
     """
-    while window.end < LONGEST_LENGTH_BYTES and window.read_on():
+    while window.end < MAX_LENGTH_BYTES and window.read_on():
         pass
-    length, begin = read_length(path, window.data[: min(window.end, LONGEST_LENGTH_BYTES)].tobytes(), 0, 0)
+    length, begin = read_length(path, window.data[: min(window.end, MAX_LENGTH_BYTES)].tobytes(), 0, 0)
     while window.end < begin + length:
         if not window.read_on():
             raise _NotSureError

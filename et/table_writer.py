@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from et.builders import attribute, metadata
 from et.framing import frame
+from et.names import ranges
 from et.other_attributes import OtherAttributes
 from et.schema import IOInfo, NodeType
 from et.table import TraceTable
@@ -100,7 +101,7 @@ class _Texts:
     def of(self, row: Int64) -> _Field:
         """Return the strings of some rows."""
         sizes = self._sizes[row]
-        return _Field(self._data[_ranges(self._begin[row], sizes)], sizes)
+        return _Field(self._data[ranges(self._begin[row], sizes)], sizes)
 
 
 def _fields_of(lists: Iterable[Sequence[bytes]]) -> _Texts:
@@ -241,10 +242,5 @@ def _interleaved(fields: Sequence[_Field]) -> _Field:
     ends = np.cumsum(sizes).reshape(sizes.shape)
     data = np.empty(int(sizes.sum()), np.uint8)
     for field, begin in zip(fields, (ends - sizes).T, strict=True):
-        data[_ranges(begin, field.sizes)] = field.data
+        data[ranges(begin, field.sizes)] = field.data
     return _Field(data, sizes.sum(axis=1))
-
-
-def _ranges(begin: Int64, sizes: Int64) -> Int64:
-    """Return all numbers of ranges, concatenated: sizes[i] numbers from begin[i] on."""
-    return np.repeat(begin - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))

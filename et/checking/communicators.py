@@ -29,7 +29,7 @@ class Communicators:
         """Return int64[users], the number of each user's group, UNKNOWN = -1.
 
         Args:
-            table: The trace.
+            table: Trace that names the group.
             group: Row of its group_names.
             users: int64[], NPUs that run the trace.
         """

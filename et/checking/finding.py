@@ -58,11 +58,11 @@ def at_nodes(
     rows: NDArray[np.integer],
     text: Callable[[int], str],
 ) -> Iterable[Finding]:
-    """Yield the finding on some rows of a trace; nothing if there are none.
+    """Yield a finding on some rows of a trace, or nothing without rows.
 
     Args:
-        severity: See Finding.
-        what: See Finding.
+        severity: Severity as in Finding.
+        what: Kind of problem as in Finding.
         path: Path of the trace.
         node_id: uint64[n], ids of its nodes.
         rows: int[k], rows with the problem.

@@ -48,7 +48,7 @@ class FileChanges(NamedTuple):
 
 
 def safe_changes(raw: RawTrace) -> FileChanges:
-    """Return the changes for which nothing has to be guessed.
+    """Return the changes that need no guess.
 
     A dependency on a node that the file lacks, or of a node on itself, is removed, because it can never be satisfied.
     If control dependencies close a cycle and data dependencies do not, all control dependencies are removed, as in

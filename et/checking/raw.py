@@ -13,13 +13,12 @@ from scipy.sparse.csgraph import connected_components
 
 from et.errors import TraceError
 from et.framing import iter_messages
+from et.order import cycle_text
 from et.schema import RawNode
 
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
-
-_LONGEST_PATH_SHOWN = 12
 
 
 class Dependencies(NamedTuple):
@@ -160,6 +159,4 @@ class RawTrace:
         while backwards[-1] != start:
             backwards.append(came_from[backwards[-1]])
         ids = [str(self.node_id[at]) for at in reversed(backwards[1:])]
-        if len(ids) > _LONGEST_PATH_SHOWN:
-            ids = [*ids[:_LONGEST_PATH_SHOWN], f"... ({len(ids) - _LONGEST_PATH_SHOWN} more)"]
-        return start, " -> ".join([*ids, str(self.node_id[start])])
+        return start, cycle_text(ids, str(self.node_id[start]))

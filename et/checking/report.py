@@ -13,8 +13,8 @@ class FindingGroup:
 
     Attributes:
         check: Name of the check.
-        severity: See Finding.
-        what: See Finding.
+        severity: Severity as in Finding.
+        what: Kind of problem as in Finding.
         count: Number of occurrences in all files.
         examples: The first occurrences.
     """

@@ -17,7 +17,7 @@ class Sources:
     """T distinct traces of some NPUs.
 
     Attributes:
-        path: Path by which the user names all of them.
+        path: Path that the user gave for all of them.
         files: The trace files.
         users: int64[] per trace, NPUs that run it, ascending.
         examples: For each trace, the NPU whose peers are as written; peers of other users shift by the user's number

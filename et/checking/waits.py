@@ -130,7 +130,7 @@ def deadlocks(sources: Sources, waits: Sequence[Waits | None], max_edges: int) -
 
 
 def _graph_of_traces(sources: Sources, waits: Sequence[Waits | None]) -> _Graph:
-    """Return the graph in which a trace represents all its users."""
+    """Return the graph with one copy of each trace for all its users."""
     base = np.cumsum([0, *(trace_waits.nodes if trace_waits else 0 for trace_waits in waits)])
     nodes = int(base[-1])
     hub = _hubs_of_traces(waits)

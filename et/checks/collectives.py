@@ -75,7 +75,7 @@ class TraceCheck(Check):
             yield Finding(ERROR, "groups have members that issue other collectives", len(differing), examples)
 
     def _absent(self, of_group: Int64) -> int | None:
-        """Return a member that does not use the group although its trace can be read; None if there is none."""
+        """Return a member that does not use the group although its trace can be read, or None."""
         members = self.context.communicators.members[int(of_group[0, 0])]
         if len(of_group) == len(members) and np.array_equal(np.sort(members), of_group[:, 1]):
             return None

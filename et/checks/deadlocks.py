@@ -7,6 +7,7 @@ from et.checking.finding import ERROR, NOTE, Example, Finding
 from et.checking.looked import CheckedTrace
 from et.checking.waits import WaitingNode, Waits, deadlocks, waits_of
 from et.checks.collectives import collective
+from et.order import cycle_text
 from et.schema import NodeType
 
 NAME = "deadlocks"
@@ -14,7 +15,6 @@ LOOKS_FOR = "NPUs that wait for each other for ever, over collectives, messages 
 
 _MAX_EDGES = 8_000_000
 _MAX_EXAMPLES = 20
-_LONGEST_PATH_SHOWN = 12
 
 
 class TraceCheck(Check):
@@ -52,11 +52,9 @@ class TraceCheck(Check):
 
     def _example(self, places: list[WaitingNode]) -> Example:
         texts = [self._place_text(place) for place in places]
-        if len(texts) > _LONGEST_PATH_SHOWN:
-            texts = [*texts[:_LONGEST_PATH_SHOWN], f"... ({len(texts) - _LONGEST_PATH_SHOWN} more)"]
         first = places[0]
         checked = self.context.reopened(first.trace)
-        cycle = " -> ".join([*texts, f"NPU {first.npu} node {checked.node(first.row)}"])
+        cycle = cycle_text(texts, f"NPU {first.npu} node {checked.node(first.row)}")
         return Example(checked.table.path, checked.node(first.row), f"each waits for the next: {cycle}")
 
     def _place_text(self, place: WaitingNode) -> str:

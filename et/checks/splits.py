@@ -89,7 +89,7 @@ class TraceCheck(Check):
 
 
 class _SplitSizes:
-    """Split sizes of a node; both lists are in the unit in which in_split_size adds up to comm_size."""
+    """Split sizes of a node; both lists use the unit that makes the sum of in_split_size comm_size."""
 
     def __init__(self, checked: CheckedTrace, row: int) -> None:
         table = checked.table

@@ -26,7 +26,7 @@ class Level:
         name: Name by which users choose the level.
         meaning: Description in one line.
         has_start_times: Whether start times are kept, counted from the first one of all traces.
-        jitter: Maximum relative deviation of the secret factor by which each distinct number is multiplied.
+        jitter: Maximum relative deviation from 1 of the secret factor of each distinct number.
         is_bucketed: Whether numbers are rounded to the nearest of four per octave.
         is_scaled: Whether sizes are multiplied by a secret factor from 1/4 to 4, and times and operations by another.
         is_flat: Whether all numbers of a kind become the same.

@@ -55,13 +55,13 @@ _DEVICE_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_([A-Za-z]+)|rcclGenericKernel|n
 
 @dataclass(frozen=True, slots=True)
 class CommCall:
-    """A collective or message in which one rank takes part.
+    """A collective or message of one rank.
 
     Attributes:
         kind: CollectiveCommType, SEND or RECV.
         name: Name that PyTorch records.
-        size_bytes: Bytes that this rank contributes (a receive: receives; a scatter: the root's whole buffer); -1 =
-            unknown.
+        size_bytes: Bytes that this rank contributes, -1 = unknown. A receive has the bytes received, a scatter those of
+            the root's whole buffer.
         dtype: Element type, such as "Float"; "" = unknown.
         in_split: Elements sent to each member in an all-to-all with uneven parts; () = even.
         out_split: Elements received from each member; () = even.
@@ -110,7 +110,7 @@ def kernel_kind(name: str) -> int | None:
 
 
 def call_of_host(op: HostOp) -> CommCall | None:
-    """Return the call of a host operator record_param_comms or BACKEND:NAME; None if it is none, such as "wait"."""
+    """Return the call of a host operator record_param_comms or BACKEND:NAME; None for others, such as "wait"."""
     tensors_in, tensors_out = _tensors(op.inputs), _tensors(op.outputs)
     if op.name != RECORD:
         found = backend_and_kind(op.name)
@@ -144,7 +144,7 @@ def call_of_host(op: HostOp) -> CommCall | None:
 
 
 def call_of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
-    """Return the call of an operator or kernel of Kineto; None if it is none, or if its kind is unknown."""
+    """Return the call of an operator or kernel of Kineto; None if it is no communication or its kind is unknown."""
     if "Collective name" in args:
         kind = kind_named(str(args["Collective name"]))
         if kind is None:
@@ -221,7 +221,7 @@ def _number(value: Any) -> int:  # noqa: ANN401 - any value of JSON
 
 
 def _of_tensors(name: str, kind: int, tensors_in: Sequence[list[Any]], tensors_out: Sequence[list[Any]]) -> CommCall:
-    """Return a call of which only the tensors are known."""
+    """Return a call made from its tensors alone."""
     match = _ANNOTATION.fullmatch(name)
     in_bytes, out_bytes = (sum(t[3] * t[4] for t in tensors) for tensors in (tensors_in, tensors_out))
     size = _size(kind, in_bytes, out_bytes) if tensors_in or tensors_out else -1
@@ -257,8 +257,8 @@ def _size(kind: int, in_bytes: int, out_bytes: int) -> int:
 def _group_bytes(kind: int, size: int, group_size: int, *, has_input: bool) -> int:
     """Return the size of a call by the convention of CommCall.
 
-    The root's buffer of a scatter is what a member gets times the group size. An all-gather of which only the output is
-    known contributes one part of it.
+    The root's buffer of a scatter is what a member gets times the group size. An all-gather without recorded input
+    contributes one part of its output.
     """
     if kind == CollectiveCommType.SCATTER and group_size:
         return size * group_size

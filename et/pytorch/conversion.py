@@ -71,7 +71,7 @@ class Conversion:
         clocks: Offsets of the ranks' clocks.
         offset_ns: Time added to all times of a rank.
         waited_ns: Time that a rank's collectives waited for other ranks.
-        early_ns: For each member that left a collective before another began it, how long before.
+        early_ns: Times between a member's end of a collective and a later begin of another member, if any.
         lost: Sentences on lost calls, by rank.
         unmatched: Number of groups whose members recorded different collectives.
     """
@@ -148,7 +148,7 @@ def _windows(
     Args:
         ranks: Files of all ranks.
         step: Number of a step, "all" or "", as in `convert`.
-        links: Links by rank; among several steps the last one is chosen in which most of these operators are.
+        links: Links by rank; among several steps the last one with most of these operators is chosen.
 
     Raises:
         TraceError: A rank lacks the step.

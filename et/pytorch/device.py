@@ -82,7 +82,7 @@ def waited_copies(work: DeviceWork) -> dict[int, int]:
 
 
 class AwaitedOps:
-    """The device ops for which each blocking call waited."""
+    """The device ops that each blocking call awaits."""
 
     def __init__(self, work: DeviceWork, waits: Sequence[Call]) -> None:
         self._ops = work.ops

@@ -99,7 +99,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def ranks_by_name(paths: Sequence[Path]) -> list[int | None]:
-    """Return the rank in each file name: "rank3", otherwise the number in which the names differ; None without one."""
+    """Return the rank in each file name: "rank3", otherwise the number that differs between names; None without one."""
     matches = [_RANK.search(path.name) for path in paths]
     if all(matches):
         return [int(match[1]) for match in matches if match]

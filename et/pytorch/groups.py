@@ -20,7 +20,7 @@ class Groups:
     """Groups of all ranks.
 
     Attributes:
-        world: All ranks.
+        world: Numbers of all ranks.
         members: Ranks of each group, by its name in the resulting traces, a number as text; all ranks ("") are not
             listed.
     """
@@ -61,7 +61,7 @@ def ranks_of(
         rank: Rank that makes the call.
         call: The call with its own information on the group.
         listed_groups: Groups that the rank's traces list.
-        world: All ranks.
+        world: Numbers of all ranks.
     """
     if call.ranks and rank in call.ranks:
         return call.ranks

@@ -47,8 +47,8 @@ def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPi
 
     Args:
         spans: Spans within begin_ns .. end_ns; outer spans precede inner ones that begin at the same time.
-        begin_ns: First moment.
-        end_ns: Last moment.
+        begin_ns: First moment of the sequence.
+        end_ns: Last moment of the sequence.
 
     Returns:
         Pieces in order without gaps between them, at least one per span.

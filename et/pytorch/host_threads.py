@@ -8,7 +8,7 @@ other programs of the machine, so that a recorded call holds more than its trans
   fastest shows how long a transfer takes, and in the rest of a member's time its threads had no processor.
 
 Both become nodes before and after the call, with the times that were recorded, like those of operators. They are in
-the accelerator's lane, which is otherwise empty: a rank with a device has none of these nodes.
+the accelerator's lane, which is otherwise empty: a rank with a device has no such nodes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def add_ends(members: Mapping[int, tuple[RankNodes, int]], fastest: Mapping[_Key
 
 
 def take_turns(step: RankNodes) -> None:
-    """Count time in which two threads ran at once only once, because their nodes share one lane.
+    """Count times when two threads ran at once only once, because their nodes share one lane.
 
     Each node keeps at least a microsecond, about what rounding down takes: a computation of no time would look
     unmeasured.

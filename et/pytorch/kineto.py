@@ -34,7 +34,7 @@ class HostOperator:
         thread: Number of the thread.
         start_ns, end_ns: Begin and end.
         args: Arguments of the Kineto event.
-        is_annotation: Whether it only names a stretch of time and does nothing itself.
+        is_annotation: Whether the event only names a stretch of time and does nothing itself.
         parent: Number of the op that has called it, -1 = none.
     """
 
@@ -86,7 +86,7 @@ class KinetoTrace:
     """The trace of one rank; ops, calls and device ops are in order of their start times.
 
     Attributes:
-        waits: Events of category cuda_sync, which name both streams of a wait; most traces have none.
+        waits: Events of category cuda_sync, which name both streams of a wait; most traces lack them.
         groups: Ranks of each process group in pg_config, by its name; () = not listed.
         group_sizes: Number of ranks of each process group, by its name.
         steps: Begin and end of each ProfilerStep in ns, by its number.

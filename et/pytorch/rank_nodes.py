@@ -5,7 +5,7 @@
   cut at whole microseconds of the step, so that they add up.
 - A kernel, copy or memset is a node of the device. It comes after its launch, after the earlier work of its stream, and
   after the work for which its stream waits.
-- A blocking call comes after the work for which it waits, and takes only the time that remained after that work.
+- A blocking call comes after the work that it awaits, and takes only the time that remained after that work.
 - A collective has its size. Its duration_micros is the time that it was under way, less the waiting for other ranks.
 """
 
@@ -48,7 +48,7 @@ class RankNodes:
         work: Operations of the device.
         order: Order of the streams.
         ops: Number of operators of the host.
-        overlap_ns: Time in which kernels of several streams ran at once, without collectives.
+        overlap_ns: Time when kernels of several streams ran at once, without collectives.
         thread_ns: Time that threads of the host that execute calls take beside the calls, in nodes of their own.
     """
 
@@ -174,8 +174,8 @@ class _Builder:
         """Add a node for each piece that takes a microsecond or is a parent; each comes after the one before.
 
         Args:
-            host: The pieces.
-            waits_of: Nodes for which the host waits in a piece, with their end times, by place of the piece.
+            host: Pieces of the host's time.
+            waits_of: Nodes that the host awaits in a piece, with their end times, by place of the piece.
         """
         step = self._step
         clock = 0  # microseconds of the step that nodes have taken
@@ -215,7 +215,7 @@ class _Builder:
         return [(self._step.node_of_comm[place], over_ns) for place in places] or [(number, over_ns)]
 
     def _host_waits(self, host: list[HostPiece]) -> dict[int, list[tuple[int, int]]]:
-        """Return, by place of a piece, the nodes of host threads for which the host waits in it.
+        """Return, by place of a piece, the nodes of host threads that the host awaits in it.
 
         Such a wait ends while nothing but annotations is open, or while an operator of communication is. A receive ends
         with the first such piece after it.

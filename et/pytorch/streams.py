@@ -23,7 +23,7 @@ class StreamOrder:
     """Dependencies of device ops, by number, and how they were found.
 
     Attributes:
-        after: Device ops for which each device op waits.
+        after: Device ops that each device op awaits.
         recorded: Number of waits of one stream for another that Kineto records.
         inferred: Number of waits that were inferred from place and time.
     """

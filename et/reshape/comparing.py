@@ -1,6 +1,6 @@
 """Which rows of a trace are before or after every other row in the same lane, or on the network.
 
-The order in which rows become ready at the same moment matters only between rows of which neither waits for the other.
+The order of becoming ready at the same moment matters only between two rows that do not wait for each other.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def is_ordered(table: TraceTable, order: Sequence[int], chosen: Mask) -> Mask:
     If a trace is too large to compare all pairs, the result is exact only if all chosen rows are in one chain.
 
     Args:
-        table: The trace.
+        table: Trace with the rows.
         order: Rows, parents before children.
         chosen: bool[n], rows to compare.
     """

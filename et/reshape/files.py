@@ -19,7 +19,7 @@ class TraceFile(NamedTuple):
     """One trace of a set.
 
     Attributes:
-        npu: NPU in the file's name; NO_NPU = -1 if there is none.
+        npu: NPU in the file's name; NO_NPU = -1 without one.
         path: Path of the file.
     """
 
@@ -28,7 +28,7 @@ class TraceFile(NamedTuple):
 
 
 def npu_of(name: str) -> int:
-    """Return the NPU in a name `<prefix>.<npu>.et`, or `<prefix>.npu<npu>.et` of a trace set; -1 if there is none."""
+    """Return the NPU in a name `<prefix>.<npu>.et`, or `<prefix>.npu<npu>.et` of a trace set; -1 without one."""
     match = _NAME.fullmatch(name)
     return int(match["npu"]) if match and int(match["npu"]) < 2**31 else NO_NPU
 
@@ -37,7 +37,7 @@ def find_files(place: str | os.PathLike[str]) -> list[TraceFile]:
     """Return the traces in a folder, those with a prefix, or the named one, sorted by NPU and name.
 
     Raises:
-        TraceError: There is none, or a folder cannot be listed.
+        TraceError: No trace exists, or a folder cannot be listed.
     """
     path = Path(place)
     if path.is_dir():

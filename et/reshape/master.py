@@ -81,7 +81,7 @@ class MasterTraceFile(NamedTuple):
         npu: NPU in the name, -1 = none.
         gzipped: Whether the file was gzipped.
         nodes: Number of its nodes.
-        metadata: Its GlobalMetadata.
+        metadata: Bytes of its GlobalMetadata.
         numbering: Conversion of its ids.
     """
 

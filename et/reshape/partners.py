@@ -18,7 +18,7 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
     from one NPU to another. The order on an NPU is a topological order, smallest row first, as in runs.
 
     Args:
-        table: The trace.
+        table: Trace with the nodes.
         npu: NPU that runs it; -1 = the NPU in its sends and receives.
 
     Raises:

@@ -36,8 +36,8 @@ class ReduceResult(NamedTuple):
     """Result of a reduction.
 
     Attributes:
-        nodes, dependencies: Numbers before.
-        kept, kept_dependencies: Numbers after.
+        nodes, dependencies: Numbers before the reduction.
+        kept, kept_dependencies: Numbers after the reduction.
         dropped: Number of removed nodes that took no time, or removed host operators (`without_host`).
         fused: Number of host operators that became part of the next one.
         implied: Number of removed dependencies that others imply.

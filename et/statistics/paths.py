@@ -30,7 +30,7 @@ class EarliestTimes:
     Attributes:
         start_micros, end_micros: int64[n] per rank, times of its rows; -1 = never, because a partner is missing.
         took_micros: int64[n] per rank, duration of each row without waiting.
-        before: For each rank and row, the parent that ends last, as (rank, row); (-1, -1) = none.
+        before: Parent that ends last, as (rank, row), of each rank's row; (-1, -1) = no parent.
     """
 
     start_micros: list[NDArray[np.int64]]

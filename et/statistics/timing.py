@@ -92,7 +92,7 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
 
     Compute is that of the accelerator with its memory. The span covers all nodes, including the host's and the waiting
     that a converter has removed (et.waiting): the same as measured spans of `nadi compare --measured`, if the run has
-    all nodes. The result is None if no start is recorded.
+    all nodes. Without recorded starts the result is None.
     """
     if not has_starts(ranks):
         return None
