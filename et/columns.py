@@ -208,8 +208,8 @@ class Columns:
         is_wrong = (types <= NodeType.INVALID_NODE) | (types > max(NodeType))
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))
-            where = f"{self._path}: node {self._ids_and_types()[0][row]}"
-            raise TraceError(f"{where}: node type {types[row]}, expected 1 to 7")
+            place = f"{self._path}: node {self._ids_and_types()[0][row]}"
+            raise TraceError(f"{place}: node type {types[row]}, expected 1 to 7")
 
     def _collectives(
         self, types: NDArray[Any], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]
@@ -222,6 +222,6 @@ class Columns:
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))
             found = f"comm_type {comm_type[row]}" if is_given[row] else "a collective without comm_type"
-            where = f"{self._path}: node {self._ids_and_types()[0][row]}"
-            raise TraceError(f"{where}: {found}, expected a comm_type from 0 to 9")
+            place = f"{self._path}: node {self._ids_and_types()[0][row]}"
+            raise TraceError(f"{place}: {found}, expected a comm_type from 0 to 9")
         return np.where(is_collective, comm_type, -1).astype(np.int8)

@@ -98,9 +98,9 @@ class CheckedTrace:
         size = np.where(kind == CollectiveCommType.BARRIER, 0, table.comm_size[row])
         size[(kind == CollectiveCommType.ALL_TO_ALL) & (table.in_split_size[row] > 0)] = UNEVEN
         dims = np.where(table.group[row] == 0, table.involved_dim[row], WHOLE)
-        every = int(dims.max(initial=WHOLE))
-        if every > 0 and every & (every + 1) == 0:  # all dimensions that this trace mentions
-            dims[dims == every] = WHOLE
+        all_dims = int(dims.max(initial=WHOLE))
+        if all_dims > 0 and all_dims & (all_dims + 1) == 0:  # all dimensions that this trace mentions
+            dims[dims == all_dims] = WHOLE
         return CollectiveNodes(row, table.group[row], dims, kind.astype(np.int8), size)
 
     def node(self, row: int) -> int:

@@ -326,12 +326,12 @@ class _NpuGraph:
         keys = []
         for place in (waiting, member):
             trace_waits = self._waits[place.trace]
-            assert trace_waits is not None  # noqa: S101 - for mypy: places are of traces that are there
+            assert trace_waits is not None  # noqa: S101 - for mypy: places have existing traces
             user = int(np.searchsorted(self._sources.users[place.trace], place.npu))
             keys.append((trace_waits, self._key(trace_waits, user, np.arange(len(trace_waits.row)))))
         (trace_waits, own), (others, of_member) = keys
-        wanted = of_member[np.flatnonzero(others.row == member.row)[0]]
-        rows = trace_waits.row[own == wanted]
+        key = of_member[np.flatnonzero(others.row == member.row)[0]]
+        rows = trace_waits.row[own == key]
         parents = trace_waits.parent[trace_waits.child == waiting.row]
         return WaitingNode(waiting.npu, waiting.trace, int(np.intersect1d(rows, parents)[0]))
 

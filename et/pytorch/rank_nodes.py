@@ -355,8 +355,8 @@ def _split(host: list[HostPiece], times_ns: list[int]) -> list[HostPiece]:
     result: list[HostPiece] = []
     remaining = iter(times_ns)
     at_ns = next(remaining, None)
-    for whole in host:
-        piece = whole
+    for uncut in host:
+        piece = uncut
         while at_ns is not None and at_ns <= piece.start_ns:
             at_ns = next(remaining, None)
         while at_ns is not None and at_ns < piece.end_ns:

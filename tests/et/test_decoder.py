@@ -143,7 +143,7 @@ def test_a_length_in_more_bytes_than_it_needs_is_for_the_other_reader(tmp_path):
 @pytest.mark.parametrize(("chunk", "rows"), [(7, 5), (64, 5), (300, 2), (1 << 20, 1)])
 def test_messages_across_chunks_and_rows(small_trace, tmp_path, monkeypatch, chunk, rows):
     monkeypatch.setattr(decoder, "_STEP_BYTES", chunk)
-    monkeypatch.setattr(decoder, "_MOST_SPANS", rows)
+    monkeypatch.setattr(decoder, "_MAX_SPANS", rows)
     monkeypatch.setattr(decoded_columns, "_ROWS_AT_ONCE", rows)
     monkeypatch.setattr(decoded_columns, "_FIRST_ITEMS", rows)
     path = tmp_path / "a.et"

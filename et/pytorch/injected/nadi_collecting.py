@@ -43,10 +43,10 @@ class Recorder:
     """
 
     def __init__(self, folder: str | os.PathLike[str], steps: Iterable[int], first: int = 0) -> None:
-        wanted = sorted(set(steps))
-        if not wanted or wanted != list(range(wanted[0], wanted[-1] + 1)) or wanted[0] <= first:
-            raise ValueError(f"steps {wanted}: expected consecutive numbers from {first + 1} on")
-        self._folder, self._steps, self._first = Path(folder), wanted, first
+        numbers = sorted(set(steps))
+        if not numbers or numbers != list(range(numbers[0], numbers[-1] + 1)) or numbers[0] <= first:
+            raise ValueError(f"steps {numbers}: expected consecutive numbers from {first + 1} on")
+        self._folder, self._steps, self._first = Path(folder), numbers, first
         self._profile: Any = None
         self._observer: Any = None
 
@@ -133,7 +133,7 @@ def follow_optimizers(folder: str, steps: Iterable[int]) -> None:
     """
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415 - an extra
 
-    wanted = sorted(steps)
+    numbers = sorted(steps)
     done = 0
     recorder: Recorder | None = None
 
@@ -142,8 +142,8 @@ def follow_optimizers(folder: str, steps: Iterable[int]) -> None:
         done += 1
         if recorder is not None:
             recorder.step()
-        elif done == wanted[0] - 1:
-            recorder = Recorder(folder, wanted, first=done)
+        elif done == numbers[0] - 1:
+            recorder = Recorder(folder, numbers, first=done)
             recorder.start()
 
     register_optimizer_step_post_hook(over)
