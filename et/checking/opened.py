@@ -47,7 +47,7 @@ def open_trace(trace: int, path: str | os.PathLike[str]) -> OpenedTrace:
     except TraceError as error:
         complaint = str(error)
     except DecodeError:
-        pass  # the complaint of et.read_trace stands
+        pass  # the complaint of et.read_trace remains
     else:
         return OpenedTrace(trace, str(path), "", raw, CheckedTrace(trace, table))
     return OpenedTrace(trace, str(path), complaint, raw, None)

@@ -24,7 +24,7 @@ _ALL_WAIT_FOR_ALL = (
     CollectiveCommType.BARRIER,
 )
 _RESOLUTION_MICROS = 1
-"""Differences that mean nothing: times of traces are whole microseconds, each rounded."""
+"""Largest difference that rounding explains: times of traces are whole microseconds."""
 _MAX_EXAMPLES = 20
 
 

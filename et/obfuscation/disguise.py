@@ -99,8 +99,8 @@ def obfuscate(table: TraceTable, obfuscation: Obfuscation) -> TraceTable:
 def _communication(table: TraceTable, obfuscation: Obfuscation) -> tuple[Int64, tuple[Splits, ...]]:
     """Return int64[n], sizes, and the lists of split sizes.
 
-    What one member sends another one receives, so shares are replaced independently of the member, and so are the bytes
-    per unit of a share. The size is then the sum of all shares in these bytes.
+    What one member sends another one receives. So each share is replaced by a function of its value alone, and likewise
+    the bytes per unit of a share; the size is then the sum of the new shares in those bytes.
     """
     comm_size = obfuscation.numbers("comm_size", table.comm_size)
     rows = np.flatnonzero(table.in_split_size)

@@ -15,7 +15,7 @@ _JITTER = 0.005
 _BUCKETS_PER_OCTAVE = 4
 _MAX_OCTAVES = 2.0  # a scale factor is from 2^-2 to 2^2
 _FLAT = {"bytes": 1 << 16, "micros": 10, "flops": 10**9}
-_LARGEST = 2**62  # leaves room for sums in int64
+_LARGEST = 2**62  # of a replaced number, below the maximum of int64
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hi
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
 RESOLUTION_NS = 1000
-"""Differences of times that mean nothing: Kineto counts microseconds."""
+"""Resolution of Kineto's times: smaller differences between two of them mean nothing."""
 MERGED = "nadi_merged"
 """Key that marks the Kineto part of a merged file; no file of PyTorch has it."""
 

@@ -34,7 +34,7 @@ def lanes_of(table: TraceTable) -> NDArray[np.int8]:
 def is_ordered(table: TraceTable, order: Sequence[int], chosen: Mask) -> Mask:
     """Return bool[n], whether a chosen row is before or after each other chosen row; True for rows that are not chosen.
 
-    If a trace is too large to compare all pairs, the result is exact only if all chosen rows are in one chain.
+    If a trace is too large to compare all pairs, rows count as ordered only if all chosen rows are in one chain.
 
     Args:
         table: Trace with the rows.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from et.statistics.ranks import LANES, NO_LANE, Rank, lanes_of
+from et.statistics.ranks import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, NO_LANE, Rank, lanes_of
 from et.summary import collective_name
 
 _NUMBERS = re.compile(r"\d+")
@@ -27,7 +27,7 @@ def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         lanes = lanes_of(table)
         for row, (lane, name) in enumerate(zip(lanes.tolist(), table.names, strict=True)):
             row_kind[row] = kinds.setdefault((lane, _short(name)), len(kinds))
-        sizes = np.where(np.isin(lanes, (3, 4, 5)), table.comm_size, table.tensor_size)
+        sizes = np.where(np.isin(lanes, COMMUNICATION_LANES), table.comm_size, table.tensor_size)
         columns = (np.ones(len(table), np.int64), table.duration_micros, table.num_ops, sizes)
         sums = [np.bincount(row_kind, np.maximum(column, 0), len(kinds)) for column in columns]
         for (lane, name), number in kinds.items():
@@ -50,13 +50,15 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], list[Any]] = {}
     for rank, times in _tables(ranks):
         table, lanes = rank.table, lanes_of(rank.table)
-        for lane in (3, 4, 5):
+        for lane in COMMUNICATION_LANES:
             rows = np.flatnonzero(lanes == lane)
             keys = np.stack([table.comm_type[rows].astype(np.int64), table.group[rows].astype(np.int64)], axis=1)
             for kind, group in np.unique(keys, axis=0).tolist():
                 own = rows[(keys == (kind, group)).all(axis=1)]
-                name = collective_name(kind) if lane == 3 else LANES[lane]
-                entry = found.setdefault((name, table.group_names[group] if lane == 3 else ""), [0, 0, 0, 0, {}])
+                name = collective_name(kind) if lane == COLLECTIVE_LANE else LANES[lane]
+                entry = found.setdefault(
+                    (name, table.group_names[group] if lane == COLLECTIVE_LANE else ""), [0, 0, 0, 0, {}]
+                )
                 sizes = table.comm_size[own]
                 entry[0] += times * len(own)
                 entry[1] += times * sum(sizes[sizes >= 0].tolist())

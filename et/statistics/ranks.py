@@ -20,6 +20,9 @@ HOST, COMPUTE, MEMORY, COLLECTIVE, SEND, RECEIVE = LANES = (
     "receives",
 )
 """Lanes of an NPU in a timeline."""
+COLLECTIVE_LANE = LANES.index(COLLECTIVE)
+COMMUNICATION_LANES = (COLLECTIVE_LANE, LANES.index(SEND), LANES.index(RECEIVE))
+"""Rows of LANES."""
 NO_LANE = -1
 
 

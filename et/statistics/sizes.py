@@ -7,7 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.reshape.partners import Key
-from et.statistics.ranks import LANES, CommunicationMember, Rank, evenly, lanes_of
+from et.statistics.ranks import (
+    COLLECTIVE_LANE,
+    COMMUNICATION_LANES,
+    LANES,
+    CommunicationMember,
+    Rank,
+    evenly,
+    lanes_of,
+)
 from et.summary import collective_name
 
 MAX_RANKS = 64
@@ -84,10 +92,10 @@ def _worst_rows(deviation: NDArray[np.float64]) -> list[int]:
 def _bytes(rank: Rank) -> dict[str, int]:
     table, found = rank.table, {}
     lanes = lanes_of(table)
-    for lane in (3, 4, 5):
+    for lane in COMMUNICATION_LANES:
         rows = np.flatnonzero((lanes == lane) & (table.comm_size >= 0))
         for kind in np.unique(table.comm_type[rows]).tolist():
-            name = collective_name(kind) if lane == 3 else LANES[lane]
+            name = collective_name(kind) if lane == COLLECTIVE_LANE else LANES[lane]
             found[name] = sum(table.comm_size[rows[table.comm_type[rows] == kind]].tolist())
     return found
 

@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.reshape.partners import Key
-from et.statistics.ranks import COLLECTIVE, COMPUTE, LANES, MEMORY, RECEIVE, SEND, CommunicationMember, Rank, lanes_of
+from et.statistics.ranks import COMMUNICATION_LANES, COMPUTE, LANES, MEMORY, CommunicationMember, Rank, lanes_of
 from et.summary import collective_name
 from et.waiting import waited_micros
 
 Int64 = NDArray[np.int64]
 
 MAX_SLOWEST = 10
-_COMMUNICATION = (LANES.index(COLLECTIVE), LANES.index(SEND), LANES.index(RECEIVE))
 _WORK = (LANES.index(COMPUTE), LANES.index(MEMORY))
 
 
@@ -103,7 +102,7 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         begin, end = table.start_time_micros, table.start_time_micros + table.duration_micros
         compute = _union(begin[is_timed & np.isin(lanes, _WORK)], end[is_timed & np.isin(lanes, _WORK)])
         network = _union(
-            begin[is_timed & np.isin(lanes, _COMMUNICATION)], end[is_timed & np.isin(lanes, _COMMUNICATION)]
+            begin[is_timed & np.isin(lanes, COMMUNICATION_LANES)], end[is_timed & np.isin(lanes, COMMUNICATION_LANES)]
         )
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
         computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))

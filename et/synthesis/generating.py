@@ -25,7 +25,7 @@ _CLASS_JITTER = 0.035
 _TOTAL_JITTER = 0.01
 """Maximum relative deviation of totals: otherwise equal numbers of messages would have the very size of an original."""
 _LARGEST = 2.0**50
-"""Maximum of a size or time, so that sums stay exact in 64 bits."""
+"""Maximum of a generated size or time, far above real ones."""
 
 
 class SynthesisError(ValueError):
