@@ -6,7 +6,7 @@ of gloo marks its execution.
 """
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from et.pytorch import comm_calls
@@ -227,11 +227,10 @@ def _before(kineto: KinetoTrace, issuer: int, work: DeviceWork, kernel: int) -> 
     return launch is not None and op.thread == launch.thread and op.start_ns <= launch.start_ns
 
 
-def _nearest(kineto: KinetoTrace, number: int, among: Iterable[int]) -> int | None:
+def _nearest(kineto: KinetoTrace, number: int, among: Mapping[int, int]) -> int | None:
     """Return the innermost operator of `among` that is this one or encloses it."""
-    known = among if isinstance(among, dict | set) else set(among)
     while number >= 0:
-        if number in known:
+        if number in among:
             return number
         number = kineto.ops[number].parent
     return None

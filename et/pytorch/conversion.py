@@ -123,7 +123,7 @@ def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
     _finish(conversion)
     begin_ns = min(rank_step.begin_ns + conversion.offset_ns[rank] for rank, rank_step in steps.items())
     tables = {
-        rank: table(rank_step.nodes, str(rank_step.path), _schema(files), begin_ns)
+        rank: table(rank_step.nodes, str(rank_step.path), files.host.schema if files.host else "Kineto", begin_ns)
         for (rank, rank_step), files in zip(sorted(steps.items()), ranks, strict=True)
     }
     report = report_of(conversion)
@@ -134,10 +134,6 @@ def _world_sizes(files: RankFiles) -> list[int]:
     """Return the numbers of ranks that a rank's traces mention."""
     hosts = list(files.host.group_sizes.values()) if files.host is not None else []
     return [*hosts, files.kineto.world_size if files.kineto is not None else 1]
-
-
-def _schema(files: RankFiles) -> str:
-    return files.host.schema if files.host is not None else "Kineto"
 
 
 def _windows(

@@ -116,7 +116,7 @@ class _Builder:
         self._add_left_over()
         self._add_comms()
         host = self._host_pieces()
-        issued = {place: self._issued_ns(place) for place in step.node_of_comm if not self._has_kernel(place)}
+        issued = {place: self._issued_ns(place) for place in step.node_of_comm if step.comms.calls[place].kernel < 0}
         host = _split(host, sorted(issued.values()))
         self._add_host(host, self._host_waits(host))
         for place, at_ns in issued.items():
@@ -320,9 +320,6 @@ class _Builder:
             step.nodes.append(Node(LEFT_OVER, NodeType.COMP_NODE, self._begin_ns, micros))
 
     # collectives and messages
-
-    def _has_kernel(self, place: int) -> bool:
-        return self._step.comms.calls[place].kernel >= 0
 
     def _add_comms(self) -> None:
         """Give a kernel's first call the kernel's node; all other calls get nodes of their own."""
