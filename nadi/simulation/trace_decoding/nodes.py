@@ -43,7 +43,7 @@ PADDING_BYTES = 32
 ID_TAG, NAME_TAG, TYPE_TAG, CONTROL_DEP_TAG, CONTROL_DEPS_TAG, DATA_DEP_TAG, DATA_DEPS_TAG = 8, 18, 24, 32, 34, 40, 42
 START_TAG, DURATION_TAG, INPUTS_TAG, OUTPUTS_TAG, ATTRIBUTE_TAG = 48, 56, 66, 74, 82
 METADATA_NODE, LAST_NODE_TYPE = 1, 7
-LONGEST_LENGTH_BYTES = 5
+MAX_LENGTH_BYTES = 5
 LONGEST_NAME_BYTES = 1 << 20
 FINE, IS_OTHER, IS_RANKS = -1, -2, -3
 
@@ -354,7 +354,7 @@ def decode_nodes(data, size, names, follows, attributes, arena, columns, most_ro
     """
     while state[POSITION] < size:
         length, used = varint(data + state[POSITION])
-        if used == 0 or used > LONGEST_LENGTH_BYTES or length == 0:
+        if used == 0 or used > MAX_LENGTH_BYTES or length == 0:
             return DOUBTFUL
         begin = state[POSITION] + used
         end = begin + length

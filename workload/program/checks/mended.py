@@ -48,7 +48,7 @@ def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
 
 def _files(sources: Sources) -> list[Path]:
     """Return all files of the traces, including duplicates of other files."""
-    if not sources.whole or is_set(sources.files[0].parent):
+    if not sources.is_complete or is_set(sources.files[0].parent):
         return list(sources.files)
     found = []
     for file, users in zip(sources.files, sources.users, strict=True):
@@ -64,8 +64,8 @@ def _mended(file: Path, out: Path) -> list[TraceFix]:
     opened = open_trace(0, file)
     raw = opened.raw
     changes = safe_changes(raw) if raw is not None and not opened.error else None
-    if raw is None or changes is None or not changes.mends:
+    if raw is None or changes is None or not changes.fixes:
         shutil.copyfile(file, out)
         return []
     write_frames(out, (frame(message) for message in changed_messages(raw, changes)))
-    return list(changes.mends)
+    return list(changes.fixes)

@@ -48,7 +48,7 @@ def sources_of(
         if match and int(match[1]) <= MAX_NPUS:
             users = (np.array([int(match[1])]),)
         return Sources(
-            source, (source,), users, (AS_WRITTEN,), MAX_NPUS + 1, members, {}, str(groups or ""), whole=False
+            source, (source,), users, (AS_WRITTEN,), MAX_NPUS + 1, members, {}, str(groups or ""), is_complete=False
         )
     if is_set(source):
         return _of_set(source, read_groups(groups) if groups else {}, str(groups or ""), npus)
