@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from inputs.units import GIB
 from nadi.launching.python import code_command
 
-LEAST_PYTHON = (3, 11)
-LEAST_MEMORY_BYTES = 8 * GIB
+MIN_PYTHON = (3, 11)
+MIN_MEMORY_BYTES = 8 * GIB
 PACKAGES = ("numpy", "numba", "pyarrow", "protobuf", "pydantic")
 _MPI_SAYS = (
     "from mpi4py import MPI; v = MPI.Get_library_version().split(chr(10))[0].strip(chr(0)); "
@@ -59,7 +59,7 @@ def compile_kernels() -> dict[str, Any]:
 def _python() -> MachineFinding:
     version = platform.python_version()
     fix = "install Python 3.11 or later and set up the environment anew"
-    return MachineFinding(sys.version_info >= LEAST_PYTHON, "Python", f"{version} ({sys.executable})", fix)
+    return MachineFinding(sys.version_info >= MIN_PYTHON, "Python", f"{version} ({sys.executable})", fix)
 
 
 def _packages() -> MachineFinding:
@@ -110,7 +110,7 @@ def _memory() -> MachineFinding:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     found = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
-    return MachineFinding(total >= LEAST_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs want 8 GiB")
+    return MachineFinding(total >= MIN_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs want 8 GiB")
 
 
 def _launcher() -> MachineFinding:

@@ -43,14 +43,14 @@ def whole(run):
 def lowered(monkeypatch):
     """Every threshold from which on a report puts things together or leaves them out."""
     for module, names in (
-        (groups, ("MOST_GROUPS",)),
-        (timeline, ("MOST_NPUS", "STRETCHES")),
-        (collectives, ("MOST_ROWS", "MOST_POINTS")),
-        (places, ("MOST_MARKS", "MOST_LINES")),
-        (fabric, ("MOST_LINES", "MOST_ROWS")),
-        (network_page, ("MOST_LINKS", "MOST_POINTS", "MOST_PORTS")),
-        (explanation, ("MOST_ROWS",)),
-        (engine, ("MOST_WORKERS",)),
+        (groups, ("MAX_GROUPS",)),
+        (timeline, ("MAX_NPUS", "STRETCHES")),
+        (collectives, ("MAX_ROWS", "MAX_POINTS")),
+        (places, ("MAX_MARKS", "MAX_LINES")),
+        (fabric, ("MAX_LINES", "MAX_ROWS")),
+        (network_page, ("MAX_LINKS", "MAX_POINTS", "MAX_PORTS")),
+        (explanation, ("MAX_ROWS",)),
+        (engine, ("MAX_WORKERS",)),
     ):
         for name in names:
             monkeypatch.setattr(module, name, FEW)
@@ -97,7 +97,7 @@ def test_the_page_is_small_and_has_few_points(whole):
     """As it is made: the bounds do not depend on how large the run is."""
     assert len(whole.html()) < 10 << 20
     for plot in nonempty(parts_of(whole, Plot)):
-        assert points_of(plot) <= 3 * places.MOST_LINES, plot.title
+        assert points_of(plot) <= 3 * places.MAX_LINES, plot.title
         assert len(plot.json()) < 2 << 20, plot.title
 
 
@@ -136,7 +136,7 @@ def test_memory_by_message_is_bounded(run, copied, monkeypatch):
 
 
 def test_of_very_many_nodes_the_path_is_left_to_the_command(run, monkeypatch):
-    monkeypatch.setattr(explanation, "MOST_NODES", 10)
+    monkeypatch.setattr(explanation, "MAX_NODES", 10)
     (words,) = explanation.section(Run(run.folder)).parts
     assert words.text.startswith(f"The critical path of a run of {len(run.nodes):,} trace nodes is not on this page")
 

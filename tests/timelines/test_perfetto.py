@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import et
 from et.statistics import Rank
 from nadi.errors import OutputError
-from nadi.reports.timelines.lanes import MOST_TRACKS, Slice, write_lane
+from nadi.reports.timelines.lanes import MAX_TRACKS, Slice, write_lane
 from nadi.reports.timelines.of_traces import write_timeline
 from nadi.reports.timelines.perfetto import perfetto_trace
 from tests.budgets import bounded
@@ -126,10 +126,10 @@ def test_slices_that_overlap_get_tracks_of_their_own(tmp_path_factory, spans):
 
 
 def test_lanes_have_so_many_tracks_at_most(tmp_path):
-    slices = [Slice(i, 1000 + i, "x", {}) for i in range(MOST_TRACKS + 5)]
+    slices = [Slice(i, 1000 + i, "x", {}) for i in range(MAX_TRACKS + 5)]
     with perfetto_trace(tmp_path / "t") as trace:
         assert write_lane(trace, "lane", trace.process("p", 1), slices) == 5
-    assert len(Read(tmp_path / "t").slices()) == MOST_TRACKS
+    assert len(Read(tmp_path / "t").slices()) == MAX_TRACKS
 
 
 def timed(node, start, duration):

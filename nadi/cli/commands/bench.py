@@ -10,7 +10,7 @@ from nadi.cli.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.cli.completion import benches, topology_names
 from nadi.configuration.bounds import MOST_SEED, MOST_WORKERS
 
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +31,7 @@ def bench(
     ),
     size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),
     seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of the permutation and of ECMP."),
-    runs: int = typer.Option(5, min=1, max=MOST_RUNS, help="The figures are those of the fastest of so many runs."),
+    runs: int = typer.Option(5, min=1, max=MAX_RUNS, help="The figures are those of the fastest of so many runs."),
     workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
     backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
     share_memory: bool = typer.Option(True, help="Whether MPI ranks of one node meet in shared memory."),

@@ -14,14 +14,14 @@ _PATHS = (
 )
 _MEASURED = "Compare a run with the times that traces carry."
 _OUT = "A page FILE.html; with --measured a folder for measured.json and a page."
-_MOST_WORST = 10_000
+_MAX_WORST = 10_000
 
 Paths = Annotated[list[Path], typer.Argument(metavar="DIR ...", show_default=False, help=_PATHS)]
 IsMeasured = Annotated[bool, typer.Option("--measured", help=_MEASURED)]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_OUT)]
 Worst = Annotated[
     int,
-    typer.Option(min=0, max=_MOST_WORST, metavar="N", help="With --measured: how many of the worst nodes are said."),
+    typer.Option(min=0, max=_MAX_WORST, metavar="N", help="With --measured: how many of the worst nodes are said."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

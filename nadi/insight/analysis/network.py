@@ -29,9 +29,9 @@ Int64 = NDArray[np.int64]
 Table = Mapping[str, Any]
 """Columns by name: arrays, or lists of text."""
 
-MOST_PAUSES = 100_000
-MOST_PAIRS = 20_000
-MOST_MESSAGES = 200_000
+MAX_PAUSES = 100_000
+MAX_PAIRS = 20_000
+MAX_MESSAGES = 200_000
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
 
 
@@ -259,17 +259,17 @@ def root_links(roots: Sequence[PauseBranch], links: Table) -> Int64:
 def victims(graph: Graph, flows: Table, pauses: Pauses, congested: Int64) -> list[Victim]:
     """Messages held up at a paused link though they use no congested one, the slowest first.
 
-    The MOST_MESSAGES slowest messages are looked at, of at most MOST_PAIRS pairs of NPUs.
+    The MAX_MESSAGES slowest messages are looked at, of at most MAX_PAIRS pairs of NPUs.
     """
     of_link = _intervals(pauses)
     bad = set(congested.tolist())
     slow = flows.get("slowdown", np.full(len(flows["src"]), np.nan))
     paths: dict[tuple[int, int], dict[int, bool]] = {}
     found = []
-    for row in np.argsort(-np.nan_to_num(slow, nan=-1.0), kind="stable")[:MOST_MESSAGES].tolist():
+    for row in np.argsort(-np.nan_to_num(slow, nan=-1.0), kind="stable")[:MAX_MESSAGES].tolist():
         pair = int(flows["src"][row]), int(flows["dst"][row])
         if pair not in paths:
-            if len(paths) == MOST_PAIRS:
+            if len(paths) == MAX_PAIRS:
                 break
             paths[pair] = possible_links(graph, *pair)
         path = paths[pair]

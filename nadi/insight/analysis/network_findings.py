@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import (
-    MOST_PAUSES,
+    MAX_PAUSES,
     NetRun,
     PauseBranch,
     Pauses,
@@ -21,9 +21,9 @@ from nadi.insight.analysis.network import (
     victims,
 )
 
-MOST_LINKS = 10
-MOST_TREES = 5
-MOST_VICTIMS = 20
+MAX_LINKS = 10
+MAX_TREES = 5
+MAX_VICTIMS = 20
 COLUMNS = {
     "utilisation": "busiest links",
     "marked_packets": "most marked",
@@ -39,7 +39,7 @@ def document(run: NetRun) -> dict[str, Any]:
     return {
         "topology": run.summary.get("topology"),
         "finish_time_ps": run.summary.get("finish_time_ps"),
-        "links": {column: most(run.links, column, MOST_LINKS) for column in COLUMNS},
+        "links": {column: most(run.links, column, MAX_LINKS) for column in COLUMNS},
         "messages": completion(run.flows) if run.flows else None,
         **_pauses(run),
     }
@@ -53,14 +53,14 @@ def _pauses(run: NetRun) -> dict[str, Any]:
         return {"pauses": 0, "trees": [], "victims": None, "why_no_victims": why}
     pauses = find_pauses(run.pauses, int(run.summary.get("finish_time_ps", 0)))
     found = len(pauses.link)
-    pauses = Pauses(*(column[:MOST_PAUSES] for column in pauses))
+    pauses = Pauses(*(column[:MAX_PAUSES] for column in pauses))
     roots = spread(pauses, causes(pauses, run.links), run.links)
     congested = root_links(roots, run.links)
     return {
         "pauses": found,
         "pauses_looked_at": len(pauses.link),
         "roots": len(roots),
-        "trees": [_tree(root, run.links) for root in roots[:MOST_TREES]],
+        "trees": [_tree(root, run.links) for root in roots[:MAX_TREES]],
         "congested_links": [run.links["name"][link] for link in congested.tolist()],
         **_victims(run, pauses, congested),
     }
@@ -88,6 +88,6 @@ def _victims(run: NetRun, pauses: Pauses, congested: NDArray[np.int64]) -> dict[
             "link": run.links["name"][victim.link],
             "sure": victim.is_sure,
         }
-        for victim in found[:MOST_VICTIMS]
+        for victim in found[:MAX_VICTIMS]
     ]
     return {"victims_found": len(found), "victims": rows}

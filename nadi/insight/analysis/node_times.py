@@ -25,7 +25,7 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_MOST_ROWS = 4_000_000
+_MAX_ROWS = 4_000_000
 
 
 class NodeRows(NamedTuple):
@@ -100,7 +100,7 @@ def npu_blocks(rows_of_npu: Int64) -> list[range]:
     Args:
         rows_of_npu: int64[npus], trace nodes of each.
     """
-    block = (np.cumsum(rows_of_npu) - rows_of_npu) // _MOST_ROWS
+    block = (np.cumsum(rows_of_npu) - rows_of_npu) // _MAX_ROWS
     starts = np.flatnonzero(np.diff(block, prepend=-1))
     return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
 

@@ -30,7 +30,7 @@ Float64 = NDArray[np.float64]
 
 IN_THE_WAY = 1.1
 """Contended: it took more than so many times its time on an idle network."""
-MOST_KINDS = 48
+MAX_KINDS = 48
 """Kinds of contended pieces whose links are worked out, those that took longest together."""
 _PARTS_OF_OCTAVE = 8
 """Pieces alike in all else are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
@@ -207,7 +207,7 @@ def _kinds(found: RunEvents, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tup
     keys = np.stack([pieces.group >= 0, what, pieces.bytes, np.rint(pieces.idle_ps).astype(np.int64), slowdown])
     _, number = np.unique(keys, axis=1, return_inverse=True)
     number = number.reshape(-1)
-    longest = np.argsort(-np.bincount(number, time_ps), kind="stable")[:MOST_KINDS]
+    longest = np.argsort(-np.bincount(number, time_ps), kind="stable")[:MAX_KINDS]
     place = np.full(number.max() + 1, -1)
     place[longest] = np.arange(len(longest))
     order = np.lexsort((-time_ps, ~on_path, number))

@@ -11,7 +11,7 @@ from nadi.insight.explanation.path import PathPiece, critical_path, npus_of
 from nadi.insight.explanation.what_if import FASTER, what_if
 from nadi.insight.runs import Run
 
-MOST_LONGEST = 20
+MAX_LONGEST = 20
 
 
 def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _by_bound(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> lis
 
 
 def _longest(pieces: list[PathPiece]) -> list[PathPiece]:
-    return sorted(sorted(pieces, key=lambda piece: -piece.time_ps)[:MOST_LONGEST], key=lambda piece: piece.start_ps)
+    return sorted(sorted(pieces, key=lambda piece: -piece.time_ps)[:MAX_LONGEST], key=lambda piece: piece.start_ps)
 
 
 def _one(run: Run, found: RunEvents, piece: PathPiece, bounds: PathBounds) -> dict[str, Any]:

@@ -27,12 +27,12 @@ from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
 Int64 = NDArray[np.int64]
 
-MOST_NODES = 8_000_000
+MAX_NODES = 8_000_000
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
 """What an edge is: a node's duration; a collective after its last member had begun; a message; what waits for an end; a
 member that joins its collective."""
 _TAG_BITS, _SEQ_BITS = 24, 20
-_MOST_LANES = 8
+_MAX_LANES = 8
 
 
 class RunEvents(NamedTuple):
@@ -98,8 +98,8 @@ def happened(run: Run) -> RunEvents:
         TraceError, WorkloadError, ConfigError: its traces have gone, or are others now.
     """
     nodes, program = run.nodes, run.work.program
-    if len(nodes) > MOST_NODES:
-        raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MOST_NODES:,} to be explained")
+    if len(nodes) > MAX_NODES:
+        raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MAX_NODES:,} to be explained")
     npu, row = (np.asarray(nodes[name], np.int64) for name in ("npu", "row"))
     _check_rows(run, program, npu, row)
     start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in ("start_ps", "finish_ps"))
@@ -112,7 +112,7 @@ def happened(run: Run) -> RunEvents:
     own_lane = np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[at], -1).astype(np.int64)
     if not run.config.system.concurrent_collectives:
         own = np.flatnonzero(collective >= 0)
-        own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MOST_LANES
+        own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MAX_LANES
     turns = _turns(npu, own_lane, start_ps, finish_ps)
     before = _lane_before(npu, start_ps, finish_ps, (np.append(parents[0], turns[0]), np.append(parents[1], turns[1])))
     edges, what, of_node = _edges(start_ps, finish_ps, collective, ready_ps, sender, (parents, turns, before))

@@ -13,7 +13,7 @@ Int64 = NDArray[np.int64]
 Rows = dict[str, Int64]
 """Columns of flows.parquet; ideal_ps is -1 where it is not known."""
 
-MOST_FLOWS = 4096
+MAX_FLOWS = 4096
 _COLUMNS = ("src", "dst", "group", "seq", "control", "bytes", "start_ps", "finish_ps", "ideal_ps")
 _SEQ_BITS = 32
 
@@ -41,11 +41,11 @@ class MessagesOfPath:
         self._key = self._rows["group"] << _SEQ_BITS | self._rows["seq"]
 
     def of_collective(self, group: int, seq: int) -> Rows:
-        """Those of a collective, in the order of receivers; MOST_FLOWS of them where there are more."""
+        """Those of a collective, in the order of receivers; MAX_FLOWS of them where there are more."""
         here = np.flatnonzero(self._key == (group << _SEQ_BITS | seq))
         here = here[np.argsort(self._rows["dst"][here], kind="stable")]
-        if len(here) > MOST_FLOWS:
-            here = here[np.linspace(0, len(here) - 1, MOST_FLOWS).astype(np.int64)]
+        if len(here) > MAX_FLOWS:
+            here = here[np.linspace(0, len(here) - 1, MAX_FLOWS).astype(np.int64)]
         return self._at(here)
 
     def between(self, src: int, dst: int, end_ps: float) -> Rows:

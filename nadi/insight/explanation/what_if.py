@@ -32,7 +32,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 FASTER = 1.1
-MOST_TIERS = 8
+MAX_TIERS = 8
 """Of links that are asked about, the busiest: each asks for all closed forms again."""
 
 
@@ -141,11 +141,11 @@ def _with_contention(ratio: Float64, shared: Contention, faster: Float64) -> Flo
 
 
 def _busiest(of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
-    """MOST_TIERS tiers, by their busiest link, as they come where they are alike; of_link: str[links], of each."""
+    """MAX_TIERS tiers, by their busiest link, as they come where they are alike; of_link: str[links], of each."""
     names, first, tier = np.unique(of_link, return_index=True, return_inverse=True)
     busiest = np.zeros(len(names))
     np.maximum.at(busiest, tier.reshape(-1), utilisation)
-    return [str(names[at]) for at in np.lexsort((first, -busiest))[:MOST_TIERS]]
+    return [str(names[at]) for at in np.lexsort((first, -busiest))[:MAX_TIERS]]
 
 
 class _Times:

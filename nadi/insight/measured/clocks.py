@@ -17,7 +17,7 @@ from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
 _ROUNDS = 12
-_LEAST_RESIDUAL_MICROS = 0.01
+_MIN_RESIDUAL_MICROS = 0.01
 _TOLERANCE = 1e-13
 
 
@@ -90,5 +90,5 @@ def _solved(
         left = difference - matrix @ solved
         found = lsqr(sparse.diags(root) @ matrix, root * left, atol=_TOLERANCE, btol=_TOLERANCE)
         solved = solved + found[0]
-        weight = 1 / np.maximum(np.abs(difference - matrix @ solved), _LEAST_RESIDUAL_MICROS)
+        weight = 1 / np.maximum(np.abs(difference - matrix @ solved), _MIN_RESIDUAL_MICROS)
     return solved[:npus], first[component[:npus]], difference - matrix @ solved

@@ -1,4 +1,4 @@
-"""Which points of a sweep are better than others: by which figure, and by how much at least."""
+"""Ranking of sweep points by one metric, with a tolerance below which two points count as equal."""
 
 from collections.abc import Mapping
 

@@ -12,8 +12,8 @@ from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable
 
-MOST_ROWS = 300
-_MOST_BARS = 25
+MAX_ROWS = 300
+_MAX_BARS = 25
 _MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}
 
 
@@ -86,7 +86,7 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
     rows = document["collectives"]
     if not rows:
         return []
-    drawn = [row for row in rows if any(row["time_ps"])][:_MOST_BARS]
+    drawn = [row for row in rows if any(row["time_ps"])][:_MAX_BARS]
     labels = [in_page(_label(row)) for row in drawn]
     unit = time_unit(time for row in drawn for time in row["time_ps"] if time)
     plot = _bars(document, labels, lambda run: [(row["time_ps"][run] or 0) / unit.ps for row in drawn], unit.name)
@@ -104,7 +104,7 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
             Heading("change", f"Of the summed time, to {names[0]}."),
             Heading("algorithm", is_text=True),
         ]
-    cells = [_collective_row(row, len(names)) for row in rows[:MOST_ROWS]]
+    cells = [_collective_row(row, len(names)) for row in rows[:MAX_ROWS]]
     more = len(rows) - len(cells)
     note = f"and {more:,} more, which differ less; --json has all" if more else ""
     parts: list[Part] = [

@@ -9,7 +9,7 @@ from nadi.terminal.printing import in_page
 from nadi.terminal.readable import amount_text, time_text
 
 _COLOURS = "RdBu_r"
-_MOST_ROWS = 200
+_MAX_ROWS = 200
 
 
 def page(title: str, found: Mapping[str, Any]) -> Page:
@@ -87,7 +87,7 @@ def _mix(rows: list[dict[str, Any]]) -> Table:
     headings += [Heading("least"), Heading("median", "Half are smaller."), Heading("most")]
     cells = [
         (row["kind"], row["group"] or "-", f"{row['count']:,}", amount_text(row["bytes"]), *_sizes(row))
-        for row in rows[:_MOST_ROWS]
+        for row in rows[:_MAX_ROWS]
     ]
     left_out = len(rows) - len(cells)
     return Table("communication", headings, cells, f"and {left_out:,} more" if left_out else "")

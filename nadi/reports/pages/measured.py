@@ -14,8 +14,8 @@ from nadi.reports.text import measured as tables
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
 
-MOST_POINTS = 5000
-_MOST_BINS = 60
+MAX_POINTS = 5000
+_MAX_BINS = 60
 
 
 def render(nodes: TimedNodes, found: dict[str, Any]) -> str:
@@ -69,7 +69,7 @@ def figure(nodes: TimedNodes) -> Any:  # noqa: ANN401 - plotly has no types
         )
         errors = go.Histogram(
             x=100 * (simulated / measured - 1),
-            nbinsx=_MOST_BINS,
+            nbinsx=_MAX_BINS,
             name=in_page(kind),
             marker=look,
             legendgroup=kind,
@@ -109,11 +109,11 @@ def series(nodes: TimedNodes) -> list[tuple[str, NDArray[np.int64], NDArray[np.i
 
 
 def _furthest(measured: NDArray[np.int64], simulated: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At most MOST_POINTS of the rows."""
-    if len(rows) <= MOST_POINTS:
+    """At most MAX_POINTS of the rows."""
+    if len(rows) <= MAX_POINTS:
         return rows
     far = np.abs(simulated[rows] - measured[rows])
-    return np.sort(rows[np.argsort(-far, kind="stable")[:MOST_POINTS]])
+    return np.sort(rows[np.argsort(-far, kind="stable")[:MAX_POINTS]])
 
 
 def _labels(nodes: TimedNodes, rows: NDArray[np.int64]) -> list[str]:

@@ -21,12 +21,12 @@ from nadi.terminal.readable import TimeUnit, amount_text, size_text, time_text, 
 
 Int64 = NDArray[np.int64]
 
-MOST_LINKS = 200
-MOST_PORTS = 12
-MOST_PAUSED = 30
-MOST_POINTS = 2000
+MAX_LINKS = 200
+MAX_PORTS = 12
+MAX_PAUSED = 30
+MAX_POINTS = 2000
 STRETCHES = 400
-MOST_SECTORS = 500
+MAX_SECTORS = 500
 _HEAT = ((0, "rgba(128,140,155,0.08)"), (0.5, "#e46a30"), (1, "#d6202a"))
 
 
@@ -71,7 +71,7 @@ def _utilisation(run: NetRun, looks: Iterator[SeriesStyle]) -> Plot:
     drawn, tier, unused = go.Figure(), np.array(tiers(run.links)), list[str]()
     for name in dict.fromkeys(tier.tolist()):
         here = np.flatnonzero(tier == name)
-        here = here[np.argsort(-run.links["utilisation"][here], kind="stable")][:MOST_LINKS]
+        here = here[np.argsort(-run.links["utilisation"][here], kind="stable")][:MAX_LINKS]
         if not run.links["utilisation"][here].any():
             unused.append(name)
             continue
@@ -109,11 +109,11 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[Series
     order = np.argsort(-fullest, kind="stable")
     moments = np.unique(queues["time_ps"])
     stretch_ps = int(np.diff(moments).min()) if len(moments) > 1 else 1
-    for port in order[fullest[order] > 0][:MOST_PORTS].tolist():
+    for port in order[fullest[order] > 0][:MAX_PORTS].tolist():
         here = np.flatnonzero(link == port)
         here = here[np.argsort(queues["time_ps"][here], kind="stable")]
         begins_ps, most = _stretches(queues["time_ps"][here], depth[here], stretch_ps)
-        each = -(-len(begins_ps) // MOST_POINTS)  # stretches that one point stands for, by their largest queue
+        each = -(-len(begins_ps) // MAX_POINTS)  # stretches that one point stands for, by their largest queue
         first = np.arange(0, len(begins_ps), each)
         drawn.add_scatter(
             x=begins_ps[first] / unit.ps,
@@ -127,7 +127,7 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[Series
     drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix="B")
     fullest_port = int(order[0])
     says = f"The fullest is {run.links['name'][fullest_port]}, {amount_text(int(fullest[fullest_port]))} at most."
-    return Plot(f"queues of the {min(MOST_PORTS, int((fullest > 0).sum()))} fullest ports over time", drawn, says)
+    return Plot(f"queues of the {min(MAX_PORTS, int((fullest > 0).sum()))} fullest ports over time", drawn, says)
 
 
 def _stretches(begin_ps: Int64, waited: Int64, stretch_ps: int) -> tuple[Int64, Int64]:
@@ -145,7 +145,7 @@ def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
     finish_ps = int(run.summary.get("finish_time_ps") or 1)
     edges, found = np.linspace(0, finish_ps, STRETCHES + 1), find_pauses(run.pauses or {}, finish_ps)
     longest = np.bincount(found.link, found.end_ps - found.start_ps, minlength=len(run.links["name"]))
-    shown = [link for link in np.argsort(-longest, kind="stable")[:MOST_PAUSED].tolist() if longest[link] > 0]
+    shown = [link for link in np.argsort(-longest, kind="stable")[:MAX_PAUSED].tolist() if longest[link] > 0]
     shares = []
     for link in shown:
         here = found.link == link
@@ -190,7 +190,7 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     finish_ps = max(int(run.summary.get("finish_time_ps") or 1), int(moments[-1]) + 1)
     stretches = -(-finish_ps // width_ps)
     most_marked = np.bincount(marks["link"], marks["packets"], minlength=len(run.links["name"]))
-    shown = [link for link in np.argsort(-most_marked, kind="stable")[:MOST_PAUSED].tolist() if most_marked[link] > 0]
+    shown = [link for link in np.argsort(-most_marked, kind="stable")[:MAX_PAUSED].tolist() if most_marked[link] > 0]
     counts = np.zeros((len(shown), stretches), np.int64)
     row = np.full(len(most_marked), -1)
     row[shown] = np.arange(len(shown))
@@ -220,7 +220,7 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
 
 def _marked(run: NetRun) -> Plot:
     """Which ports ECN marked packets at."""
-    rows = most(run.links, "marked_packets", MOST_PAUSED)
+    rows = most(run.links, "marked_packets", MAX_PAUSED)
     names, packets = [in_page(row["name"]) for row in rows], [row["marked_packets"] for row in rows]
     says = f"ECN marked {int(run.links['marked_packets'].sum()):,} packets, most at {rows[0]['name']}: {packets[0]:,}."
     return _of_links("packets marked by ECN, by port", names, packets, "packets marked", style(1).colour, says)
@@ -236,7 +236,7 @@ def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
     decade = np.floor(np.log10(np.maximum(flows["bytes"], 1))).astype(np.int64)
     for of in np.unique(decade).tolist():
         times = np.sort(took[decade == of])
-        points = np.unique(np.linspace(0, len(times) - 1, MOST_POINTS // 4).astype(np.int64))
+        points = np.unique(np.linspace(0, len(times) - 1, MAX_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
         name = f"{size_text(10**of)} and more"
         look = _drawn_as(next(looks))
@@ -250,7 +250,7 @@ def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
 
 
 def _paused(run: NetRun, unit: TimeUnit) -> Plot:
-    rows = most(run.links, "paused_ps", MOST_PAUSED)
+    rows = most(run.links, "paused_ps", MAX_PAUSED)
     names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
     says = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "None was paused."
     return _of_links("time for which links were paused", names, times, unit.name, _HEAT[-1][1], says)
@@ -274,7 +274,7 @@ def _trees(document: Mapping[str, Any]) -> Plot:
     labels, parents, own, says = ["all pauses"], [""], [0.0], [""]
     waiting: list[tuple[Mapping[str, Any], str]] = [(tree, "0") for tree in document["trees"]]
     ids = ["0"]
-    while waiting and len(ids) < MOST_SECTORS:
+    while waiting and len(ids) < MAX_SECTORS:
         branch, parent = waiting.pop(0)  # breadth first: what is nearest to its root stays in
         ids.append(str(len(ids)))
         labels.append(in_page(branch.get("link") or f"root: {ports(dict(branch))}"))

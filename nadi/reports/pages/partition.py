@@ -9,7 +9,7 @@ import numpy as np
 import inputs
 from nadi.errors import ConfigError, OutputError
 from nadi.reports.pages.page import Page, PageSection, Plot
-from nadi.reports.pages.places import MOST_LINES, Marks, lay_out, mark_name, with_gaps
+from nadi.reports.pages.places import MAX_LINES, Marks, lay_out, mark_name, with_gaps
 from nadi.reports.pages.series import style
 from nadi.terminal.printing import in_page
 from partition import Partition, TrafficWeights
@@ -114,5 +114,5 @@ def _page(graph: Graph, found: Partition, weights: TrafficWeights, drawn: Any) -
 def _title(graph: Graph, found: Partition, weights: TrafficWeights, marks: Marks) -> str:
     cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
     share = weights.link[cut].sum() / max(int(weights.link.sum()), 1)
-    left_out = ", the busiest links only" if marks.line.shape[1] == MOST_LINES else ""
+    left_out = ", the busiest links only" if marks.line.shape[1] == MAX_LINES else ""
     return f"{graph.name}: {found.parts} parts by {found.method}, {share:.1%} of the packets cross{left_out}"

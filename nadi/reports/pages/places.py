@@ -11,8 +11,8 @@ from topologies import NVSWITCH, DimensionRouting, Graph
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-MOST_MARKS = 4000
-MOST_LINES = 40_000
+MAX_MARKS = 4000
+MAX_LINES = 40_000
 
 
 class Marks(NamedTuple):
@@ -63,7 +63,7 @@ def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer])
     packets = np.bincount(number.reshape(-1), load[between], minlength=len(key))
     line = np.stack(np.divmod(key, len(nodes)))
     is_cut = part[line[0]] != part[line[1]]
-    order = np.lexsort((-packets, ~is_cut))[:MOST_LINES]
+    order = np.lexsort((-packets, ~is_cut))[:MAX_LINES]
     place = np.full(len(key), -1)
     place[order] = np.arange(len(order))
     of_link = np.full(graph.links, -1)
@@ -83,9 +83,9 @@ def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer])
 
 
 def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:
-    """int64[nodes]: marks, at most MOST_MARKS and a few for each part and tier."""
+    """int64[nodes]: marks, at most MAX_MARKS and a few for each part and tier."""
     own = np.arange(graph.nodes)
-    if graph.nodes <= MOST_MARKS:
+    if graph.nodes <= MAX_MARKS:
         return own
     group = own.copy()
     if len(np.unique(graph.host)) < graph.npus:
@@ -95,9 +95,9 @@ def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:
         group[graph.link_src[up]] = graph.link_dst[up]  # the first switch is written last
     kinds = np.stack([tier, owner, group])
     marks = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
-    if marks.max() < MOST_MARKS:
+    if marks.max() < MAX_MARKS:
         return _by_first_node(marks)
-    share = -(-graph.nodes // MOST_MARKS)
+    share = -(-graph.nodes // MAX_MARKS)
     order = np.lexsort((own, owner, tier))
     place = np.empty(graph.nodes, np.int64)
     begins = np.flatnonzero((np.diff(tier[order], prepend=-2) != 0) | (np.diff(owner[order], prepend=-1) != 0))

@@ -10,7 +10,7 @@ from nadi.insight.comparison.links import by_load
 from nadi.terminal.readable import amount_text, buffer_text, figure_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
-MOST_ROWS = 20
+MAX_ROWS = 20
 _LEAST = 5e-7
 """Of a relative change that is shown as one."""
 
@@ -79,7 +79,7 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
         TableColumn("buffers", 2),
     )
     table = FittedTable(title, *heads, *_beside(document))
-    for row in rows[:MOST_ROWS]:
+    for row in rows[:MAX_ROWS]:
         count, sizes = (_either(row["count"], lambda each: f"{each:,}"), _either(row["bytes"], amount_text))
         values = [in_unit(time, unit) for time in row["time_ps"]]
         changes = [change_text(each) for each in row["change"]]
@@ -91,7 +91,7 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
 def collectives_table(document: dict[str, Any]) -> FittedTable:
     """Collectives by group, kind and size, those that differ most first."""
     rows = document["collectives"]
-    shown = rows[:MOST_ROWS]
+    shown = rows[:MAX_ROWS]
     unit = time_unit(time for row in shown for time in row["median_ps"] if time)
     heads = (
         TableColumn("group", form="name"),
@@ -134,7 +134,7 @@ def links_table(document: dict[str, Any]) -> FittedTable:
     table = FittedTable(
         "links: share of the run in which they sent", TableColumn("link", form="name"), *_beside(document)
     )
-    moved = [row for row in found["rows"] if len(set(row["utilisation"])) > 1][:MOST_ROWS]
+    moved = [row for row in found["rows"] if len(set(row["utilisation"])) > 1][:MAX_ROWS]
     for row in moved:
         busy = row["utilisation"]
         table.add_row(row["link"], *_pairs([f"{each:.1%}" for each in busy], [points(each - busy[0]) for each in busy]))
@@ -196,8 +196,8 @@ def _either(values: Sequence[Any], show: Callable[[Any], str]) -> str:
 
 
 def _note_more(table: FittedTable, rows: Sequence[Any]) -> None:
-    if len(rows) > MOST_ROWS:
-        table.notes.append(f"and {len(rows) - MOST_ROWS:,} more, which differ less (--json has all)")
+    if len(rows) > MAX_ROWS:
+        table.notes.append(f"and {len(rows) - MAX_ROWS:,} more, which differ less (--json has all)")
 
 
 def _added(change_ps: float | None, unit: Any) -> str:  # noqa: ANN401 - a Unit

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
-MOST_ROWS = 20
+MAX_ROWS = 20
 
 
 def render(document: dict[str, Any]) -> RenderableType:
@@ -19,7 +19,7 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 
 def _by_what(document: dict[str, Any]) -> FittedTable:
-    rows = document["by_what"][:MOST_ROWS]
+    rows = document["by_what"][:MAX_ROWS]
     unit = time_unit(row["time_ps"] for row in rows)
     table = FittedTable(
         "what the critical path is made of",

@@ -6,7 +6,7 @@ from typing import Any
 from nadi.terminal.readable import amount_text, rate_text, time_text
 from topologies import Graph
 
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
@@ -61,7 +61,7 @@ def _names(graph: Graph) -> str:
         name = graph.node_name(node)
         first.setdefault(name.rpartition(" ")[0] or name, name)
     more = ["..."] if len(first) < graph.nodes else []
-    return ", ".join([*list(first.values())[:_MOST_NAMES], *more])
+    return ", ".join([*list(first.values())[:_MAX_NAMES], *more])
 
 
 def _tier(below: int, *, in_server: bool) -> str:

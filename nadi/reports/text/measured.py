@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
 
-_MOST_ROWS = 16
-_MOST_NPUS = 8
-_LEAST_RANKS = 2
+_MAX_ROWS = 16
+_MAX_NPUS = 8
+_MIN_RANKS = 2
 _NOTICEABLE = 0.005
 
 
@@ -39,7 +39,7 @@ def overview(found: dict[str, Any]) -> FittedTable:
         rows.append(("transfers of messages", _said(found["messages"], "")))
     rows.append(("spans of ranks", _said(found["ranks"], "the traces do not say when nodes began")))
     clocks = found["clocks"]
-    if clocks["ranks"] >= _LEAST_RANKS:
+    if clocks["ranks"] >= _MIN_RANKS:
         within = f"95 % of the finishes of collectives agree within {clocks['residual_p95_micros']:,.3g} µs"
         rows.append(("clocks", f"of {clocks['ranks']:,} ranks set by what they did together; {within}"))
     table = facts(f"{found['run']} beside the times of {found['traces']}", rows)
@@ -108,20 +108,20 @@ def sizes_table(found: dict[str, Any]) -> FittedTable:
 
 def groups_table(found: dict[str, Any]) -> FittedTable:
     """Transfers by group, the furthest off first."""
-    rows = found["groups"][:_MOST_ROWS]
+    rows = found["groups"][:_MAX_ROWS]
     unit = _unit_of(rows)
     columns = TableColumn("group", form="name"), TableColumn("NPUs", 4, "name"), *_spread_columns(unit)
     table = FittedTable(_first("transfers of groups", rows, found["groups"]), *columns)
     for row in rows:
-        more = " ..." if len(row["npus"]) > _MOST_NPUS else ""
-        npus = " ".join(map(str, row["npus"][:_MOST_NPUS])) + more
+        more = " ..." if len(row["npus"]) > _MAX_NPUS else ""
+        npus = " ".join(map(str, row["npus"][:_MAX_NPUS])) + more
         table.add_row(row["name"] or str(row["group"]), npus, *_spread_cells(row, unit))
     return table
 
 
 def pairs_table(found: dict[str, Any]) -> FittedTable:
     """Messages by pair of NPUs, the furthest off first."""
-    rows = found["pairs"][:_MOST_ROWS]
+    rows = found["pairs"][:_MAX_ROWS]
     unit = _unit_of(rows)
     columns = "from NPU", "to NPU", *_spread_columns(unit)
     table = FittedTable(_first("transfers of messages", rows, found["pairs"]), *columns)
@@ -133,8 +133,8 @@ def pairs_table(found: dict[str, Any]) -> FittedTable:
 def ranks_table(found: dict[str, Any]) -> FittedTable:
     """Spans of ranks and what their times come to, the furthest off first where there are many."""
     rows = found["rank_rows"]
-    if len(rows) > _MOST_ROWS:
-        rows = sorted(rows, key=lambda row: -abs(row["error"] or 0))[:_MOST_ROWS]
+    if len(rows) > _MAX_ROWS:
+        rows = sorted(rows, key=lambda row: -abs(row["error"] or 0))[:_MAX_ROWS]
     unit = time_unit([row["simulated_span_ps"] for row in rows])
     table = FittedTable(
         _first(f"ranks, measured and simulated ({unit.name})", rows, found["rank_rows"]),

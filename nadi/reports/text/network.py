@@ -6,11 +6,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nadi.insight.analysis.network_findings import COLUMNS, MOST_LINKS
+from nadi.insight.analysis.network_findings import COLUMNS, MAX_LINKS
 from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
-MOST_BRANCHES = 40
+MAX_BRANCHES = 40
 
 
 def render(document: dict[str, Any]) -> RenderableType:
@@ -96,9 +96,9 @@ def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text(spread_heading(document, shown), style="bold")
     for tree in trees:
         root, *lines = tree_lines(tree)
-        yield from (root, *lines[:MOST_BRANCHES])
-        if len(lines) > MOST_BRANCHES:
-            yield f"  and {len(lines) - MOST_BRANCHES} more"
+        yield from (root, *lines[:MAX_BRANCHES])
+        if len(lines) > MAX_BRANCHES:
+            yield f"  and {len(lines) - MAX_BRANCHES} more"
     if trees:
         more = document["roots"] - len(trees)
         yield f"and {more} smaller\n" if more else ""
@@ -112,8 +112,8 @@ def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
             yield f"whom pauses held up is not known: {why}"
         return
     congested = document["congested_links"]
-    more = f" and {len(congested) - MOST_LINKS} more" if len(congested) > MOST_LINKS else ""
-    yield f"congested: {', '.join(congested[:MOST_LINKS])}{more}"
+    more = f" and {len(congested) - MAX_LINKS} more" if len(congested) > MAX_LINKS else ""
+    yield f"congested: {', '.join(congested[:MAX_LINKS])}{more}"
     if not document["victims"]:
         yield "head-of-line victims: none; pauses held up no message that uses no congested link\n"
         return

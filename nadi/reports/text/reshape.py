@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from et.reshape import ReduceResult, SliceResult
 from nadi.terminal.tables import FittedTable, TableColumn
 
-_MOST_ROWS = 64
+_MAX_ROWS = 64
 
 
 def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
@@ -21,7 +21,7 @@ def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
         TableColumn("dangling", 4),
     )
     table = FittedTable(f"slice in {folder}", *columns)
-    for part in parts[:_MOST_ROWS]:
+    for part in parts[:_MAX_ROWS]:
         before = (part.nodes, part.kept, part.for_partners, part.without_partners)
         numbers = (*before, part.added, part.joints, part.dangling)
         table.add_row(part.file.path.name, *(f"{number:,}" for number in numbers))
@@ -42,7 +42,7 @@ def render_reduced(folder: str, found: Mapping[str, ReduceResult]) -> FittedTabl
         TableColumn("implied", 3),
     )
     table = FittedTable(f"reduced traces in {folder}", *columns)
-    for name, one in list(found.items())[:_MOST_ROWS]:
+    for name, one in list(found.items())[:_MAX_ROWS]:
         nodes = (one.nodes, one.kept, one.dropped, one.fused)
         numbers = (*nodes, one.dependencies, one.kept_dependencies, one.implied)
         table.add_row(name, *(f"{number:,}" for number in numbers))
@@ -57,5 +57,5 @@ def render_reduced(folder: str, found: Mapping[str, ReduceResult]) -> FittedTabl
 
 
 def _note_others(table: FittedTable, many: int) -> None:
-    if many > _MOST_ROWS:
-        table.notes.append(f"and {many - _MOST_ROWS:,} more files (--json has all)")
+    if many > _MAX_ROWS:
+        table.notes.append(f"and {many - _MAX_ROWS:,} more files (--json has all)")

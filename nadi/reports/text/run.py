@@ -21,9 +21,9 @@ from workload.collectives import ON_NVSWITCHES
 from workload.collectives.nccl.generations import AUTO, generation_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
-MOST_NPUS = 8
-MOST_COLLECTIVES = 20
-MOST_LINKS = 5
+MAX_NPUS = 8
+MAX_COLLECTIVES = 20
+MAX_LINKS = 5
 WHOLE = "--out"
 _FABRIC_COUNTERS = {
     "marked_packets": "packets marked",
@@ -73,7 +73,7 @@ def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
     times = findings.npu_times
     columns = (times.compute_ps, times.cpu_ps, times.memory_ps, times.communication_ps, times.exposed_ps, times.idle_ps)
     npus = simulation.program.npus
-    if npus <= MOST_NPUS:
+    if npus <= MAX_NPUS:
         rows = [(str(npu), [float(column[npu]) for column in columns]) for npu in range(npus)]
     else:
         picks = (("least", np.min), ("median", np.median), ("most", np.max))
@@ -102,7 +102,7 @@ def collective_table(findings: Findings) -> FittedTable:
     keys = np.stack([name, found.kind, found.size_bytes, found.members], axis=1)
     _, index, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     total_ps = np.bincount(index.reshape(-1), found.time_ps)
-    alike = np.argsort(-total_ps, kind="stable")[:MOST_COLLECTIVES].tolist()
+    alike = np.argsort(-total_ps, kind="stable")[:MAX_COLLECTIVES].tolist()
     of_row = [np.flatnonzero(index.reshape(-1) == which) for which in alike]
     times_ps = [float(np.mean(found.time_ps[which])) for which in of_row]
     unit = time_unit(times_ps)
@@ -136,8 +136,8 @@ def collective_table(findings: Findings) -> FittedTable:
             f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
             *_gigabytes((findings.algorithm_Bps[which].mean(), findings.bus_Bps[which].mean())),
         )
-    if len(total_ps) > MOST_COLLECTIVES:
-        table.notes.append(f"and {len(total_ps) - MOST_COLLECTIVES} more in collectives.parquet")
+    if len(total_ps) > MAX_COLLECTIVES:
+        table.notes.append(f"and {len(total_ps) - MAX_COLLECTIVES} more in collectives.parquet")
     return table
 
 
@@ -155,7 +155,7 @@ def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
         TableColumn("packets dropped", 4),
         full_output_option=WHOLE,
     )
-    for link in np.argsort(-findings.utilisation, kind="stable")[:MOST_LINKS].tolist():
+    for link in np.argsort(-findings.utilisation, kind="stable")[:MAX_LINKS].tolist():
         if links["tx_bytes"][link] == 0:
             break
         table.add_row(

@@ -9,7 +9,7 @@ from inputs.units import PS_PER_US
 from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
 
-_MOST_PARENTS_SHOWN = 6
+_MAX_PARENTS_SHOWN = 6
 _LONGEST_NAME = 40
 
 
@@ -101,8 +101,8 @@ def _first_nodes(description: dict[str, Any]) -> FittedTable:
         TableColumn("waits for", 1, "text"),
     )
     for node, duration_ps in zip(nodes, durations_ps, strict=True):
-        parents = [str(parent) for parent in node["parents"][:_MOST_PARENTS_SHOWN]]
-        more = ["..."] if len(node["parents"]) > _MOST_PARENTS_SHOWN else []
+        parents = [str(parent) for parent in node["parents"][:_MAX_PARENTS_SHOWN]]
+        more = ["..."] if len(node["parents"]) > _MAX_PARENTS_SHOWN else []
         waits_for = " ".join(parents + more)
         table.add_row(str(node["id"]), _shortened(node["name"]), node["type"], in_unit(duration_ps, unit), waits_for)
     return table

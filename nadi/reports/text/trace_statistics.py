@@ -10,10 +10,10 @@ from inputs.units import PS_PER_US
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
 
-MOST_OPERATORS = 15
-MOST_GROUPS = 15
-MOST_RANKS = 32
-MOST_COLUMNS = 60
+MAX_OPERATORS = 15
+MAX_GROUPS = 15
+MAX_RANKS = 32
+MAX_COLUMNS = 60
 LONGEST_NAME = 48
 _SHADES = ((0.5, "on red", "++"), (0.1, "on dark_orange3", "+"), (0.005, "on yellow4", "."))
 """From which deviation on a cell has a colour, for more; for less it is one of blue."""
@@ -45,15 +45,15 @@ def _operators(found: Mapping[str, Any]) -> FittedTable:
     table = FittedTable("operators", *columns, TableColumn("FLOPs", 2), TableColumn("bytes", 1))
     rows = found["operators"]
     total = sum(row["micros"] for row in rows)
-    for row in rows[:MOST_OPERATORS]:
+    for row in rows[:MAX_OPERATORS]:
         share = f"{row['micros'] / total:.1%}" if total else "-"
         time = time_text(row["micros"] * PS_PER_US) if row["micros"] else "-"
         flops = f"{row['flops']:.3g}" if row["flops"] else "-"
         table.add_row(
             _shortened(row["name"]), row["lane"], f"{row['count']:,}", time, share, flops, _amount(row["bytes"])
         )
-    if len(rows) > MOST_OPERATORS:
-        table.notes.append(f"and {len(rows) - MOST_OPERATORS:,} more operators (--json has all)")
+    if len(rows) > MAX_OPERATORS:
+        table.notes.append(f"and {len(rows) - MAX_OPERATORS:,} more operators (--json has all)")
     return table
 
 
@@ -66,7 +66,7 @@ def _collectives(found: Mapping[str, Any]) -> FittedTable:
         TableColumn("least", 3),
     )
     table = FittedTable("communication", *columns, "median", TableColumn("most", 2), TableColumn("sizes", 4))
-    for row in found["collectives"][:MOST_GROUPS]:
+    for row in found["collectives"][:MAX_GROUPS]:
         sizes = [buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
         group = row["group"] or ("-" if row["kind"] in {"sends", "receives"} else "all")
         table.add_row(
@@ -75,8 +75,8 @@ def _collectives(found: Mapping[str, Any]) -> FittedTable:
     missing = sum(row["missing_sizes"] for row in found["collectives"])
     if missing:
         table.notes.append(f"{missing:,} nodes say no size")
-    if len(found["collectives"]) > MOST_GROUPS:
-        table.notes.append(f"and {len(found['collectives']) - MOST_GROUPS:,} more kinds and groups (--json has all)")
+    if len(found["collectives"]) > MAX_GROUPS:
+        table.notes.append(f"and {len(found['collectives']) - MAX_GROUPS:,} more kinds and groups (--json has all)")
     return table
 
 
@@ -92,10 +92,10 @@ def _totals(found: Mapping[str, Any]) -> FittedTable:
         matrix = {**matrix, "ranks": matrix["ranks"][:1], "ranks_left_out": 0}
     else:
         table.notes.append(f"most uneven: NPU {worst['npu']}, {worst['kind']}, {worst['deviation']:+.1%} of the mean")
-    for npu, sizes, away in list(zip(matrix["ranks"], matrix["bytes"], matrix["deviation"], strict=False))[:MOST_RANKS]:
+    for npu, sizes, away in list(zip(matrix["ranks"], matrix["bytes"], matrix["deviation"], strict=False))[:MAX_RANKS]:
         cells = ["-" if size is None else f"{_amount(size)}{_signed(by)}" for size, by in zip(sizes, away, strict=True)]
         table.add_row(str(npu), *cells)
-    left_out = matrix["ranks_left_out"] + max(0, len(matrix["ranks"]) - MOST_RANKS)
+    left_out = matrix["ranks_left_out"] + max(0, len(matrix["ranks"]) - MAX_RANKS)
     if left_out:
         table.notes.append(f"and {left_out:,} more NPUs")
     return table
@@ -106,14 +106,14 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
     if not matrix["uneven"]:
         return []
     uneven = [i for i, _ in enumerate(matrix["collectives"]) if _spread(matrix["deviation"], i) > 0]
-    shown = uneven[:MOST_COLUMNS]
+    shown = uneven[:MAX_COLUMNS]
     lines: list[RenderableType] = [
         Text("ranks against collectives: how far each member's bytes are from the mean", style="bold"),
         "",
     ]
     rows = list(zip(matrix["ranks"], matrix["deviation"], strict=True))
     width = max((len(str(npu)) for npu, _ in rows), default=1)
-    for npu, deviation in rows[:MOST_RANKS]:
+    for npu, deviation in rows[:MAX_RANKS]:
         line = Text(f" NPU {npu:>{width}}  ")
         for i in shown:
             line.append(*_cell(deviation[i]))
@@ -129,7 +129,7 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
     spread = _spread(matrix["deviation"], worst)
     named = f'{label["kind"]} {label["number"]} of {label["group"] or "all NPUs"} ("{label["name"]}")'
     lines.append(f"{matrix['uneven']:,} collectives are uneven; the most: {named}, {spread:.1%} from the mean")
-    hidden_rows = matrix["ranks_left_out"] + max(0, len(rows) - MOST_RANKS)
+    hidden_rows = matrix["ranks_left_out"] + max(0, len(rows) - MAX_RANKS)
     if len(uneven) > len(shown) or hidden_rows or matrix["uneven"] > len(uneven):
         lines.append(f"shown are {len(shown)} of them, and all NPUs but {hidden_rows:,}; -o FILE.html has more")
     return [*lines, ""]
@@ -148,7 +148,7 @@ def _waiting(found: Mapping[str, Any] | None) -> list[RenderableType]:
         "waiting",
     )
     table = FittedTable("collectives with times: transfer apart from waiting for others", *columns, *skews)
-    for row in found["kinds"][:MOST_GROUPS]:
+    for row in found["kinds"][:MAX_GROUPS]:
         times = [row[key] for key in ("transfer_micros", "median_transfer_micros", "waiting_micros")]
         has_skew = "median_skew_micros" in row
         skew = [row["median_skew_micros"], row["greatest_skew_micros"]] if has_skew else [None, None]
@@ -168,11 +168,11 @@ def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
     columns = ("NPU", "span", "compute", "communication", "both", TableColumn("exposed", 1), "idle")
     table = FittedTable(f"overlap ({unit.name})", *columns)
     keys = ("span", "compute", "communication", "overlap", "exposed", "idle")
-    for row in rows[:MOST_RANKS]:
+    for row in rows[:MAX_RANKS]:
         cells = [in_unit(row[f"{key}_micros"] * PS_PER_US, unit) for key in keys]
         table.add_row(str(row["npu"]), *cells)
-    if len(rows) > MOST_RANKS:
-        table.notes.append(f"and {len(rows) - MOST_RANKS:,} more NPUs (--json has all)")
+    if len(rows) > MAX_RANKS:
+        table.notes.append(f"and {len(rows) - MAX_RANKS:,} more NPUs (--json has all)")
     return [table]
 
 

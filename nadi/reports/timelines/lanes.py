@@ -26,7 +26,7 @@ class Slice(NamedTuple):
     ended_flows: tuple[int, ...] = ()
 
 
-MOST_TRACKS = 64
+MAX_TRACKS = 64
 """Of one lane; nobody looks at more."""
 
 
@@ -34,7 +34,7 @@ def write_lane(trace: PerfettoTrace, name: str, parent: int, slices: Sequence[Sl
     """Write the slices of a lane, those that overlap onto further tracks of the same name.
 
     Returns:
-        How many slices are left out, as more than MOST_TRACKS overlap.
+        How many slices are left out, as more than MAX_TRACKS overlap.
     """
     tracks = _apart(slices)
     for own in tracks:
@@ -54,7 +54,7 @@ def _apart(slices: Sequence[Slice]) -> list[list[Slice]]:
     open_ends: list[list[int]] = []
     for slice_ in sorted(slices, key=lambda s: (s.begin_ns, -s.end_ns)):
         at = next((i for i, ends in enumerate(open_ends) if _fits(slice_, ends)), len(tracks))
-        if at == MOST_TRACKS:
+        if at == MAX_TRACKS:
             continue
         if at == len(tracks):
             tracks.append([])

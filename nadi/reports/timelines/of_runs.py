@@ -19,10 +19,10 @@ from nadi.simulation.schemas import FLOWS, LINKS
 
 Int64 = NDArray[np.int64]
 
-MOST_NPUS = 64
-MOST_SLICES = 200_000
-MOST_LINKS = 16
-MOST_QUEUES = 16
+MAX_NPUS = 64
+MAX_SLICES = 200_000
+MAX_LINKS = 16
+MAX_QUEUES = 16
 STRETCHES = 1000
 _PS_PER_NS = 1000
 _LANES = ("compute", "memory", "cpu", "remote")
@@ -64,14 +64,14 @@ class RunTimeline(NamedTuple):
 
 
 def write_timeline(
-    path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), most_slices: int = MOST_SLICES
+    path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), most_slices: int = MAX_SLICES
 ) -> RunTimeline:
     """Write the timeline of a run; its size is bounded by the slices and counters that it may have.
 
     Args:
         path: of the file.
         run: with its trace nodes.
-        npus: that are shown; none = at most MOST_NPUS of them, evenly apart.
+        npus: that are shown; none = at most MAX_NPUS of them, evenly apart.
         most_slices: of all NPUs together.
 
     Raises:
@@ -87,7 +87,7 @@ def write_timeline(
     if not len(there):
         raise ConfigError(f"{run.folder}: no trace nodes; expected a run with some")
     chosen = (
-        np.array(sorted(set(npus))) if npus else there[np.unique(np.linspace(0, len(there) - 1, MOST_NPUS).astype(int))]
+        np.array(sorted(set(npus))) if npus else there[np.unique(np.linspace(0, len(there) - 1, MAX_NPUS).astype(int))]
     )
     arrows = _arrows(run, chosen)
     slices = aggregated = left_out = 0
@@ -196,7 +196,7 @@ def _loads(trace: PerfettoTrace, run: Run) -> int:
     if run.summary.get("network") == "closed-form" or not run.has(LINKS) or not run.has(FLOWS) or not len(run.flows):
         return 0
     try:
-        load = link_load(run, MOST_LINKS, STRETCHES)
+        load = link_load(run, MAX_LINKS, STRETCHES)
     except ValueError as error:
         if getattr(error, "exit_code", None) != ConfigError.exit_code:
             raise
@@ -215,7 +215,7 @@ def _queues(trace: PerfettoTrace, run: Run) -> int:
     link, time_ps, depth = (np.asarray(run.queues[name], np.int64) for name in ("link", "time_ps", "bytes"))
     fullest = np.zeros(int(link.max()) + 1, np.int64)
     np.maximum.at(fullest, link, depth)
-    chosen = np.argsort(-fullest, kind="stable")[:MOST_QUEUES]
+    chosen = np.argsort(-fullest, kind="stable")[:MAX_QUEUES]
     chosen = chosen[fullest[chosen] > 0]
     parent = trace.track("queues: most that waited at the port")
     for rank, port in enumerate(chosen.tolist()):

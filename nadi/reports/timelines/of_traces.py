@@ -17,7 +17,7 @@ from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
 
 Int64 = NDArray[np.int64]
 
-MOST_SLICES = 200_000
+MAX_SLICES = 200_000
 _NS_PER_MICRO = 1000
 
 
@@ -68,9 +68,7 @@ class _Times(NamedTuple):
     how: str
 
 
-def write_timeline(
-    path: str | os.PathLike[str], ranks: Sequence[Rank], most_slices: int = MOST_SLICES
-) -> TraceTimeline:
+def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], most_slices: int = MAX_SLICES) -> TraceTimeline:
     """Write the timeline of some NPUs.
 
     Where there are too many nodes, fewer NPUs are shown (et.statistics.ranks.some_of); where one NPU alone has too

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nadi.launching.gather import RankGather
     from workload import Program, TraceSet
 
-_MOST_RANKS = 1024
+_MAX_RANKS = 1024
 _OVER = "mpi: started by mpiexec; gloo: PyTorch's, by torchrun or --ranks."
 _COMPUTE = "What compute and memory nodes do: skip, or sleep as long as the trace says."
 _SIZE = "What comm_size of all-gather and gather is: contribution or total."
@@ -21,7 +21,7 @@ _AGAINST = "Folder of a run of these traces, to compare with; needs --out."
 
 Traces = Annotated[Path, typer.Argument(metavar="TRACES", help="A prefix, a file or a trace set, as in run files.")]
 Over = Annotated[str, typer.Option("--over", metavar="NAME", help=_OVER)]
-RankCount = Annotated[int, typer.Option("--ranks", min=0, max=_MOST_RANKS, metavar="N", help="Start so many, of gloo.")]
+RankCount = Annotated[int, typer.Option("--ranks", min=0, max=_MAX_RANKS, metavar="N", help="Start so many, of gloo.")]
 Compute = Annotated[str, typer.Option("--compute", metavar="NAME", help=_COMPUTE)]
 Groups = Annotated[Path | None, typer.Option("--groups", metavar="FILE", help="Communicators that the traces name.")]
 GatherSize = Annotated[str, typer.Option("--all-gather-size", metavar="WHAT", help=_SIZE)]

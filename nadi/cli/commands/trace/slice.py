@@ -8,7 +8,7 @@ import typer
 
 from nadi.cli.options import named_path, number_ranges
 
-_MOST_NUMBERS = 1 << 24
+_MAX_NUMBERS = 1 << 24
 
 
 def register(group: typer.Typer) -> None:
@@ -72,6 +72,6 @@ def _numbers(option: str, ranges: tuple[tuple[int, int], ...] | None) -> frozens
 
     if ranges is None:
         return None
-    if sum(last - first for first, last in ranges) > _MOST_NUMBERS:
-        raise ConfigError(f"{option}: found more than {_MOST_NUMBERS:,} numbers; expected fewer")
+    if sum(last - first for first, last in ranges) > _MAX_NUMBERS:
+        raise ConfigError(f"{option}: found more than {_MAX_NUMBERS:,} numbers; expected fewer")
     return frozenset(i for first, last in ranges for i in range(first, last + 1))

@@ -11,8 +11,8 @@ from nadi.reports.pages.series import style
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, in_unit, time_unit
 
-MOST_ROWS = 40
-MOST_POINTS = 3000
+MAX_ROWS = 40
+MAX_POINTS = 3000
 _HEADINGS = (
     ("group", True),
     ("kind", True),
@@ -45,9 +45,9 @@ def section(run: Run) -> PageSection:
     if not found:
         return PageSection("collectives", title, lead, [])
     parts: list[Part] = [_plot(run, found), _table(run, found)]
-    if len(found) > MOST_ROWS:
+    if len(found) > MAX_ROWS:
         parts.append(
-            Paragraph(f"{len(found) - MOST_ROWS:,} more rows took less time; all stand in collectives.parquet.")
+            Paragraph(f"{len(found) - MAX_ROWS:,} more rows took less time; all stand in collectives.parquet.")
         )
     return PageSection("collectives", title, lead, parts)
 
@@ -79,7 +79,7 @@ def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
     for number, (name, kind) in enumerate(series):
         own = [each for each in found if (each.name, each.kind) == (name, kind)]
         rows = np.concatenate([each.rows for each in own])
-        shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_POINTS // len(series) + 1)).astype(np.int64)]
+        shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_POINTS // len(series) + 1)).astype(np.int64)]
         look = style(number)
         drawn.add_scatter(
             x=np.asarray(run.collectives["bytes"])[shown],
@@ -113,7 +113,7 @@ def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
 def _table(run: Run, found: list[AlikeCollectives]) -> Table:
     column = {name: np.asarray(run.collectives[name]) for name in ("time_ps", "start_ps", "ready_ps", "busbw_Bps")}
     algorithms, played = run.collectives["algorithm"].to_pylist(), np.asarray(run.collectives["closed_form_played"])
-    shown = found[:MOST_ROWS]
+    shown = found[:MAX_ROWS]
     unit = time_unit([float(column["time_ps"][each.rows].mean()) for each in shown])
     headings = [Heading(name.format(unit=unit.name), is_text=is_text) for name, is_text in _HEADINGS]
     rows = []

@@ -10,7 +10,7 @@ from nadi.insight.runs.balance import balance
 from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
 from nadi.terminal.readable import amount_text
 
-MOST_WORKERS = 32
+MAX_WORKERS = 32
 
 
 def section(run: Run) -> PageSection:
@@ -96,11 +96,11 @@ def _table(workers: pa.Table) -> Table:
 
 
 def _shown(workers: pa.Table) -> pa.Table:
-    """MOST_WORKERS of them, those that worked longest and shortest."""
-    if len(workers) <= MOST_WORKERS:
+    """MAX_WORKERS of them, those that worked longest and shortest."""
+    if len(workers) <= MAX_WORKERS:
         return workers
     order = np.argsort(np.asarray(workers["working_s"]), kind="stable")
-    return workers.take(np.sort(np.concatenate([order[: MOST_WORKERS // 2], order[-MOST_WORKERS // 2 :]])))
+    return workers.take(np.sort(np.concatenate([order[: MAX_WORKERS // 2], order[-MAX_WORKERS // 2 :]])))
 
 
 def _workers(summary: dict[str, Any]) -> str:

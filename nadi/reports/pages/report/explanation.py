@@ -8,8 +8,8 @@ from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Table
 from nadi.simulation.schemas import NODES
 from nadi.terminal.readable import in_unit, time_text, time_unit
 
-MOST_ROWS = 15
-MOST_NODES = 1 << 21
+MAX_ROWS = 15
+MAX_NODES = 1 << 21
 """Of runs with more `nadi explain` tells it: a page is made in seconds."""
 _CHANGE_WHY = "One thing is faster, all else is as it was; of links the eight busiest tiers are asked about."
 
@@ -26,7 +26,7 @@ def section(run: Run) -> PageSection:
 def _parts(run: Run) -> list[Part]:
     if not run.has(NODES):
         return [Paragraph('The run kept no trace nodes ([output] nodes = "none"), so that no path is known.')]
-    if len(run.nodes) > MOST_NODES:
+    if len(run.nodes) > MAX_NODES:
         why = f"The critical path of a run of {len(run.nodes):,} trace nodes is not on this page"
         return [Paragraph(f"{why}: nadi explain {run.folder} tells it.")]
     try:
@@ -53,7 +53,7 @@ def _parts(run: Run) -> list[Part]:
             f"{row['share']:.1%}",
             row["bound"],
         ]
-        for row in found["by_what"][:MOST_ROWS]
+        for row in found["by_what"][:MAX_ROWS]
     ]
     note = f"{found['pieces']:,} pieces on {len(found['npus']):,} NPUs."
     if found["stand_for_others"]:

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
-from nadi.reports.pages.places import MOST_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
+from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import amount_text, rate_text, time_text
 from topologies import Graph, TopologyError
 
-MOST_ROWS = 20
-MOST_NAMED = 48
-MOST_DRAWN_SHARP = 4000
+MAX_ROWS = 20
+MAX_NAMED = 48
+MAX_DRAWN_SHARP = 4000
 """Lines that are drawn as SVG, which every browser can; of more than that by WebGL."""
 _LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)
 _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
@@ -73,7 +73,7 @@ def _plot(run: Run, graph: Graph) -> Plot:
     drawn.update_layout(xaxis=axis, yaxis=axis, margin={"t": 10, "b": 10, "l": 10, "r": 10}, hovermode="closest")
     shown = f"{len(marks.part):,} marks" if len(marks.part) < graph.nodes else f"{graph.nodes:,} nodes"
     says = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
-    if lines == MOST_LINES:
+    if lines == MAX_LINES:
         says += " Only the busiest lines are drawn."
     return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, says, 560)
 
@@ -81,7 +81,7 @@ def _plot(run: Run, graph: Graph) -> Plot:
 def _lines(drawn: Any, marks: Marks, here: NDArray[np.int64], colour: str, name: str) -> None:  # noqa: ANN401 - plotly has no types
     x, y = (with_gaps(place[marks.line[:, here]]) for place in (marks.x, marks.y))
     look = {"color": colour, "width": 2.2 if len(here) < 400 else 1}
-    add = drawn.add_scatter if marks.line.shape[1] <= MOST_DRAWN_SHARP else drawn.add_scattergl
+    add = drawn.add_scatter if marks.line.shape[1] <= MAX_DRAWN_SHARP else drawn.add_scattergl
     add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
 
 
@@ -108,7 +108,7 @@ def _marks(drawn: Any, graph: Graph, marks: Marks) -> None:  # noqa: ANN401 - pl
             drawn.add_scatter(
                 x=marks.x[here],
                 y=marks.y[here],
-                mode="markers+text" if len(marks.part) <= MOST_NAMED else "markers",
+                mode="markers+text" if len(marks.part) <= MAX_NAMED else "markers",
                 marker=look,
                 text=texts,
                 textposition="top center" if is_switch else "bottom center",
@@ -122,7 +122,7 @@ def _marks(drawn: Any, graph: Graph, marks: Marks) -> None:  # noqa: ANN401 - pl
 def _table(run: Run) -> Table:
     links = run.links
     load = np.asarray(links["utilisation"], np.float64)
-    chosen = np.argsort(-load, kind="stable")[:MOST_ROWS]
+    chosen = np.argsort(-load, kind="stable")[:MAX_ROWS]
     in_buffers = bool(np.asarray(links["buffered_bytes"]).any())
     headings = [Heading("link", is_text=True), *map(Heading, ("rate", "sent", "busy"))]
     headings.append(Heading("longest queue", _BUFFER_WHY if in_buffers else ""))

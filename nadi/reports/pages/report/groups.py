@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
 
-MOST_GROUPS = 32
+MAX_GROUPS = 32
 
 
 class NpuGroups(NamedTuple):
@@ -32,10 +32,10 @@ def npu_groups(run: Run) -> NpuGroups:
     """Stages of the pipeline where the run names a plan with several, else NPUs, else one group of all."""
     npus = int(run.summary.get("npus", len(run.npus)))
     stages = _stages(run)
-    if 1 < stages <= MOST_GROUPS and npus % stages == 0:
+    if 1 < stages <= MAX_GROUPS and npus % stages == 0:
         names = [f"stage {stage}" for stage in range(stages)]
         return NpuGroups(names, np.arange(npus) // (npus // stages), "the NPUs of a pipeline stage, their mean")
-    if npus <= MOST_GROUPS:
+    if npus <= MAX_GROUPS:
         return NpuGroups([f"npu {npu}" for npu in range(npus)], np.arange(npus), "an NPU")
     busy = np.asarray(run.npus["idle_ps"]) < run.finish_time_ps
     names = ["all NPUs"] if busy.all() or not busy.any() else ["NPUs with work", "idle NPUs"]

@@ -12,11 +12,11 @@ from nadi.reports.pages.report.step import COLOURS
 from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
 from nadi.terminal.readable import time_unit
 
-MOST_NPUS = 16
+MAX_NPUS = 16
 STRETCHES = 1500
 SHADES = 5
 """Steps of opacity: the more of a stretch an activity covers, the more opaque it is."""
-LEAST_COVER = 0.02
+MIN_COVER = 0.02
 _LANES = ("compute", "communication", "memory")
 _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
@@ -37,11 +37,11 @@ def sampled(run: Run) -> list[int]:
     first = npu_groups(run).first()
     npus = int(run.summary.get("npus", len(run.npus)))
     if len(first) < 2 and npus > 1:
-        first = np.unique(np.linspace(0, npus - 1, MOST_NPUS // 2).astype(int)).tolist()
-    if len(first) > MOST_NPUS:
-        first = [first[at] for at in np.unique(np.linspace(0, len(first) - 1, MOST_NPUS).astype(int))]
+        first = np.unique(np.linspace(0, npus - 1, MAX_NPUS // 2).astype(int)).tolist()
+    if len(first) > MAX_NPUS:
+        first = [first[at] for at in np.unique(np.linspace(0, len(first) - 1, MAX_NPUS).astype(int))]
     has_nodes = set(pc.unique(run.nodes["npu"]).to_pylist())
-    return [npu for npu in first if npu in has_nodes] or sorted(has_nodes)[:MOST_NPUS]
+    return [npu for npu in first if npu in has_nodes] or sorted(has_nodes)[:MAX_NPUS]
 
 
 def _plot(run: Run) -> Plot:
@@ -54,10 +54,10 @@ def _plot(run: Run) -> Plot:
     for npu in npus:
         for lane, codes, covers in _lanes(run.nodes, npu, edges):
             rows.append(f"npu {npu} {lane}")
-            values.append(np.where(covers < LEAST_COVER, np.nan, codes * SHADES + np.ceil(covers * SHADES) - 1))
+            values.append(np.where(covers < MIN_COVER, np.nan, codes * SHADES + np.ceil(covers * SHADES) - 1))
             names = np.array(_NAMES)[codes]
             texts.append([f"{name}, busy {cover:.0%}" for name, cover in zip(names, covers, strict=True)])
-            used |= set(np.unique(codes[covers >= LEAST_COVER]).tolist())
+            used |= set(np.unique(codes[covers >= MIN_COVER]).tolist())
     colours = [_shade(COLOURS[name], (level + 1) / SHADES) for name in _NAMES for level in range(SHADES)]
     count = len(colours)
     steps = [[(at + side) / count, colour] for at, colour in enumerate(colours) for side in (0, 1)]
