@@ -17,7 +17,7 @@ def explain(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """The critical path across NPUs, what bound each piece of it, and what would make the run shorter."""
+    """The critical path across NPUs, what bound each piece of it, and which changes would shorten the run."""
     from nadi.insight.explanation.document import explain as explained
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress

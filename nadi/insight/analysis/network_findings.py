@@ -1,4 +1,4 @@
-"""What `nadi net` finds in a run's folder, as one document: for JSON, the terminal and the page."""
+"""The document that `nadi net` shows of a run: for JSON, the terminal and the page."""
 
 import math
 from typing import Any
@@ -26,16 +26,16 @@ MAX_TREES = 5
 MAX_VICTIMS = 20
 COLUMNS = {
     "utilisation": "busiest links",
-    "marked_packets": "most marked",
-    "paused_ps": "most paused",
-    "dropped_packets": "most dropped",
-    "trimmed_packets": "most trimmed",
+    "marked_packets": "links with most marked packets",
+    "paused_ps": "links paused longest",
+    "dropped_packets": "links with most dropped packets",
+    "trimmed_packets": "links with most trimmed packets",
 }
-"""Columns of links.parquet of which the largest are shown, and what that is called."""
+"""Columns of links.parquet that rank links, and the headings of these rankings."""
 
 
 def document(run: NetRun) -> dict[str, Any]:
-    """Links, completion times, how pauses spread and whom they held up, in values that JSON can hold."""
+    """Return links, completion times, spreading pauses and delayed messages as a JSON document."""
     return {
         "topology": run.summary.get("topology"),
         "finish_time_ps": run.summary.get("finish_time_ps"),
@@ -46,7 +46,7 @@ def document(run: NetRun) -> dict[str, Any]:
 
 
 def _pauses(run: NetRun) -> dict[str, Any]:
-    """How pauses spread, and whom they held up; why that is not known."""
+    """Return the trees of pauses and the delayed messages, or the reason why there are no such rows."""
     if run.pauses is None:
         paused = run.links.get("paused_ps")
         why = "no pauses.parquet" if paused is not None and paused.any() else "nothing was paused"
@@ -67,7 +67,7 @@ def _pauses(run: NetRun) -> dict[str, Any]:
 
 
 def _tree(root: PauseBranch, links: Table) -> dict[str, Any]:
-    """A tree, and the ports of its root where the congestion is."""
+    """Return a tree, with the congested ports of its root."""
     congested = [links["name"][link] for link in root_links([root], links).tolist()]
     return {"links": root.size(), "whole_paused_ps": root.whole_ps(), "congested": congested, **root.as_dict()}
 
