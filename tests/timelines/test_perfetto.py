@@ -151,7 +151,7 @@ def test_recorded_times_by_lane_with_arrows(tmp_path):
         [timed(et.recv_node(0, "r", 0, 1, 64, 3), 1012, 9), timed(et.coll_node(1, "x", 0, 8), 1030, 4)],
     )
     shown = write_timeline(tmp_path / "t", ranks)
-    assert shown[:4] == (2, 0, "evenly apart", 5)
+    assert shown[:4] == (2, 0, "evenly spaced", 5)
     assert (shown.flows, shown.times, shown.notes()) == (1, "recorded", [])
     read = Read(tmp_path / "t")
     check_order(read)

@@ -76,7 +76,7 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
 
 
 def document(simulation: FinishedRun, times: Int64 | None) -> dict[str, Any]:
-    """What summary.json says of the step; times: int64[npus, len(CATEGORIES)], None = names tell no axes."""
+    """Return the `step` table of summary.json; times: int64[npus, len(CATEGORIES)], None = no name has an axis."""
     made: dict[str, Any] = {}
     rates = throughput(simulation)
     if rates is not None:
@@ -90,6 +90,6 @@ def document(simulation: FinishedRun, times: Int64 | None) -> dict[str, Any]:
 
 
 def at_work(times: Int64) -> Int64:
-    """The rows of NPUs that have anything to do."""
+    """Return the rows of NPUs that have any work."""
     busy = times[times[:, : CATEGORIES.index("idle")].sum(axis=1) > 0]
     return busy if len(busy) else times

@@ -61,7 +61,7 @@ class ContendedClass(NamedTuple):
         return int(self.links[np.argmax(self.busy_ps)])
 
     def has_bottleneck(self) -> bool:
-        """Return whether the busiest link was busy for half of the time or longer; else launches and latency dominate."""
+        """Return whether the busiest link was busy for at least half the time; else launches and latency dominate."""
         return bool(self.busy_ps.max() >= _HALF * self.time_ps)
 
     def faster(self, faster: Float64, idle_ratio: float) -> float:

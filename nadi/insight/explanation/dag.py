@@ -63,7 +63,7 @@ class Dag:
         self._ends = np.searchsorted(of_head, np.arange(1, int(of_head.max(initial=0)) + 2))
 
     def times(self, weight: Float64 | None = None) -> Float64:
-        """Return float64[vertices], picoseconds; weight: float64[E] in the order of `edges`, None = their own weights."""
+        """Return float64[vertices], picoseconds; weight: float64[E], sorted as `edges`, None = their own weights."""
         weight = self.edges.weight if weight is None else weight
         time = self._begin.copy()
         source, first = self.edges.source, np.append(self._first, len(self.edges.source))

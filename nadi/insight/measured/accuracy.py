@@ -28,7 +28,7 @@ class ErrorDistribution:
         count: Number of errors, n.
         measured_ps: Sum of the measured times in picoseconds.
         simulated_ps: Sum of the simulated times in picoseconds.
-        median: Median error.
+        median: Median of the errors.
         p95: 95th percentile of the absolute errors.
         worst: Error with the largest absolute value.
     """
@@ -308,7 +308,7 @@ def _rank_rows(nodes: TimedNodes, joint: tuple[JointOperations, ...], clocks: Ra
 
 
 def _begins(nodes: TimedNodes, clocks: RankClocks) -> Float64:
-    """float64[npus]: microseconds by which a rank began after the first of those whose clocks are set by its own's."""
+    """Return float64[npus]: microseconds that each rank began after the first rank with a connected clock."""
     since = nodes.base_micros - clocks.offset_micros - nodes.base_micros.max()
     first = np.full(len(since), np.inf)
     known = clocks.reference >= 0

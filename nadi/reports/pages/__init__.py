@@ -4,5 +4,5 @@ import importlib.util
 
 
 def has_plotly() -> bool:
-    """Whether a page can be made."""
+    """Return whether plotly is installed, so that Nadi can write pages."""
     return importlib.util.find_spec("plotly") is not None

@@ -16,15 +16,15 @@ from partition import Partition, TrafficWeights
 from topologies import Graph
 
 _FORMATS = (".html", ".png")
-_FAINT_LINES = 1500  # the more lines, the fainter each
+_FAINT_LINES = 1500  # number of lines above which lines are drawn fainter
 _NPU, _SWITCH = "circle", "square"
 
 
 def check_plot(path: Path) -> None:
-    """Find out early that a plot cannot be made.
+    """Check before the work whether a plot can be written.
 
     Raises:
-        ConfigError: another ending than .html or .png, or no plotly.
+        ConfigError: The file name ends neither in .html nor in .png, or plotly is not installed.
     """
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: found {path.suffix or 'no ending'!r}; expected a file .html or .png")
@@ -33,11 +33,11 @@ def check_plot(path: Path) -> None:
 
 
 def write_plot(path: Path, graph: Graph, found: Partition, weights: TrafficWeights) -> None:
-    """Draw a partition into a file; HTML stands alone.
+    """Write a picture of a partition; an HTML file needs no other files.
 
     Raises:
-        ConfigError: as `check_plot`; or PNG without kaleido and a browser.
-        OutputError: the file cannot be written.
+        ConfigError: See `check_plot`; or a PNG is requested without kaleido and a browser.
+        OutputError: The file cannot be written.
     """
     check_plot(path)
     drawn = figure(graph, found, weights)
@@ -54,7 +54,7 @@ def write_plot(path: Path, graph: Graph, found: Partition, weights: TrafficWeigh
 
 
 def figure(graph: Graph, found: Partition, weights: TrafficWeights) -> Any:  # noqa: ANN401 - plotly has no types
-    """The picture as a plotly Figure."""
+    """Return the picture as a plotly Figure."""
     from plotly import graph_objects as go
 
     marks = lay_out(graph, found.owner, weights.link)
@@ -96,7 +96,7 @@ def figure(graph: Graph, found: Partition, weights: TrafficWeights) -> Any:  # n
 
 
 def _page(graph: Graph, found: Partition, weights: TrafficWeights, drawn: Any) -> Page:  # noqa: ANN401 - plotly has no types
-    """The page around the picture."""
+    """Return the page with the picture."""
     cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
     share = weights.link[cut].sum() / max(int(weights.link.sum()), 1)
     says = (

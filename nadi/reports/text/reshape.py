@@ -1,4 +1,4 @@
-"""What `nadi trace slice` and `nadi trace reduce` print."""
+"""Text of `nadi trace slice` and `nadi trace reduce`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ _MAX_ROWS = 64
 
 
 def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
-    """A row for each file of a slice."""
+    """Return a table with a row per file of a slice."""
     columns = (
         TableColumn("file", form="name"),
         "nodes",
@@ -29,8 +29,8 @@ def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
     return table
 
 
-def render_reduced(folder: str, found: Mapping[str, ReduceResult]) -> FittedTable:
-    """A row for each file that was reduced."""
+def render_reduced(folder: str, results: Mapping[str, ReduceResult]) -> FittedTable:
+    """Return a table with a row per reduced file."""
     columns = (
         TableColumn("file", form="name"),
         "nodes",
@@ -42,16 +42,16 @@ def render_reduced(folder: str, found: Mapping[str, ReduceResult]) -> FittedTabl
         TableColumn("implied", 3),
     )
     table = FittedTable(f"reduced traces in {folder}", *columns)
-    for name, one in list(found.items())[:_MAX_ROWS]:
-        nodes = (one.nodes, one.kept, one.dropped, one.fused)
-        numbers = (*nodes, one.dependencies, one.kept_dependencies, one.implied)
+    for name, result in list(results.items())[:_MAX_ROWS]:
+        nodes = (result.nodes, result.kept, result.dropped, result.fused)
+        numbers = (*nodes, result.dependencies, result.kept_dependencies, result.implied)
         table.add_row(name, *(f"{number:,}" for number in numbers))
-    _note_others(table, len(found))
-    kept_all = [name for name, one in found.items() if one.reordered]
+    _note_others(table, len(results))
+    kept_all = [name for name, result in results.items() if result.reordered]
     if kept_all:
         table.notes.append(
-            f"{kept_all[0]}{f' and {len(kept_all) - 1} more' if len(kept_all) > 1 else ''}: all nodes stay, as without "
-            f"some of them communications would come in another order"
+            f"{kept_all[0]}{f' and {len(kept_all) - 1} more' if len(kept_all) > 1 else ''}: all nodes stay, "
+            "because without some of them communications would come in another order"
         )
     return table
 

@@ -1,4 +1,4 @@
-"""The fabric, its links coloured by how busy they were."""
+"""The section on the fabric: a picture with links coloured by their load, and the busiest links."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +17,14 @@ from topologies import Graph, TopologyError
 MAX_ROWS = 20
 MAX_NAMED = 48
 MAX_DRAWN_SHARP = 4000
-"""Lines that are drawn as SVG, which every browser can; of more than that by WebGL."""
+"""Number of lines above which plotly draws by WebGL instead of SVG, which every browser supports."""
 _LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)
 _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
-"""Of links by load, from one of _LOADS to the next; far apart in hue and lightness."""
+"""Colours of links by load, one per interval of _LOADS; far apart in hue and lightness."""
 
 
-_BUFFER_WHY = "The most that waited at its port of a shared buffer; NPUs have none."
-"""Where links are paused, waits say little of what waited."""
+_BUFFER_WHY = "Maximum number of bytes of its port in a shared buffer; NPUs have no shared buffer."
+"""Explanation for runs with pauses, in which waiting times do not measure the queue."""
 
 
 _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
@@ -32,14 +32,14 @@ _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("paused", "paused_ps", time_text),
     ("dropped", "dropped_packets", "{:,}".format),
 )
-"""Columns of the table that are left out where nothing of the kind happened: heading, of links.parquet, as text."""
+"""Columns that the table omits if all values are 0: heading, column of links.parquet, format."""
 
 
 def section(run: Run) -> PageSection:
-    """A picture, and the busiest links."""
-    title, lead = "Fabric", "Which links carried the run. A link is busy while it sends; both directions count apart."
+    """Return a picture and the busiest links."""
+    title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
     if run.summary.get("network") == "closed-form":
-        why = "Closed forms know of no links: with fidelity = packet this section shows the fabric and its load."
+        why = "Closed forms do not model links: with fidelity = packet this section shows the fabric and its load."
         return PageSection("fabric", title, lead, [Paragraph(why)])
     parts: list[Part] = []
     try:
@@ -86,7 +86,7 @@ def _lines(drawn: Any, marks: Marks, here: NDArray[np.int64], colour: str, name:
 
 
 def _hover(drawn: Any, graph: Graph, marks: Marks, of_line: NDArray[np.float64]) -> None:  # noqa: ANN401 - plotly has no types
-    """Invisible points in the middle of the busiest lines, which say what a line is."""
+    """Add invisible points in the middle of the busiest lines, whose tooltips describe the line."""
     chosen = np.argsort(-of_line, kind="stable")[:2000]
     ends = marks.line[:, chosen]
     names = [
@@ -141,4 +141,4 @@ def _table(run: Run) -> Table:
                 *(text(row[column]) for _, column, text in events),
             ]
         )
-    return Table("the busiest links", headings, rows, f"All {len(load):,} stand in links.parquet.")
+    return Table("the busiest links", headings, rows, f"All {len(load):,} are in links.parquet.")

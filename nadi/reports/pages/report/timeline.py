@@ -1,4 +1,4 @@
-"""What some NPUs did over time, in colours; the whole of it is `nadi timeline`."""
+"""The timeline of a few NPUs; `nadi timeline` has all nodes."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,19 +13,22 @@ from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
 from nadi.terminal.readable import time_unit
 
 MAX_NPUS = 16
+"""Number of NPUs that are shown."""
 STRETCHES = 1500
+"""Number of intervals that the run is divided into."""
 SHADES = 5
-"""Steps of opacity: the more of a stretch an activity covers, the more opaque it is."""
+"""Number of steps of opacity, which shows the share of an interval that an activity covers."""
 MIN_COVER = 0.02
+"""Share of an interval below which an activity is not drawn."""
 _LANES = ("compute", "communication", "memory")
 _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
 
 def section(run: Run) -> PageSection:
-    """A row for each lane of a few NPUs."""
-    title, lead = "Timeline", "Compute and communication of some NPUs, side by side: where one waits for the other."
+    """Return a row per lane of a few NPUs."""
+    title, lead = "Timeline", "Compute and communication of some NPUs over time."
     if not run.has(NODES):
-        why = 'The run kept no trace nodes ([output] nodes = "none"), so that there is no timeline.'
+        why = 'The run kept no trace nodes ([output] nodes = "none"), so there is no timeline.'
         return PageSection("timeline", title, lead, [Paragraph(why)])
     parts: list[Part] = [_plot(run)]
     parts.append(Paragraph(f"nadi timeline {run.folder} -o run.perfetto-trace has every node, for ui.perfetto.dev."))
@@ -33,7 +36,7 @@ def section(run: Run) -> PageSection:
 
 
 def sampled(run: Run) -> list[int]:
-    """The NPUs that are shown: the first of each group, else as many of the others as there is room for."""
+    """Return the NPUs that are shown: the first of each group, and others up to MAX_NPUS."""
     first = npu_groups(run).first()
     npus = int(run.summary.get("npus", len(run.npus)))
     if len(first) < 2 and npus > 1:
@@ -97,7 +100,7 @@ def _shade(colour: str, opacity: float) -> str:
 def _lanes(
     nodes: pa.Table, npu: int, edges: NDArray[np.float64]
 ) -> list[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
-    """Of an NPU's lanes with anything in them: name, what covers most of each stretch, and how much of it."""
+    """Return for each non-empty lane of an NPU: name, activity that covers most of each interval, and its share."""
     own = nodes.filter(pc.equal(nodes["npu"], npu))
     start_ps, finish_ps = (np.asarray(own[name], np.float64) for name in ("start_ps", "finish_ps"))
     code = _codes(own)
@@ -111,7 +114,7 @@ def _lanes(
 
 
 def _codes(nodes: pa.Table) -> NDArray[np.int64]:
-    """int64[n]: what each node is, a place in _NAMES; -1 = nothing that is shown."""
+    """Return int64[n]: activity of each node as an index of _NAMES; -1 = not shown."""
     kind, lane = (np.array(nodes[name].to_pylist(), object) for name in ("kind", "lane"))
     code = np.full(len(kind), -1)
     code[(kind == "compute") & (lane == "compute")] = 0
@@ -125,12 +128,12 @@ def _codes(nodes: pa.Table) -> NDArray[np.int64]:
 def _covered(
     start_ps: NDArray[np.float64], finish_ps: NDArray[np.float64], edges: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """float64[stretches]: the share of each that intervals cover, those that overlap counted twice."""
+    """Return float64[stretches]: share of each interval that the activities cover; overlaps count twice."""
     return np.diff(_before(finish_ps, edges) - _before(start_ps, edges)) * -1 / np.diff(edges)
 
 
 def _before(times_ps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[edges]: the sum over the times before an edge of how long before it they are."""
+    """Return float64[edges]: sum over the times before each edge of their distance to it."""
     ordered = np.sort(times_ps)
     count = np.searchsorted(ordered, edges)
     return edges * count - np.concatenate([[0.0], np.cumsum(ordered)])[count]
