@@ -182,7 +182,7 @@ def test_without_starts_nodes_start_as_dependencies_allow(tmp_path):
 
 def test_large_traces_are_bounded_and_say_so(tmp_path):
     many = [timed(et.comp_node(i, f"c{i}"), 1 + 10 * i, 9 if i % 100 == 0 else 2) for i in range(1000)]
-    shown = write_timeline(tmp_path / "t", ranks_of(*[many] * 4), most_slices=20)
+    shown = write_timeline(tmp_path / "t", ranks_of(*[many] * 4), max_slices=20)
     assert (shown.npus, shown.npus_left_out) == (1, 3)
     assert shown.slices <= 2 * 20 + 1
     slices = Read(tmp_path / "t").slices()

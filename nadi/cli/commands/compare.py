@@ -1,4 +1,4 @@
-"""`nadi compare`: runs beside each other, or a run beside what was measured."""
+"""`nadi compare`: compare runs with each other, or a run with measured times."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ import typer
 from nadi.cli.options import named_path
 
 _PATHS = (
-    "Folders of results of nadi run, the first being what the others are compared with. "
-    "With --measured one of them, and TRACES with times if they are not those that it read."
+    "Folders of results of nadi run; the first is the baseline. "
+    "With --measured one folder, and TRACES with times if they differ from the run's own traces."
 )
-_MEASURED = "Compare a run with the times that traces carry."
-_OUT = "A page FILE.html; with --measured a folder for measured.json and a page."
+_MEASURED = "Compare a run with the measured times in traces."
+_OUT = "Page FILE.html to write; with --measured a folder for measured.json and a page."
 _MAX_WORST = 10_000
 
 Paths = Annotated[list[Path], typer.Argument(metavar="DIR ...", show_default=False, help=_PATHS)]
@@ -21,7 +21,7 @@ IsMeasured = Annotated[bool, typer.Option("--measured", help=_MEASURED)]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_OUT)]
 Worst = Annotated[
     int,
-    typer.Option(min=0, max=_MAX_WORST, metavar="N", help="With --measured: how many of the worst nodes are said."),
+    typer.Option(min=0, max=_MAX_WORST, metavar="N", help="With --measured: number of worst nodes to list."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

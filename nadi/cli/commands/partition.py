@@ -1,4 +1,4 @@
-"""`nadi partition`: which part of a parallel run would own what, and what that promises."""
+"""`nadi partition`: predict the partition of a parallel run and its speed-up."""
 
 import json
 from pathlib import Path
@@ -22,31 +22,34 @@ def register(app: typer.Typer) -> None:
 
 
 def partition(
-    file: Path = typer.Argument(metavar="RUN.toml", help="The run file, as for `nadi run`."),
-    parts: int = typer.Option(..., "--parts", min=1, help="How many parts: ranks or workers."),
+    file: Path = typer.Argument(metavar="RUN.toml", help="Run file, as for `nadi run`."),
+    parts: int = typer.Option(..., "--parts", min=1, help="Number of parts: ranks or workers."),
     method: str | None = typer.Option(
         None,
         metavar="NAME",
-        help="How to divide; docs/partition.md lists the methods. Default: the run file's.",
+        help="Partition method; docs/partition.md lists them. Default: the run file's.",
         autocompletion=methods,
     ),
     weights: Path | None = typer.Option(
         None,
         metavar="DIR",
         parser=named_path,
-        help="Results of an earlier run: weigh by the packets it sent, not by those expected.",
+        help="Results of an earlier run, whose packets replace the expected ones as weights.",
     ),
     all_methods: bool = typer.Option(False, "--all-methods", help="Compare all methods."),
     plot: Path | None = typer.Option(
-        None, metavar="FILE", parser=named_path, help="Draw the parts and their cut: FILE.html or FILE.png."
+        None,
+        metavar="FILE",
+        parser=named_path,
+        help="Picture of the parts and their cut to write: FILE.html or FILE.png.",
     ),
     overrides: list[str] = typer.Option(
-        [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.mtu=1KiB. Repeatable."
+        [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, such as network.mtu=1KiB. Repeatable."
     ),
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
+    """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
     from nadi.errors import ConfigError
     from nadi.reports.pages.partition import check_plot, write_plot
@@ -123,14 +126,14 @@ def facts_table(said: "PartitionReport") -> "FittedTable":
         ("lookahead", _lookahead(said)),
         ("network busy for", f"{time_text(said.duration_ps)} {whence}"),
         ("windows", f"{said.windows:,}"),
-        ("events per window", f"{said.mean_events_per_window:,.0f}, in the idlest part {_least(said)}"),
+        ("events per window", f"{said.mean_events_per_window:,.0f}, in the idlest part {_min_events(said)}"),
         ("predicted speed-up", f"{said.speed_up:.2f}, with 45 ns per event and 1 µs per window, as in shared memory"),
     ]
     return facts("", rows)
 
 
 def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, str]) -> "FittedTable":
-    """A row for each method; why others cannot stands below."""
+    """Return a table with a row per method; notes give the errors of methods that failed."""
     from nadi.terminal.tables import FittedTable, TableColumn
 
     parts = next(iter(reports.values())).parts
@@ -143,7 +146,7 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
         TableColumn("lookahead", 2),
         TableColumn("windows", 5),
         TableColumn("events/window", 3),
-        TableColumn("least", 6),
+        TableColumn("minimum events", 6),
         "predicted speed-up",
     )
     for name, said in reports.items():
@@ -155,7 +158,7 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
             _lookahead(said),
             f"{said.windows:,}",
             f"{said.mean_events_per_window:,.0f}",
-            _least(said),
+            _min_events(said),
             f"{said.speed_up:.2f}",
         )
     table.notes += [f"{name}: {text}" for name, text in failures.items()]
@@ -168,5 +171,5 @@ def _lookahead(said: "PartitionReport") -> str:
     return time_text(said.lookahead_ps) if said.cut_links else _NO_CUT
 
 
-def _least(said: "PartitionReport") -> str:
+def _min_events(said: "PartitionReport") -> str:
     return f"{said.least_events_per_window:,.0f}"

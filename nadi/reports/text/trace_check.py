@@ -17,9 +17,9 @@ def render(report: CheckReport, most: int, fixes: Sequence[TraceFix] | None) -> 
     """Return the fixes, then the findings by sort, the most severe first, with up to `most` examples each."""
     lines: list[RenderableType] = []
     for what, count, examples in _by_sort(fixes or ()):
-        lines += [Text(f"mended   {count:,} {what}"), *_examples(examples, count, most)]
+        lines += [Text(f"fixed    {count:,} {what}"), *_examples(examples, count, most)]
     if fixes is not None and not fixes:
-        lines.append(Text("mended   nothing"))
+        lines.append(Text("fixed    nothing"))
     for sort in report.sorts:
         head = Text(f"{sort.severity:<8} ", style=_STYLES[sort.severity])
         head.append(f"{sort.check}: {sort.count:,} {sort.what}", style="none")

@@ -1,4 +1,4 @@
-"""`nadi trace collect`: host execution traces and Kineto traces of a training script."""
+"""`nadi trace collect`: record host execution traces and Kineto traces of a training script."""
 
 import os
 import re
@@ -20,11 +20,15 @@ def register(group: typer.Typer) -> None:
 
 
 def collect(
-    command: list[str] = typer.Argument(metavar="-- COMMAND...", help="What trains, as torchrun or python train.py."),
+    command: list[str] = typer.Argument(
+        metavar="-- COMMAND...", help="Training command, such as torchrun or python train.py."
+    ),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    steps: str = typer.Option("3", "--steps", metavar="N|N-M", help="Steps to record, from 2: an optimizer ends each."),
+    steps: str = typer.Option(
+        "3", "--steps", metavar="N|N-M", help="Steps to record, from 2; each ends with an optimizer."
+    ),
 ) -> None:
-    """Run a training script and record some of its steps, on every rank, with PyTorch's profiler."""
+    """Run a training script and record some of its steps on every rank with PyTorch's profiler."""
     from et.pytorch.injected import nadi_collecting
     from nadi.terminal.printing import say
 
@@ -63,6 +67,6 @@ def _found(folder: Path) -> list[str]:
 
 
 class _FailedError(RuntimeError):
-    """The script failed, or did nothing that could be recorded."""
+    """The script failed, or did not reach the steps to record."""
 
     exit_code = 1

@@ -1,4 +1,4 @@
-"""`nadi trace convert`: traces of one kind to another."""
+"""`nadi trace convert`: convert traces between formats."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 from nadi.cli.options import named_path
 
 _NODE_BYTES = 60
-"""Bytes of a node in a Chakra trace; a computation without attributes takes 40, a collective 90."""
+"""Typical size of a node in a Chakra trace in bytes; a computation without attributes has 40, a collective 90."""
 
 
 def register(group: typer.Typer) -> None:
@@ -17,18 +17,16 @@ def register(group: typer.Typer) -> None:
 
 
 def convert(
-    sources: list[Path] = typer.Argument(
-        metavar="INPUT...", help="Files or a folder, all of one kind, or a trace set."
-    ),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for what is made."),
+    sources: list[Path] = typer.Argument(metavar="INPUT...", help="Files or a folder of one format, or a trace set."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the results."),
     source: str = typer.Option(
-        "", "--from", metavar="FORMAT", help="What INPUT is, where it cannot be told; FORMAT:option=value,... too."
+        "", "--from", metavar="FORMAT", help="Format of INPUT if ambiguous, optionally with FORMAT:option=value,..."
     ),
-    target: str = typer.Option("chakra", "--to", metavar="FORMAT", help="What to make of it."),
-    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="What names of files begin with."),
-    as_json: bool = typer.Option(False, "--json", help="Print what was read, made and lost as JSON."),
+    target: str = typer.Option("chakra", "--to", metavar="FORMAT", help="Format of the results."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Prefix of the file names."),
+    as_json: bool = typer.Option(False, "--json", help="Print inputs, results and losses as JSON."),
 ) -> None:
-    """Turn traces of PyTorch, ASTRA-sim, SimAI or GOAL into Chakra traces, and Chakra traces into JSON or GOAL."""
+    """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
     from et.errors import advising
     from et.formats import chakra, chosen, format_of, readable, writable
     from nadi.launching.ending import unwound

@@ -1,4 +1,4 @@
-"""`nadi trace merge`: one master trace of the traces of all NPUs."""
+"""`nadi trace merge`: merge the traces of all NPUs into one master trace."""
 
 import json
 from pathlib import Path
@@ -15,12 +15,12 @@ def register(group: typer.Typer) -> None:
 
 def merge(
     where: list[Path] = typer.Argument(
-        metavar="PREFIX|DIR|FILE...", help="Traces PREFIX.<npu>.et[.gz], all of a folder, or those named."
+        metavar="PREFIX|DIR|FILE...", help="Traces PREFIX.<npu>.et[.gz], a folder, or single files."
     ),
-    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="The master trace."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="Master trace to write."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Merge the traces of all NPUs into one, which `nadi trace split` makes the same files of again."""
+    """Merge the traces of all NPUs into one file, which `nadi trace split` divides into the same files again."""
     from et.reshape import find_files
     from et.reshape import merge as merged
     from et.reshape.files import companions

@@ -1,4 +1,4 @@
-"""`nadi trace reduce`: traces without what does not matter for the simulated time."""
+"""`nadi trace reduce`: remove nodes and dependencies that do not affect the simulated time."""
 
 import json
 from pathlib import Path
@@ -14,16 +14,16 @@ def register(group: typer.Typer) -> None:
 
 
 def reduce_(
-    where: Path = typer.Argument(
-        metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], all of a folder, a set."
-    ),
+    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
     without_host: bool = typer.Option(
-        False, "--without-host", help="Drop all host operators, whatever time they take: the simulated time changes."
+        False,
+        "--without-host",
+        help="Drop all host operators regardless of their time, which changes the simulated time.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Drop nodes that take no time, fuse runs of host operators and drop implied dependencies: same simulated time."""
+    """Drop nodes without duration, fuse chains of host operators, drop implied dependencies; simulated time stays."""
     import shutil
 
     from et.reshape import find_files, reduce_trace

@@ -1,4 +1,4 @@
-"""`nadi trace select`: a few traces that stand for many."""
+"""`nadi trace select`: choose a few representative traces."""
 
 import dataclasses
 import json
@@ -11,9 +11,9 @@ import typer
 if TYPE_CHECKING:
     from et.selection import Coverage, TraceSelection
 
-_WHERE = "Folders, looked through to the bottom, or files: traces and trace sets."
-_RADIUS = "Coverage counts traces that have a chosen one within so many deviations."
-_EACH = "What is chosen: trace (files; in sets counted for each NPU) or folder (all its traces together)."
+_WHERE = "Files, or folders that are searched recursively: traces and trace sets."
+_RADIUS = "Distance in standard deviations within which a chosen trace covers others."
+_EACH = "Unit of choice: trace (files; those of trace sets weighted by their NPUs) or folder (all its traces)."
 
 
 def register(group: typer.Typer) -> None:
@@ -22,22 +22,22 @@ def register(group: typer.Typer) -> None:
 
 
 class _Item(NamedTuple):
-    """What may be chosen: a path, its traces and for how many NPUs each counts."""
+    """A candidate: its path, its traces and the number of NPUs per trace."""
 
     path: Path
     files: list[Path]
-    many: list[int]
+    npus: list[int]
 
 
 def select(
     where: list[Path] = typer.Argument(metavar="DIR|FILE...", help=_WHERE),
-    k: int = typer.Option(..., "-k", min=1, metavar="N", help="How many to choose."),
+    k: int = typer.Option(..., "-k", min=1, metavar="N", help="Number of traces to choose."),
     each: str = typer.Option("trace", metavar="WHAT", help=_EACH),
     radius: float = typer.Option(0.5, min=0, help=_RADIUS),
-    seed: int = typer.Option(0, min=0, help="Of samples and of the draws that the choice is compared with."),
+    seed: int = typer.Option(0, min=0, help="Seed of samples and of the random choices for comparison."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Choose traces that stand for all: by features and clusters, with weights, and how well they cover the rest."""
+    """Choose representative traces by features and clusters, with weights, and print their coverage."""
     import numpy as np
 
     from et import TraceError
@@ -50,11 +50,11 @@ def select(
     if not items:
         raise TraceError(f"{where[0]}: no traces, expected files .et or .et.gz there or below")
     rows, sums = _measured(items)
-    many = np.array([sum(item.many) if each == "trace" else 1 for item in items], np.float64)
-    choice = choose(rows, many, k, seed)
+    npus = np.array([sum(item.npus) if each == "trace" else 1 for item in items], np.float64)
+    choice = choose(rows, npus, k, seed)
     found = coverage(choice, radius, seed)
     estimates = {
-        name: (float(np.average(sums[:, i], weights=many)), float(choice.weights @ sums[choice.chosen, i]))
+        name: (float(np.average(sums[:, i], weights=npus)), float(choice.weights @ sums[choice.chosen, i]))
         for i, name in enumerate(("nodes", "communicated_bytes", "compute_micros"))
     }
     said = _document(items, choice, found, estimates)
@@ -65,7 +65,7 @@ def select(
 
 
 def _measured(items: list[_Item]) -> "tuple[Any, Any]":
-    """float64[items, features], and float64[items, 3]: nodes, bytes and microseconds, all as means over NPUs."""
+    """Return float64[items, features], and float64[items, 3]: nodes, bytes and microseconds as means over NPUs."""
     import numpy as np
 
     from et import NodeType, read_trace
@@ -79,26 +79,26 @@ def _measured(items: list[_Item]) -> "tuple[Any, Any]":
             own_rows.append(features(table))
             micros = table.duration_micros[table.type == NodeType.COMP_NODE].sum()
             own_sums.append([len(table), table.comm_size[table.comm_size > 0].sum(), micros])
-        rows.append(np.average(own_rows, axis=0, weights=item.many))
-        sums.append(np.average(own_sums, axis=0, weights=item.many))
+        rows.append(np.average(own_rows, axis=0, weights=item.npus))
+        sums.append(np.average(own_sums, axis=0, weights=item.npus))
     return np.array(rows), np.array(sums, np.float64)
 
 
 def _by_trace(where: list[Path]) -> list[_Item]:
-    return [_Item(file, [file], [many]) for _, file, many in _found(where)]
+    return [_Item(file, [file], [npus]) for _, file, npus in _found(where)]
 
 
 def _by_folder(where: list[Path]) -> list[_Item]:
     items: dict[Path, _Item] = {}
-    for folder, file, many in _found(where):
+    for folder, file, npus in _found(where):
         item = items.setdefault(folder, _Item(folder, [], []))
         item.files.append(file)
-        item.many.append(many)
+        item.npus.append(npus)
     return list(items.values())
 
 
 def _found(where: list[Path]) -> Iterator[tuple[Path, Path, int]]:
-    """Folder, file and number of NPUs of each trace, each once."""
+    """Yield folder, file and number of NPUs of each trace, each once."""
     from et import TraceError
 
     seen: set[Path] = set()
@@ -121,7 +121,7 @@ def _is_trace(file: Path) -> bool:
 
 
 def _npus_of_set(folder: Path) -> dict[str, int]:
-    """How many NPUs run each file of a trace set; nothing for other folders."""
+    """Return the number of NPUs per file of a trace set; nothing for other folders."""
     from workload.trace_sets.files import describe_set, is_set
 
     return {trace["file"]: trace["npus"] for trace in describe_set(folder)["traces"]} if is_set(folder) else {}

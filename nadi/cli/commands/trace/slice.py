@@ -1,4 +1,4 @@
-"""`nadi trace slice`: a part of the traces of all NPUs."""
+"""`nadi trace slice`: extract a part of the traces of all NPUs."""
 
 import json
 from pathlib import Path
@@ -17,19 +17,23 @@ def register(group: typer.Typer) -> None:
 
 
 def slice_(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], or all of a folder."),
+    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], or a folder."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
-    steps: str = typer.Option("", "--steps", metavar="LIST", help="Training steps, as 0,2-3."),
-    nodes: str = typer.Option("", "--nodes", metavar="LIST", help="Ids of nodes, as 0-499,700."),
-    npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs, as 0-7,16."),
-    name: list[str] = typer.Option([], "--name", metavar="PATTERN", help="As 'step0/forward/*'; may be repeated."),
-    with_ancestors: bool = typer.Option(False, "--with-ancestors", help="Also what these nodes wait for."),
+    steps: str = typer.Option("", "--steps", metavar="LIST", help="Training steps, such as 0,2-3."),
+    nodes: str = typer.Option("", "--nodes", metavar="LIST", help="Ids of nodes, such as 0-499,700."),
+    npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs, such as 0-7,16."),
+    name: list[str] = typer.Option(
+        [], "--name", metavar="PATTERN", help="Names of nodes, such as 'step0/forward/*'. Repeatable."
+    ),
+    with_ancestors: bool = typer.Option(
+        False, "--with-ancestors", help="Also write all nodes that these nodes wait for."
+    ),
     partners: Literal["keep", "drop", "refuse"] = typer.Option(
-        "keep", "--partners", help="Of a collective or message of which a part is asked for: keep all, drop it, refuse."
+        "keep", "--partners", help="Treatment of collectives and messages with selected parts: keep all, drop, refuse."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Write the nodes for which all that is asked holds; what depended on others waits for what these waited for."""
+    """Write the nodes that match all options; dependencies on removed nodes become dependencies on their ancestors."""
     import shutil
 
     from et.reshape import Selection, find_files, slice_traces
@@ -67,7 +71,7 @@ def slice_(
 
 
 def _numbers(option: str, ranges: tuple[tuple[int, int], ...] | None) -> frozenset[int] | None:
-    """All numbers of some ranges."""
+    """Return all numbers of the ranges."""
     from nadi.errors import ConfigError
 
     if ranges is None:

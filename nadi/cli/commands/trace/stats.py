@@ -1,4 +1,4 @@
-"""`nadi trace stats`: what the traces of all NPUs say together."""
+"""`nadi trace stats`: statistics of the traces of all NPUs."""
 
 import json
 from pathlib import Path
@@ -16,14 +16,23 @@ def register(group: typer.Typer) -> None:
 def stats(
     where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
     out: Path | None = typer.Option(
-        None, "-o", "--out", metavar="FILE.html", parser=named_path, help="A page with heat maps of the imbalance."
+        None,
+        "-o",
+        "--out",
+        metavar="FILE.html",
+        parser=named_path,
+        help="Page with heat maps of the imbalance to write.",
     ),
     most_nodes: int = typer.Option(
-        2_000_000, "--most-nodes", min=1, metavar="N", help="Look node by node at as many NPUs as have so many nodes."
+        2_000_000,
+        "--most-nodes",
+        min=1,
+        metavar="N",
+        help="Limit of nodes for detailed analysis; it covers as many NPUs as fit.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Operators, collectives, sizes by rank and their imbalance, waiting, overlap, the critical path across ranks."""
+    """Print operators, collectives, imbalance of sizes, waiting, overlap, and the critical path across ranks."""
     from et.statistics import statistics
     from nadi.launching.ending import unwound
     from nadi.reports.pages.imbalance import page

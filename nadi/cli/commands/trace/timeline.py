@@ -1,4 +1,4 @@
-"""`nadi trace timeline`: Chakra traces as a timeline for the Perfetto UI."""
+"""`nadi trace timeline`: write a timeline of Chakra traces for the Perfetto UI."""
 
 import json
 from pathlib import Path
@@ -19,11 +19,11 @@ def timeline(
         ..., "-o", "--out", metavar="FILE", parser=named_path, help="FILE.perfetto-trace, which ui.perfetto.dev opens."
     ),
     most_slices: int = typer.Option(
-        200_000, "--most-slices", min=1, metavar="N", help="Nodes that are shown by themselves."
+        200_000, "--most-slices", min=1, metavar="N", help="Maximum number of nodes that have slices of their own."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times as recorded, or by dependencies."""
+    """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times recorded or by dependencies."""
     from nadi.launching.ending import unwound
     from nadi.reports.timelines.of_traces import write_timeline
     from nadi.terminal.printing import say
