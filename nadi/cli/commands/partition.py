@@ -70,7 +70,7 @@ def partition(
     check_fabric(config.topology.source(), force=force)
     graph = built_fabric(config)
     load = measured_load(weights, graph) if weights else expected_load(config, graph, force=force)
-    found, said = divide(graph, parts, method or config.engine.partitioner, load, config.network)
+    found, report = divide(graph, parts, method or config.engine.partitioner, load, config.network)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
     document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}
     if all_methods:
@@ -79,8 +79,8 @@ def partition(
         document["reports"] = [report.as_dict() for report in reports.values()]
         document["failures"] = {name: str(error) for name, error in failures.items()}
     else:
-        shown = parts_table(said)
-        document |= {"reports": [said.as_dict()], "owner": found.owner.tolist()}
+        shown = parts_table(report)
+        document |= {"reports": [report.as_dict()], "owner": found.owner.tolist()}
     if plot:
         write_plot(plot, graph, found, load.weights)
     if as_json:
@@ -90,12 +90,12 @@ def partition(
         out.print(f"{graph.npus} NPUs on {graph.name}\n{load.source}", markup=False)
         out.print(shown)
         if not all_methods:
-            out.print(facts_table(said))
+            out.print(facts_table(report))
     if plot:
         say(f"plot: {plot}", err=as_json)
 
 
-def parts_table(said: "PartitionReport") -> "FittedTable":
+def parts_table(report: "PartitionReport") -> "FittedTable":
     """A row for each part."""
     from nadi.terminal.tables import FittedTable, TableColumn
 
@@ -106,28 +106,28 @@ def parts_table(said: "PartitionReport") -> "FittedTable":
         TableColumn("events", 1),
         "share",
     )
-    table = FittedTable(f"{said.parts} parts by {said.method}", *columns)
+    table = FittedTable(f"{report.parts} parts by {report.method}", *columns)
     for part, (npus, switches, events, share) in enumerate(
-        zip(said.npus, said.switches, said.events, said.share, strict=True)
+        zip(report.npus, report.switches, report.events, report.share, strict=True)
     ):
         table.add_row(str(part), f"{npus:,}", f"{switches:,}", f"{events:,}", f"{share:.1%}")
     return table
 
 
-def facts_table(said: "PartitionReport") -> "FittedTable":
+def facts_table(report: "PartitionReport") -> "FittedTable":
     """What the partition promises, a row for each fact."""
     from nadi.terminal.readable import time_text
     from nadi.terminal.tables import facts
 
-    whence = "in the earlier run" if said.duration_is_given else "by its busiest link; a run is hardly shorter"
+    whence = "in the earlier run" if report.duration_is_given else "by its busiest link; a run is hardly shorter"
     rows = [
-        ("balance", f"{said.balance:.3f}, events of the busiest part over the mean"),
-        ("cut", f"{said.cut_links:,} links, {said.cut_packets:,} packets ({said.cut_share:.1%})"),
-        ("lookahead", _lookahead(said)),
-        ("network busy for", f"{time_text(said.duration_ps)} {whence}"),
-        ("windows", f"{said.windows:,}"),
-        ("events per window", f"{said.mean_events_per_window:,.0f}, in the idlest part {_min_events(said)}"),
-        ("predicted speed-up", f"{said.speed_up:.2f}, with 45 ns per event and 1 µs per window, as in shared memory"),
+        ("balance", f"{report.balance:.3f}, events of the busiest part over the mean"),
+        ("cut", f"{report.cut_links:,} links, {report.cut_packets:,} packets ({report.cut_share:.1%})"),
+        ("lookahead", _lookahead(report)),
+        ("network busy for", f"{time_text(report.duration_ps)} {whence}"),
+        ("windows", f"{report.windows:,}"),
+        ("events per window", f"{report.mean_events_per_window:,.0f}, in the idlest part {_min_events(report)}"),
+        ("predicted speed-up", f"{report.speed_up:.2f}, with 45 ns per event and 1 µs per window, as in shared memory"),
     ]
     return facts("", rows)
 
@@ -149,27 +149,27 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
         TableColumn("minimum events", 6),
         "predicted speed-up",
     )
-    for name, said in reports.items():
+    for name, report in reports.items():
         table.add_row(
             name,
-            f"{said.balance:.3f}",
-            f"{said.cut_links:,}",
-            f"{said.cut_share:.1%}",
-            _lookahead(said),
-            f"{said.windows:,}",
-            f"{said.mean_events_per_window:,.0f}",
-            _min_events(said),
-            f"{said.speed_up:.2f}",
+            f"{report.balance:.3f}",
+            f"{report.cut_links:,}",
+            f"{report.cut_share:.1%}",
+            _lookahead(report),
+            f"{report.windows:,}",
+            f"{report.mean_events_per_window:,.0f}",
+            _min_events(report),
+            f"{report.speed_up:.2f}",
         )
     table.notes += [f"{name}: {text}" for name, text in failures.items()]
     return table
 
 
-def _lookahead(said: "PartitionReport") -> str:
+def _lookahead(report: "PartitionReport") -> str:
     from nadi.terminal.readable import time_text
 
-    return time_text(said.lookahead_ps) if said.cut_links else _NO_CUT
+    return time_text(report.lookahead_ps) if report.cut_links else _NO_CUT
 
 
-def _min_events(said: "PartitionReport") -> str:
-    return f"{said.least_events_per_window:,.0f}"
+def _min_events(report: "PartitionReport") -> str:
+    return f"{report.least_events_per_window:,.0f}"

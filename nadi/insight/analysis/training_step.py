@@ -77,16 +77,16 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
 
 def document(simulation: FinishedRun, times: Int64 | None) -> dict[str, Any]:
     """Return the `step` table of summary.json; times: int64[npus, len(CATEGORIES)], None = no name has an axis."""
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     rates = throughput(simulation)
     if rates is not None:
-        made["time_ps"] = simulation.results.finish_time_ps / rates.steps
-        made |= {key: value for key, value in rates._asdict().items() if value is not None}
+        fields["time_ps"] = simulation.results.finish_time_ps / rates.steps
+        fields |= {key: value for key, value in rates._asdict().items() if value is not None}
     if times is not None:
         busy = at_work(times)
-        made["npus"] = len(busy)
-        made |= {f"{name}_ps": float(value) for name, value in zip(CATEGORIES, busy.mean(axis=0), strict=True)}
-    return made
+        fields["npus"] = len(busy)
+        fields |= {f"{name}_ps": float(value) for name, value in zip(CATEGORIES, busy.mean(axis=0), strict=True)}
+    return fields
 
 
 def at_work(times: Int64) -> Int64:

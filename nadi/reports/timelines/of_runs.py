@@ -135,16 +135,16 @@ def _npu(
                 continue
             made += _merged_slice(short, begin_ns, end_ns)
             aggregated, short = aggregated + len(short), []
-            said: dict[str, Value] = {"row": columns["row"][row], "took_ps": int(took_ps[row])}
+            details: dict[str, Value] = {"row": columns["row"][row], "took_ps": int(took_ps[row])}
             if columns["bytes"][row]:
-                said["bytes"] = columns["bytes"][row]
+                details["bytes"] = columns["bytes"][row]
             if columns["group"][row] is not None:
-                said["group"] = columns["group"][row]
+                details["group"] = columns["group"][row]
             flow = arrows.get((npu, columns["row"][row]))
             ends = () if flow is None else (flow,)
             is_send = columns["kind"][row] == "send"
             own = (ends, ()) if is_send else ((), ends)
-            made.append(Slice(int(begin_ns[row]), int(end_ns[row]), columns["name"][row], said, *own))
+            made.append(Slice(int(begin_ns[row]), int(end_ns[row]), columns["name"][row], details, *own))
         made += _merged_slice(short, begin_ns, end_ns)
         aggregated += len(short)
         written += len(made)

@@ -43,13 +43,13 @@ def collect(
         raise ConfigError(f"{out}: holds traces of {len(before)} ranks, expected a folder without")
     folder = str(Path(nadi_collecting.__file__).parent)
     path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-    said = {
+    variables = {
         nadi_collecting.FOLDER: str(out.absolute()),
         nadi_collecting.STEPS: ",".join(map(str, range(first, last + 1))),
         "PYTHONPATH": path,
     }
     try:
-        code = subprocess.run(command, env=os.environ | said, check=False).returncode  # noqa: S603 - the user's own
+        code = subprocess.run(command, env=os.environ | variables, check=False).returncode  # noqa: S603 - the user's own
     except OSError as error:
         raise ConfigError(f"{command[0]}: {error.strerror}, expected a program that trains") from error
     if code:

@@ -40,8 +40,8 @@ def convert(
     check_prefix(prefix)
     writer, to_options = chosen(target, writable(), "--to")
     of_set = len(sources) == 1 and is_set(sources[0])
-    asked = source or (chakra.NAME if of_set else "")
-    reader, from_options = chosen(asked, readable(), "--from") if asked else (format_of(sources[0]), {})
+    format_name = source or (chakra.NAME if of_set else "")
+    reader, from_options = chosen(format_name, readable(), "--from") if format_name else (format_of(sources[0]), {})
     with unwound():
         if of_set and reader.NAME == chakra.NAME:
             strict = chakra.is_strict(from_options)
@@ -52,9 +52,9 @@ def convert(
         names = writer.names(traces, prefix)
         with staged_traces(out, names, "these traces", traces.nodes_each * _NODE_BYTES) as staging:
             writer.write(traces, staging, prefix, to_options)
-    said = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
-    said |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
+    result = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
+    result |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(result, indent=2))
     else:
-        console().print(render(said))
+        console().print(render(result))

@@ -17,7 +17,7 @@ def register(group: typer.Typer) -> None:
 
 
 def graph(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Trace, or traces of several NPUs."),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Trace, or traces of several NPUs."),
     out: Path = typer.Option(
         ..., "-o", "--out", metavar="FILE", parser=named_path, help="FILE.svg, .dot (Graphviz) or .graphml."
     ),
@@ -57,10 +57,10 @@ def graph(
     wanted = NodeFilter(tuple(name) or None, number_ranges("--nodes", nodes), around, hops)
     chosen = number_ranges("--npus", npus)
     with unwound():
-        ranks = read_ranks(where)
+        ranks = read_ranks(path)
         shown = [rank for rank in ranks if chosen is None or any(a <= rank.npu <= b for a, b in chosen)]
         if not shown:
-            raise ConfigError(f"--npus {npus}: no trace in {where} is of these; expected some of its {len(ranks)} NPUs")
+            raise ConfigError(f"--npus {npus}: no trace in {path} is of these; expected some of its {len(ranks)} NPUs")
         found = picture(shown, wanted, most or _MAX_NODES[ending])
         drawn = {".svg": svg, ".dot": dot, ".graphml": graphml}[ending](found)
         write_frames(out, [drawn.encode()])

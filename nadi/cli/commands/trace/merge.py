@@ -14,7 +14,7 @@ def register(group: typer.Typer) -> None:
 
 
 def merge(
-    where: list[Path] = typer.Argument(
+    paths: list[Path] = typer.Argument(
         metavar="PREFIX|DIR|FILE...", help="Traces PREFIX.<npu>.et[.gz], a folder, or single files."
     ),
     out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="Master trace to write."),
@@ -27,14 +27,19 @@ def merge(
     from nadi.launching.ending import unwound
     from nadi.terminal.printing import say
 
-    files = [file for place in where for file in find_files(place)]
-    beside = [file for place in where if len(where) == 1 for file in companions(place)]
+    files = [file for place in paths for file in find_files(place)]
+    companion_files = [file for place in paths if len(paths) == 1 for file in companions(place)]
     with unwound():
-        index = merged(out, files, beside)
+        index = merged(out, files, companion_files)
     nodes = sum(member.nodes for member in index.members)
     if as_json:
-        said = {"path": str(out), "files": len(files), "nodes": nodes, "companions": [file.name for file in beside]}
-        typer.echo(json.dumps(said))
+        document = {
+            "path": str(out),
+            "files": len(files),
+            "nodes": nodes,
+            "companions": [file.name for file in companion_files],
+        }
+        typer.echo(json.dumps(document))
         return
-    also = f", with {', '.join(file.name for file in beside)}" if beside else ""
+    also = f", with {', '.join(file.name for file in companion_files)}" if companion_files else ""
     say(f"{out}: {nodes:,} nodes of {len(files):,} traces{also}; `nadi trace split {out} -o DIR` makes them again")

@@ -51,17 +51,18 @@ def obfuscate(
     level, secret = level_of(fidelity), read_secret(key_file)
     source = _trace_set(traces, groups) if is_set(traces) else _plain_traces(traces, groups)
     with unwound():
-        said = _hide(source, out, secret, level, with_times_on(gpu))
+        summary = _hide(source, out, secret, level, with_times_on(gpu))
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(summary, indent=2))
         return
-    beside = f', groups = "{said["groups"]}"' if said["groups"] else ""
+    beside = f', groups = "{summary["groups"]}"' if summary["groups"] else ""
     say(
-        f"{said['traces']:,} traces of {said['nodes']:,} nodes in disguise, fidelity {level.name}: {level.meaning}; "
-        f'in a run file: [workload] traces = "{said["out"]}"{beside}'
+        f"{summary['traces']:,} traces of {summary['nodes']:,} nodes in disguise, "
+        f"fidelity {level.name}: {level.meaning}; "
+        f'in a run file: [workload] traces = "{summary["out"]}"{beside}'
     )
-    if said["operators"]:
-        say(f"{said['operators']:,} compute nodes lost their operators: --gpu NAME keeps their times")
+    if summary["operators"]:
+        say(f"{summary['operators']:,} compute nodes lost their operators: --gpu NAME keeps their times")
 
 
 class _Source(NamedTuple):

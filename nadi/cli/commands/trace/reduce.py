@@ -14,7 +14,7 @@ def register(group: typer.Typer) -> None:
 
 
 def reduce_(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
     without_host: bool = typer.Option(
         False,
@@ -34,7 +34,7 @@ def reduce_(
     from workload.trace_sets.files import with_node_counts
     from workload.trace_sets.folder import staged_traces
 
-    files, beside = find_files(where), companions(where)
+    files, beside = find_files(path), companions(path)
     names = [file.path.name for file in files] + sorted((file.name for file in beside), key="traces.json".__eq__)
     found = {}
     with unwound(), staged_traces(out, names, "these traces") as staging:
@@ -43,8 +43,8 @@ def reduce_(
             found[name] = reduce_trace(file.path, staging / name, npu=file.npu, without_host=without_host)
         for other in beside:
             shutil.copyfile(other, staging / other.name)
-        with_node_counts(staging, {name: one.kept for name, one in found.items()})
+        with_node_counts(staging, {name: result.kept for name, result in found.items()})
     if as_json:
-        typer.echo(json.dumps({name: one._asdict() for name, one in found.items()}, indent=2))
+        typer.echo(json.dumps({name: result._asdict() for name, result in found.items()}, indent=2))
     else:
         console().print(render_reduced(str(out), found))

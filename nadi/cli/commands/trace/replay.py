@@ -72,11 +72,11 @@ def replay(
         found = _read(traces, size, groups, strict=strict, all_gather_size=all_gather_size)
         _make(out)
     if over == "gloo" and at_gloo is None:
-        asked = [str(traces), "--over", "gloo", "--compute", compute, "--all-gather-size", all_gather_size]
-        asked += ["--strict" if strict else "--no-strict", *(["--json"] if as_json else [])]
+        arguments = [str(traces), "--over", "gloo", "--compute", compute, "--all-gather-size", all_gather_size]
+        arguments += ["--strict" if strict else "--no-strict", *(["--json"] if as_json else [])]
         for option, path in (("--groups", groups), ("--out", out), ("--against", against)):
-            asked += [option, str(path)] if path else []
-        code = spawned(rank_count, asked)
+            arguments += [option, str(path)] if path else []
+        code = spawned(rank_count, arguments)
         if code:
             raise typer.Exit(code if code > 0 else 1)
         return

@@ -30,7 +30,7 @@ class _Item(NamedTuple):
 
 
 def select(
-    where: list[Path] = typer.Argument(metavar="DIR|FILE...", help=_WHERE),
+    paths: list[Path] = typer.Argument(metavar="DIR|FILE...", help=_WHERE),
     k: int = typer.Option(..., "-k", min=1, metavar="N", help="Number of traces to choose."),
     each: str = typer.Option("trace", metavar="WHAT", help=_EACH),
     radius: float = typer.Option(0.5, min=0, help=_RADIUS),
@@ -46,9 +46,9 @@ def select(
 
     if each not in {"trace", "folder"}:
         raise TraceError(f"--each {each}: expected trace or folder")
-    items = _by_trace(where) if each == "trace" else _by_folder(where)
+    items = _by_trace(paths) if each == "trace" else _by_folder(paths)
     if not items:
-        raise TraceError(f"{where[0]}: no traces, expected files .et or .et.gz there or below")
+        raise TraceError(f"{paths[0]}: no traces, expected files .et or .et.gz there or below")
     rows, sums = _measured(items)
     npus = np.array([sum(item.npus) if each == "trace" else 1 for item in items], np.float64)
     choice = choose(rows, npus, k, seed)
@@ -57,11 +57,11 @@ def select(
         name: (float(np.average(sums[:, i], weights=npus)), float(choice.weights @ sums[choice.chosen, i]))
         for i, name in enumerate(("nodes", "communicated_bytes", "compute_micros"))
     }
-    said = _document(items, choice, found, estimates)
+    document = _document(items, choice, found, estimates)
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(document, indent=2))
     else:
-        console().print(_table(said))
+        console().print(_table(document))
 
 
 def _measured(items: list[_Item]) -> "tuple[Any, Any]":
@@ -84,25 +84,25 @@ def _measured(items: list[_Item]) -> "tuple[Any, Any]":
     return np.array(rows), np.array(sums, np.float64)
 
 
-def _by_trace(where: list[Path]) -> list[_Item]:
-    return [_Item(file, [file], [npus]) for _, file, npus in _found(where)]
+def _by_trace(paths: list[Path]) -> list[_Item]:
+    return [_Item(file, [file], [npus]) for _, file, npus in _found(paths)]
 
 
-def _by_folder(where: list[Path]) -> list[_Item]:
+def _by_folder(paths: list[Path]) -> list[_Item]:
     items: dict[Path, _Item] = {}
-    for folder, file, npus in _found(where):
+    for folder, file, npus in _found(paths):
         item = items.setdefault(folder, _Item(folder, [], []))
         item.files.append(file)
         item.npus.append(npus)
     return list(items.values())
 
 
-def _found(where: list[Path]) -> Iterator[tuple[Path, Path, int]]:
+def _found(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
     """Yield folder, file and number of NPUs of each trace, each once."""
     from et import TraceError
 
     seen: set[Path] = set()
-    for path in where:
+    for path in paths:
         if not path.exists():
             raise TraceError(f"{path}: no such file or folder, expected traces")
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_trace(file))
@@ -144,20 +144,20 @@ def _document(
     }
 
 
-def _table(said: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
+def _table(document: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
     from rich.console import Group
 
     from nadi.terminal.tables import FittedTable, TableColumn, facts
 
     table = FittedTable("", TableColumn("trace", form="name"), "weight", "stands for", TableColumn("farthest", 1))
-    for row in said["chosen"]:
+    for row in document["chosen"]:
         table.add_row(row["path"], f"{row['weight']:.1%}", f"{row['items']:,}", f"{row['farthest']:.2f}")
-    found = said["coverage"]
+    found = document["coverage"]
     rows = [
         ("distance", f"{found['mean']:.3f} in the mean, {found['random_mean']:.3f} if chosen by chance"),
         ("", f"{found['median']:.3f} of half of them, {found['p90']:.3f} of 90 %, {found['farthest']:.3f} at most"),
         (f"within {found['radius']:g}", f"{found['within']:.1%} of all"),
     ]
-    for name, means in said["means"].items():
+    for name, means in document["means"].items():
         rows.append((name.replace("_", " "), f"{means['all']:,.0f} in the mean, {means['chosen']:,.0f} by the chosen"))
-    return Group(f"{len(said['chosen'])} of {said['items']:,}", "", table, facts("", rows))
+    return Group(f"{len(document['chosen'])} of {document['items']:,}", "", table, facts("", rows))

@@ -17,7 +17,7 @@ def register(group: typer.Typer) -> None:
 
 
 def slice_(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], or a folder."),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], or a folder."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
     steps: str = typer.Option("", "--steps", metavar="LIST", help="Training steps, such as 0,2-3."),
     nodes: str = typer.Option("", "--nodes", metavar="LIST", help="Ids of nodes, such as 0-499,700."),
@@ -45,8 +45,8 @@ def slice_(
     from workload.trace_sets.files import is_set
     from workload.trace_sets.folder import staged_traces
 
-    if is_set(where):
-        raise ConfigError(f"{where}: is a trace set, whose NPUs share traces; expected those of `nadi trace expand`")
+    if is_set(path):
+        raise ConfigError(f"{path}: is a trace set, whose NPUs share traces; expected those of `nadi trace expand`")
     selection = Selection(
         steps=_numbers("--steps", number_ranges("--steps", steps)),
         ids=number_ranges("--nodes", nodes),
@@ -54,11 +54,11 @@ def slice_(
         names=tuple(name) or None,
         with_ancestors=with_ancestors,
     )
-    files = find_files(where)
-    beside = [file for file in companions(where) if file.name != "traces.json"]
+    files = find_files(path)
+    beside = [file for file in companions(path) if file.name != "traces.json"]
     chosen = [file for file in files if selection.npus is None or file.npu in selection.npus]
     if not chosen:
-        raise ConfigError(f"--npus {npus}: no trace in {where} is of these; expected some of its {len(files)} NPUs")
+        raise ConfigError(f"--npus {npus}: no trace in {path} is of these; expected some of its {len(files)} NPUs")
     names = [file.path.name for file in chosen] + [file.name for file in beside]
     with unwound(), staged_traces(out, names, "these traces") as staging:
         parts = slice_traces(files, staging, selection, partners)

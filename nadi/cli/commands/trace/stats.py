@@ -14,7 +14,7 @@ def register(group: typer.Typer) -> None:
 
 
 def stats(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
     out: Path | None = typer.Option(
         None,
         "-o",
@@ -45,12 +45,12 @@ def stats(
     if out is not None:
         check_page(out)
     with unwound():
-        found = statistics(read_ranks(where), most_nodes)
+        found = statistics(read_ranks(path), most_nodes)
         if out is not None:
-            write_page(out, page(f"Traces of {where}", found))
+            write_page(out, page(f"Traces of {path}", found))
     if as_json:
-        typer.echo(json.dumps({"path": str(where), **found}, indent=2))
+        typer.echo(json.dumps({"path": str(path), **found}, indent=2))
     else:
-        console().print(render(str(where), found))
+        console().print(render(str(path), found))
     if out is not None:
         say(f"{out}: ranks against collectives, coloured by deviation", err=as_json)

@@ -27,7 +27,7 @@ def register(group: typer.Typer) -> None:
 
 
 def synth(
-    where: list[Path] = typer.Argument(metavar="DIR...", help=_WHERE),
+    paths: list[Path] = typer.Argument(metavar="DIR...", help=_WHERE),
     out: Path = typer.Option(
         ..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new trace set."
     ),
@@ -47,7 +47,7 @@ def synth(
     from nadi.terminal.printing import say
     from workload import TraceSet, write_set
 
-    folders = _sets_below(where)
+    folders = _sets_below(paths)
     sets = [_with_times(folder, gpu) for folder in folders]
     learned = learn(sets)
     if like is None:
@@ -76,11 +76,11 @@ def synth(
     )
 
 
-def _sets_below(where: list[Path]) -> list[Path]:
+def _sets_below(paths: list[Path]) -> list[Path]:
     from et import TraceError
 
     found: dict[Path, Path] = {}
-    for path in where:
+    for path in paths:
         own = [file.parent for file in sorted(path.rglob("traces.json"))] if path.is_dir() else []
         if not own:
             raise TraceError(f"{path}: no trace set, expected a folder with traces.json there or below")

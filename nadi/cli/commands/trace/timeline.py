@@ -14,7 +14,7 @@ def register(group: typer.Typer) -> None:
 
 
 def timeline(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
     out: Path = typer.Option(
         ..., "-o", "--out", metavar="FILE", parser=named_path, help="FILE.perfetto-trace, which ui.perfetto.dev opens."
     ),
@@ -30,7 +30,7 @@ def timeline(
     from workload.trace_sets.ranks import read_ranks
 
     with unwound():
-        shown = write_timeline(out, read_ranks(where), most_slices)
+        shown = write_timeline(out, read_ranks(path), most_slices)
     if as_json:
         typer.echo(json.dumps({"path": str(out), **shown._asdict(), "notes": shown.notes()}))
         return

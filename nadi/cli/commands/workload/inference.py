@@ -97,10 +97,10 @@ def inference(
     stream = RequestStream(count, Lengths.parse(prompt, "--prompt"), Lengths.parse(generate, "--generate"), rate, seed)
     fewer = "requests or tokens"
     with unwound(), progress(quiet=quiet) as shown:
-        asked = requests_of(requests_file or stream)
-        check_trace(nodes_at_least(serving, asked), fewer=fewer, node_bytes=NODE_BYTES, force=force)
-        made = engines(serving, asked, shown.begin)
+        arriving = requests_of(requests_file or stream)
+        check_trace(nodes_at_least(serving, arriving), fewer=fewer, node_bytes=NODE_BYTES, force=force)
+        made = engines(serving, arriving, shown.begin)
         check_trace(nodes_at_most(serving, made), fewer=fewer, node_bytes=NODE_BYTES, force=force)
-        said = write_traces(traces_of(serving, made, shown.begin), out, prefix, expand=expand)
+        description = write_traces(traces_of(serving, made, shown.begin), out, prefix, expand=expand)
     iterations = " and ".join(f"{max(len(own) for own in engine.schedule.iterations):,}" for engine in made)
-    say(f"{len(asked):,} requests, {iterations} iterations; {said}")
+    say(f"{len(arriving):,} requests, {iterations} iterations; {description}")

@@ -64,8 +64,8 @@ def _write(
     nodes = nodes_at_most(model, plan, framework)
     check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
     with unwound():
-        said = write_traces(generate(model, plan, framework), out, prefix, expand=expand)
-    say(said)
+        description = write_traces(generate(model, plan, framework), out, prefix, expand=expand)
+    say(description)
 
 
 def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
