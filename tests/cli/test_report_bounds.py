@@ -82,7 +82,7 @@ def test_above_thresholds_things_are_put_together(run, whole):
     (drawn,) = (plot for title, plot in plots.items() if "links by load" in title)
     lines = [trace for trace in drawn.figure.data if trace.mode == "lines"]
     assert sum(len(trace.x) for trace in lines) == 3 * FEW  # both ends of each, and a gap
-    assert "Only the busiest lines are drawn." in drawn.says
+    assert "Only the busiest lines are drawn." in drawn.description
     for title in ("utilisation by tier", "completion times of messages, by size", "bus bandwidth over size"):
         assert points_of(plots[title]) <= 12 * FEW, title
     assert size_of(page) < size_of(whole) / 2

@@ -79,9 +79,9 @@ def _times(document: dict[str, Any]) -> list[Part]:
     drawn.update_xaxes(title_text=unit.name)
     drawn.update_yaxes(autorange="reversed", type="category")
     moved = max(rows, key=lambda row: max(abs(change) for change in row["change_ps"]), default=None)
-    says = f"The largest change is in {moved['what']}." if moved else "No time passed."
+    description = f"The largest change is in {moved['what']}." if moved else "No time passed."
     note = " ".join(f"{row['what']}: {WHY[row['what']]}" for row in rows if row["what"] in WHY)
-    plot = Plot(f"time of the runs by category ({unit.name})", drawn, says, 150 + 40 * len(runs))
+    plot = Plot(f"time of the runs by category ({unit.name})", drawn, description, 150 + 40 * len(runs))
     return [plot, _table(printed.times_table(document), _names(document), note)]
 
 
@@ -93,7 +93,7 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
     labels = [in_page(_label(row)) for row in drawn]
     unit = time_unit(time for row in drawn for time in row["time_ps"] if time)
     plot = _bars(document, labels, lambda run: [(row["time_ps"][run] or 0) / unit.ps for row in drawn], unit.name)
-    says = f"The {len(drawn):,} groups of collectives with the largest change, of {len(rows):,}."
+    description = f"The {len(drawn):,} groups of collectives with the largest change, of {len(rows):,}."
     title = f"summed time of collectives ({unit.name})"
     names = _names(document)
     headings = [Heading("group", "Name in the traces; the groups of a family share it.", is_text=True)]
@@ -115,7 +115,7 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
             printed.groups_table(document), names, "Sums over all sizes, so that runs with other plans are comparable."
         )
     ]
-    parts.append(Plot(title, plot, says, 160 + 18 * len(drawn) * len(names)))
+    parts.append(Plot(title, plot, description, 160 + 18 * len(drawn) * len(names)))
     return [*parts, Table("collectives", headings, cells, note)]
 
 
@@ -149,9 +149,11 @@ def _links(document: dict[str, Any]) -> list[Part]:
     plot.update_xaxes(tickformat=".0%")
     most = tiers[0]
     differ = len(set(most["max_utilisation"])) > 1
-    says = f"{most['tier']} has the largest change." if differ else "All tiers have equal utilisation in all runs."
+    description = (
+        f"{most['tier']} has the largest change." if differ else "All tiers have equal utilisation in all runs."
+    )
     parts: list[Part] = [
-        Plot("busiest link by tier", plot, says, 160 + 20 * len(tiers) * len(document["runs"])),
+        Plot("busiest link by tier", plot, description, 160 + 20 * len(tiers) * len(document["runs"])),
         _table(printed.tiers_table(document), _names(document)),
     ]
     single = printed.links_table(document)

@@ -41,10 +41,10 @@ def by_collective(matrix: Mapping[str, Any]) -> list[Part]:
     left_out = matrix["collectives_left_out"]
     rest = f" The chart omits {left_out:,} collectives with smaller deviations." if left_out else ""
     rest += f" The chart omits {matrix['ranks_left_out']:,} NPUs." if matrix["ranks_left_out"] else ""
-    says = f"{matrix['uneven']:,} collectives have members with unequal sizes.{rest}"
+    description = f"{matrix['uneven']:,} collectives have members with unequal sizes.{rest}"
     drawn = _map([_label(label) for label in matrix["collectives"]], matrix, numbered=True)
     drawn.update_xaxes(title_text="collectives in order")
-    return [Plot("Bytes of each member of a collective", drawn, says, _height(matrix))]
+    return [Plot("Bytes of each member of a collective", drawn, description, _height(matrix))]
 
 
 def by_kind(matrix: Mapping[str, Any]) -> list[Part]:
@@ -52,9 +52,9 @@ def by_kind(matrix: Mapping[str, Any]) -> list[Part]:
     worst = matrix["greatest_deviation"]
     if worst is None:
         return []
-    says = f"The most uneven is NPU {worst['npu']}: {worst['kind']}, {worst['deviation']:+.1%} of the mean."
+    description = f"The most uneven is NPU {worst['npu']}: {worst['kind']}, {worst['deviation']:+.1%} of the mean."
     drawn = _map([in_page(kind) for kind in matrix["kinds"]], matrix, numbered=False)
-    return [Plot("Bytes of each rank by kind", drawn, says, _height(matrix))]
+    return [Plot("Bytes of each rank by kind", drawn, description, _height(matrix))]
 
 
 def _map(columns: list[str], matrix: Mapping[str, Any], *, numbered: bool) -> Any:  # noqa: ANN401 - plotly has no types

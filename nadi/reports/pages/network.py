@@ -96,11 +96,13 @@ def _utilisation(run: NetRun, looks: Iterator[SeriesStyle]) -> Plot:
     drawn.update_xaxes(title_text="share of the run in which a link sent", rangemode="tozero", tickformat=".1~%")
     drawn.update_yaxes(autorange="reversed")
     busiest = int(np.argmax(run.links["utilisation"])) if len(tier) else 0
-    says = f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run. "
-    says += "A point is a link, a box has the middle half of a tier's links."
+    description = (
+        f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run. "
+    )
+    description += "A point is a link, a box has the middle half of a tier's links."
     if unused:
-        says += f" Links {', '.join(unused)} carried nothing."
-    return Plot("utilisation by tier", drawn, says, 130 + 60 * rows)
+        description += f" Links {', '.join(unused)} carried nothing."
+    return Plot("utilisation by tier", drawn, description, 130 + 60 * rows)
 
 
 def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[SeriesStyle]) -> Plot:
@@ -130,8 +132,10 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[Series
     _axes(drawn, unit.name, "maximum queue per interval")
     drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix="B")
     fullest_port = int(order[0])
-    says = f"The fullest is {run.links['name'][fullest_port]}, {amount_text(int(fullest[fullest_port]))} at most."
-    return Plot(f"queues of the {min(MAX_PORTS, int((fullest > 0).sum()))} fullest ports over time", drawn, says)
+    description = (
+        f"The fullest is {run.links['name'][fullest_port]}, {amount_text(int(fullest[fullest_port]))} at most."
+    )
+    return Plot(f"queues of the {min(MAX_PORTS, int((fullest > 0).sum()))} fullest ports over time", drawn, description)
 
 
 def _stretches(begin_ps: Int64, waited: Int64, stretch_ps: int) -> tuple[Int64, Int64]:
@@ -171,11 +175,11 @@ def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
     _axes(drawn, unit.name, "")
     drawn.update_yaxes(autorange="reversed", fixedrange=True)
     which = "The only link that was paused" if len(shown) == 1 else f"The {len(shown)} links that were paused longest"
-    says = f"{which}; an interval is 1/{STRETCHES} of the run. "
-    says += f"The first pause was sent after {time_text(int(found.start_ps.min()))}."
+    description = f"{which}; an interval is 1/{STRETCHES} of the run. "
+    description += f"The first pause was sent after {time_text(int(found.start_ps.min()))}."
     if len((run.pauses or {"link": ()})["link"]) >= LOGGED_PAUSES:
-        says += f" The log has only the first {LOGGED_PAUSES:,} pauses and resumes."
-    return Plot("links paused by PFC over time", drawn, says, 140 + 20 * len(shown))
+        description += f" The log has only the first {LOGGED_PAUSES:,} pauses and resumes."
+    return Plot("links paused by PFC over time", drawn, description, 140 + 20 * len(shown))
 
 
 def _before(times_ps: Int64, edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -217,17 +221,19 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     which = (
         "The only port that marked packets" if len(shown) == 1 else f"The {len(shown)} ports with most marked packets"
     )
-    says = f"{which}; an interval is {time_text(width_ps)}. "
-    says += f"The interval with most marks begins at {time_text(busiest * width_ps)}."
-    return Plot("packets marked by ECN over time", drawn, says, 140 + 20 * len(shown))
+    description = f"{which}; an interval is {time_text(width_ps)}. "
+    description += f"The interval with most marks begins at {time_text(busiest * width_ps)}."
+    return Plot("packets marked by ECN over time", drawn, description, 140 + 20 * len(shown))
 
 
 def _marked(run: NetRun) -> Plot:
     """Return the marked packets per port."""
     rows = most(run.links, "marked_packets", MAX_PAUSED)
     names, packets = [in_page(row["name"]) for row in rows], [row["marked_packets"] for row in rows]
-    says = f"ECN marked {int(run.links['marked_packets'].sum()):,} packets, most at {rows[0]['name']}: {packets[0]:,}."
-    return _of_links("packets marked by ECN, by port", names, packets, "packets marked", style(1).colour, says)
+    description = (
+        f"ECN marked {int(run.links['marked_packets'].sum()):,} packets, most at {rows[0]['name']}: {packets[0]:,}."
+    )
+    return _of_links("packets marked by ECN, by port", names, packets, "packets marked", style(1).colour, description)
 
 
 def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
@@ -248,21 +254,21 @@ def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
     _axes(drawn, unit.name, "share of messages")
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
-    says = f"Of {len(took):,} messages half took up to {time_text(float(np.median(times_ps)))}, "
-    says += f"99 % up to {time_text(float(np.percentile(times_ps, 99)))}."
-    return Plot("completion times of messages, by size", drawn, says)
+    description = f"Of {len(took):,} messages half took up to {time_text(float(np.median(times_ps)))}, "
+    description += f"99 % up to {time_text(float(np.percentile(times_ps, 99)))}."
+    return Plot("completion times of messages, by size", drawn, description)
 
 
 def _paused(run: NetRun, unit: TimeUnit) -> Plot:
     rows = most(run.links, "paused_ps", MAX_PAUSED)
     names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
-    says = (
+    description = (
         f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "No link was paused."
     )
-    return _of_links("time for which links were paused", names, times, unit.name, _HEAT[-1][1], says)
+    return _of_links("time for which links were paused", names, times, unit.name, _HEAT[-1][1], description)
 
 
-def _of_links(title: str, names: list[str], values: list[float], unit: str, colour: str, says: str) -> Plot:
+def _of_links(title: str, names: list[str], values: list[float], unit: str, colour: str, description: str) -> Plot:
     """Return a bar per link, the longest at the top."""
     from plotly import graph_objects as go
 
@@ -270,14 +276,14 @@ def _of_links(title: str, names: list[str], values: list[float], unit: str, colo
     drawn.update_traces(hovertemplate=f"%{{y}}: %{{x:,.5g}} {unit}<extra></extra>")
     _axes(drawn, unit, "")
     drawn.update_yaxes(autorange="reversed", type="category", fixedrange=True)
-    return Plot(title, drawn, says, 140 + 20 * len(names))
+    return Plot(title, drawn, description, 140 + 20 * len(names))
 
 
 def _trees(document: Mapping[str, Any]) -> Plot:
     """Return the trees from left to right: congested ports, links paused from there, and links paused by these."""
     from plotly import graph_objects as go
 
-    labels, parents, own, says = ["all pauses"], [""], [0.0], [""]
+    labels, parents, own, description = ["all pauses"], [""], [0.0], [""]
     waiting: list[tuple[Mapping[str, Any], str]] = [(tree, "0") for tree in document["trees"]]
     ids = ["0"]
     while waiting and len(ids) < MAX_SECTORS:
@@ -287,14 +293,14 @@ def _trees(document: Mapping[str, Any]) -> Plot:
         parents.append(parent)
         own.append(branch["paused_ps"])
         of_it = f"{branch['pauses']:,} pauses, {time_text(branch['paused_ps'])} in all"
-        says.append(f"{of_it if branch['pauses'] else 'congested'}, first at {time_text(branch['first_ps'])}")
+        description.append(f"{of_it if branch['pauses'] else 'congested'}, first at {time_text(branch['first_ps'])}")
         waiting += [(further, ids[-1]) for further in branch["spread"]]
     tree = go.Icicle(
         ids=ids,
         labels=labels,
         parents=parents,
         values=own,
-        text=says,
+        text=description,
         branchvalues="remainder",
         hoverinfo="label+text",
         textinfo="label+text",

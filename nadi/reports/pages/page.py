@@ -89,13 +89,13 @@ class Plot:
     Attributes:
         title: Title of the chart.
         figure: Figure of plotly; the page sets the colours of text, grid and background.
-        says: Description of the chart in words, for readers who cannot see it.
+        description: Description of the chart in words, for readers who cannot see it.
         height: Height in pixels.
     """
 
     title: str
     figure: Plotly
-    says: str
+    description: str
     height: int = 420
 
     def json(self) -> str:
@@ -110,12 +110,12 @@ class Drawing:
     Attributes:
         title: Title of the chart.
         svg: Text of an <svg> element.
-        says: Description of the chart in words.
+        description: Description of the chart in words.
     """
 
     title: str
     svg: str
-    says: str
+    description: str
 
 
 @dataclass(frozen=True)

@@ -99,14 +99,14 @@ def _page(graph: Graph, found: Partition, weights: TrafficWeights, drawn: Any) -
     """Return the page with the picture."""
     cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
     share = weights.link[cut].sum() / max(int(weights.link.sum()), 1)
-    says = (
+    description = (
         f"{int(cut.sum()):,} of {graph.links:,} directions of cables are cut, which {share:.1%} of the packets cross."
     )
     drawn.update_layout(title=None, margin={"t": 10, "b": 10, "l": 10, "r": 10})
     lead = (
         "Each colour is a part, which one worker owns. Links between parts are red: packets on them cost an exchange."
     )
-    picture = Plot("the fabric by part", drawn, says, 720)
+    picture = Plot("the fabric by part", drawn, description, 720)
     title = f"{graph.name}: {found.parts} parts by {found.method}"
     return Page(title, "A partition of the fabric.", [PageSection("partition", "Parts", lead, [picture])])
 

@@ -105,9 +105,9 @@ def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
     drawn.update_xaxes(type="log", title_text="size (bytes)", exponentformat="SI")
     drawn.update_yaxes(title_text="bus bandwidth (GB/s)", rangemode="tozero")
     slow = [each for each in found if len(each.rows) and np.nanmean(ratio[each.rows]) > 1.05] if len(found) else []
-    says = "Points are collectives, dashed lines their closed forms on an idle network. In the table below, "
-    says += f"{len(slow) or 'no'} {'row is' if len(slow) == 1 else 'rows are'} more than 5 % slower than that."
-    return Plot("bus bandwidth over size", drawn, says)
+    description = "Points are collectives, dashed lines their closed forms on an idle network. In the table below, "
+    description += f"{len(slow) or 'no'} {'row is' if len(slow) == 1 else 'rows are'} more than 5 % slower than that."
+    return Plot("bus bandwidth over size", drawn, description)
 
 
 def _table(run: Run, found: list[AlikeCollectives]) -> Table:

@@ -46,8 +46,10 @@ def _plot(document: dict[str, Any]) -> Plot:
     drawn.update_xaxes(title_text="J")
     drawn.update_yaxes(autorange="reversed", type="category")
     most = max(rows, key=lambda row: float(row["J"]))
-    says = f"{most['part']} has the largest share, {most['share']:.1%} of {printed.joules_text(document['energy_J'])}."
-    return Plot("energy by part (J)", drawn, says, 140 + 24 * len(rows))
+    description = (
+        f"{most['part']} has the largest share, {most['share']:.1%} of {printed.joules_text(document['energy_J'])}."
+    )
+    return Plot("energy by part (J)", drawn, description, 140 + 24 * len(rows))
 
 
 def _table(document: dict[str, Any]) -> Table:

@@ -75,11 +75,15 @@ def _plot(workers: pa.Table) -> Plot:
     drawn.update_xaxes(title_text="s")
     drawn.update_yaxes(autorange="reversed", type="category")
     working = np.asarray(workers["working_s"])
-    says = f"Workers worked for {working.min():,.3g} s to {working.max():,.3g} s of wall time. "
-    says += "In each window all wait for the worker with most events; nadi partition shows the assignment of nodes."
+    description = f"Workers worked for {working.min():,.3g} s to {working.max():,.3g} s of wall time. "
+    description += (
+        "In each window all wait for the worker with most events; nadi partition shows the assignment of nodes."
+    )
     if len(shown) < len(workers):
-        says += f" {len(shown)} of {len(workers):,} are shown: those with the longest and the shortest working times."
-    return Plot("wall time of the workers (s)", drawn, says, 130 + 24 * len(shown))
+        description += (
+            f" {len(shown)} of {len(workers):,} are shown: those with the longest and the shortest working times."
+        )
+    return Plot("wall time of the workers (s)", drawn, description, 130 + 24 * len(shown))
 
 
 def _table(workers: pa.Table) -> Table:

@@ -72,10 +72,10 @@ def _plot(run: Run, graph: Graph) -> Plot:
     axis = {"visible": False}
     drawn.update_layout(xaxis=axis, yaxis=axis, margin={"t": 10, "b": 10, "l": 10, "r": 10}, hovermode="closest")
     shown = f"{len(marks.part):,} marks" if len(marks.part) < graph.nodes else f"{graph.nodes:,} nodes"
-    says = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
+    description = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
     if lines == MAX_LINES:
-        says += " Only the busiest lines are drawn."
-    return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, says, 560)
+        description += " Only the busiest lines are drawn."
+    return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, description, 560)
 
 
 def _lines(drawn: Any, marks: Marks, here: NDArray[np.int64], colour: str, name: str) -> None:  # noqa: ANN401 - plotly has no types

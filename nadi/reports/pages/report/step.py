@@ -103,9 +103,9 @@ def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
     drawn.update_yaxes(autorange="reversed")
     whole = sum(values.mean() for values in times.values()) or 1.0
     shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
-    says = f"Mean of all NPUs: {', '.join(shares)}."
+    description = f"Mean of all NPUs: {', '.join(shares)}."
     height = max(130 + 26 * len(groups.names), 90 + 20 * len(times))  # bars, and a line of the legend for each part
-    return Plot(f"time of the run by category ({unit.name})", drawn, says, height)
+    return Plot(f"time of the run by category ({unit.name})", drawn, description, height)
 
 
 def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:

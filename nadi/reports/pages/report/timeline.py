@@ -84,11 +84,11 @@ def _plot(run: Run) -> Plot:
     drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
     drawn.update_xaxes(title_text=unit.name, range=[0, run.finish_time_ps / unit.ps])
     drawn.update_yaxes(autorange="reversed", fixedrange=True)
-    says = (
+    description = (
         f"{len(npus)} of {run.summary.get('npus', 0):,} NPUs; each point is what covers most of 1/{STRETCHES:,} of the "
     )
-    says += "run, the fainter the less of it that covers. Drag to look closer."
-    return Plot("lanes of some NPUs over time", drawn, says, 140 + 22 * len(rows))
+    description += "run, the fainter the less of it that covers. Drag to look closer."
+    return Plot("lanes of some NPUs over time", drawn, description, 140 + 22 * len(rows))
 
 
 def _shade(colour: str, opacity: float) -> str:
