@@ -217,12 +217,11 @@ def _config(topology: str, overrides: list[str]) -> "RunConfig":
 
 def _say_where(out: Path, *, err: bool) -> None:
     """Print the folder of the results, and whether it has no page."""
-    from nadi.reports.pages import has_plotly
+    from nadi.reports.pages import missing_page_note
     from nadi.studies.collectives.files import PAGE
     from nadi.terminal.printing import say
 
-    without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
-    say(f"results: {out}{without}", err=err)
+    say(f"results: {out}{missing_page_note(PAGE)}", err=err)
 
 
 def _print(sweep: "CollectiveSweep") -> None:

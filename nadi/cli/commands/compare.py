@@ -77,7 +77,7 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: i
     from nadi.insight.measured.accuracy import document
     from nadi.insight.measured.beside import read_beside
     from nadi.insight.measured.clocks import estimate_clocks
-    from nadi.reports.pages import has_plotly
+    from nadi.reports.pages import missing_page_note
     from nadi.reports.result_files.measured_files import FILES, PAGE, write_measured
     from nadi.reports.result_files.staging import staged
     from nadi.reports.text.measured import render
@@ -94,5 +94,4 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: i
     else:
         console().print(render(found))
     if out:
-        without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
-        say(f"results: {out}{without}", err=as_json)
+        say(f"results: {out}{missing_page_note(PAGE)}", err=as_json)

@@ -155,12 +155,12 @@ def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, 
 
 def _write_page(path: Path, answers: Answers) -> str:
     """Write the page, or return why it is missing."""
-    from nadi.reports.pages import has_plotly
+    from nadi.reports.pages import missing_page_note
     from nadi.reports.pages.page import write_page
     from nadi.studies.planner.page import page
 
-    if not has_plotly():
-        return f", without {path.name}: plotly is not installed; pip install 'nadi[plot]'"
+    if note := missing_page_note(path.name):
+        return note
     write_page(path, page(answers))
     return ""
 

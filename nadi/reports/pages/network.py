@@ -157,7 +157,7 @@ def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
     shares = []
     for link in shown:
         here = found.link == link
-        covered = np.diff(_before(found.start_ps[here], edges) - _before(found.end_ps[here], edges))
+        covered = np.diff(time_before(found.start_ps[here], edges) - time_before(found.end_ps[here], edges))
         shares.append(np.round(np.minimum(covered / (finish_ps / STRETCHES), 1), 4))
     drawn = go.Figure(
         go.Heatmap(
@@ -182,7 +182,7 @@ def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
     return Plot("links paused by PFC over time", drawn, description, 140 + 20 * len(shown))
 
 
-def _before(times_ps: Int64, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+def time_before(times_ps: NDArray[Any], edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return float64[edges]: sum over the times before each edge of their distance to it."""
     ordered = np.sort(times_ps)
     count = np.searchsorted(ordered, edges)

@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
+from nadi.reports.pages.network import time_before
 from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot
 from nadi.reports.pages.report.groups import npu_groups
 from nadi.reports.pages.report.step import COLOURS
@@ -129,11 +130,4 @@ def _covered(
     start_ps: NDArray[np.float64], finish_ps: NDArray[np.float64], edges: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return float64[stretches]: share of each interval that the activities cover; overlaps count twice."""
-    return np.diff(_before(finish_ps, edges) - _before(start_ps, edges)) * -1 / np.diff(edges)
-
-
-def _before(times_ps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return float64[edges]: sum over the times before each edge of their distance to it."""
-    ordered = np.sort(times_ps)
-    count = np.searchsorted(ordered, edges)
-    return edges * count - np.concatenate([[0.0], np.cumsum(ordered)])[count]
+    return np.diff(time_before(finish_ps, edges) - time_before(start_ps, edges)) * -1 / np.diff(edges)
