@@ -24,6 +24,7 @@ _MPI_PROBE = (
     "print(MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size(), v, sep='|')"
 )
 _MPI_TIMEOUT_S = 60
+"""Seconds after which the MPI check fails."""
 _RANKS = 2
 
 

@@ -36,6 +36,7 @@ MAX_PAIRS = 20_000
 MAX_MESSAGES = 200_000
 """Number of messages, the slowest ones, that are searched for victims."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
+"""Percentiles of completion times and slow-downs."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,6 +41,7 @@ _CROSSES_STAGES = np.isin(CATEGORIES, ("pp", "embedding", "world"))
 _NONE = -1
 _COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
 _SEQ_BITS = 20
+"""Bits of a collective's place in a key of group and place."""
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
 
 

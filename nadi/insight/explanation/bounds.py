@@ -25,6 +25,7 @@ from nadi.terminal.readable import rate_text
 Int64 = NDArray[np.int64]
 
 _HALF = 0.5
+"""Share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound."""
 
 
 class Bound(NamedTuple):

@@ -34,6 +34,7 @@ MAX_KINDS = 48
 _PARTS_OF_OCTAVE = 8
 """Otherwise equal pieces are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
 _HALF = 0.5
+"""Share of a piece's time for which its busiest link must be busy to count as the bottleneck."""
 _TIMES = ("ready_ps", "finish_ps", "closed_form_ps")
 _COLUMNS = ("src", "dst", "group", "seq", "bytes", "start_ps", "finish_ps")
 

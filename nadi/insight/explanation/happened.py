@@ -28,11 +28,14 @@ from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 Int64 = NDArray[np.int64]
 
 MAX_NODES = 8_000_000
+"""Number of trace nodes up to which a run is explained, to bound memory."""
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
 """Kinds of edges: a node's duration; a collective after its last member had begun; a message; a begin after an end; a
 member that joins its collective."""
 _TAG_BITS, _SEQ_BITS = 24, 20
+"""Bits of a message's tag and of its place in a key, which identifies a message between two NPUs."""
 _MAX_LANES = 8
+"""Offset that separates numbers of groups from numbers of lanes."""
 
 
 class RunEvents(NamedTuple):

@@ -17,6 +17,7 @@ MAX_FLOWS = 4096
 """Number of messages of a collective that are examined."""
 _COLUMNS = ("src", "dst", "group", "seq", "control", "bytes", "start_ps", "finish_ps", "ideal_ps")
 _SEQ_BITS = 32
+"""Bits of a collective's place in a key of group and place."""
 
 
 class MessagesOfPath:

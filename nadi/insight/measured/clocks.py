@@ -19,7 +19,9 @@ SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNE
 _ROUNDS = 12
 """Number of reweighted solutions."""
 _MIN_RESIDUAL_MICROS = 0.01
+"""Residual below which weights do not grow further, which keeps them finite."""
 _TOLERANCE = 1e-13
+"""Relative tolerance of the solver (scipy.sparse.linalg.lsqr)."""
 
 
 class RankClocks(NamedTuple):

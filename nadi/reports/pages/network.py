@@ -30,7 +30,9 @@ MAX_PAUSED = 30
 MAX_POINTS = 2000
 """Number of points per line."""
 STRETCHES = 400
+"""Number of intervals in the charts over time."""
 MAX_SECTORS = 500
+"""Number of links in the chart of trees."""
 _HEAT = ((0, "rgba(128,140,155,0.08)"), (0.5, "#e46a30"), (1, "#d6202a"))
 
 
