@@ -20,7 +20,7 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
 
     Args:
         run: Finished run.
-        factor: Factor by which each what-if speeds up its subject.
+        factor: Speed-up factor of each what-if.
         report: Called with a text about each stage of the work.
 
     Raises:

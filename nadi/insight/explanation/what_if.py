@@ -2,7 +2,7 @@
 
 The events of the run are evaluated again with other weights: an accelerator node takes 1/factor of its time; a
 collective or a message changes as its closed form does from the present to the faster fabric or, if it is contended, as
-its bottleneck does (nadi/insight/explanation/contention.py). The order in which nodes share lanes is unchanged, and so
+its bottleneck does (nadi/insight/explanation/contention.py). The order of the nodes on a lane is unchanged, and so
 are the gaps that no dependency explains.
 """
 
@@ -59,7 +59,7 @@ def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FAST
         run: Finished run.
         found: Events of the run.
         shared: Contended collectives and messages, with the links that they share.
-        factor: Factor by which each change speeds up its subject.
+        factor: Speed-up factor of each change.
     """
     weight = found.dag.edges.weight
     whole_ps = float(found.dag.times(weight)[found.last()])

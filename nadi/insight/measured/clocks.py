@@ -28,7 +28,7 @@ class RankClocks(NamedTuple):
     """Clock offsets of the ranks.
 
     Attributes:
-        offset_micros: float64[npus], time by which a rank's clock is ahead of its reference rank's; NaN for a rank that
+        offset_micros: float64[npus], time that a rank's clock is ahead of its reference rank's; NaN for a rank that
             shares no collective with another rank.
         reference: int64[npus], lowest rank that is connected to each rank by common collectives; -1 = none.
         residual_micros: float64[observations], differences of finishes that the offsets do not explain.

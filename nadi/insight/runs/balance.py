@@ -12,7 +12,7 @@ class Balance(NamedTuple):
 
     Attributes:
         imbalance: Longest working time of a worker over the mean of all workers; 1 is even.
-        waiting: Share of the workers' wall time in which they waited for each other.
+        waiting: Share of the workers' wall time that they spent waiting for each other.
     """
 
     imbalance: float

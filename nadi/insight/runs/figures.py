@@ -1,4 +1,4 @@
-"""The metrics by which runs are compared, with the unit and the better direction of each."""
+"""The metrics that comparisons of runs use, with the unit and the better direction of each."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -15,7 +15,7 @@ _DEFAULTS = ("step_time_ps", "ttft_p99_ps", "finish_time_ps", "collectives_ratio
 
 
 def ranking_figure(table: pa.Table, named: str = "") -> Figure | None:
-    """Return the figure by which points are ranked.
+    """Return the figure that ranks the points.
 
     Args:
         table: Table of the sweep, a row per point.

@@ -38,7 +38,7 @@ def _parts(run: Run) -> list[Part]:
     unit = time_unit(row["time_ps"] for row in found["by_what"])
     headings = [
         Heading("activity", "Activity of these pieces of the path.", is_text=True),
-        Heading("sort", is_text=True),
+        Heading("operation", is_text=True),
         Heading("pieces"),
         Heading(f"time ({unit.name})", "Time on the path."),
         Heading("share", "Share of the run."),
