@@ -1,4 +1,4 @@
-"""The commands of `nadi`, found by looking into the folder."""
+"""The command-line application, built from the modules in nadi/cli/commands."""
 
 import importlib
 import pkgutil
@@ -12,7 +12,7 @@ from nadi.cli import commands
 
 
 def build_app() -> typer.Typer:
-    """The application with every module of nadi/cli/commands, in alphabetical order."""
+    """Return the application with every module of nadi/cli/commands, in alphabetical order."""
     app = typer.Typer(
         name="nadi",
         help="Packet-level simulation of distributed AI training, driven by Chakra execution traces.",
@@ -28,7 +28,7 @@ def build_app() -> typer.Typer:
 
 @cache
 def command_line() -> Any:  # noqa: ANN401 - typer's own copy of click has no public name
-    """What takes arguments; made once in a process, for that takes longer than many a command."""
+    """Return the command, built once per process, because building takes longer than many commands."""
     return get_command(build_app())
 
 
@@ -46,4 +46,4 @@ def _options(
         False, "--version", help="Print the version and commit, and exit.", is_eager=True, callback=_version
     ),
 ) -> None:
-    """Options of `nadi` itself; typer asks for a function that takes them."""
+    """Define the options of `nadi` itself; typer needs a function with their parameters."""

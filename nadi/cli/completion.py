@@ -1,6 +1,7 @@
-"""What the shell offers for the word that the user is writing: names of topologies, kinds, algorithms.
+"""Shell completion: names of topologies, kinds of collectives, and algorithms.
 
-The shell starts `nadi` for each word, so what is heavy is imported only by what needs it; errors offer nothing.
+The shell starts `nadi` at each completion, so that each function imports its heavy modules itself; after an error it
+offers nothing.
 """
 
 import os
@@ -10,7 +11,7 @@ _ALL = "all"
 
 
 def topology_names(incomplete: str) -> list[str]:
-    """Topologies and clusters."""
+    """Return matching topologies and clusters."""
     from topologies import topologies
     from topologies.clusters import clusters
 
@@ -18,7 +19,7 @@ def topology_names(incomplete: str) -> list[str]:
 
 
 def kinds(incomplete: str) -> list[str]:
-    """Kinds of collectives."""
+    """Return matching kinds of collectives."""
     from workload import KINDS
     from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
@@ -26,7 +27,7 @@ def kinds(incomplete: str) -> list[str]:
 
 
 def algorithms(incomplete: str) -> list[str]:
-    """Algorithms of the kind that the line says, or of any; several stand apart by commas, as "ring,direct"."""
+    """Return matching algorithms, of the kind on the command line or of all kinds; a list has commas: "ring,direct"."""
     from workload.collectives import known_algorithms as known
     from workload.collectives import uneven_algorithms
     from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
@@ -42,21 +43,21 @@ def algorithms(incomplete: str) -> list[str]:
 
 
 def methods(incomplete: str) -> list[str]:
-    """Methods of partition."""
+    """Return matching partition methods."""
     from partition import methods as known
 
     return _beginning(incomplete, known())
 
 
 def benches(incomplete: str) -> list[str]:
-    """Benchmarks."""
+    """Return matching benchmarks."""
     from nadi.studies.benchmarks.bench import BENCHES
 
     return _beginning(incomplete, [*BENCHES, "trace"])
 
 
 def _words() -> list[str]:
-    """The words of the line, as the shell hands them over: the parser gives up where an option's value is missing."""
+    """Return the words of the command line from the shell's variables; the parser fails if an option lacks a value."""
     return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
 
 

@@ -1,4 +1,4 @@
-"""What `nadi doctor` looks at: is everything there that a run needs, and what to do where it is not."""
+"""Checks of `nadi doctor`: requirements of a run, and the fix for each that is not met."""
 
 import importlib.util
 import os
@@ -15,19 +15,21 @@ from typing import Any, NamedTuple
 from inputs.units import GIB
 from nadi.launching.python import code_command
 
-LEAST_PYTHON = (3, 11)
-LEAST_MEMORY_BYTES = 8 * GIB
+MIN_PYTHON = (3, 11)
+MIN_MEMORY_BYTES = 8 * GIB
+"""Memory for fabrics of 16,384 NPUs."""
 PACKAGES = ("numpy", "numba", "pyarrow", "protobuf", "pydantic")
-_MPI_SAYS = (
+_MPI_PROBE = (
     "from mpi4py import MPI; v = MPI.Get_library_version().split(chr(10))[0].strip(chr(0)); "
     "print(MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size(), v, sep='|')"
 )
 _MPI_TIMEOUT_S = 60
+"""Seconds after which the MPI check fails."""
 _RANKS = 2
 
 
 class MachineFinding(NamedTuple):
-    """One line: is it well, what was found, and the fix where it is not."""
+    """The result of one check: whether it passed, its subject, the observation, and the fix for a failure."""
 
     ok: bool
     what: str
@@ -36,7 +38,7 @@ class MachineFinding(NamedTuple):
 
 
 def diagnose() -> Iterator[MachineFinding]:
-    """All findings, each as soon as it is known."""
+    """Yield all findings, each as soon as it is known."""
     for check in (_python, _packages, _jit, _cache, _cores, _memory, _launcher, _mpi):
         try:
             yield check()
@@ -45,7 +47,7 @@ def diagnose() -> Iterator[MachineFinding]:
 
 
 def compile_kernels() -> dict[str, Any]:
-    """Compile what any run needs, or load it: seconds that it took, and the folder where it lies."""
+    """Compile or load the kernels that runs need; return the seconds that it took, and the cache folder."""
     from compiling.kernel_cache import cache_dir
     from nadi.simulation.closed_forms.advancing.run import compile_closed_form
     from nadi.simulation.closed_forms.playing.idle_fabric import compile_player
@@ -58,8 +60,8 @@ def compile_kernels() -> dict[str, Any]:
 
 def _python() -> MachineFinding:
     version = platform.python_version()
-    fix = "install Python 3.11 or later and set up the environment anew"
-    return MachineFinding(sys.version_info >= LEAST_PYTHON, "Python", f"{version} ({sys.executable})", fix)
+    fix = "install Python 3.11 or later and create a new environment"
+    return MachineFinding(sys.version_info >= MIN_PYTHON, "Python", f"{version} ({sys.executable})", fix)
 
 
 def _packages() -> MachineFinding:
@@ -90,7 +92,7 @@ def _cache() -> MachineFinding:
 
     folder, complaint = cache_dir(), cache_complaint()
     if complaint:
-        fix = "set NADI_CACHE_DIR to a folder of yours that stays and that nobody else can write to (chmod go-w)"
+        fix = "set NADI_CACHE_DIR to a permanent folder that only you can write to (chmod go-w)"
         return MachineFinding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
     status, owner = folder.stat(), os.geteuid()
     corrupt = corrupt_files()
@@ -98,7 +100,7 @@ def _cache() -> MachineFinding:
     if corrupt:
         state = f"{len(corrupt)} corrupt files, such as {corrupt[0]}"
     found = f"{folder} (of user {owner}, mode {stat.S_IMODE(status.st_mode):o}; {state})"
-    return MachineFinding(not corrupt, "kernel cache", found, "the next run throws them away and compiles again")
+    return MachineFinding(not corrupt, "kernel cache", found, "the next run deletes them and compiles again")
 
 
 def _cores() -> MachineFinding:
@@ -110,7 +112,7 @@ def _memory() -> MachineFinding:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     found = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
-    return MachineFinding(total >= LEAST_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs want 8 GiB")
+    return MachineFinding(total >= MIN_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs need 8 GiB")
 
 
 def _launcher() -> MachineFinding:
@@ -120,14 +122,14 @@ def _launcher() -> MachineFinding:
 
 
 def _mpi() -> MachineFinding:
-    """Whether two ranks see each other: a launcher of another MPI starts worlds of one."""
+    """Check that two ranks see each other: the launcher of another MPI starts independent worlds of one rank."""
     fix = "pip install 'nadi[mpi]'; only runs on several ranks need it"
     if importlib.util.find_spec("mpi4py") is None:
         return MachineFinding(False, "MPI", "no mpi4py", fix)
     launcher = _mpiexec()
     if launcher is None:
         return MachineFinding(False, "MPI", "not tried: no launcher", fix)
-    command = [str(launcher), "-n", str(_RANKS), *code_command(_MPI_SAYS)]
+    command = [str(launcher), "-n", str(_RANKS), *code_command(_MPI_PROBE)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MPI_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
@@ -139,12 +141,15 @@ def _mpi() -> MachineFinding:
     sizes = {int(size) for _, size, _ in answers}
     found = f"{' '.join(answers[0][2].split())}, {_RANKS} ranks see a world of {', '.join(map(str, sizes))}"
     return MachineFinding(
-        sizes == {_RANKS}, "MPI", found, "launcher and mpi4py belong to different MPIs: use that of one"
+        sizes == {_RANKS},
+        "MPI",
+        found,
+        "launcher and mpi4py belong to different MPIs: use the launcher of mpi4py's MPI",
     )
 
 
 def _mpiexec() -> Path | None:
-    """The launcher beside this Python, else that of PATH."""
-    beside = Path(sys.executable).parent / "mpiexec"
+    """Return the launcher in the folder of this Python, else the one in PATH."""
+    installed = Path(sys.executable).parent / "mpiexec"
     found = shutil.which("mpiexec")
-    return beside if beside.is_file() else Path(found) if found else None
+    return installed if installed.is_file() else Path(found) if found else None

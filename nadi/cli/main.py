@@ -1,8 +1,9 @@
-"""The command line: runs one command, and turns every failure into one line and an exit code.
+"""Entry point of the command line: runs one command, and turns every failure into one line and an exit code.
 
-Exit codes: 0 done; 2 the user's input is wrong; 1 the run failed; 130 interrupted, 143 and 129 ended by SIGTERM and
-SIGHUP. An exception says its own code in an attribute `exit_code`; an OSError is the world's fault, not Nadi's: 1 where
-a device is full, else 2; any other exception is a defect of Nadi and ends with code 1.
+Exit codes: 0 success; 2 invalid input; 1 failed run; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP. An
+exception has its exit code in an attribute `exit_code`; an OSError is not Nadi's fault: 1 for a full device, else 2;
+any
+other exception is a defect of Nadi and ends with code 1.
 """
 
 import errno
@@ -21,7 +22,7 @@ from nadi.terminal.printing import never_fail_to_print
 FAILED = 1
 WRONG_INPUT = 2
 _LONG_WORD = re.compile(r"\S{400,}")
-"""No path of a file system in use is as long, but a number of 5,000 digits is."""
+"""Words that messages shorten: longer than paths in practice, but not than a number of 5,000 digits."""
 _OF_DEVICES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: without the program's name; None = those of the process.
+        arguments: Command-line arguments without the program's name; None = those of the process.
 
     Returns:
         The exit code.
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         outcome = _run(arguments)
         Interrupts.check()
-    except BaseException as error:  # noqa: BLE001 - the outermost frame: nothing is above to handle it
+    except BaseException as error:  # noqa: BLE001 - the outermost frame handles everything
         return _end(Interrupts.pending or error)
     return outcome
 
@@ -52,7 +53,7 @@ def entry_point() -> NoReturn:
     Interrupts.ignore()
     try:
         sys.stdout.flush()
-    except (OSError, ValueError):  # a closed pipe, after an error that was reported: Python would report it once more
+    except (OSError, ValueError):  # a closed pipe after a reported error: Python would report it again
         _discard_output()
     sys.exit(code)
 
@@ -65,12 +66,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     outcome = command_line().main(args=arguments, prog_name="nadi", standalone_mode=False)
     if outcome == INTERRUPTED:  # typer turns KeyboardInterrupt into this
         raise KeyboardInterrupt
-    sys.stdout.flush()  # a device that is full says so here, not when Python ends
+    sys.stdout.flush()  # a full device fails here instead of at the exit of Python
     return outcome if isinstance(outcome, int) else 0
 
 
 def _end(error: BaseException) -> int:
-    """Say what happened, end the other ranks, and give the exit code."""
+    """Print the error, end the other ranks, and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         let_first_end()
     silent = INTERRUPTED if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", FAILED))
@@ -80,10 +81,12 @@ def _end(error: BaseException) -> int:
 
 
 def _report(error: BaseException) -> int:
-    """Print an error as one line (a stalled run adds who waits for whom) and give its exit code."""
+    """Print an error as one line (a stalled run adds the waiting nodes) and return its exit code."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILED
-    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # typer's, which may not be there yet
+    if (
+        isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort"
+    ):  # typer's class, which may not be imported yet
         _say("interrupted", error)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
@@ -104,14 +107,14 @@ def _without_line_feeds_of_names(text: str) -> str:
 
 
 def _report_other(error: BaseException) -> int:
-    """What nobody has foreseen: a file or device that failed, no memory, or a defect."""
+    """Report an unexpected error: a failed file or device, exhausted memory, or a defect."""
     import traceback
 
     if os.environ.get("NADI_DEBUG"):
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno is not None:
         if error.filename is None:
-            _discard_output()  # which is what has no name, and what Python would flush once more
+            _discard_output()  # the file without a name is standard output, which Python would flush again
         name = "standard output" if error.filename is None else os.fsdecode(error.filename)
         _say(shown(f"{name}: {error.strerror}"), error)
         return FAILED if error.filename is None or error.errno in _OF_DEVICES else WRONG_INPUT
@@ -130,12 +133,12 @@ def _shortened(word: re.Match[str]) -> str:
 
 
 def _discard_output() -> None:
-    """The final flush has nowhere to go."""
+    """Redirect standard output to the null device, so that Python's final flush succeeds."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str, error: BaseException) -> None:
-    with suppress(OSError):  # no device for it either
+    with suppress(OSError):  # standard error may be unusable too
         sys.stderr.write(f"nadi: error: {speaker(error)}{shown(_LONG_WORD.sub(_shortened, text), lines=True)}\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""How options of several commands are read."""
+"""Help texts and parsers that several commands share."""
 
 from pathlib import Path
 
@@ -6,16 +6,16 @@ import typer
 
 from nadi.errors import ConfigError
 
-FORCE_HELP = "Try what would take more memory than is free, or more than a day."
+FORCE_HELP = "Run even if the estimate exceeds the free memory or a day."
 
-SBATCH_HELP = "Further option of sbatch for the script, without dashes, as qos=high or exclusive. Repeatable."
+SBATCH_HELP = "Additional sbatch option without dashes, such as qos=high or exclusive. Repeatable."
 
 
 def named_path(text: str) -> Path:
-    """A path that has a name: nothing is not the folder in hand.
+    """Return a path; an empty text is an error instead of the current folder.
 
     Raises:
-        typer.BadParameter: an empty text.
+        typer.BadParameter: The text is empty.
     """
     if not text.strip():
         raise typer.BadParameter("found an empty path; expected a name, or . for this folder")
@@ -23,10 +23,10 @@ def named_path(text: str) -> Path:
 
 
 def number_ranges(option: str, text: str) -> tuple[tuple[int, int], ...] | None:
-    """Ranges (first, last) of a list such as 0-7,16; None where nothing is said.
+    """Return the ranges (first, last) of a list such as 0-7,16; None for an empty text.
 
     Raises:
-        ConfigError: it is no such list.
+        ConfigError: The text is not such a list.
     """
     if not text.strip():
         return None

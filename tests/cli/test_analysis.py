@@ -52,7 +52,7 @@ def test_times_of_npus(nodes_of_npu, most_rows):
     start = np.array([s for _, s, _ in nodes], np.int64)
     finish = np.array([s + length for _, s, length in nodes], np.int64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analysis, "_MOST_ROWS", most_rows)  # blocks must not matter
+        patch.setattr(analysis, "_MAX_ROWS", most_rows)  # blocks must not matter
         times = npu_times(program, ptr, start, finish, 100)
     for npu, own in nonempty(enumerate(nodes_of_npu)):
         busy = {

@@ -83,4 +83,4 @@ def test_collectives_of_one(nadi, write_run, tmp_path):
     run = write_run([[et.coll_node(1, "a", ALL_REDUCE, 1024, pg_name="7")]], "", RING)
     (tmp_path / "groups.json").write_text('{"7": [0]}')
     (said,) = warnings(nadi, run, "--set", 'workload.groups="groups.json"')
-    assert said == "the run takes no time: 1 collectives have nobody to send to"
+    assert said == "the run takes no time: 1 collectives have no other member to send to"

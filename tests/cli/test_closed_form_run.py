@@ -144,7 +144,7 @@ def test_nadi_collective_refuses_it(nadi):
     outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--set", "network.fidelity=closed-form")
     assert outcome.code == 2
     assert outcome.err == (
-        'nadi: error: [network] fidelity: found "closed-form", which stands in every row; expected another\n'
+        'nadi: error: [network] fidelity: found "closed-form", which every row contains anyway; expected another\n'
     )
 
 

@@ -116,7 +116,7 @@ def test_other_plans_and_numbers_of_npus():
     assert all(None in row["count"] for row in nonempty(pairs))
     assert found["npus"] == []
     assert any("8, 8, 16 NPUs" in note for note in found["notes"])
-    assert any("closed forms know of no links" in note for note in found["notes"])
+    assert any("closed forms do not model links" in note for note in found["notes"])
     assert found["tiers"] == []
     assert document(runs[:2])["npus"]
 

@@ -171,7 +171,7 @@ def test_gains_are_those_of_real_runs(ran, seed, monkeypatch):
 def test_the_command_prints_and_gives_json(ran, nadi):
     run = ran(program(3))
     outcome = nadi("explain", run.folder)
-    assert "what the critical path is made of" in outcome.out
+    assert "composition of the critical path" in outcome.out
     document = nadi("explain", run.folder, "--json").document
     assert sum(row["time_ps"] for row in document["by_what"]) == pytest.approx(run.finish_time_ps)
     assert sum(row["share"] for row in document["by_bound"]) == pytest.approx(1)

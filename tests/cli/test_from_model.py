@@ -115,7 +115,7 @@ def test_the_report_says_where_the_step_went(nadi, run_file):
     assert re.search(r"MFU \d+\.\d% \(\d+\.\d% with all pairs of query and key\)", out)
     again = nadi("run", run_file(), "--plan", "tp4,dp2,gb4,recompute=full", "--fidelity", "closed-form", "-q").out
     assert re.search(r"MFU [\d.]+%, HFU [\d.]+% \([\d.]+% and [\d.]+% with all pairs of query and key\)", again)
-    assert "where the time of 8 NPUs went" in out
+    assert "time of 8 NPUs by category" in out
     assert "exposed tp" in out
     assert "exposed pp" not in out
 

@@ -92,8 +92,8 @@ def check_equal(found, wanted):
 @pytest.mark.parametrize("rank_of_npu", SPLITS)
 @pytest.mark.parametrize(("most_rows", "most_packets"), [(7, 1 << 21), (4_000_000, 200)])
 def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, most_packets, tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis, "_MOST_ROWS", most_rows)  # of a block
-    monkeypatch.setattr(findings, "_MOST_PACKETS", most_packets)  # that are played for closed forms
+    monkeypatch.setattr(analysis, "_MAX_ROWS", most_rows)  # of a block
+    monkeypatch.setattr(findings, "_MAX_PACKETS", most_packets)  # that are played for closed forms
     wanted = find(simulation)
     whole, merged = tmp_path / "whole", tmp_path / "merged"
     whole.mkdir()

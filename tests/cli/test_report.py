@@ -50,7 +50,7 @@ def test_bars_are_the_means_of_the_stages(run, sections):
 def test_every_picture_says_what_it_shows(sections):
     plots = [part for section in sections.values() for part in section.parts if isinstance(part, Plot)]
     assert len(plots) >= 5
-    assert all(plot.says for plot in plots)
+    assert all(plot.description for plot in plots)
 
 
 def test_terms_are_explained(sections):

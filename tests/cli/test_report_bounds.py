@@ -43,14 +43,14 @@ def whole(run):
 def lowered(monkeypatch):
     """Every threshold from which on a report puts things together or leaves them out."""
     for module, names in (
-        (groups, ("MOST_GROUPS",)),
-        (timeline, ("MOST_NPUS", "STRETCHES")),
-        (collectives, ("MOST_ROWS", "MOST_POINTS")),
-        (places, ("MOST_MARKS", "MOST_LINES")),
-        (fabric, ("MOST_LINES", "MOST_ROWS")),
-        (network_page, ("MOST_LINKS", "MOST_POINTS", "MOST_PORTS")),
-        (explanation, ("MOST_ROWS",)),
-        (engine, ("MOST_WORKERS",)),
+        (groups, ("MAX_GROUPS",)),
+        (timeline, ("MAX_NPUS", "STRETCHES")),
+        (collectives, ("MAX_ROWS", "MAX_POINTS")),
+        (places, ("MAX_MARKS", "MAX_LINES")),
+        (fabric, ("MAX_LINES", "MAX_ROWS")),
+        (network_page, ("MAX_LINKS", "MAX_POINTS", "MAX_PORTS")),
+        (explanation, ("MAX_ROWS",)),
+        (engine, ("MAX_WORKERS",)),
     ):
         for name in names:
             monkeypatch.setattr(module, name, FEW)
@@ -72,8 +72,8 @@ def test_above_thresholds_things_are_put_together(run, whole):
     page = report(run)
     tables = {table.caption: table for table in parts_of(page, Table)}
     assert len(tables["the busiest links"].rows) == FEW
-    assert len(tables["what the critical path is made of"].rows) == FEW
-    assert [row[0] for row in tables["the same in figures"].rows] != [f"npu {npu}" for npu in range(16)]
+    assert len(tables["composition of the critical path"].rows) == FEW
+    assert [row[0] for row in tables["time by category"].rows] != [f"npu {npu}" for npu in range(16)]
     assert any("more rows took less time" in words.text for words in parts_of(page, Paragraph))
     plots = {plot.title: plot for plot in parts_of(page, Plot)}
     lanes = plots["lanes of some NPUs over time"].figure.data[0]
@@ -82,7 +82,7 @@ def test_above_thresholds_things_are_put_together(run, whole):
     (drawn,) = (plot for title, plot in plots.items() if "links by load" in title)
     lines = [trace for trace in drawn.figure.data if trace.mode == "lines"]
     assert sum(len(trace.x) for trace in lines) == 3 * FEW  # both ends of each, and a gap
-    assert "Only the busiest lines are drawn." in drawn.says
+    assert "Only the busiest lines are drawn." in drawn.description
     for title in ("utilisation by tier", "completion times of messages, by size", "bus bandwidth over size"):
         assert points_of(plots[title]) <= 12 * FEW, title
     assert size_of(page) < size_of(whole) / 2
@@ -97,7 +97,7 @@ def test_the_page_is_small_and_has_few_points(whole):
     """As it is made: the bounds do not depend on how large the run is."""
     assert len(whole.html()) < 10 << 20
     for plot in nonempty(parts_of(whole, Plot)):
-        assert points_of(plot) <= 3 * places.MOST_LINES, plot.title
+        assert points_of(plot) <= 3 * places.MAX_LINES, plot.title
         assert len(plot.json()) < 2 << 20, plot.title
 
 
@@ -136,7 +136,7 @@ def test_memory_by_message_is_bounded(run, copied, monkeypatch):
 
 
 def test_of_very_many_nodes_the_path_is_left_to_the_command(run, monkeypatch):
-    monkeypatch.setattr(explanation, "MOST_NODES", 10)
+    monkeypatch.setattr(explanation, "MAX_NODES", 10)
     (words,) = explanation.section(Run(run.folder)).parts
     assert words.text.startswith(f"The critical path of a run of {len(run.nodes):,} trace nodes is not on this page")
 

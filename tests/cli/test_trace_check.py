@@ -80,7 +80,7 @@ def test_what_needs_guessing_is_left_and_told(nadi, tmp_path):
     et.write_trace(tmp_path / "in" / "a.0.et", et.metadata(), zero)
     outcome = nadi("trace", "check", tmp_path / "in", "--fix", "-o", tmp_path / "out")
     assert outcome.code == 2
-    assert outcome.out.startswith("mended   nothing")
+    assert outcome.out.startswith("fixed    nothing")
     assert "sizes: 1 collectives have comm_size 0" in outcome.out
     assert "duplicates: 1 nodes have an id" in outcome.out
     assert (tmp_path / "out" / "a.0.et").read_bytes() == (tmp_path / "in" / "a.0.et").read_bytes()

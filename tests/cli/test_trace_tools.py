@@ -151,8 +151,8 @@ def test_the_page_of_the_imbalance(nadi, traces, tmp_path):
     (collectives,) = by_collective(done.document["sizes_by_collective"])
     (kinds,) = by_kind(done.document["bytes_by_rank"])
     drawn = [plot.figure.data[0] for plot in (collectives, kinds)]
-    assert collectives.says == "1 collectives have members that bring unequal amounts."
-    assert kinds.says == "The most uneven is NPU 0: all-to-all, -11.1% of the mean."
+    assert collectives.description == "1 collectives have members with unequal sizes."
+    assert kinds.description == "The most uneven is NPU 0: all-to-all, -11.1% of the mean."
     assert [list(row) for row in drawn[0].z] == [[0, -0.2], [0, 0.2]]
     assert [row[0] for row in drawn[1].z] == pytest.approx([-1 / 9, 1 / 9], abs=1e-6)
     assert drawn[0].customdata[0][1] == "all-to-all 1 of 4: step1/ep"

@@ -75,7 +75,7 @@ def test_the_report_tells_of_the_fabric_where_something_happened(nadi, write_run
     assert "links paused" in shown
     lossy = nadi("run", run, "-q", "--set", "network.pfc=false", "--set", "network.buffer=100kB").out
     assert "packets dropped" in lossy
-    assert "packets sent again" in lossy
+    assert "packets retransmitted" in lossy
 
 
 def test_links_and_messages(nadi, folder):  # noqa: F811
@@ -124,7 +124,7 @@ def test_a_fabric_that_cannot_be_built_again_is_said(nadi, folder):  # noqa: F81
     (folder / "summary.json").write_text(json.dumps(summary))
     shown = nadi("net", folder)
     assert shown.code == 0, shown.err
-    assert "whom pauses held up is not known: gone.toml" in shown.out
+    assert "messages delayed by pauses are not known: gone.toml" in shown.out
 
 
 def test_the_page_stands_alone(nadi, folder, tmp_path):  # noqa: F811

@@ -10,7 +10,7 @@ import pytest
 import partition
 import topologies
 from nadi.reports.pages.partition import figure, write_plot
-from nadi.reports.pages.places import MOST_LINES, MOST_MARKS, lay_out
+from nadi.reports.pages.places import MAX_LINES, MAX_MARKS, lay_out
 from tests.cli.conftest import nadi, step, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "fat-tree:k=4,rate=100Gbps,delay=1us"'
@@ -182,8 +182,8 @@ def test_large_fabrics_are_drawn_with_some_thousand_marks(spec):
     graph = topologies.build(spec)
     found = partition.partition(graph, 8)
     marks = lay_out(graph, found.owner, partition.uniform(graph).link)
-    assert len(marks.part) <= MOST_MARKS * 1.1
-    assert marks.line.shape[1] <= MOST_LINES
+    assert len(marks.part) <= MAX_MARKS * 1.1
+    assert marks.line.shape[1] <= MAX_LINES
     assert marks.nodes.sum() == graph.nodes
     assert (found.owner == marks.part[marks.of_node]).all()
     if spec.startswith("fat-tree"):

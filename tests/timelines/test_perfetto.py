@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import et
 from et.statistics import Rank
 from nadi.errors import OutputError
-from nadi.reports.timelines.lanes import MOST_TRACKS, Slice, write_lane
+from nadi.reports.timelines.lanes import MAX_TRACKS, Slice, write_lane
 from nadi.reports.timelines.of_traces import write_timeline
 from nadi.reports.timelines.perfetto import perfetto_trace
 from tests.budgets import bounded
@@ -126,10 +126,10 @@ def test_slices_that_overlap_get_tracks_of_their_own(tmp_path_factory, spans):
 
 
 def test_lanes_have_so_many_tracks_at_most(tmp_path):
-    slices = [Slice(i, 1000 + i, "x", {}) for i in range(MOST_TRACKS + 5)]
+    slices = [Slice(i, 1000 + i, "x", {}) for i in range(MAX_TRACKS + 5)]
     with perfetto_trace(tmp_path / "t") as trace:
         assert write_lane(trace, "lane", trace.process("p", 1), slices) == 5
-    assert len(Read(tmp_path / "t").slices()) == MOST_TRACKS
+    assert len(Read(tmp_path / "t").slices()) == MAX_TRACKS
 
 
 def timed(node, start, duration):
@@ -151,7 +151,7 @@ def test_recorded_times_by_lane_with_arrows(tmp_path):
         [timed(et.recv_node(0, "r", 0, 1, 64, 3), 1012, 9), timed(et.coll_node(1, "x", 0, 8), 1030, 4)],
     )
     shown = write_timeline(tmp_path / "t", ranks)
-    assert shown[:4] == (2, 0, "evenly apart", 5)
+    assert shown[:4] == (2, 0, "evenly spaced", 5)
     assert (shown.flows, shown.times, shown.notes()) == (1, "recorded", [])
     read = Read(tmp_path / "t")
     check_order(read)
@@ -182,7 +182,7 @@ def test_without_starts_nodes_start_as_dependencies_allow(tmp_path):
 
 def test_large_traces_are_bounded_and_say_so(tmp_path):
     many = [timed(et.comp_node(i, f"c{i}"), 1 + 10 * i, 9 if i % 100 == 0 else 2) for i in range(1000)]
-    shown = write_timeline(tmp_path / "t", ranks_of(*[many] * 4), most_slices=20)
+    shown = write_timeline(tmp_path / "t", ranks_of(*[many] * 4), max_slices=20)
     assert (shown.npus, shown.npus_left_out) == (1, 3)
     assert shown.slices <= 2 * 20 + 1
     slices = Read(tmp_path / "t").slices()

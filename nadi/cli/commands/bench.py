@@ -1,4 +1,4 @@
-"""`nadi bench`: how fast this machine simulates."""
+"""`nadi bench`: measure the simulation speed of this machine."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from nadi.cli.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.cli.completion import benches, topology_names
 from nadi.configuration.bounds import MOST_SEED, MOST_WORKERS
 
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 
 
 def register(app: typer.Typer) -> None:
@@ -22,27 +22,32 @@ def bench(
     name: str = typer.Argument(
         "permutation",
         metavar="NAME",
-        help="permutation, roce, allreduce, hierarchical or pairs; or trace: reading of traces.",
+        help="Benchmark: permutation, roce, allreduce, hierarchical, pairs, or trace (reading of traces).",
         autocompletion=benches,
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     topology: str = typer.Option(
-        "", "--topology", "-t", metavar="SPEC", help="Another fabric.", autocompletion=topology_names
+        "",
+        "--topology",
+        "-t",
+        metavar="SPEC",
+        help="Fabric that replaces the benchmark's.",
+        autocompletion=topology_names,
     ),
-    size: str = typer.Option("", metavar="BYTES", help="Another size: each NPU's message, or the all-reduce."),
-    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of the permutation and of ECMP."),
-    runs: int = typer.Option(5, min=1, max=MOST_RUNS, help="The figures are those of the fastest of so many runs."),
+    size: str = typer.Option("", metavar="BYTES", help="Size of each NPU's message, or of the all-reduce."),
+    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Seed of the permutation and of ECMP."),
+    runs: int = typer.Option(5, min=1, max=MAX_RUNS, help="Number of runs, of which the fastest counts."),
     workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
     backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
-    share_memory: bool = typer.Option(True, help="Whether MPI ranks of one node meet in shared memory."),
+    share_memory: bool = typer.Option(True, help="Whether MPI ranks of one node use shared memory."),
     scaling: bool = typer.Option(
         False,
         "--scaling",
-        help="Serial, two copies side by side, then two ranks, with and without shared memory, processes, threads.",
+        help="Measure serial, two concurrent copies, two ranks with and without shared memory, processes, threads.",
     ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Packet-hops per second of a standard run, beside the rate of a plain event heap on this machine."""
+    """Measure packet-hops per second of a standard run, and the rate of a plain event heap on this machine."""
     if name == "trace":
         _decoding(runs, as_json=as_json, quiet=quiet)
         return
@@ -107,15 +112,15 @@ def _decoding(runs: int, *, as_json: bool, quiet: bool) -> None:
 
     table = FittedTable(
         f"traces into tables, on one core (fastest of {runs})",
-        TableColumn("nodes as of", form="name"),
+        TableColumn("kind of nodes", form="name"),
         "nodes",
-        TableColumn("bytes a node", 1),
+        TableColumn("bytes/node", 1),
         "M nodes/s",
         TableColumn("all attributes kept", 1),
         "protobuf M nodes/s",
         "ratio",
         TableColumn("peak memory (MiB)", 1),
-        TableColumn("of that before (MiB)", 2),
+        TableColumn("memory before (MiB)", 2),
     )
     for row in found["files"]:
         table.add_row(

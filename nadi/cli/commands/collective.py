@@ -1,4 +1,4 @@
-"""`nadi collective`: one collective, size after size, like nccl-tests."""
+"""`nadi collective`: time one collective over a range of sizes, like nccl-tests."""
 
 import json
 import os
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from topologies import Graph
 
 _KINDS = "all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
-_SIZES = "Bytes of the whole buffer: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."
-_MATRIX = "all-to-all-v: bytes from each NPU (row) to each, CSV or .npy; in place of --sizes."
-_SKEW = "all-to-all-v: who gets how much of the --sizes that each NPU sends."
-_ALGORITHMS = "As ring,direct; or all that the fabric can do; the kind's default if not given. Repeatable."
-_SET = "A value of the run file's [network] or [system], or topology.params; as network.mtu=1KiB."
+_SIZES = "Sizes of the whole buffer in bytes: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."
+_MATRIX = "all-to-all-v: matrix of bytes from each NPU (row) to each NPU, CSV or .npy; replaces --sizes."
+_SKEW = "all-to-all-v: distribution of the --sizes of each NPU over the receivers."
+_ALGORITHMS = "Algorithms, such as ring,direct, or all for all possible ones. Default: the kind's. Repeatable."
+_SET = "Value of the run file's [network] or [system], or topology.params, such as network.mtu=1KiB."
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help=_KINDS, autocompletion=kinds)]
 Topology = Annotated[
@@ -43,7 +43,7 @@ Out = Annotated[
     typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for a Parquet table and a page."),
 ]
 Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help=_SET)]
-Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of all hashed choices.")]
+Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of all hashed choices.")]
 WorkerCount = Annotated[int, typer.Option("--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP)]
 BackendName = Annotated[str, typer.Option("--backend", metavar="NAME", help=BACKEND_HELP)]
 Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
@@ -51,8 +51,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
-class _Asked(NamedTuple):
-    """What is to be measured, on what, and by whom."""
+class _Measurement(NamedTuple):
+    """The collective to time, its fabric and settings, and the workers."""
 
     config: "RunConfig"
     graph: "Graph"
@@ -75,7 +75,7 @@ def collective(
     sizes: Sizes = "1MiB",
     matrix: Matrix = None,
     skew: Skew = "",
-    algorithm: Algorithms = [],  # noqa: B006 - typer makes a new list for each run
+    algorithm: Algorithms = [],  # noqa: B006 - typer creates a new list per call
     out: Out = None,
     overrides: Overrides = [],  # noqa: B006 - the same
     seed: Seed = 1,
@@ -85,7 +85,7 @@ def collective(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Time a collective of all NPUs of an idle fabric, with algorithm and bus bandwidth and the closed form."""
+    """Time a collective of all NPUs on an idle fabric; print algorithm and bus bandwidth and the closed form."""
     from nadi.launching.launcher import connected_ranks
     from nadi.launching.world import together
 
@@ -98,12 +98,12 @@ def collective(
     with together(ranks):
         who = Workers(ranks, _backend(backend, ranks), workers)
         config = _config(topology, overrides)
-        asked = _asked(config, kind, sizes, matrix, skew, ",".join(algorithm), seed, who, force=force)
-    if asked.chosen.left_out and ranks.rank == 0:
-        say(f"nadi: left out: {listed(asked.chosen.left_out)}", err=True)
+        measurement = _measurement(config, kind, sizes, matrix, skew, ",".join(algorithm), seed, who, force=force)
+    if measurement.chosen.left_out and ranks.rank == 0:
+        say(f"nadi: left out: {listed(measurement.chosen.left_out)}", err=True)
     if unused := without_effect(config) if ranks.rank == 0 else "":
         say(f"nadi: {unused}", err=True)
-    sweep = _measured(asked, out, quiet=quiet)
+    sweep = _measured(measurement, out, quiet=quiet)
     if ranks.rank:
         return
     if as_json:
@@ -115,10 +115,10 @@ def collective(
 
 
 def _backend(name: str, ranks: "RankGather") -> "Backend":
-    """The backend of that name.
+    """Return the backend of a name.
 
     Raises:
-        ConfigError: there is none, or none for several ranks.
+        ConfigError: The name is unknown, or the backend does not support several ranks.
     """
     from nadi.errors import ConfigError
 
@@ -131,7 +131,7 @@ def _backend(name: str, ranks: "RankGather") -> "Backend":
     return "processes"
 
 
-def _asked(
+def _measurement(
     config: "RunConfig",
     kind: str,
     sizes: str,
@@ -142,8 +142,8 @@ def _asked(
     who: "Workers",
     *,
     force: bool,
-) -> _Asked:
-    """The options, read and checked against the fabric."""
+) -> _Measurement:
+    """Return the options, read and checked against the fabric."""
     import topologies
     from nadi.simulation.fidelities.fabric_settings import fitted
     from nadi.simulation.run import network_settings
@@ -161,11 +161,11 @@ def _asked(
     )
     check = checker(graph, settings, who.ranks.size * who.workers, force=force)
     chosen = choose(graph, done, algorithm, steps, check)
-    return _Asked(config, graph, done, source, steps, settings, chosen, who)
+    return _Measurement(config, graph, done, source, steps, settings, chosen, who)
 
 
-def _measured(asked: _Asked, out: Path | None, *, quiet: bool) -> "CollectiveSweep":
-    """All rows, written into a folder if one is named."""
+def _measured(measurement: _Measurement, out: Path | None, *, quiet: bool) -> "CollectiveSweep":
+    """Return all rows, also written into a folder if `out` is given."""
     from nadi.launching.progress import progress
     from nadi.launching.world import together
     from nadi.reports.result_files.staging import staged
@@ -173,20 +173,30 @@ def _measured(asked: _Asked, out: Path | None, *, quiet: bool) -> "CollectiveSwe
     from nadi.studies.collectives.microbench import measure
     from nadi.studies.collectives.sweep import CollectiveSweep
 
-    graph, ranks = asked.graph, asked.who.ranks
+    graph, ranks = measurement.graph, measurement.who.ranks
     with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or ranks.rank != 0) as shown:
-            rows = list(measure(graph, asked.done, asked.chosen, asked.steps, asked.settings, shown, asked.who))
+            rows = list(
+                measure(
+                    graph,
+                    measurement.done,
+                    measurement.chosen,
+                    measurement.steps,
+                    measurement.settings,
+                    shown,
+                    measurement.who,
+                )
+            )
         sweep = CollectiveSweep(
-            asked.done.kind,
+            measurement.done.kind,
             graph.name,
             graph.npus,
-            asked.config.network,
-            asked.settings.seed,
+            measurement.config.network,
+            measurement.settings.seed,
             rows,
-            asked.chosen.left_out,
-            asked.source,
-            asked.config.system,
+            measurement.chosen.left_out,
+            measurement.source,
+            measurement.config.system,
         )
         with together(ranks):
             if staging:
@@ -195,24 +205,23 @@ def _measured(asked: _Asked, out: Path | None, *, quiet: bool) -> "CollectiveSwe
 
 
 def _config(topology: str, overrides: list[str]) -> "RunConfig":
-    """What a run file would say, of a fidelity at which something crosses the network."""
+    """Return the configuration of an equivalent run file; closed forms are rejected."""
     from nadi.configuration.run_file import collective_config
     from nadi.errors import ConfigError
 
     config = collective_config(topology, overrides)
     if config.network.fidelity == "closed-form":
-        raise ConfigError('[network] fidelity: found "closed-form", which stands in every row; expected another')
+        raise ConfigError('[network] fidelity: found "closed-form", which every row contains anyway; expected another')
     return config
 
 
 def _say_where(out: Path, *, err: bool) -> None:
-    """In which folder the results are, and whether they lack the page."""
-    from nadi.reports.pages import has_plotly
+    """Print the folder of the results, and whether it has no page."""
+    from nadi.reports.pages import missing_page_note
     from nadi.studies.collectives.files import PAGE
     from nadi.terminal.printing import say
 
-    without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
-    say(f"results: {out}{without}", err=err)
+    say(f"results: {out}{missing_page_note(PAGE)}", err=err)
 
 
 def _print(sweep: "CollectiveSweep") -> None:

@@ -1,4 +1,4 @@
-"""`nadi compare`: runs beside each other, or a run beside what was measured."""
+"""`nadi compare`: compare runs with each other, or a run with measured times."""
 
 import json
 from pathlib import Path
@@ -9,19 +9,19 @@ import typer
 from nadi.cli.options import named_path
 
 _PATHS = (
-    "Folders of results of nadi run, the first being what the others are compared with. "
-    "With --measured one of them, and TRACES with times if they are not those that it read."
+    "Folders of results of nadi run; the first is the baseline. "
+    "With --measured one folder, and TRACES with times if they differ from the run's own traces."
 )
-_MEASURED = "Compare a run with the times that traces carry."
-_OUT = "A page FILE.html; with --measured a folder for measured.json and a page."
-_MOST_WORST = 10_000
+_MEASURED = "Compare a run with the measured times in traces."
+_OUT = "Page FILE.html to write; with --measured a folder for measured.json and a page."
+_MAX_WORST = 10_000
 
 Paths = Annotated[list[Path], typer.Argument(metavar="DIR ...", show_default=False, help=_PATHS)]
 IsMeasured = Annotated[bool, typer.Option("--measured", help=_MEASURED)]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_OUT)]
 Worst = Annotated[
     int,
-    typer.Option(min=0, max=_MOST_WORST, metavar="N", help="With --measured: how many of the worst nodes are said."),
+    typer.Option(min=0, max=_MAX_WORST, metavar="N", help="With --measured: number of worst nodes to list."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -77,7 +77,7 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: i
     from nadi.insight.measured.accuracy import document
     from nadi.insight.measured.beside import read_beside
     from nadi.insight.measured.clocks import estimate_clocks
-    from nadi.reports.pages import has_plotly
+    from nadi.reports.pages import missing_page_note
     from nadi.reports.result_files.measured_files import FILES, PAGE, write_measured
     from nadi.reports.result_files.staging import staged
     from nadi.reports.text.measured import render
@@ -94,5 +94,4 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: i
     else:
         console().print(render(found))
     if out:
-        without = "" if has_plotly() else f", without {PAGE}: plotly is not installed; pip install 'nadi[plot]'"
-        say(f"results: {out}{without}", err=as_json)
+        say(f"results: {out}{missing_page_note(PAGE)}", err=as_json)

@@ -1,4 +1,4 @@
-"""`nadi doctor`: does this machine have what a run needs?"""
+"""`nadi doctor`: check whether this machine meets the requirements of a run."""
 
 import json
 
@@ -13,10 +13,10 @@ def register(app: typer.Typer) -> None:
 def doctor(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     compile_only: bool = typer.Option(
-        False, "--compile", help="Compile the kernels that runs need, into the cache, and check nothing."
+        False, "--compile", help="Only compile the kernels that runs need into the cache."
     ),
 ) -> None:
-    """Check Python, packages, the JIT and its cache, cores, memory and MPI; say how to mend what is not well."""
+    """Check Python, packages, the JIT and its cache, cores, memory and MPI, and print a fix for each problem."""
     from nadi import __version__
     from nadi.cli.diagnosis import compile_kernels, diagnose
     from nadi.terminal.tables import console

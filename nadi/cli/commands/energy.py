@@ -1,4 +1,4 @@
-"""`nadi energy`: joules and dollars of a run."""
+"""`nadi energy`: energy and cost of a run."""
 
 import json
 from pathlib import Path
@@ -18,12 +18,12 @@ def energy(
         None, metavar="[DIR]", show_default=False, help="Results of `nadi run --out DIR`."
     ),
     table: Path | None = typer.Option(
-        None, metavar="FILE", parser=named_path, help="Powers and prices in TOML, over the default ones."
+        None, metavar="FILE", parser=named_path, help="TOML file of powers and prices that override the defaults."
     ),
     show_table: bool = typer.Option(False, "--show-table", help="Print the default table with its sources."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Joules and dollars of a run and of its step: GPUs, hosts, NICs, switches, optics and the data centre."""
+    """Print energy and cost of a run and of its step: GPUs, hosts, NICs, switches, optics and the data centre."""
     from nadi.errors import ConfigError
 
     if show_table:

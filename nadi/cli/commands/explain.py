@@ -1,4 +1,4 @@
-"""`nadi explain`: why a run took as long as it did."""
+"""`nadi explain`: the critical path of a run and its bounds."""
 
 import json
 from pathlib import Path
@@ -13,11 +13,11 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
-    faster: float = typer.Option(1.1, min=1.0, max=100.0, metavar="TIMES", help="How much faster each `what if` is."),
+    faster: float = typer.Option(1.1, min=1.0, max=100.0, metavar="TIMES", help="Speed-up factor of each `what if`."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """The critical path across NPUs, what bound each piece of it, and what would make the run shorter."""
+    """Show the critical path of a run across NPUs, the bound of each piece, and which changes would shorten the run."""
     from nadi.insight.explanation.document import explain as explained
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress

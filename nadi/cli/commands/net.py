@@ -1,4 +1,4 @@
-"""`nadi net`: what the network did in a run, and what congestion controls there are."""
+"""`nadi net`: network analysis of a run, and the list of congestion controls."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from nadi.cli.options import named_path
 
 
 class _Group(TyperGroup):
-    """Commands; what is none of them is a folder to show."""
+    """The group of commands; any other first argument is a folder to show."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer has its own click
         """Put the command `show` before a folder."""
@@ -31,11 +31,11 @@ def register(app: typer.Typer) -> None:
 def show(
     folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
     out: Path | None = typer.Option(
-        None, "-o", "--out", metavar="FILE", parser=named_path, help="Write a page, FILE.html."
+        None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write, FILE.html."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Busy, marked, paused and dropping links, completion times, how pauses spread and whom they held up."""
+    """Show busy, marked, paused and dropping links, completion times, how pauses spread, and messages they delayed."""
     from nadi.insight.analysis.network import read_run
     from nadi.insight.analysis.network_findings import document
     from nadi.reports.pages.network import page
@@ -59,7 +59,7 @@ def show(
 
 
 def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """All congestion controls and their parameters."""
+    """List all congestion controls and their parameters."""
     from nadi.simulation.fidelities.fabric_settings import controls as known
     from nadi.terminal.tables import FittedTable, TableColumn, console
 
@@ -79,7 +79,7 @@ def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) 
         table = FittedTable("", *columns, TableColumn("elsewhere", 2, "text"), headings=False)
         for parameter in control["parameters"]:
             aliases = ", ".join(f"{name} x{factor:g}" for name, factor in parameter["aliases"].items())
-            said = f"{parameter['doc']}; expected {parameter['range']}"
-            table.add_row(parameter["name"], f"default {parameter['default']:g}", said, aliases)
+            meaning = f"{parameter['doc']}; expected {parameter['range']}"
+            table.add_row(parameter["name"], f"default {parameter['default']:g}", meaning, aliases)
         if control["parameters"]:
             out.print(table)

@@ -1,4 +1,4 @@
-"""`nadi partition`: which part of a parallel run would own what, and what that promises."""
+"""`nadi partition`: predict the partition of a parallel run and its speed-up."""
 
 import json
 from pathlib import Path
@@ -22,31 +22,34 @@ def register(app: typer.Typer) -> None:
 
 
 def partition(
-    file: Path = typer.Argument(metavar="RUN.toml", help="The run file, as for `nadi run`."),
-    parts: int = typer.Option(..., "--parts", min=1, help="How many parts: ranks or workers."),
+    file: Path = typer.Argument(metavar="RUN.toml", help="Run file, as for `nadi run`."),
+    parts: int = typer.Option(..., "--parts", min=1, help="Number of parts: ranks or workers."),
     method: str | None = typer.Option(
         None,
         metavar="NAME",
-        help="How to divide; docs/explanation/parallel.md lists the methods. Default: the run file's.",
+        help="Partition method; docs/explanation/parallel.md lists them. Default: the run file's.",
         autocompletion=methods,
     ),
     weights: Path | None = typer.Option(
         None,
         metavar="DIR",
         parser=named_path,
-        help="Results of an earlier run: weigh by the packets it sent, not by those expected.",
+        help="Results of an earlier run, whose packets replace the expected ones as weights.",
     ),
     all_methods: bool = typer.Option(False, "--all-methods", help="Compare all methods."),
     plot: Path | None = typer.Option(
-        None, metavar="FILE", parser=named_path, help="Draw the parts and their cut: FILE.html or FILE.png."
+        None,
+        metavar="FILE",
+        parser=named_path,
+        help="Picture of the parts and their cut to write: FILE.html or FILE.png.",
     ),
     overrides: list[str] = typer.Option(
-        [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, as network.mtu=1KiB. Repeatable."
+        [], "--set", metavar="KEY=VALUE", help="Replace a value of the run file, such as network.mtu=1KiB. Repeatable."
     ),
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Divide the fabric of a run file among parts: balance, cut, lookahead and the speed-up they promise."""
+    """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
     from nadi.errors import ConfigError
     from nadi.reports.pages.partition import check_plot, write_plot
@@ -67,7 +70,7 @@ def partition(
     check_fabric(config.topology.source(), force=force)
     graph = built_fabric(config)
     load = measured_load(weights, graph) if weights else expected_load(config, graph, force=force)
-    found, said = divide(graph, parts, method or config.engine.partitioner, load, config.network)
+    found, report = divide(graph, parts, method or config.engine.partitioner, load, config.network)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
     document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}
     if all_methods:
@@ -76,8 +79,8 @@ def partition(
         document["reports"] = [report.as_dict() for report in reports.values()]
         document["failures"] = {name: str(error) for name, error in failures.items()}
     else:
-        shown = parts_table(said)
-        document |= {"reports": [said.as_dict()], "owner": found.owner.tolist()}
+        shown = parts_table(report)
+        document |= {"reports": [report.as_dict()], "owner": found.owner.tolist()}
     if plot:
         write_plot(plot, graph, found, load.weights)
     if as_json:
@@ -87,12 +90,12 @@ def partition(
         out.print(f"{graph.npus} NPUs on {graph.name}\n{load.source}", markup=False)
         out.print(shown)
         if not all_methods:
-            out.print(facts_table(said))
+            out.print(facts_table(report))
     if plot:
         say(f"plot: {plot}", err=as_json)
 
 
-def parts_table(said: "PartitionReport") -> "FittedTable":
+def parts_table(report: "PartitionReport") -> "FittedTable":
     """A row for each part."""
     from nadi.terminal.tables import FittedTable, TableColumn
 
@@ -103,34 +106,34 @@ def parts_table(said: "PartitionReport") -> "FittedTable":
         TableColumn("events", 1),
         "share",
     )
-    table = FittedTable(f"{said.parts} parts by {said.method}", *columns)
+    table = FittedTable(f"{report.parts} parts by {report.method}", *columns)
     for part, (npus, switches, events, share) in enumerate(
-        zip(said.npus, said.switches, said.events, said.share, strict=True)
+        zip(report.npus, report.switches, report.events, report.share, strict=True)
     ):
         table.add_row(str(part), f"{npus:,}", f"{switches:,}", f"{events:,}", f"{share:.1%}")
     return table
 
 
-def facts_table(said: "PartitionReport") -> "FittedTable":
+def facts_table(report: "PartitionReport") -> "FittedTable":
     """What the partition promises, a row for each fact."""
     from nadi.terminal.readable import time_text
     from nadi.terminal.tables import facts
 
-    whence = "in the earlier run" if said.duration_is_given else "by its busiest link; a run is hardly shorter"
+    whence = "in the earlier run" if report.duration_is_given else "by its busiest link; a run is hardly shorter"
     rows = [
-        ("balance", f"{said.balance:.3f}, events of the busiest part over the mean"),
-        ("cut", f"{said.cut_links:,} links, {said.cut_packets:,} packets ({said.cut_share:.1%})"),
-        ("lookahead", _lookahead(said)),
-        ("network busy for", f"{time_text(said.duration_ps)} {whence}"),
-        ("windows", f"{said.windows:,}"),
-        ("events per window", f"{said.mean_events_per_window:,.0f}, in the idlest part {_least(said)}"),
-        ("predicted speed-up", f"{said.speed_up:.2f}, with 45 ns per event and 1 µs per window, as in shared memory"),
+        ("balance", f"{report.balance:.3f}, events of the busiest part over the mean"),
+        ("cut", f"{report.cut_links:,} links, {report.cut_packets:,} packets ({report.cut_share:.1%})"),
+        ("lookahead", _lookahead(report)),
+        ("network busy for", f"{time_text(report.duration_ps)} {whence}"),
+        ("windows", f"{report.windows:,}"),
+        ("events per window", f"{report.mean_events_per_window:,.0f}, in the idlest part {_min_events(report)}"),
+        ("predicted speed-up", f"{report.speed_up:.2f}, with 45 ns per event and 1 µs per window, as in shared memory"),
     ]
     return facts("", rows)
 
 
 def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, str]) -> "FittedTable":
-    """A row for each method; why others cannot stands below."""
+    """Return a table with a row per method; notes give the errors of methods that failed."""
     from nadi.terminal.tables import FittedTable, TableColumn
 
     parts = next(iter(reports.values())).parts
@@ -143,30 +146,30 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
         TableColumn("lookahead", 2),
         TableColumn("windows", 5),
         TableColumn("events/window", 3),
-        TableColumn("least", 6),
+        TableColumn("minimum events", 6),
         "predicted speed-up",
     )
-    for name, said in reports.items():
+    for name, report in reports.items():
         table.add_row(
             name,
-            f"{said.balance:.3f}",
-            f"{said.cut_links:,}",
-            f"{said.cut_share:.1%}",
-            _lookahead(said),
-            f"{said.windows:,}",
-            f"{said.mean_events_per_window:,.0f}",
-            _least(said),
-            f"{said.speed_up:.2f}",
+            f"{report.balance:.3f}",
+            f"{report.cut_links:,}",
+            f"{report.cut_share:.1%}",
+            _lookahead(report),
+            f"{report.windows:,}",
+            f"{report.mean_events_per_window:,.0f}",
+            _min_events(report),
+            f"{report.speed_up:.2f}",
         )
     table.notes += [f"{name}: {text}" for name, text in failures.items()]
     return table
 
 
-def _lookahead(said: "PartitionReport") -> str:
+def _lookahead(report: "PartitionReport") -> str:
     from nadi.terminal.readable import time_text
 
-    return time_text(said.lookahead_ps) if said.cut_links else _NO_CUT
+    return time_text(report.lookahead_ps) if report.cut_links else _NO_CUT
 
 
-def _least(said: "PartitionReport") -> str:
-    return f"{said.least_events_per_window:,.0f}"
+def _min_events(report: "PartitionReport") -> str:
+    return f"{report.least_events_per_window:,.0f}"

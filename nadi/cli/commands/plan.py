@@ -1,4 +1,4 @@
-"""`nadi plan`: which parallel plan trains a model soonest."""
+"""`nadi plan`: find the parallel plan that trains a model fastest."""
 
 import json
 from contextlib import nullcontext
@@ -25,45 +25,59 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    model: str = typer.Option("", metavar="NAME", help="A model of the library, its TOML file, or a config.json."),
+    model: str = typer.Option("", metavar="NAME", help="Model of the library, its TOML file, or a config.json."),
     cluster: str = typer.Option(
-        "", metavar="NAME", help="As `nadi run --cluster`: a name, a file, or either with parameters."
+        "", metavar="NAME", help="Cluster, as in `nadi run --cluster`: name or file, optionally with parameters."
     ),
-    gpus: int = typer.Option(0, min=0, max=MOST_GPUS, metavar="N", show_default=False, help="GPUs of each plan."),
+    gpus: int = typer.Option(0, min=0, max=MOST_GPUS, metavar="N", show_default=False, help="Number of GPUs per plan."),
     base: str = typer.Option(
         "",
         "--plan",
         metavar="PLAN",
-        help="Constraints on every plan, as tp8,gb1536,recompute=full; the rest is searched.",
+        help="Constraints on every plan, such as tp8,gb1536,recompute=full; other parameters are searched.",
     ),
-    framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
-    gpu: str = typer.Option("", metavar="NAME", help="In place of the cluster's; `nadi workload gpus` lists them."),
-    reserve: str = typer.Option("5%", metavar="SIZE", help="Memory of each GPU that plans leave free, as 4GiB or 5%."),
-    top: int = typer.Option(10, min=1, help="Plans that are shown."),
-    confirm: int = typer.Option(3, min=0, help="Plans, the best ones, whose communication is sent by packets."),
+    framework: str = typer.Option("megatron", help="Framework: megatron, deepspeed or fsdp."),
+    gpu: str = typer.Option(
+        "", metavar="NAME", help="GPU that replaces the cluster's; `nadi workload gpus` lists them."
+    ),
+    reserve: str = typer.Option(
+        "5%", metavar="SIZE", help="Memory per GPU that plans must leave free, such as 4GiB or 5%."
+    ),
+    top: int = typer.Option(10, min=1, help="Number of plans to show."),
+    confirm: int = typer.Option(3, min=0, help="Number of best plans to confirm by packet simulation."),
     sweep: str = typer.Option(
-        "", metavar="KEY=V1,V2", help="Plan for each value of gpus, gpu, or a parameter of the fabric, as rate."
+        "", metavar="KEY=V1,V2", help="Plan for each value of gpus, gpu, or a parameter of the fabric such as rate."
     ),
     tokens: float = typer.Option(
-        0.0, min=0.0, max=1e18, metavar="N", show_default=False, help="Days, joules and dollars of so many, as 15e12."
+        0.0,
+        min=0.0,
+        max=1e18,
+        metavar="N",
+        show_default=False,
+        help="Training tokens whose days, joules and dollars are printed, such as 15e12.",
     ),
     energy_table: Path | None = typer.Option(
-        None, metavar="FILE", parser=named_path, help="Powers and prices in TOML, over those of `nadi energy`."
+        None,
+        metavar="FILE",
+        parser=named_path,
+        help="TOML file of powers and prices that override those of `nadi energy`.",
     ),
-    shard: str = typer.Option("", metavar="I/N", help="Only each N-th plan, from the I-th on; I from 0."),
-    merge: list[Path] = typer.Option([], metavar="DIR", help="Results of shards: rank these in place of planning."),
+    shard: str = typer.Option("", metavar="I/N", help="Evaluate only every N-th plan, starting at plan I; I from 0."),
+    merge: list[Path] = typer.Option(
+        [], metavar="DIR", help="Folder with the results of a shard, to rank instead of planning. Repeatable."
+    ),
     slurm: int = typer.Option(
-        0, min=0, max=10_000, metavar="N", help="Print a batch script of an array of N shards, run nothing."
+        0, min=0, max=10_000, metavar="N", help="Only print a batch script of a job array of N shards."
     ),
     sbatch: list[str] = typer.Option([], "--sbatch", metavar="OPTION", help=SBATCH_HELP),
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for plan.json and a page."
     ),
-    workers: int = typer.Option(1, min=1, max=MOST_WORKERS, metavar="N", help="Processes."),
+    workers: int = typer.Option(1, min=1, max=MOST_WORKERS, metavar="N", help="Number of processes."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Rank all valid plans that fit in memory by the time of their step, tell what each costs, confirm the best."""
+    """Rank all valid plans that fit in memory by step time, with the cost of each, and confirm the best by packets."""
     from dataclasses import replace
 
     from nadi.errors import ConfigError
@@ -77,10 +91,10 @@ def plan(
     if merge:
         _answer(lambda: {"merged": merged(read_answers(merge, TABLE))}, top, out, as_json=as_json)
         return
-    for option, given in (("--model", model), ("--cluster", cluster), ("--gpus", gpus)):
-        if not given:
+    for option, value in (("--model", model), ("--cluster", cluster), ("--gpus", gpus)):
+        if not value:
             raise ConfigError(f"{option} is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR")
-    wish = replace(
+    request = replace(
         wish_of(model, cluster, gpus, base, framework, gpu),
         reserve=MemoryReserve.parse(reserve),
         confirm=confirm,
@@ -89,7 +103,7 @@ def plan(
         energy_table=energy_table,
         tokens=tokens,
     )
-    wishes = swept(wish, sweep)
+    requests = swept(request, sweep)
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
@@ -110,23 +124,23 @@ def plan(
 
     def planned_answers() -> Answers:
         with progress(quiet=quiet) as shown:
-            return {name: document(planned(one, shown)) for name, one in wishes.items()}
+            return {name: document(planned(request, shown)) for name, request in requests.items()}
 
     _answer(planned_answers, top, out, as_json=as_json)
 
 
 def _print_script(options: dict[str, object], shards: int, out: Path, sbatch: list[str]) -> None:
-    """A batch script of shards, which send nothing by packets: what is best is known after --merge."""
+    """Print a batch script of shards without packet confirmation, because only --merge finds the best plans."""
     from nadi.launching.shards import array_script
 
-    given = [word for option, value in options.items() if value for word in (option, str(value))]
+    options_given = [word for option, value in options.items() if value for word in (option, str(value))]
     merging = ["plan", *(word for number in range(shards) for word in ("--merge", str(out / str(number))))]
-    words = ["plan", "--confirm", "0", *given]
+    words = ["plan", "--confirm", "0", *options_given]
     typer.echo(array_script(words, shards, out, merging, own_folders=True, options=sbatch), nl=False)
 
 
 def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, as_json: bool) -> None:
-    """Find the answers, show them, and write them where a folder is named, which is tried before."""
+    """Compute the answers, show them, and write them into a folder, which is checked first."""
     from nadi.reports.result_files.staging import staged
 
     with staged(out, (TABLE, PAGE), key="answers") if out else nullcontext() as staging:
@@ -140,13 +154,13 @@ def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, 
 
 
 def _write_page(path: Path, answers: Answers) -> str:
-    """Write the page, or say why there is none."""
-    from nadi.reports.pages import has_plotly
+    """Write the page, or return why it is missing."""
+    from nadi.reports.pages import missing_page_note
     from nadi.reports.pages.page import write_page
     from nadi.studies.planner.page import page
 
-    if not has_plotly():
-        return f", without {path.name}: plotly is not installed; pip install 'nadi[plot]'"
+    if note := missing_page_note(path.name):
+        return note
     write_page(path, page(answers))
     return ""
 

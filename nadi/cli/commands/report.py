@@ -1,4 +1,4 @@
-"""`nadi report`: a page of a run."""
+"""`nadi report`: write a page about a run."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ def register(app: typer.Typer) -> None:
 def report(
     folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
     out: Path | None = typer.Option(
-        None, "-o", "--out", metavar="FILE", parser=named_path, help="The page; without, DIR/report.html."
+        None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write. Default: DIR/report.html."
     ),
-    show: bool = typer.Option(False, "--open", help="Open it in the browser."),
+    show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Write a page that shows a run: where its time went, its collectives, the fabric, queues; it works offline."""
+    """Write a page about a run: times, collectives, fabric, queues. The page works offline."""
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress
     from nadi.reports.pages.page import check_page, write_page

@@ -1,4 +1,4 @@
-"""`nadi run`: simulate what a run file says."""
+"""`nadi run`: simulate a run file."""
 
 import json
 import os
@@ -16,23 +16,25 @@ if TYPE_CHECKING:
     from nadi.configuration.sections import RunConfig
     from nadi.launching.gather import RankGather
 
-WORKERS_HELP = "Threads or processes of this machine; under mpiexec, threads of each rank."
-BACKEND_HELP = "What the workers are: threads or processes."
-_MODEL = "Train this model, by name or file: `nadi workload models`."
-_FRAMEWORK = "As megatron (without this), deepspeed or fsdp trains it, or inference serves it."
-_CLUSTER = "A name of `nadi topology clusters` or a TOML file, or either with parameters, as selene:rate=100Gbps."
-_GPUS = "Of which so many GPUs; without, those of the plan."
-_FIDELITY = "How the network is modelled: docs/explanation/fidelity.md."
-_SET = "Replace a value of the run file, as network.window=1MiB. Repeatable."
-_WEIGHTS = "Divide by traces, fabric, or an earlier run's folder."
+WORKERS_HELP = "Number of threads or processes on this machine; under mpiexec, threads per rank."
+BACKEND_HELP = "Kind of workers: threads or processes."
+_MODEL = "Model to train, by name or file: `nadi workload models`."
+_FRAMEWORK = "Framework: megatron (default), deepspeed or fsdp for training, or inference for serving."
+_CLUSTER = "Name in `nadi topology clusters` or TOML file, optionally with parameters: selene:rate=100Gbps."
+_GPUS = "Number of GPUs of the cluster. Default: those of the plan."
+_FIDELITY = "Network model: docs/explanation/fidelity.md."
+_SET = "Replace a value of the run file, such as network.window=1MiB. Repeatable."
+_WEIGHTS = "Source of the weights for dividing the fabric: traces, fabric, or an earlier run's folder."
 
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="[RUN.toml]", show_default=False, help="Run file; keys: docs/reference/run-file.md."),
+    typer.Argument(
+        metavar="[RUN.toml]", show_default=False, help="Run file; docs/reference/run-file.md lists its keys."
+    ),
 ]
 Model = Annotated[str | None, typer.Option("--model", metavar="NAME", show_default=False, help=_MODEL)]
 Plan = Annotated[
-    str | None, typer.Option("--plan", metavar="PLAN", show_default=False, help="In this manner, as tp8,pp4,dp32.")
+    str | None, typer.Option("--plan", metavar="PLAN", show_default=False, help="Parallel plan, such as tp8,pp4,dp32.")
 ]
 Framework = Annotated[str | None, typer.Option("--framework", metavar="NAME", show_default=False, help=_FRAMEWORK)]
 Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", show_default=False, help=_CLUSTER)]
@@ -51,9 +53,9 @@ Backend = Annotated[str, typer.Option("--backend", metavar="NAME", show_default=
 WeightsOf = Annotated[str, typer.Option("--weights", metavar="WHAT", show_default=False, help=_WEIGHTS)]
 Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
 Report = Annotated[
-    bool, typer.Option("--report", help="Write a page, too: DIR/report.html, as `nadi report DIR` does.")
+    bool, typer.Option("--report", help="Also write the page DIR/report.html, as `nadi report DIR` does.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON in place of the report.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of the report.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
@@ -99,15 +101,19 @@ def run(
         "topology.gpus": gpus,
         "network.fidelity": fidelity,
     }
-    given = _said(named) + [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
+    from_options = (
+        _overrides(named)
+        + [f"engine.workers={workers}"] * bool(workers)
+        + [f"engine.backend={backend}"] * bool(backend)
+    )
     if weights:
-        given.append(f"engine.weights={weights if weights in WEIGHT_WORDS else Path(weights).absolute()}")
+        from_options.append(f"engine.weights={weights if weights in WEIGHT_WORDS else Path(weights).absolute()}")
     with together(ranks):
         if file is None and not model and not overrides:
             raise ConfigError(
                 "found neither a run file nor --model; expected RUN.toml, or --model NAME --plan PLAN --cluster NAME"
             )
-        config = load_config(file, [*overrides, *given])
+        config = load_config(file, [*overrides, *from_options])
         folder = out or config.output.dir
         page = _page(folder, "--report" if report else "report in [output]") if report or config.output.report else None
     _simulated(ranks, config, folder, begin_s, force=force, as_json=as_json, quiet=quiet)
@@ -125,7 +131,7 @@ def _simulated(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Simulate what is settled; write and print what came out, with the time since `begin_s` of the monotonic clock."""
+    """Simulate a configuration; write and print the results, with the time since `begin_s` of the monotonic clock."""
     from nadi.configuration.from_model import remarks
     from nadi.insight.analysis.findings import merge, part
     from nadi.launching.progress import progress
@@ -157,20 +163,20 @@ def _simulated(
         print_report(simulation, findings, folder, time.monotonic() - begin_s)
 
 
-def _page(folder: Path | None, asked: str) -> Path:
-    """Where the page goes; what would keep it from being written is found before the run. asked: what wants it."""
+def _page(folder: Path | None, source: str) -> Path:
+    """Return the path of the page, and check before the run that it can be written; source: option that requests it."""
     from nadi.errors import ConfigError
     from nadi.reports.pages.page import check_page
     from nadi.reports.result_files.run_folder import REPORT
 
     if folder is None:
-        raise ConfigError(f"{asked}: found no folder of results; expected --out DIR, or dir in [output]")
+        raise ConfigError(f"{source}: found no folder of results; expected --out DIR, or dir in [output]")
     check_page(folder / REPORT)
     return folder / REPORT
 
 
 def _write_page(folder: Path, page: Path, *, to_stderr: bool) -> None:
-    """The page of a run whose results are written."""
+    """Write the page of a run whose results are written."""
     from nadi.insight.runs import Run
     from nadi.reports.pages.page import write_page
     from nadi.reports.pages.report import report
@@ -180,6 +186,6 @@ def _write_page(folder: Path, page: Path, *, to_stderr: bool) -> None:
     say(f"page: {page}", err=to_stderr)
 
 
-def _said(named: dict[str, str | int | None]) -> list[str]:
-    """What options say, as --set does; a text stands in quotes, so that it is one whatever it looks like."""
+def _overrides(named: dict[str, str | int | None]) -> list[str]:
+    """Return the options as --set expects them; text is quoted, so that it remains text."""
     return [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]

@@ -1,4 +1,4 @@
-"""`nadi slurm`: a batch script for a run or a sweep."""
+"""`nadi slurm`: write a batch script for a run or a sweep."""
 
 import shlex
 import sys
@@ -16,43 +16,45 @@ def register(app: typer.Typer) -> None:
 
 
 def slurm(
-    file: Path = typer.Argument(metavar="RUN.toml", help="The run file."),
-    nodes: int = typer.Option(..., min=1, help="Nodes of the cluster."),
-    ranks_per_node: int = typer.Option(1, min=1, help="MPI processes on each node."),
-    threads: int = typer.Option(1, min=1, help="Threads of each process."),
-    time: str = typer.Option("", metavar="HH:MM:SS", help="Time limit of a run. Default: twice what is expected."),
+    file: Path = typer.Argument(metavar="RUN.toml", help="Run file."),
+    nodes: int = typer.Option(..., min=1, help="Number of cluster nodes."),
+    ranks_per_node: int = typer.Option(1, min=1, help="MPI processes per node."),
+    threads: int = typer.Option(1, min=1, help="Threads per process."),
+    time: str = typer.Option("", metavar="HH:MM:SS", help="Time limit of a run. Default: twice the estimate."),
     mem: str = typer.Option(
-        "", metavar="SIZE", help="Memory of each node, as 64G; 0 for all that it has. Default: twice what is expected."
+        "", metavar="SIZE", help="Memory per node, such as 64G; 0 for all memory. Default: twice the estimate."
     ),
-    partition: str = typer.Option("", help="Default: the cluster's."),
-    account: str = typer.Option("", help="Default: yours."),
-    job_name: str = typer.Option("", help="Default: the name of the run file."),
-    overrides: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="As of `nadi run`. Repeatable."),
+    partition: str = typer.Option("", help="Partition. Default: the cluster's."),
+    account: str = typer.Option("", help="Account. Default: yours."),
+    job_name: str = typer.Option("", help="Job name. Default: the name of the run file."),
+    overrides: list[str] = typer.Option(
+        [], "--set", metavar="KEY=VALUE", help="Replace a value, as in `nadi run`. Repeatable."
+    ),
     sweeps: list[str] = typer.Option(
         [],
         "--sweep",
         metavar="KEY=V1,V2,...",
-        help="A job array, one task for each value, or for each combination where this is repeated. Values that "
-        "contain commas are separated by semicolons.",
+        help="Job array with one task per value, or per combination if repeated. Values that contain commas are "
+        "separated by semicolons.",
     ),
-    launcher: str = typer.Option("mpiexec", help="What starts several ranks: mpiexec, srun-pmi2 or srun-pmix."),
+    launcher: str = typer.Option("mpiexec", help="Launcher of several ranks: mpiexec, srun-pmi2 or srun-pmix."),
     out: Path | None = typer.Option(
         None,
         "--out",
         metavar="DIR",
         parser=named_path,
-        help="Folder for the results; of a sweep, with one in it for each task.",
+        help="Folder for the results; a sweep has a subfolder per task.",
     ),
     script: Path | None = typer.Option(
-        None, "-o", metavar="FILE", parser=named_path, help="The script. Default: JOB-NAME.sbatch."
+        None, "-o", metavar="FILE", parser=named_path, help="Script to write. Default: JOB-NAME.sbatch."
     ),
     sbatch: list[str] = typer.Option([], "--sbatch", metavar="OPTION", help=SBATCH_HELP),
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the script and write nothing."),
-    submit: bool = typer.Option(False, "--submit", help="Have sbatch take the script."),
+    submit: bool = typer.Option(False, "--submit", help="Submit the script with sbatch."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Check a run file as `nadi run` does, and write a SLURM batch script for it, or for a sweep over values of it."""
+    """Check a run file as `nadi run` does, and write a SLURM batch script for it, or for a sweep over its values."""
     import inputs
     from nadi.configuration.run_file import load_config
     from nadi.errors import ConfigError, OutputError

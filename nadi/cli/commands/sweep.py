@@ -1,4 +1,4 @@
-"""`nadi sweep`: many runs over keys of a run file."""
+"""`nadi sweep`: simulate many variants of a run file."""
 
 import json
 from pathlib import Path
@@ -18,20 +18,22 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    file: Path = typer.Argument(metavar="SWEEP.toml", help="Keys and their values; docs/how-to/sweep.md."),
+    file: Path = typer.Argument(
+        metavar="SWEEP.toml", help="Sweep file with keys and their values; docs/how-to/sweep.md."
+    ),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for all results."),
-    jobs: int = typer.Option(1, min=1, max=1024, metavar="N", help="Runs at a time on this machine."),
-    shard: str = typer.Option("", metavar="I/N", help="Only each N-th point, from the I-th on; I from 0."),
-    merge: bool = typer.Option(False, "--merge", help="Make the table of what shards have run; run nothing."),
+    jobs: int = typer.Option(1, min=1, max=1024, metavar="N", help="Number of concurrent runs on this machine."),
+    shard: str = typer.Option("", metavar="I/N", help="Run only every N-th point, starting at point I; I from 0."),
+    merge: bool = typer.Option(False, "--merge", help="Only merge the results of shards into one table."),
     slurm: int = typer.Option(
-        0, min=0, max=10_000, metavar="N", help="Print a batch script of an array of N shards, run nothing."
+        0, min=0, max=10_000, metavar="N", help="Only print a batch script of a job array of N shards."
     ),
     sbatch: list[str] = typer.Option([], "--sbatch", metavar="OPTION", help=SBATCH_HELP),
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Run a grid, a list or a Latin hypercube of settings; go on where an earlier sweep into the folder has ended."""
+    """Run a grid, a list or a Latin hypercube of settings; resume an earlier sweep in the same folder."""
     from nadi.configuration.effects import without_effect_in_all
     from nadi.errors import ConfigError
     from nadi.launching.ending import unwound

@@ -1,4 +1,4 @@
-"""`nadi timeline`: a run as a timeline for the Perfetto UI."""
+"""`nadi timeline`: write a timeline of a run for the Perfetto UI."""
 
 import json
 from pathlib import Path
@@ -18,9 +18,9 @@ def timeline(
     out: Path = typer.Option(
         ..., "-o", "--out", metavar="FILE", parser=named_path, help="FILE.perfetto-trace, which ui.perfetto.dev opens."
     ),
-    npus: str = typer.Option("", "--npus", metavar="LIST", help="Only these, as 0,8,16. Default: 64 of them at most."),
+    npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs to show, such as 0,8,16. Default: at most 64."),
     most_slices: int = typer.Option(
-        200_000, "--most-slices", min=1, metavar="N", help="Nodes that are shown by themselves."
+        200_000, "--most-slices", min=1, metavar="N", help="Maximum number of nodes that have slices of their own."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:

@@ -1,4 +1,4 @@
-"""`nadi topology`: what fabrics there are, what one looks like, and its file."""
+"""`nadi topology`: list, show and write fabrics."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from nadi.cli.options import FORCE_HELP, named_path
 if TYPE_CHECKING:
     from topologies import Topology
 
-SPEC_HELP = "Name and parameters, as ring:npus=8,rate=400Gbps; a cluster, as selene:gpus=64; or a file."
+SPEC_HELP = "Name and parameters: ring:npus=8,rate=400Gbps; a cluster: selene:gpus=64; or a file."
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """All topologies and their parameters."""
+    """List all topologies and their parameters."""
     import topologies
     from nadi.terminal.tables import FittedTable, TableColumn, console
 
@@ -45,7 +45,7 @@ def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
 
 
 def clusters_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """All clusters: a fabric with what runs on it, by one name."""
+    """List all clusters: fabrics with their GPUs and settings."""
     from nadi.terminal.tables import FittedTable, TableColumn, console
     from topologies.clusters import clusters
 
@@ -53,8 +53,8 @@ def clusters_(as_json: bool = typer.Option(False, "--json", help="Print JSON."))
     if as_json:
         typer.echo(json.dumps([cluster.described() for cluster in known], indent=2))
         return
-    columns = TableColumn("cluster", form="name"), TableColumn("GPUs", 1), TableColumn("of", 1, "name")
-    table = FittedTable("", *columns, TableColumn("what", form="text"), TableColumn("source", 2, "text"))
+    columns = TableColumn("cluster", form="name"), TableColumn("GPUs", 1), TableColumn("GPU", 1, "name")
+    table = FittedTable("", *columns, TableColumn("description", form="text"), TableColumn("source", 2, "text"))
     for cluster in known:
         table.add_row(cluster.name, f"{cluster.gpus:,}", cluster.gpu, cluster.summary, cluster.source)
     console().print(table)
@@ -65,7 +65,7 @@ def show(
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Facts about a fabric: sizes, rates, routing, bisection, oversubscription."""
+    """Show a fabric: sizes, rates, routing, bisection, oversubscription."""
     import topologies
     from nadi.reports.text.fabric import labelled
     from nadi.simulation.wiring.affordable import check_fabric
@@ -85,7 +85,7 @@ def build(
     out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="TOML file to write."),
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
 ) -> None:
-    """Write a fabric as a TOML file of nodes and links, to be edited and run."""
+    """Write a fabric as a TOML file of nodes and links, which you can edit and run."""
     import topologies
     from nadi.simulation.wiring.affordable import check_fabric
     from nadi.terminal.printing import say

@@ -1,4 +1,4 @@
-"""What a run leaves out or cannot mean, to be said in the report and in summary.json: one sentence each."""
+"""Warnings about what a run leaves out or cannot show: sentences for the report and summary.json."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,21 +16,21 @@ from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NOBODY_WAITS = (
     "with [network] congestion_aware = false no message waits for another, so times are too short; "
-    'congestion_aware = true or fidelity = "packet" tells by how much'
+    'congestion_aware = true or fidelity = "packet" shows by how much'
 )
 
 
 class WorkCounts(NamedTuple):
-    """What the NPUs of a rank do.
+    """Counts of the trace nodes that the NPUs of a rank run.
 
     Attributes:
-        nodes: trace nodes.
-        timed: of these compute and memory nodes.
-        collectives: of these collectives.
-        remote: of these with a tensor that is not in local memory, where [memory] says nothing of remote memory.
-        remote_npus: on how many NPUs.
-        times: what the times of compute and memory nodes come from.
-        first_remote: file and node of the first of them; "" if there is none.
+        nodes: Number of trace nodes.
+        timed: Number of compute and memory nodes.
+        collectives: Number of collective nodes.
+        remote: Number of nodes with a remote tensor in a run whose [memory] has no remote memory.
+        remote_npus: Number of NPUs that run such nodes.
+        times: Sources of the durations of compute and memory nodes.
+        first_remote: File and node of the first such node; "" if there are no such nodes.
     """
 
     nodes: int
@@ -43,7 +43,7 @@ class WorkCounts(NamedTuple):
 
 
 def count(simulation: FinishedRun) -> WorkCounts:
-    """Counts of this rank's NPUs."""
+    """Count the trace nodes of this rank's NPUs."""
     program = simulation.program
     npus = np.bincount(program.trace_of_npu[program.trace_of_npu >= 0], minlength=len(program.trace_ptr) - 1)
     users = np.repeat(npus, np.diff(program.trace_ptr))
@@ -69,7 +69,7 @@ def count(simulation: FinishedRun) -> WorkCounts:
 
 
 def _times(simulation: FinishedRun) -> DurationSources:
-    """Count nodes whose times are worked out, in the traces that this rank's NPUs run; some may be of no such kind."""
+    """Count nodes with computed durations, in the traces of this rank's NPUs; some may be of other types."""
     compute = simulation.config.compute
     counts = np.zeros(3, np.int64)
     for number, table in enumerate(simulation.traces):
@@ -84,7 +84,7 @@ def _times(simulation: FinishedRun) -> DurationSources:
 
 
 def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[str]:
-    """Sentences about a run, from what the NPUs of all ranks do."""
+    """Return the warnings about a run, from the counts of all ranks."""
     total = WorkCounts(
         nodes=sum(each.nodes for each in of_ranks),
         timed=sum(each.timed for each in of_ranks),
@@ -95,9 +95,9 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[st
         first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
     )
     memories = memory_nodes(simulation.config, simulation.graph)
-    said = remarks(simulation.config, simulation.graph.npus - len(memories))
+    warnings = remarks(simulation.config, simulation.graph.npus - len(memories))
     if total.remote:
-        said.append(
+        warnings.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
             f"(tensor_loc other than 0, first in {total.first_remote}); without [memory] remote they are treated as "
             "local"
@@ -109,16 +109,16 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[st
         simulation.settings.faults,
         simulation.results.finish_time_ps,
     )
-    said += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
+    warnings += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
     if simulation.results.finish_time_ps == 0:
-        said.append(_why_no_time(simulation, total))
+        warnings.append(_why_no_time(simulation, total))
     if not simulation.settings.fidelity.congestion_aware:
-        said += _too_much(simulation)
-    return said
+        warnings += _too_much(simulation)
+    return warnings
 
 
 def _narrow_window(simulation: FinishedRun) -> str:
-    """Whether selective repeat keeps `window = "auto"` below what a round trip holds."""
+    """Return a warning if selective repeat keeps `window = "auto"` below the bandwidth-delay product, else ""."""
     settings = simulation.settings
     if settings.fidelity.act or settings.window_bytes or not settings.selective_repeat:
         return ""
@@ -132,7 +132,7 @@ def _narrow_window(simulation: FinishedRun) -> str:
 
 
 def _overtaken(simulation: FinishedRun) -> str:
-    """Whether packets were sent again only because those of later flowlets overtook them."""
+    """Return a warning if all retransmissions come from reordering by flowlets, else ""."""
     settings, counters = simulation.settings, simulation.results.counters
     again = int(counters.get("retransmitted_packets", 0))
     if not again or counters.get("dropped_packets", 0) or not settings.load_balancing.has_flowlets:
@@ -147,7 +147,7 @@ def _overtaken(simulation: FinishedRun) -> str:
 
 
 def _too_much(simulation: FinishedRun) -> list[str]:
-    """Whether links would have to carry more than they can."""
+    """Return a warning if links would have to carry more than their capacity."""
     graph, results = simulation.graph, simulation.results
     share = utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
     if not (share > 1).any():
@@ -159,7 +159,7 @@ def _too_much(simulation: FinishedRun) -> list[str]:
 
 
 def _why_no_time(simulation: FinishedRun, total: WorkCounts) -> str:
-    """Why a run takes no time, as far as the traces tell."""
+    """Return why a run takes no time, judged from the traces."""
     if total.nodes == 0:
         files = "the trace is" if len(simulation.traces) == 1 else f"all {len(simulation.traces)} traces are"
         path = simulation.traces[0].path if simulation.traces else simulation.config.workload.traces or ""
@@ -173,7 +173,7 @@ def _why_no_time(simulation: FinishedRun, total: WorkCounts) -> str:
             "tensor_size"
         )
     if total.collectives:
-        reasons.append(f"{total.collectives:,} collectives have nobody to send to")
+        reasons.append(f"{total.collectives:,} collectives have no other member to send to")
     others = total.nodes - total.timed - total.collectives
     if others:
         reasons.append(f"{others:,} nodes are of types that take no time")

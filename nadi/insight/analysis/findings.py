@@ -1,6 +1,6 @@
-"""What a run shows: the analysis of a FinishedRun, with names, algorithms and closed forms beside the times.
+"""Analysis of a FinishedRun: names, algorithms and closed forms of its collectives, and where the time went.
 
-On several ranks each analyses its own NPUs (`part`), and rank 0 puts the parts together (`merge`).
+Each rank analyses its own NPUs (`part`), and rank 0 merges the parts (`merge`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,27 +34,27 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _ANY_SIZE = -1
-_MOST_PACKETS = 1 << 21
-"""That are played for the closed forms of a run, in two seconds or so, each kind, size and number of members once."""
+_MAX_PACKETS = 1 << 21
+"""Number of packets that are played for the closed forms of a run, each kind, size and group size once; about 2 s."""
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """Analysis of a run with c collectives.
+    """The analysis of a run with c collectives.
 
     Attributes:
-        npu_times: where each NPU's time went.
-        collectives: c of them.
-        group_names: c names as the traces have them, "" = all NPUs.
-        algorithms: c names.
-        closed_form_ps: float64[c], on an idle network.
-        closed_form_played: bool[c], its steps were played; else that is what a formula says.
+        npu_times: Time of each NPU by kind.
+        collectives: Times of the c collectives.
+        group_names: c group names as the traces have them; "" for all NPUs.
+        algorithms: c names of algorithms.
+        closed_form_ps: float64[c], time on an idle network.
+        closed_form_played: bool[c], whether the closed form played the algorithm's steps; else it is a formula.
         algorithm_Bps: float64[c], size over time.
-        bus_Bps: float64[c], that times the factor of nccl-tests.
-        utilisation: float64[links], what a link sent over what it could have sent in the run.
-        warnings: what the run leaves out or cannot mean; see analysis.cautions.
-        step_times: int64[npus, c], where each NPU's time went by axis (analysis.step_times); None = no name tells.
-        serving: figures of requests; None = no name tells of any.
+        bus_Bps: float64[c], algorithm bandwidth times the bus factor of nccl-tests.
+        utilisation: float64[links], bytes sent over the capacity during the run.
+        warnings: Sentences about what the run leaves out or cannot show; see analysis.cautions.
+        step_times: int64[npus, categories], time of each NPU by axis (analysis.step_times); None if no name has one.
+        serving: Serving metrics; None if no node belongs to a request.
     """
 
     npu_times: NpuTimes
@@ -72,7 +72,7 @@ class Findings:
 
     @property
     def ratio(self) -> Float64:
-        """float64[c]: time over closed form; NaN where that is 0."""
+        """Return float64[c]: time over closed form; NaN where the closed form is 0."""
         time_ps = self.collectives.time_ps
         ratio = np.full(len(time_ps), np.nan)
         np.divide(time_ps, self.closed_form_ps, out=ratio, where=self.closed_form_ps > 0)
@@ -81,17 +81,17 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class RankFindings:
-    """What one rank has of the findings: that of its own k NPUs.
+    """The part of the findings that one rank contributes for its own k NPUs.
 
     Attributes:
-        npus: int64[k], their numbers.
-        npu_times: where the time of each went, k of them.
-        collectives: their part of each collective.
-        group_names: of the groups in which they ran collectives.
-        closed_forms: by group, kind and size; of all-to-alls with split sizes by group, place and -1.
-        counts: of what they do.
-        step_times: int64[k, c], where the time of each went by axis; see analysis.step_times; None = no name tells.
-        requests: when they came and had tokens, as far as these NPUs tell; None = no name tells of any.
+        npus: int64[k], NPU numbers.
+        npu_times: Time of each of the k NPUs by kind.
+        collectives: Times of the collectives over the members on this rank.
+        group_names: Names of the groups that ran collectives, by group.
+        closed_forms: Closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1.
+        counts: Counts of the trace nodes.
+        step_times: int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis.
+        requests: Times of requests and tokens on these NPUs; None if no node belongs to a request.
     """
 
     npus: Int64
@@ -110,11 +110,11 @@ def find(simulation: FinishedRun) -> Findings:
 
 
 def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
-    """Analyse what the NPUs of this rank did; NPUs of other ranks have no trace in its Program.
+    """Analyse the NPUs of this rank; NPUs of other ranks have no trace in its Program.
 
     Args:
-        simulation: the run.
-        exchange: with the other ranks, which all call this.
+        simulation: Run to analyse.
+        exchange: Exchange with the other ranks, which all call this function.
     """
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
@@ -125,7 +125,7 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         times = NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
-    played = PlayedCollectives(_MOST_PACKETS // max(1, len(set().union(*exchange(unlike)))))
+    played = PlayedCollectives(_MAX_PACKETS // max(1, len(set().union(*exchange(unlike)))))
     steps = None
     if names_an_axis(simulation.traces, exchange):
         steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
@@ -143,11 +143,11 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
 
 
 def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
-    """Findings of a run, from the parts of all its ranks.
+    """Merge the parts of all ranks into the findings of the run.
 
     Args:
-        simulation: of any rank that has all links.
-        parts: in any order.
+        simulation: Run on any rank that has the counters of all links.
+        parts: Findings of all ranks, in any order.
     """
     results = simulation.results
     place = np.argsort(np.concatenate([p.npus for p in parts]))
@@ -192,7 +192,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
 
 
 def _keys(found: CollectiveTimes) -> Iterator[tuple[int, int, int]]:
-    """Group, kind and size of each collective; of uneven ones group, place and _ANY_SIZE."""
+    """Yield group, kind and size of each collective; for all-to-alls with split sizes group, place and _ANY_SIZE."""
     columns = (found.group, found.seq, found.kind, found.size_bytes, found.uneven)
     for group, seq, kind, size_bytes, uneven in zip(*(column.tolist() for column in columns), strict=True):
         yield (group, seq, _ANY_SIZE) if uneven else (group, kind, size_bytes)
@@ -201,15 +201,18 @@ def _keys(found: CollectiveTimes) -> Iterator[tuple[int, int, int]]:
 def _closed_forms(
     simulation: FinishedRun, found: CollectiveTimes, schedule: Int32, played: PlayedCollectives
 ) -> dict[tuple[int, int, int], ClosedForm]:
-    """Each distinct key once; of uneven ones, which may be many, the fullest member's; schedule: int32[c]."""
+    """Return the closed form of each distinct key; schedule: int32[c].
+
+    All-to-alls with split sizes may be many, so that their closed form is the time of the fullest member alone.
+    """
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], ClosedForm] = {}
     for i, key in enumerate(_keys(found)):
         if key in known:
             continue
         if settings.fidelity.is_closed_form:
-            told = int(schedule[i]), int(found.size_bytes[i])
-            known[key] = ClosedForm(float(found.time_ps[i]), is_played=told not in simulation.formulas)
+            formula = int(schedule[i]), int(found.size_bytes[i])
+            known[key] = ClosedForm(float(found.time_ps[i]), is_played=formula not in simulation.formulas)
             continue
         group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)

@@ -1,12 +1,12 @@
-"""Whose communication made the members of a collective late.
+"""Attribution of waits in collectives to the communication that made the last member late.
 
-A member that comes early to a collective waits for the last one. What it waits for is what the last member did more of
-since the two last met: if gradients of the last member took 3 ms longer, 3 ms of waiting in the next tensor-parallel
-collective are theirs, though the collective is tensor-parallel. So the time of both since the collective of the same
-group before this one is compared, category by category, and the wait is divided in proportion to what the last member
-has more of. What it computed for longer, or what no category explains, stays with the collective's own axis.
+An early member of a collective waits for the last one. The wait is due to whatever the last member did longer since the
+two last met: if its gradient communication took 3 ms longer, 3 ms of waiting in the next tensor-parallel collective
+belong to gradients, although the collective is tensor-parallel. The analysis therefore compares the times of both
+members by category since the previous collective of the same group, and divides the wait in proportion to the excess
+of the last member. Longer computation, and time that no category explains, stays with the collective's own axis.
 
-Waits are divided in the order in which they end, so that a member's earlier waits count as what they were divided into.
+Waits are divided in the order of their ends, so that earlier waits of a member count by their divided shares.
 """
 
 from typing import NamedTuple
@@ -18,14 +18,14 @@ Int64 = NDArray[np.int64]
 
 
 class Segments(NamedTuple):
-    """What NPUs did or waited for, s segments that do not overlap on an NPU.
+    """Activities and waits of NPUs: s segments that do not overlap on an NPU.
 
     Attributes:
-        npu: int64[s].
-        begin_ps, until_ps: int64[s].
+        npu: int64[s], NPU of each segment.
+        begin_ps, until_ps: int64[s], begin and end in picoseconds.
         category: int64[s], row of `STEP_CATEGORIES`.
-        last: int64[s], of a wait for the other members of a collective: the NPU of the last one; -1 of all else.
-        met_ps: int64[s], of such a wait: when the members last met, at the collective of their group before; else 0.
+        last: int64[s], last NPU to arrive, for a wait in a collective; else -1.
+        met_ps: int64[s], for such a wait the previous collective of the group, at which the members last met; else 0.
     """
 
     npu: Int64
@@ -37,7 +37,7 @@ class Segments(NamedTuple):
 
 
 class DividedWaits(NamedTuple):
-    """Waits, w of them, and what they were for.
+    """The w waits in collectives, divided among their causes.
 
     Attributes:
         npu: int64[w], the NPU that waited.
@@ -54,7 +54,7 @@ def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> Divi
     """Divide all waits among the categories that made the last members late.
 
     Args:
-        segments: Of all NPUs.
+        segments: Segments of all NPUs.
         categories: Number of categories.
         stays: Categories of the last member that do not explain a wait: it stays with the collective's axis.
     """
@@ -78,10 +78,10 @@ def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> Divi
 
 
 class _Spent:
-    """How long NPUs spent on each category between two moments, waits as far as they are divided."""
+    """Time that NPUs spent per category between two moments; divided waits count by their shares."""
 
     def __init__(self, segments: Segments, first: Int64, waits: Int64, categories: int) -> None:
-        """Know the segments, sorted by NPU and begin; first: int64[npus + 1], where those of each NPU begin."""
+        """Store the segments, sorted by NPU and begin; first: int64[npus + 1], first segment of each NPU."""
         self._segments, self._first, self._categories = segments, first, categories
         self._is_divided = np.zeros(len(segments.npu), np.bool_)
         self._row = np.full(len(segments.npu), -1)
@@ -89,7 +89,7 @@ class _Spent:
         self._share = np.zeros((len(waits), categories))
 
     def between(self, npu: int, from_ps: int, until_ps: int) -> NDArray[np.float64]:
-        """float64[categories], picoseconds."""
+        """Return float64[categories], picoseconds."""
         if npu + 1 >= len(self._first) or until_ps <= from_ps:
             return np.zeros(self._categories)
         low, high = int(self._first[npu]), int(self._first[npu + 1])
@@ -106,13 +106,13 @@ class _Spent:
         return spent
 
     def divide(self, at: int, share_ps: Int64) -> None:
-        """From now on a wait counts as what it was divided into."""
+        """Count a wait by its shares from now on."""
         self._share[self._row[at]] = share_ps / share_ps.sum()
         self._is_divided[at] = True
 
 
 def _in_proportion(time_ps: int, weight: NDArray[np.float64], category: int) -> Int64:
-    """int64[categories] that add up to time_ps; what rounding leaves, and all without weights, is the category's."""
+    """Return int64[categories] that add up to time_ps; `category` gets the rounding, and everything without weights."""
     whole = weight.sum()
     share_ps = np.floor(weight * (time_ps / whole)).astype(np.int64) if whole > 0 else np.zeros(len(weight), np.int64)
     share_ps[category] += time_ps - share_ps.sum()

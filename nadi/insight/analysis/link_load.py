@@ -1,7 +1,7 @@
-"""How busy links were over time, as the times of messages tell.
+"""Utilisation of links over time, estimated from the times of messages.
 
-A run records what each link sent in all, and the begin and end of each message. What is in between is estimated here: a
-message's bytes spread evenly over its time, on a shortest way (the first of several that are equal).
+A run records the bytes that each link sent, and the begin and end of each message. The estimate spreads the bytes of a
+message evenly over its time, on a shortest path (the first of several equal ones).
 """
 
 from typing import NamedTuple
@@ -16,17 +16,17 @@ from nadi.insight.runs import Run
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-MOST_PAIRS = 20_000
-"""Of NPUs whose ways are looked at; those with most bytes."""
+MAX_PAIRS = 20_000
+"""Number of NPU pairs whose paths are followed: the pairs with the largest traffic."""
 
 
 class LinkLoad(NamedTuple):
     """Load of k links over time.
 
     Attributes:
-        link: int64[k], their numbers, the busiest first.
-        edges_ps: float64[stretches + 1].
-        share: float64[k, stretches], of what the link can send; may be above 1, as it is an estimate.
+        link: int64[k], link numbers, in order of decreasing utilisation.
+        edges_ps: float64[stretches + 1], limits of the intervals.
+        share: float64[k, stretches], estimated share of the link's capacity; may exceed 1.
     """
 
     link: Int64
@@ -34,19 +34,19 @@ class LinkLoad(NamedTuple):
     share: Float64
 
 
-def link_load(run: Run, most: int, stretches: int) -> LinkLoad:
-    """Load of the busiest links.
+def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:
+    """Estimate the load of the busiest links.
 
     Args:
-        run: with messages.
-        most: links.
-        stretches: of the run's time, all alike.
+        run: Run that keeps its messages.
+        links_shown: Number of links.
+        stretches: Number of equal intervals that the run is divided into.
 
     Raises:
-        ConfigError, TopologyError: the fabric cannot be built again.
+        ConfigError, TopologyError: Nadi cannot build the fabric again.
     """
     busy = np.asarray(run.links["tx_bytes"], np.float64)
-    order = np.argsort(-np.asarray(run.links["utilisation"], np.float64), kind="stable")[:most]
+    order = np.argsort(-np.asarray(run.links["utilisation"], np.float64), kind="stable")[:links_shown]
     links = order[busy[order] > 0]
     edges = np.linspace(0, max(run.finish_time_ps, 1), stretches + 1)
     rate_bps = np.asarray(run.links["rate_bps"], np.float64)
@@ -62,13 +62,13 @@ def link_load(run: Run, most: int, stretches: int) -> LinkLoad:
 
 
 def _uses(run: Run, links: Int64) -> dict[int, Int64]:
-    """Pairs of NPUs (src * npus + dst) whose messages go over each of the links."""
+    """Return for each link the pairs of NPUs (src * npus + dst) whose messages cross it."""
     graph = run.graph
     key = np.asarray(run.flows["src"], np.int64) * graph.npus + np.asarray(run.flows["dst"], np.int64)
     pairs, index = np.unique(key, return_inverse=True)
-    most = np.argsort(-np.bincount(index.reshape(-1), np.asarray(run.flows["bytes"], np.float64)), kind="stable")
+    by_bytes = np.argsort(-np.bincount(index.reshape(-1), np.asarray(run.flows["bytes"], np.float64)), kind="stable")
     wanted, found = set(links.tolist()), dict[int, list[int]]()
-    for pair in pairs[most[:MOST_PAIRS]].tolist():
+    for pair in pairs[by_bytes[:MAX_PAIRS]].tolist():
         src, dst = divmod(pair, graph.npus)
         for link in topologies.route(graph, src, dst) if src != dst else ():
             if link in wanted:
@@ -77,13 +77,13 @@ def _uses(run: Run, links: Int64) -> dict[int, Int64]:
 
 
 def _spread(start_ps: Float64, finish_ps: Float64, size: Float64, edges: Float64) -> Float64:
-    """float64[stretches]: bytes of each stretch, of messages that send evenly from start to finish."""
+    """Return float64[stretches]: bytes per interval of messages that send evenly from start to finish."""
     rate = size / (finish_ps - start_ps)
     return np.diff(_sent(start_ps, rate, edges) - _sent(finish_ps, rate, edges))
 
 
 def _sent(begin_ps: Float64, rate: Float64, edges: Float64) -> Float64:
-    """float64[edges]: what has been sent by then by senders that begin at these times and never end."""
+    """Return float64[edges]: bytes sent until each edge by senders that begin at begin_ps and never end."""
     order = np.argsort(begin_ps, kind="stable")
     count = np.searchsorted(begin_ps[order], edges)
     rates = np.concatenate([[0.0], np.cumsum(rate[order])])

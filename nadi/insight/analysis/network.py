@@ -1,8 +1,8 @@
-"""What the network did in a run, from its folder of results: links, completion times, pauses and whom they held up.
+"""Network analysis of a folder of results: links, completion times, pauses, and the messages that pauses delayed.
 
-A *pause* stands here for the time from a pause of a class of a link to its resume. Switch b pauses link a -> b because
-its buffer fills; where links that leave b were paused at that time themselves, the one paused longest is taken for the
-cause, else b is where the congestion is: the root of a tree along which the pauses spread.
+A *pause* is the time from a pause frame for a class of a link to its resume. Switch b pauses link a -> b because its
+buffer fills. If links that leave b were paused at that time, the one with the longest pause counts as the cause, else b
+is where the congestion is: the root of a tree along which the pauses spread.
 """
 
 import re
@@ -29,22 +29,26 @@ Int64 = NDArray[np.int64]
 Table = Mapping[str, Any]
 """Columns by name: arrays, or lists of text."""
 
-MOST_PAUSES = 100_000
-MOST_PAIRS = 20_000
-MOST_MESSAGES = 200_000
+MAX_PAUSES = 100_000
+"""Number of pauses whose causes are searched."""
+MAX_PAIRS = 20_000
+"""Number of NPU pairs whose paths are searched for paused links."""
+MAX_MESSAGES = 200_000
+"""Number of messages, the slowest ones, that are searched for victims."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
+"""Percentiles of completion times and slow-downs."""
 
 
 @dataclass(frozen=True, eq=False)
 class NetRun:
-    """What a folder of results says of the network.
+    """Network results of a run.
 
     Attributes:
-        summary: summary.json.
-        links: columns of links.parquet, and `name`.
-        flows, queues, marks, pauses: columns; None where the run wrote no such file.
-        graph: the fabric; None where it cannot be built again, and
-        why_no_graph: why.
+        summary: Contents of summary.json.
+        links: Columns of links.parquet, and `name`.
+        flows, queues, marks, pauses: Columns of these tables; None where the run has no such file.
+        graph: Fabric of the run; None if Nadi cannot build it again.
+        why_no_graph: Reason why `graph` is None.
     """
 
     summary: dict[str, Any]
@@ -58,7 +62,7 @@ class NetRun:
 
 
 class Pauses(NamedTuple):
-    """The p pauses of a run, by their begin: link, data class, begin and end; int64[p] each."""
+    """The p pauses of a run, sorted by begin: link, data class, begin and end; int64[p] each."""
 
     link: Int64
     data_class: Int64
@@ -71,12 +75,12 @@ class PauseBranch:
     """A link in a tree of pauses, and the links that were paused because of it.
 
     Attributes:
-        name: of the link; at the root, of the switch.
-        link: its number, -1 at the root.
-        first_ps: begin of its first pause in this place.
-        pauses: how many.
-        paused_ps: their sum.
-        spread: further branches, by link and class.
+        name: Name of the link; at the root, name of the switch.
+        link: Number of the link; -1 at the root.
+        first_ps: Begin of the first pause at this place in the tree.
+        pauses: Number of pauses.
+        paused_ps: Sum of the pauses in picoseconds.
+        spread: Further branches, by link and class.
     """
 
     name: str
@@ -87,33 +91,33 @@ class PauseBranch:
     spread: "dict[tuple[int, int], PauseBranch]" = field(default_factory=dict)
 
     def size(self) -> int:
-        """Links in the tree."""
+        """Return the number of links in the tree."""
         return (self.link >= 0) + sum(branch.size() for branch in self.spread.values())
 
     def whole_ps(self) -> int:
-        """Pauses of all links in the tree, summed."""
+        """Return the summed pauses of all links in the tree."""
         return self.paused_ps + sum(branch.whole_ps() for branch in self.spread.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; branches by their first pause."""
+        """Return the tree as a JSON document; branches are sorted by their first pause."""
         here: dict[str, Any] = {"link": self.name} if self.link >= 0 else {"switch": self.name}
         here |= {"first_ps": self.first_ps, "pauses": self.pauses, "paused_ps": self.paused_ps}
         return here | {"spread": [branch.as_dict() for branch in self.in_order()]}
 
     def in_order(self) -> "list[PauseBranch]":
-        """Branches by their first pause."""
+        """Return the branches sorted by their first pause."""
         return sorted(self.spread.values(), key=lambda branch: (branch.first_ps, branch.link))
 
 
 class Victim(NamedTuple):
-    """A message that pauses held up though it used no congested link.
+    """A message that a pause delayed although it used no congested link.
 
     Attributes:
-        row: of flows.parquet.
-        slowdown: NaN where the time alone is not known.
-        paused_ps: time for which a link that it crossed was paused meanwhile, the most of any link.
-        link: that link.
-        is_sure: false where several paths are equal and only some of them make it a victim.
+        row: Row in flows.parquet.
+        slowdown: Time over the time on an idle network; NaN where the latter is not known.
+        paused_ps: Longest pause, among the links on its path, within the message's lifetime.
+        link: Number of the link with this pause.
+        is_sure: False if the message is a victim on some of several equal paths only.
     """
 
     row: int
@@ -132,14 +136,14 @@ _NEEDED = {
 }
 """Columns that each table must have."""
 _READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}
-"""What is read of tables that may have very many rows."""
+"""Columns that are read of tables that may have very many rows."""
 
 
 def read_run(folder: Path) -> NetRun:
-    """Read what a run has written.
+    """Read the network results of a run.
 
     Raises:
-        ConfigError: no folder of results, or one that cannot be read.
+        ConfigError: The folder holds no results, or results that cannot be read.
     """
     try:
         summary = read_summary(folder)
@@ -160,7 +164,7 @@ def read_run(folder: Path) -> NetRun:
 
 
 def most(links: Table, column: str, count: int) -> list[dict[str, Any]]:
-    """Links with most of a column, none where it is 0: number, name, rate, that column, utilisation."""
+    """Return the links with the largest non-zero values of a column: number, name, rate, the column, utilisation."""
     values = links.get(column)
     if values is None:
         return []
@@ -178,12 +182,12 @@ def most(links: Table, column: str, count: int) -> list[dict[str, Any]]:
 
 
 def tiers(links: Table) -> list[str]:
-    """For each link what it joins: "npu → leaf"."""
+    """Return the tier of each link, such as "npu → leaf"."""
     return [f"{_kind(src)} → {_kind(dst)}" for src, dst in zip(links["src"], links["dst"], strict=True)]
 
 
 def completion(flows: Table) -> list[dict[str, Any]]:
-    """Completion times and slow-downs of messages: of all, then by decade of their size."""
+    """Return completion times and slow-downs of all messages, then by decade of their size."""
     time_ps = flows["finish_ps"] - flows["start_ps"]
     slow = flows.get("slowdown", np.full(len(time_ps), np.nan))
     decade = np.floor(np.log10(np.maximum(flows["bytes"], 1))).astype(np.int64)
@@ -195,7 +199,7 @@ def completion(flows: Table) -> list[dict[str, Any]]:
 
 
 def find_pauses(log: Table, finish_ps: int) -> Pauses:
-    """Pauses from a log of pauses and resumes; what is not resumed lasts until finish_ps."""
+    """Return the pauses in a log of pauses and resumes; a pause without a resume lasts until finish_ps."""
     time_ps, link = log["time_ps"].astype(np.int64), log["link"].astype(np.int64)
     data_class, paused = log["data_class"].astype(np.int64), log["paused"].astype(np.bool_)
     order = np.lexsort((time_ps, data_class, link))
@@ -209,9 +213,10 @@ def find_pauses(log: Table, finish_ps: int) -> Pauses:
 
 
 def causes(pauses: Pauses, links: Table) -> Int64:
-    """int64[p]: the pause that each one comes from; -1 = its switch is where the congestion is.
+    """Return int64[p]: the pause that caused each pause; -1 if the congestion is at its own switch.
 
-    A pause takes effect a link's delay after the switch asks for it; what was paused when it asked may be the cause.
+    A pause takes effect one link delay after the switch requests it; a pause that was active at the request may be the
+    cause.
     """
     leaving: dict[tuple[str, int], dict[int, list[int]]] = {}
     starts = pauses.start_ps.tolist()
@@ -230,7 +235,7 @@ def causes(pauses: Pauses, links: Table) -> Int64:
 
 
 def spread(pauses: Pauses, cause: Int64, links: Table) -> list[PauseBranch]:
-    """Trees along which pauses spread, the largest first: a root for each congested switch."""
+    """Return the trees along which pauses spread, the largest first: a root for each congested switch."""
     roots: dict[str, PauseBranch] = {}
     place: list[PauseBranch] = []
     for i, (link, of, start_ps, end_ps) in enumerate(zip(*(column.tolist() for column in pauses), strict=True)):
@@ -245,7 +250,7 @@ def spread(pauses: Pauses, cause: Int64, links: Table) -> list[PauseBranch]:
 
 
 def root_links(roots: Sequence[PauseBranch], links: Table) -> Int64:
-    """The congested links: those that leave a root's switch, with at least half of its longest queue."""
+    """Return the congested links: those that leave a root's switch and have at least half of its longest queue."""
     found: list[int] = []
     src = np.array(links["src"])
     queue = links["buffered_bytes"]
@@ -257,19 +262,19 @@ def root_links(roots: Sequence[PauseBranch], links: Table) -> Int64:
 
 
 def victims(graph: Graph, flows: Table, pauses: Pauses, congested: Int64) -> list[Victim]:
-    """Messages held up at a paused link though they use no congested one, the slowest first.
+    """Return messages delayed at a paused link although they use no congested link, the slowest first.
 
-    The MOST_MESSAGES slowest messages are looked at, of at most MOST_PAIRS pairs of NPUs.
+    The search covers the MAX_MESSAGES slowest messages, and at most MAX_PAIRS pairs of NPUs.
     """
     of_link = _intervals(pauses)
     bad = set(congested.tolist())
     slow = flows.get("slowdown", np.full(len(flows["src"]), np.nan))
     paths: dict[tuple[int, int], dict[int, bool]] = {}
     found = []
-    for row in np.argsort(-np.nan_to_num(slow, nan=-1.0), kind="stable")[:MOST_MESSAGES].tolist():
+    for row in np.argsort(-np.nan_to_num(slow, nan=-1.0), kind="stable")[:MAX_MESSAGES].tolist():
         pair = int(flows["src"][row]), int(flows["dst"][row])
         if pair not in paths:
-            if len(paths) == MOST_PAIRS:
+            if len(paths) == MAX_PAIRS:
                 break
             paths[pair] = possible_links(graph, *pair)
         path = paths[pair]
@@ -288,7 +293,7 @@ def victims(graph: Graph, flows: Table, pauses: Pauses, congested: Int64) -> lis
 
 
 def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
-    """Links of all equal paths between two NPUs; True for those that each path has."""
+    """Return the links of all equal paths between two NPUs; True for links that every path uses."""
     links: dict[int, bool] = {}
     here = {src}
     while here:
@@ -299,7 +304,7 @@ def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
 
 
 def _columns(folder: Path, schema: Schema, needed: Sequence[str], summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Columns of a Parquet file, text as lists; None where there is no file."""
+    """Return columns of a Parquet file, text as lists; None where the file does not exist."""
     table = read_table(folder, schema, needed, _READ.get(schema), summary)
     if table is None:
         return None
@@ -314,7 +319,7 @@ def _columns(folder: Path, schema: Schema, needed: Sequence[str], summary: Mappi
 
 
 def _fabric(summary: Mapping[str, Any], links: int) -> tuple[Graph | None, str]:
-    """The fabric of a run, or why it cannot be built again."""
+    """Return the fabric of a run, or None and the reason why Nadi cannot build it again."""
     try:
         graph = built_fabric(RunConfig.model_validate(summary["config"]))
     except KeyError:
@@ -331,7 +336,7 @@ def _kind(name: str) -> str:
 
 
 def _of_messages(size_bytes: int | None, time_ps: Int64, slow: NDArray[np.float64]) -> dict[str, Any]:
-    """A row of `completion`; size_bytes: least of its decade, None = all."""
+    """Return a row of `completion`; size_bytes: lower limit of its decade, None = all messages."""
     known = slow[~np.isnan(slow)]
     return {
         "from_bytes": size_bytes,
@@ -342,12 +347,12 @@ def _of_messages(size_bytes: int | None, time_ps: Int64, slow: NDArray[np.float6
 
 
 def _percentile(values: NDArray, percent: float) -> Any:  # noqa: ANN401 - of the array's type
-    """The least value that so many per cent do not exceed."""
+    """Return the smallest value with at least `percent` per cent of all values at or below it."""
     return np.percentile(values, percent, method="inverted_cdf")
 
 
 def _intervals(pauses: Pauses) -> dict[int, tuple[Int64, Int64]]:
-    """Begin and end of the pauses of each link."""
+    """Return begin and end of the pauses of each link."""
     order = np.lexsort((pauses.start_ps, pauses.link))
     link = pauses.link[order]
     firsts = np.flatnonzero(np.diff(link, prepend=-1))
@@ -356,5 +361,5 @@ def _intervals(pauses: Pauses) -> dict[int, tuple[Int64, Int64]]:
 
 
 def _overlap(of: tuple[Int64, Int64], start_ps: int, finish_ps: int) -> int:
-    """Picoseconds of pauses within a time."""
+    """Return the picoseconds of pauses between start_ps and finish_ps."""
     return int(np.maximum(np.minimum(of[1], finish_ps) - np.maximum(of[0], start_ps), 0).sum())

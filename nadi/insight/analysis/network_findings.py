@@ -1,4 +1,4 @@
-"""What `nadi net` finds in a run's folder, as one document: for JSON, the terminal and the page."""
+"""The document that `nadi net` shows of a run: for JSON, the terminal and the page."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import (
-    MOST_PAUSES,
+    MAX_PAUSES,
     NetRun,
     PauseBranch,
     Pauses,
@@ -21,53 +21,54 @@ from nadi.insight.analysis.network import (
     victims,
 )
 
-MOST_LINKS = 10
-MOST_TREES = 5
-MOST_VICTIMS = 20
+MAX_LINKS = 10
+MAX_TREES = 5
+MAX_VICTIMS = 20
+"""Numbers of links per ranking, of trees and of delayed messages in the document."""
 COLUMNS = {
     "utilisation": "busiest links",
-    "marked_packets": "most marked",
-    "paused_ps": "most paused",
-    "dropped_packets": "most dropped",
-    "trimmed_packets": "most trimmed",
+    "marked_packets": "links with most marked packets",
+    "paused_ps": "links paused longest",
+    "dropped_packets": "links with most dropped packets",
+    "trimmed_packets": "links with most trimmed packets",
 }
-"""Columns of links.parquet of which the largest are shown, and what that is called."""
+"""Columns of links.parquet that rank links, and the headings of these rankings."""
 
 
 def document(run: NetRun) -> dict[str, Any]:
-    """Links, completion times, how pauses spread and whom they held up, in values that JSON can hold."""
+    """Return links, completion times, spreading pauses and delayed messages as a JSON document."""
     return {
         "topology": run.summary.get("topology"),
         "finish_time_ps": run.summary.get("finish_time_ps"),
-        "links": {column: most(run.links, column, MOST_LINKS) for column in COLUMNS},
+        "links": {column: most(run.links, column, MAX_LINKS) for column in COLUMNS},
         "messages": completion(run.flows) if run.flows else None,
         **_pauses(run),
     }
 
 
 def _pauses(run: NetRun) -> dict[str, Any]:
-    """How pauses spread, and whom they held up; why that is not known."""
+    """Return the trees of pauses and the delayed messages, or the reason why there are no such rows."""
     if run.pauses is None:
         paused = run.links.get("paused_ps")
         why = "no pauses.parquet" if paused is not None and paused.any() else "nothing was paused"
         return {"pauses": 0, "trees": [], "victims": None, "why_no_victims": why}
     pauses = find_pauses(run.pauses, int(run.summary.get("finish_time_ps", 0)))
     found = len(pauses.link)
-    pauses = Pauses(*(column[:MOST_PAUSES] for column in pauses))
+    pauses = Pauses(*(column[:MAX_PAUSES] for column in pauses))
     roots = spread(pauses, causes(pauses, run.links), run.links)
     congested = root_links(roots, run.links)
     return {
         "pauses": found,
         "pauses_looked_at": len(pauses.link),
         "roots": len(roots),
-        "trees": [_tree(root, run.links) for root in roots[:MOST_TREES]],
+        "trees": [_tree(root, run.links) for root in roots[:MAX_TREES]],
         "congested_links": [run.links["name"][link] for link in congested.tolist()],
         **_victims(run, pauses, congested),
     }
 
 
 def _tree(root: PauseBranch, links: Table) -> dict[str, Any]:
-    """A tree, and the ports of its root where the congestion is."""
+    """Return a tree, with the congested ports of its root."""
     congested = [links["name"][link] for link in root_links([root], links).tolist()]
     return {"links": root.size(), "whole_paused_ps": root.whole_ps(), "congested": congested, **root.as_dict()}
 
@@ -88,6 +89,6 @@ def _victims(run: NetRun, pauses: Pauses, congested: NDArray[np.int64]) -> dict[
             "link": run.links["name"][victim.link],
             "sure": victim.is_sure,
         }
-        for victim in found[:MOST_VICTIMS]
+        for victim in found[:MAX_VICTIMS]
     ]
     return {"victims_found": len(found), "victims": rows}

@@ -1,10 +1,10 @@
-"""What the times of trace nodes mean: where each NPU's time went, how long each collective took, which links were busy.
+"""Times of NPUs and collectives, and utilisation of links, computed from the times of trace nodes.
 
-A trace node occupies its NPU from start to finish. Of an NPU's time, *compute* is what compute nodes of the accelerator
-cover, *cpu* what those of the host cover, *memory* what memory nodes cover, *communication* what sends, receives and
-collectives cover. *Exposed* communication is the part that no compute of the accelerator covers; *host* is what compute
-nodes of the host alone cover, while accelerator, memory and communication wait; *idle* is covered by nothing. A receive
-covers its wait for the message: waiting for others is communication.
+A trace node occupies its NPU from start to finish. Of an NPU's time, *compute* is covered by compute nodes of the
+accelerator, *cpu* by those of the host, *memory* by memory nodes, *communication* by sends, receives and collectives.
+*Exposed* communication is the part that no accelerator compute covers; *host* is covered by compute nodes of the host
+alone, while accelerator, memory and communication wait; *idle* is not covered. A receive covers its wait for the
+message: waiting for others is communication.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,18 +25,19 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_MOST_ROWS = 4_000_000
+_MAX_ROWS = 4_000_000
+"""Number of trace nodes that one block of NPUs may have, to bound memory."""
 
 
 class NodeRows(NamedTuple):
-    """Trace nodes of some NPUs, m of them.
+    """m trace nodes of a block of NPUs.
 
     Attributes:
-        npu: int64[m].
+        npu: int64[m], NPU of each node.
         row: int64[m], row within the NPU's trace.
         at: int64[m], row of Program.node_*.
-        result: slice of the per-NPU arrays of Results.
-        npus: the NPUs, those without trace nodes too.
+        result: Slice of the per-NPU arrays of Results.
+        npus: NPUs of the block, including those without trace nodes.
     """
 
     npu: Int64
@@ -47,7 +48,7 @@ class NodeRows(NamedTuple):
 
 
 class NpuTimes(NamedTuple):
-    """Per NPU, int64[npus] picoseconds; `finish_ps` is when its last node ended."""
+    """Times per NPU, int64[npus] picoseconds; `finish_ps` is the end of the NPU's last node."""
 
     compute_ps: Int64
     cpu_ps: Int64
@@ -60,20 +61,20 @@ class NpuTimes(NamedTuple):
 
 
 class CollectiveTimes(NamedTuple):
-    """The c collectives of a run, or those of some of its NPUs, by group and place in the group.
+    """The c collectives of a run, or the part that some NPUs have, sorted by group and place in the group.
 
     Attributes:
-        group: int32[c].
-        seq: int32[c], the how-manieth of its group.
+        group: int32[c], number of the group.
+        seq: int32[c], index of the collective within its group.
         kind: int8[c], row of workload.KINDS.
-        uneven: bool[c], an all-to-all with split sizes.
-        npu: int64[c], the least member that is looked at, and
-        row: int64[c], the collective's row in its trace.
-        members: int64[c], how many the group has.
-        size_bytes: int64[c], the whole buffer S.
-        start_ps: int64[c], the first member that is looked at began.
-        ready_ps: int64[c], the last one began.
-        finish_ps: int64[c], the last one was done.
+        uneven: bool[c], whether it is an all-to-all with split sizes.
+        npu: int64[c], lowest member among the NPUs considered.
+        row: int64[c], row of the collective in this member's trace.
+        members: int64[c], number of members of the group.
+        size_bytes: int64[c], size of the whole buffer.
+        start_ps: int64[c], begin of the first member considered.
+        ready_ps: int64[c], begin of the last member considered.
+        finish_ps: int64[c], end of the last member considered.
     """
 
     group: Int32
@@ -90,23 +91,23 @@ class CollectiveTimes(NamedTuple):
 
     @property
     def time_ps(self) -> Int64:
-        """int64[c]: from when all members are there to when the last is done."""
+        """int64[c]: time from the begin of the last member to the end of the last member."""
         return self.finish_ps - self.ready_ps
 
 
 def npu_blocks(rows_of_npu: Int64) -> list[range]:
-    """All NPUs in blocks whose trace nodes fit in memory.
+    """Divide the NPUs into blocks whose trace nodes fit in memory.
 
     Args:
-        rows_of_npu: int64[npus], trace nodes of each.
+        rows_of_npu: int64[npus], number of trace nodes per NPU.
     """
-    block = (np.cumsum(rows_of_npu) - rows_of_npu) // _MOST_ROWS
+    block = (np.cumsum(rows_of_npu) - rows_of_npu) // _MAX_ROWS
     starts = np.flatnonzero(np.diff(block, prepend=-1))
     return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
 
 
 def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> NodeRows:
-    """The trace nodes of a block, NPU by NPU."""
+    """Return the trace nodes of a block, NPU by NPU."""
     npu = np.repeat(np.arange(npus.start, npus.stop), np.diff(npu_node_ptr[npus.start : npus.stop + 1]))
     begin, stop = int(npu_node_ptr[npus.start]), int(npu_node_ptr[npus.stop])
     row = np.arange(begin, stop) - npu_node_ptr[npu]
@@ -114,19 +115,19 @@ def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> NodeRows:
 
 
 def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
-    """All trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory."""
+    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory."""
     for npus in npu_blocks(np.diff(npu_node_ptr)):
         yield rows_of(program, npu_node_ptr, npus)
 
 
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> Int64:
-    """Length of the union of intervals, per owner.
+    """Return the length of the union of intervals, per owner.
 
     Args:
         owner: int64[m], 0 .. owners-1.
-        start_ps: int64[m].
-        finish_ps: int64[m], not before start_ps.
-        owners: how many.
+        start_ps: int64[m], begin of each interval.
+        finish_ps: int64[m], end of each interval, not before start_ps.
+        owners: Number of owners.
 
     Returns:
         int64[owners].
@@ -149,14 +150,14 @@ def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> 
 def npu_times(
     program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64, finish_time_ps: int
 ) -> NpuTimes:
-    """Where each NPU's time went.
+    """Return the time of each NPU by kind.
 
     Args:
-        program: what ran.
+        program: Program that ran.
         npu_node_ptr: int64[npus+1], see pdes.Results.
-        node_start_ps: int64[], same.
-        node_finish_ps: int64[], same.
-        finish_time_ps: end of the run, until which an NPU that is done idles.
+        node_start_ps: int64[], see pdes.Results.
+        node_finish_ps: int64[], see pdes.Results.
+        finish_time_ps: End of the run; an NPU idles from its last node until then.
     """
     parts = [
         _block_times(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result], finish_time_ps)
@@ -172,14 +173,14 @@ def find_collectives(
     node_finish_ps: Int64,
     group_like: Int32 | None = None,
 ) -> CollectiveTimes:
-    """All collectives that ran, by group and place in the group.
+    """Return all collectives that ran, sorted by group and place in the group.
 
     Args:
-        program: what ran.
+        program: Program that ran.
         npu_node_ptr: int64[npus+1], see pdes.Results.
-        node_start_ps: int64[], same.
-        node_finish_ps: int64[], same.
-        group_like: int32[G], the group that stands for each, see pdes.results.FoldedRows; None = each for itself.
+        node_start_ps: int64[], see pdes.Results.
+        node_finish_ps: int64[], see pdes.Results.
+        group_like: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
     """
     parts = [
         _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
@@ -191,7 +192,7 @@ def find_collectives(
 
 
 def merge_collectives(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
-    """Collectives of whose members each part has some, in any order and number."""
+    """Merge the parts of collectives that blocks or ranks have, in any order and number."""
     together = CollectiveTimes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     order = np.lexsort((together.npu, together.seq, together.group))
     together = _taken(together, order)
@@ -212,7 +213,7 @@ def _taken(found: CollectiveTimes, which: Int64) -> CollectiveTimes:
 
 
 def bus_factor(kind: str, members: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md); 1 where it does not."""
+    """Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md); else 1."""
     if kind == "all-reduce":
         return 2 * (members - 1) / members
     if kind in {"reduce-scatter", "all-gather", "all-to-all", UNEVEN, "gather", "scatter"}:
@@ -221,7 +222,7 @@ def bus_factor(kind: str, members: int) -> float:
 
 
 def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tuple[float, float]:  # noqa: N802 - bytes
-    """Algorithm and bus bandwidth in bytes per second; 0 where no time passed."""
+    """Return algorithm and bus bandwidth in bytes per second; 0 where no time passed."""
     if time_ps <= 0:
         return 0.0, 0.0
     algorithm_Bps = size_bytes / time_ps * PS_PER_S  # noqa: N806 - bytes, not bits
@@ -229,7 +230,7 @@ def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tu
 
 
 def _block_collectives(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64) -> CollectiveTimes:
-    """Each member's part as a collective of its own; start_ps and finish_ps are those of the rows."""
+    """Return each member's part as a collective of its own; start_ps and finish_ps are those of the rows."""
     keep = program.node_kind[rows.at] == COLLECTIVE
     npu, at = rows.npu[keep], rows.at[keep]
     group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
@@ -249,7 +250,7 @@ def _block_collectives(program: Program, rows: NodeRows, start_ps: Int64, finish
 
 
 def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64, finish_time_ps: int) -> NpuTimes:
-    """Times of the NPUs of a block; start_ps and finish_ps are those of its rows."""
+    """Return the times of the NPUs of a block; start_ps and finish_ps are those of its rows."""
     kind = program.node_kind[rows.at]
     owner = rows.npu - rows.npus.start
     on_cpu = (kind == COMPUTE) & (program.node_lane[rows.at] == CPU_LANE)
@@ -275,9 +276,10 @@ def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: I
 def utilisation(
     graph: Graph, tx_bytes: Int64, finish_time_ps: int, faults: Sequence[LinkFault] = (), cell_ps: int = 1
 ) -> NDArray[np.float64]:
-    """float64[links]: what each link sent over what it could have sent in the run.
+    """Return float64[links]: bytes sent over the capacity during the run.
 
-    Where faults give a link another rate, that is its mean rate over the run; each change counts from the begin of the
+    Where faults change a link's rate, the capacity uses its mean rate over the run; a change counts from the begin of
+    the
     first cell at or after its time (docs/reference/faults.md).
     """
     if finish_time_ps <= 0:

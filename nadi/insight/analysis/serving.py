@@ -1,4 +1,4 @@
-"""Serving in figures: time to first token (TTFT), time per output token (TPOT), and tokens per second."""
+"""Serving metrics: time to first token (TTFT), time per output token (TPOT), and tokens per second."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,26 +24,26 @@ QUANTILES = 101
 
 @dataclass
 class Requests:
-    """When requests came, and when they had how many tokens: picoseconds by request and number of tokens, 0 = came."""
+    """Arrival and token times: picoseconds by request and number of output tokens, with 0 tokens for the arrival."""
 
     times_ps: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def note(self, request: int, tokens: int, at_ps: int) -> None:
-        """Of several GPUs that have a token the last one counts."""
+        """Record a time; if several GPUs produce a token, the last one counts."""
         own = self.times_ps.setdefault(request, {})
         own[tokens] = max(own.get(tokens, 0), at_ps)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of all requests that had a token.
+    """Metrics over all requests with at least one token.
 
     Attributes:
-        requests: how many.
-        tokens: that were made.
-        ttft_ps: float64[requests], from when it came to its first token.
-        tpot_ps: float64[those with more than one token], mean time of a token after the first.
-        span_ps: from when the first request came to the last token.
+        requests: Number of requests.
+        tokens: Number of output tokens.
+        ttft_ps: float64[requests], time from a request's arrival to its first token.
+        tpot_ps: float64[requests with several tokens], mean time per token after the first.
+        span_ps: Time from the first arrival to the last token.
     """
 
     requests: int
@@ -54,20 +54,20 @@ class Figures:
 
     @property
     def tokens_per_s(self) -> float:
-        """That were made, over the whole span."""
+        """Output tokens per second over the whole span."""
         return self.tokens / max(self.span_ps, 1) * PS_PER_S
 
 
 def requests_of(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results
 ) -> Requests | None:
-    """What the traces of this rank's NPUs say; None = no request.
+    """Return arrival and token times in the traces of this rank's NPUs; None if no node belongs to a request.
 
     Args:
-        program: what ran.
-        traces: distinct trace files.
-        trace_of_npu: int32[npus], which of them an NPU runs, below 0 = none.
-        results: when the nodes ran.
+        program: Program that ran.
+        traces: Distinct trace files.
+        trace_of_npu: int32[npus], trace file of each NPU, below 0 = none.
+        results: Results with the times of the nodes.
     """
     named = [{row: told for row, *told in requests_in(trace)} for trace in traces]
     if not any(named):
@@ -83,7 +83,7 @@ def requests_of(
 
 
 def figures(parts: Iterable[Requests | None]) -> Figures | None:
-    """Of what all ranks have seen; None = no request has a token."""
+    """Return the metrics over the requests of all ranks; None if no request has a token."""
     all_parts = Requests()
     for part in parts:
         for request, own in (part.times_ps if part else {}).items():

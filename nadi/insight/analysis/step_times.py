@@ -1,20 +1,17 @@
-"""Where the time of a training step went, by axis of parallelism, as the names of trace nodes tell.
+"""Time of a training step by axis of parallelism, from the names of trace nodes.
 
-At each moment an NPU is computing (a compute node of the accelerator runs), or it waits. What it waits for is told by
-what comes next on the accelerator: of the parents of the compute node that begins next, the one that finished last held
-it up; before this one could begin, its own latest parent did; and so back to the moment when the accelerator fell idle.
-The time from when a node could begin until it finished is that node's. After the last compute node, the node that
-finished last takes its place. Of a communication, the time
+At each moment an NPU is computing (a compute node of the accelerator runs) or waiting. The cause of a wait follows from
+the next compute node: its parent that finished last delayed it; the latest parent of that node delayed that node; and
+so on back to the moment when the accelerator fell idle. The time from when a node could begin until it finished belongs
+to that node. After the last compute node, the node that finished last takes its place. For communication, the time
 
-- before the sender has begun to send (of a receive) is `bubble`: waiting for a neighbour of the pipeline,
-- before the last member has begun (of a collective) is `bubble` where the axis crosses stages, pp, embedding and world;
+- before the sender has begun to send (of a receive) is `bubble`: waiting for a neighbour in the pipeline;
+- before the last member has begun (of a collective) is `bubble` where the axis crosses stages (pp, embedding, world);
   else it belongs to the communication that made the last member late (nadi/insight/analysis/lateness.py), or to the
-  axis itself
-  where computation did,
-- else is that of its axis, exposed.
+  axis itself if computation made it late;
+- after that is exposed time of its axis.
 
-Time that belongs to nodes of the host and of memory is `other`; what is left, after an NPU's last node, is `idle`. The
-columns add up to the run.
+Time of host and memory nodes is `other`; the rest, after an NPU's last node, is `idle`. The columns add up to the run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,18 +41,19 @@ _CROSSES_STAGES = np.isin(CATEGORIES, ("pp", "embedding", "world"))
 _NONE = -1
 _COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
 _SEQ_BITS = 20
+"""Bits of a collective's place in a key of group and place."""
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
 
 
 class StartTimes(NamedTuple):
-    """When the other ends of communication began: of messages and of collectives, by ascending key.
+    """Begin of communication at its other ends: of messages and of collectives, sorted by key.
 
     Attributes:
-        sender, message: int64[s], NPU, and its peer, tag and place as one number,
-        sent_ps: int64[s], when it began to send.
+        sender, message: int64[s], NPU, and its peer, tag and place as one number.
+        sent_ps: int64[s], begin of the send.
         collective: int64[c], group and place as one number.
-        ready_ps: int64[c], when its last member began.
-        last: int64[c], the NPU of that member, the lowest of several.
+        ready_ps: int64[c], begin of its last member.
+        last: int64[c], this member's NPU, the lowest of several.
     """
 
     sender: Int64
@@ -67,7 +65,7 @@ class StartTimes(NamedTuple):
 
 
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
-    """Return whether the name of any communication in the traces says its axis of parallelism.
+    """Return whether the name of any communication in the traces contains its axis of parallelism.
 
     Args:
         traces: Distinct trace files of this rank.
@@ -84,14 +82,14 @@ def step_times(
     results: Results,
     exchange: Exchange = alone,
 ) -> Int64:
-    """int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0.
+    """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0.
 
     Args:
-        program: what ran.
-        traces: distinct trace files, whose names tell the axes.
-        trace_of_npu: int32[npus], which of them an NPU runs, below 0 = none.
-        results: when the nodes ran.
-        exchange: with the other ranks, which all call this.
+        program: Program that ran.
+        traces: Distinct trace files, whose node names contain the axes.
+        trace_of_npu: int32[npus], trace file of each NPU, below 0 = none.
+        results: Results with the times of the nodes.
+        exchange: Exchange with the other ranks, which all call this function.
     """
     axes = _axes(traces)
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
@@ -117,11 +115,11 @@ def step_times(
 
 
 def _divide_waits(total: Int64, own: NDArray[np.bool_], parts: Sequence[Segments]) -> None:
-    """Move waits for late members from the axes where they were met to the communication that made them late.
+    """Move waits for late members from the axes of their collectives to the communication that made the members late.
 
     Args:
         total: int64[npus, categories], changed for this rank's NPUs.
-        own: bool[npus], which these are.
+        own: bool[npus], whether an NPU is on this rank.
         parts: Segments of all ranks.
     """
     waits = divided(_together(parts), len(CATEGORIES), stays=(_COMPUTE, _IDLE))
@@ -146,12 +144,12 @@ class _Parents:
         self._row = np.concatenate([np.zeros(0, np.int32), *(trace.dep for trace in traces)])
 
     def latest(self, at: Int64, first: Int64, finish_ps: Int64) -> Int64:
-        """int64[k]: of each node, the parent that finished last (the least row of several), -1 = it has none.
+        """Return int64[k]: for each node, the parent that finished last (the lowest row of several); -1 for no parent.
 
         Args:
-            at: int64[k], row of all files together.
-            first: int64[k], where the NPU's nodes begin in finish_ps.
-            finish_ps: int64[m].
+            at: int64[k], row in the concatenation of all files.
+            first: int64[k], index in finish_ps of the first node of the NPU.
+            finish_ps: int64[m], end of each node.
         """
         begin, count = self._ptr[at], np.diff(self._ptr)[at]
         found = np.full(len(at), _NONE, np.int64)
@@ -168,7 +166,7 @@ class _Parents:
 
 
 class _Block:
-    """Trace nodes of some NPUs, m of them, and when they ran."""
+    """m trace nodes of a block of NPUs, with their times."""
 
     def __init__(
         self,
@@ -191,7 +189,7 @@ class _Block:
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
     def segments(self, begun: StartTimes) -> Segments:
-        """What this block's NPUs did or waited for, those that took time."""
+        """Return the activities and waits of this block's NPUs that took time."""
         own = np.flatnonzero(self._category == _COMPUTE)
         parts = [self._segments(own, self._start_ps[own], self._finish_ps[own], self._category[own])]
         node, from_ps, until_ps = self._gaps(own)
@@ -207,12 +205,12 @@ class _Block:
         return Segments(*(column[takes_time] for column in found))
 
     def _segments(self, node: Int64, begin_ps: Int64, until_ps: Int64, category: Int64 | Int8) -> Segments:
-        """Segments that are no waits for members of a collective."""
+        """Return segments that are not waits for members of a collective."""
         none = np.full(len(node), _NONE)
         return Segments(self._rows.npu[node], begin_ps, until_ps, category.astype(np.int64), none, np.zeros_like(none))
 
     def _gaps(self, own: Int64) -> tuple[Int64, Int64, Int64]:
-        """What held the accelerator up, from when and until when; own: what it computed."""
+        """Return the nodes that delayed the accelerator, with begin and end of each delay; own: compute nodes."""
         npu, finish_ps = self._rows.npu, self._finish_ps
         own = own[np.lexsort((self._start_ps[own], npu[own]))]
         is_first = np.diff(npu[own], prepend=-1) != 0
@@ -228,7 +226,7 @@ class _Block:
         )
 
     def _ends(self, own: Int64) -> tuple[Int64, Int64]:
-        """The node of each NPU that finished last, and when the accelerator was done, where that was earlier."""
+        """Return the last node of each NPU and the end of its accelerator, where that is earlier."""
         npu = self._rows.npu
         order = np.lexsort((self._finish_ps, npu))
         last = order[np.flatnonzero(np.diff(npu[order], append=-1))]
@@ -239,7 +237,7 @@ class _Block:
         return last[later], from_ps[later]
 
     def _latest_parents(self, node: Int64) -> Int64:
-        """int64[k]: the parent of each that finished last."""
+        """Return int64[k]: the parent of each node that finished last."""
         asked = node[self._latest[node] < _NONE]
         self._latest[asked] = self._parents.latest(self._file_row[asked], self._first[asked], self._finish_ps)
         return self._latest[node]
@@ -249,7 +247,7 @@ class _Block:
         return np.where(parent >= 0, self._finish_ps[parent], 0)
 
     def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: StartTimes) -> list[Segments]:
-        """The time of some nodes: the bubble, waits for members of their collectives, and what is their axes' own."""
+        """Return the segments of some nodes: bubbles, waits for members of collectives, and the time of their axes."""
         category = self._category[node]
         met_ps = np.clip(self._met_ps(node, begun), begin_ps, until_ps)
         bubble = self._segments(node, begin_ps, met_ps, np.full(len(node), _BUBBLE))
@@ -267,7 +265,7 @@ class _Block:
         return [bubble, wait, self._segments(node, ready_ps, until_ps, category)]
 
     def _met_ps(self, node: Int64, begun: StartTimes) -> Int64:
-        """int64[k]: until when the other ends had not begun, 0 where that is nobody's bubble."""
+        """Return int64[k]: the time until which the other ends had not begun; 0 where that wait is not a bubble."""
         program, at, npu = self._program, self._rows.at[node], self._rows.npu[node]
         kind = program.node_kind[at]
         found = np.zeros(len(node), np.int64)
@@ -282,7 +280,7 @@ class _Block:
 
 
 def _axes(traces: Sequence[TraceTable]) -> Int8:
-    """int8[n]: rows of CATEGORIES, of the communication of all trace files; 0 of other nodes."""
+    """Return int8[n]: row of CATEGORIES for the communication nodes of all trace files; 0 for other nodes."""
     row_of = {name: CATEGORIES.index(name) for name in AXES}
     found = [np.zeros(0, np.int8)]
     for trace in traces:
@@ -295,7 +293,7 @@ def _axes(traces: Sequence[TraceTable]) -> Int8:
 
 
 def _begun(program: Program, results: Results, folded: FoldedRows) -> StartTimes:
-    """What this rank's NPUs began."""
+    """Return the begin of communication on this rank's NPUs."""
     parts = []
     for rows in row_blocks(program, results.npu_node_ptr):
         kind, start_ps = program.node_kind[rows.at], results.node_start_ps[rows.result]
@@ -320,13 +318,13 @@ def _merged(parts: Sequence[StartTimes]) -> StartTimes:
 
 
 def _collective(program: Program, npu: Int64, at: Int64, folded: FoldedRows) -> Int64:
-    """Group, or the one that stands for it, and place as one number."""
+    """Return the group (or its representative) and the place as one number."""
     group = folded.group_like[program.slot_group[program.slot_ptr[npu] + program.node_group[at]]].astype(np.int64)
     return group << _SEQ_BITS | program.node_seq[at]
 
 
 def _looked_up(owner: Int64, key: Int64, value: Int64, wanted_owner: Int64, wanted: Int64) -> Int64:
-    """Values by owner and key, which are sorted by both; 0 where there is none."""
+    """Return the values of wanted owners and keys; owner and key are sorted; 0 for a missing pair."""
     if len(owner) == 0 or len(wanted) == 0:
         return np.zeros(len(wanted), np.int64)
     known = np.unique(key)

@@ -1,4 +1,4 @@
-"""A training step in figures: where the time went, tokens per second, and what share of the GPUs was used."""
+"""Metrics of a training step: time by axis, tokens per second, and model FLOP utilisation."""
 
 from typing import Any, NamedTuple
 
@@ -15,21 +15,23 @@ Int64 = NDArray[np.int64]
 
 
 class Throughput(NamedTuple):
-    """Of the steps of a model.
+    """Throughput of a run's training steps.
 
     Attributes:
-        steps: optimizer steps.
-        tokens_per_s: of all replicas.
-        model_flops: operations that a step needs, without what is worked out again. Of attention's pairs of query and
-            key those count that a causal mask leaves, about half (FlashAttention, arXiv 2205.14135).
-        hardware_flops: model_flops and what recomputation adds.
-        mfu: model_flops over what the plan's GPUs could do in that time at their peak for the plan's data type; None
-            = no GPU is known.
-        hfu: hardware_flops over the same.
-        model_flops_all_pairs: as model_flops, but all pairs of query and key count, as in Megatron-LM's papers (arXiv
+        steps: Number of optimizer steps.
+        tokens_per_s: Training tokens per second over all replicas.
+        model_flops: Floating-point operations that a step needs without recomputation. Of attention's pairs of
+            query and
+            key, those that a causal mask leaves count, about half (FlashAttention, arXiv 2205.14135).
+        hardware_flops: model_flops plus the operations of recomputation.
+        mfu: model_flops over the peak of the plan's GPUs for the plan's data type during the step; None if the GPU
+            is not
+            known.
+        hfu: hardware_flops over the same peak.
+        model_flops_all_pairs: Same as model_flops with all pairs of query and key, as in Megatron-LM's papers (arXiv
             2104.04473) and PaLM's definition of MFU (arXiv 2204.02311, appendix B).
-        mfu_all_pairs: as mfu, of model_flops_all_pairs.
-        hfu_all_pairs: as hfu, all pairs counted.
+        mfu_all_pairs: model_flops_all_pairs over the same peak.
+        hfu_all_pairs: hardware_flops with all pairs of query and key over the same peak.
     """
 
     steps: int
@@ -44,7 +46,7 @@ class Throughput(NamedTuple):
 
 
 def throughput(simulation: FinishedRun) -> Throughput | None:
-    """Of a run that names a model; None of others, and of one that takes no time."""
+    """Return the throughput of a run that simulates a model; None for other runs and for runs that take no time."""
     found, finish_ps = model_and_plan(simulation.config), simulation.results.finish_time_ps
     if found is None or finish_ps == 0:
         return None
@@ -74,20 +76,20 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
 
 
 def document(simulation: FinishedRun, times: Int64 | None) -> dict[str, Any]:
-    """What summary.json says of the step; times: int64[npus, len(CATEGORIES)], None = names tell no axes."""
-    made: dict[str, Any] = {}
+    """Return the `step` table of summary.json; times: int64[npus, len(CATEGORIES)], None = no name has an axis."""
+    fields: dict[str, Any] = {}
     rates = throughput(simulation)
     if rates is not None:
-        made["time_ps"] = simulation.results.finish_time_ps / rates.steps
-        made |= {key: value for key, value in rates._asdict().items() if value is not None}
+        fields["time_ps"] = simulation.results.finish_time_ps / rates.steps
+        fields |= {key: value for key, value in rates._asdict().items() if value is not None}
     if times is not None:
         busy = at_work(times)
-        made["npus"] = len(busy)
-        made |= {f"{name}_ps": float(value) for name, value in zip(CATEGORIES, busy.mean(axis=0), strict=True)}
-    return made
+        fields["npus"] = len(busy)
+        fields |= {f"{name}_ps": float(value) for name, value in zip(CATEGORIES, busy.mean(axis=0), strict=True)}
+    return fields
 
 
 def at_work(times: Int64) -> Int64:
-    """The rows of NPUs that have anything to do."""
+    """Return the rows of NPUs that have any work."""
     busy = times[times[:, : CATEGORIES.index("idle")].sum(axis=1) > 0]
     return busy if len(busy) else times

@@ -1,5 +1,5 @@
-"""Finished runs beside each other: settings, figures, kinds of time, collectives, tiers and links.
+"""Comparison of finished runs: settings, metrics, time by category, collectives, tiers and links.
 
-The first run is what the others are compared with. Runs of other fabrics, plans or numbers of NPUs are compared as far
-as that means something; `document` says in its notes what is not.
+The first run is the baseline. Runs of other fabrics, plans or numbers of NPUs are compared as far
+as that is meaningful; the notes of `document` list what is not compared.
 """

@@ -1,4 +1,4 @@
-"""Collectives of runs beside each other, by group, kind and size."""
+"""Comparison of the collectives of runs, by group, kind and size."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,13 +12,13 @@ from nadi.simulation.schemas import COLLECTIVES
 
 
 class Key(NamedTuple):
-    """What collectives of two runs have in common.
+    """The key by which collectives of different runs are matched.
 
     Attributes:
-        group: its name in the traces; groups of one family have one name; "" = all NPUs.
-        kind: all-reduce, ...
-        members: of each group.
-        size_bytes: the whole buffer.
+        group: Name of the group in the traces, which groups of one family share; "" for all NPUs.
+        kind: Kind of the collective, such as "all-reduce".
+        members: Number of NPUs in the group.
+        size_bytes: Size of the whole buffer in bytes.
     """
 
     group: str
@@ -28,11 +28,11 @@ class Key(NamedTuple):
 
 
 def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """A row for each key that any run has, those whose summed time differs most first.
+    """Return a row per key that any run has, sorted by the change of the summed time.
 
-    Of a run that has none of a key the values are None. `count` is how many there were, `time_ps` their sum from the
-    moment when all members were there, `median_ps` of one, `wait_ps` the sum of how long the first member waited for
-    the last, `ratio` the summed time over the summed closed forms.
+    Values are None for runs without such collectives. `count` is the number of collectives, `time_ps` the sum of their
+    times since the last member began, `median_ps` the median of these times, `wait_ps` the summed time that the first
+    member waited for the last, and `ratio` the summed time over the summed closed forms.
     """
     found = [_of(run) for run in runs]
     rows = []
@@ -46,11 +46,11 @@ def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of `collectives` whatever their sizes and members, so that other plans have a counterpart.
+    """Sum the rows of `collectives` over sizes and members, so that runs with other plans are comparable.
 
     Returns:
-        A row for each group and kind: `count`, `bytes` (count times the buffer) and `time_ps` of each run, 0 where it
-        has none, and `change` of the time.
+        A row per group and kind: `count`, `bytes` (count times the buffer) and `time_ps` of each run, 0 where a run
+        lacks them, and `change` of the time.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
@@ -79,10 +79,10 @@ def _of(run: Run) -> dict[Key, dict[str, Any]]:
     parts = np.split(by_key, starts[1:])
     values = {name: np.asarray(table[name], np.float64) for name in ("time_ps", "closed_form_ps")}
     values["wait_ps"] = np.asarray(table["ready_ps"], np.float64) - np.asarray(table["start_ps"], np.float64)
-    return {key: _told(part, values, algorithms) for key, part in zip(order, parts, strict=True)}
+    return {key: _summary(part, values, algorithms) for key, part in zip(order, parts, strict=True)}
 
 
-def _told(part: NDArray[np.int64], values: dict[str, NDArray[np.float64]], algorithms: list[str]) -> dict[str, Any]:
+def _summary(part: NDArray[np.int64], values: dict[str, NDArray[np.float64]], algorithms: list[str]) -> dict[str, Any]:
     time_ps, closed_ps = values["time_ps"][part], float(values["closed_form_ps"][part].sum())
     return {
         "count": len(part),

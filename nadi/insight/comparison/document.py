@@ -1,4 +1,4 @@
-"""All that `nadi compare` says of runs, as one document."""
+"""The document that `nadi compare` prints: all differences between runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,29 +12,33 @@ from nadi.insight.comparison.times import npus, times
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures
 
-MOST_LINKS = 1000
-MOST_NPUS = 100
-LEAST_RUNS, MOST_RUNS = 2, 20
+MAX_LINKS = 1000
+"""Number of links that the document lists."""
+MAX_NPUS = 100
+"""Number of NPUs that the document lists."""
+MIN_RUNS, MAX_RUNS = 2, 20
+"""Number of runs that one comparison takes."""
 
 
 def document(runs: Sequence[Run]) -> dict[str, Any]:
-    """Runs beside each other; the first is what the others are compared with.
+    """Compare runs; the first run is the baseline.
 
-    Lists in it have a value for each run, in their order; None = the run has none. Times are picoseconds.
+    Lists in the document have a value per run, in their order; None where a run lacks the value. Times are
+    picoseconds.
 
     Raises:
-        ConfigError: too few or too many runs, or a table that cannot be read.
+        ConfigError: Too few or too many runs, or a table that cannot be read.
     """
-    if not LEAST_RUNS <= len(runs) <= MOST_RUNS:
-        raise ConfigError(f"nadi compare: found {len(runs)} runs; expected {LEAST_RUNS} to {MOST_RUNS}")
-    rows, of_links = collectives(runs), links(runs, MOST_LINKS)
+    if not MIN_RUNS <= len(runs) <= MAX_RUNS:
+        raise ConfigError(f"nadi compare: found {len(runs)} runs; expected {MIN_RUNS} to {MAX_RUNS}")
+    rows, of_links = collectives(runs), links(runs, MAX_LINKS)
     return {
         "runs": [_about(run, name) for run, name in zip(runs, names(runs), strict=True)],
         "notes": _notes(runs, rows, of_links),
         "settings": differing_settings(runs),
         "figures": _figures(runs),
         "times": times(runs),
-        "npus": npus(runs, MOST_NPUS),
+        "npus": npus(runs, MAX_NPUS),
         "collectives": rows,
         "groups": by_group_and_kind(rows),
         "tiers": tiers(runs),
@@ -43,7 +47,7 @@ def document(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """A short name for each: as much of the end of its path as tells it from the others."""
+    """Return a short name per run: the end of its path, as long as it must be to differ from the other runs."""
     parts = [run.folder.absolute().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
         found = ["/".join(each[-length:]) for each in parts]
@@ -65,7 +69,7 @@ def _about(run: Run, name: str) -> dict[str, Any]:
 
 
 def _figures(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Of shares `change` is in points, of others relative."""
+    """Return the metrics with their changes: differences for shares, relative changes for all others."""
     found = [figures(run) for run in runs]
     rows = []
     for figure in FIGURES:
@@ -77,34 +81,37 @@ def _figures(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _notes(runs: Sequence[Run], rows: list[dict[str, Any]], of_links: dict[str, Any]) -> list[str]:
-    """What a reader must know before believing a difference."""
-    said = []
+    """Return the caveats that a reader needs before trusting a difference."""
+    notes = []
     if len({run.digest for run in runs}) == 1 and runs[0].digest:
-        said.append("All runs have the same digest: they are the same run.")
+        notes.append("All runs have the same digest: they are the same run.")
     counts = [run.summary.get("npus") for run in runs]
     if len(set(counts)) > 1:
         numbers = ", ".join(f"{count:,}" for count in counts)
-        said.append(f"Runs have {numbers} NPUs: times are means of each run's NPUs, NPUs are not compared one by one.")
+        notes.append(f"Runs have {numbers} NPUs: times are means of each run's NPUs, NPUs are not compared one by one.")
     if len({_workload(run) for run in runs}) > 1:
-        said.append("Runs do other work (workload differs): only throughputs and shares say which is better.")
+        notes.append("The workloads differ: only throughputs and shares show which run is better.")
     without = [name for run, name in zip(runs, names(runs), strict=True) if not knows_links(run)]
     if without:
-        said.append(f"{', '.join(without)}: closed forms know of no links, so that links are not compared.")
+        notes.append(f"{', '.join(without)}: closed forms do not model links, so links are not compared.")
     elif of_links["matched"] < max(of_links["of"]):
         counted = ", ".join(f"{count:,}" for count in of_links["of"])
         matched = of_links["matched"]
-        said.append(
+        notes.append(
             f"Fabrics differ: {matched:,} links have the same ends in all runs, of {counted}; tiers are by name."
         )
     networks = {run.summary.get("network") for run in runs}
     if len(networks) > 1:
-        said.append(f"Network models differ ({', '.join(sorted(map(str, networks)))}): docs/explanation/fidelity.md.")
+        notes.append(
+            f"Networks are modelled differently ({', '.join(sorted(map(str, networks)))}): "
+            "see docs/explanation/fidelity.md."
+        )
     if rows and not any(None not in row["time_ps"] for row in rows):
-        said.append("No collective has the same group, kind, members and size in all runs.")
-    return said
+        notes.append("No collective has the same group, kind, members and size in all runs.")
+    return notes
 
 
 def _workload(run: Run) -> str:
-    """What is computed, whatever the plan: a model and its tokens a step, or traces."""
+    """Return what the run computes regardless of its plan: the model and its tokens per step, or the traces."""
     work, step = run.summary.get("config", {}).get("workload", {}), run.summary.get("step", {})
     return str((work.get("model"), work.get("traces"), step.get("model_flops")))

@@ -1,4 +1,4 @@
-"""Links of runs beside each other: one by one where both fabrics have them, and by tier."""
+"""Comparison of the links of runs: by tier, and one by one where all fabrics have them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from nadi.simulation.schemas import LINKS
 _SUMS = ("tx_bytes", "dropped_packets", "marked_packets", "pause_frames", "paused_ps")
 _OF_LINK = ("rate_bps", "tx_bytes", "utilisation", "max_queue_bytes", "dropped_packets", "paused_ps")
 Link = tuple[str, str, int]
-"""Names of the two ends, and the how-manieth between them."""
+"""Names of the source and the destination, and the index among parallel links between them."""
 
 
 def knows_links(run: Run) -> bool:
-    """Whether the model of the network has links that packets or messages went over."""
+    """Return whether the run's network model has links that carried packets or messages."""
     return run.has(LINKS) and len(run.links) > 0 and run.summary.get("network") != "closed-form"
 
 
 def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """A row for each tier, as "npu → leaf", that any run has: lists of a value for each run; None = it has none."""
+    """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing."""
     found = [_by_tier(run) if knows_links(run) else {} for run in runs]
     rows = []
     for tier in dict.fromkeys(tier for each in found for tier in each):
@@ -34,12 +34,16 @@ def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def links(runs: Sequence[Run], most: int) -> dict[str, Any]:
-    """Single links that all runs have, those whose share of time busy differs most first.
+def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
+    """Return the links that all runs have, sorted by the change of their utilisation.
+
+    Args:
+        runs: Runs to compare; the first is the baseline.
+        max_rows: Number of links that the result lists at most.
 
     Returns:
-        `matched`: how many links all runs have; `of`: how many each has; `rows`: at most `most` of those that are not
-        alike in everything; `left_out`: how many more there are.
+        `matched`: number of links that all runs have; `of`: number of links per run; `rows`: the links that differ;
+        `left_out`: number of differing links beyond `max_rows`.
     """
     if not all(map(knows_links, runs)):
         return {
@@ -63,14 +67,14 @@ def links(runs: Sequence[Run], most: int) -> dict[str, Any]:
     order = order[differs[order]]
     rows = [
         {"link": _name(common[row])} | {name: of[:, row].tolist() for name, of in columns.items()}
-        for row in order[:most]
+        for row in order[:max_rows]
     ]
-    of = [len(run.links) for run in runs]
-    return {"matched": len(common), "of": of, "rows": rows, "left_out": max(len(order) - most, 0)}
+    counts = [len(run.links) for run in runs]
+    return {"matched": len(common), "of": counts, "rows": rows, "left_out": max(len(order) - max_rows, 0)}
 
 
 def by_load(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Tiers, those whose busiest link changes most first."""
+    """Return the tiers sorted by the change of their highest utilisation."""
     return sorted(rows, key=lambda row: -size(row["max_utilisation"]))
 
 
@@ -94,7 +98,7 @@ def _of_tier(values: dict[str, NDArray[np.float64]], here: NDArray[np.int64]) ->
 
 
 def _places(run: Run) -> dict[Link, int]:
-    """Row of each link."""
+    """Return the row of each link."""
     seen: Counter[tuple[str, str]] = Counter()
     found = {}
     ends = zip(run.links["src"].to_pylist(), run.links["dst"].to_pylist(), strict=True)

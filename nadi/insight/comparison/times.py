@@ -1,4 +1,4 @@
-"""Where the time of the NPUs went, of runs beside each other."""
+"""Comparison of how the NPUs of runs spend their time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +15,11 @@ Parts = dict[str, NDArray[np.float64]]
 
 
 def times(runs: Sequence[Run]) -> dict[str, Any]:
-    """Kinds of time, the mean of all NPUs of a run; they add up to the run.
+    """Compare the time per category, as the mean over all NPUs of a run; the categories add up to the run's time.
 
     Returns:
-        `by`: "axes" where every run's names of communication tell its axis, else "kinds", which have no axes;
-        `rows`: of each kind `time_ps` and `share` by run, and `change_ps`, what it adds to the run beside the first.
+        `by`: "axes" where the node names of every run give the axes of communication, else "kinds", without axes;
+        `rows`: per category `time_ps` and `share` by run, and `change_ps`, the difference from the first run.
     """
     by_axes = all(run.steps is not None for run in runs)
     parts = [_of_steps(run) if by_axes else _of_npus(run) for run in runs]
@@ -35,14 +35,14 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
     return {"by": "axes" if by_axes else "kinds", "rows": rows}
 
 
-def npus(runs: Sequence[Run], most: int) -> list[dict[str, Any]]:
-    """The NPUs whose time changes most, at most so many; none where runs have other numbers of them."""
+def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
+    """Return up to max_rows NPUs whose times change most; an empty list where the runs differ in the number of NPUs."""
     count = {len(run.npus) for run in runs}
     if len(count) > 1:
         return []
     columns = {name: np.array([np.asarray(run.npus[name], np.float64) for run in runs]) for name in _OF_NPU}
     moved = np.max([np.abs(of - of[:1]).max(axis=0) for of in columns.values()], axis=0)
-    order = np.argsort(-moved, kind="stable")[:most]
+    order = np.argsort(-moved, kind="stable")[:max_rows]
     number = np.asarray(runs[0].npus["npu"])
     return [
         {"npu": int(number[row])} | {name: of[:, row].tolist() for name, of in columns.items()}
@@ -52,12 +52,12 @@ def npus(runs: Sequence[Run], most: int) -> list[dict[str, Any]]:
 
 
 def _of_steps(run: Run) -> Parts:
-    assert run.steps is not None  # noqa: S101 - asked before
+    assert run.steps is not None  # noqa: S101 - the caller has checked it
     return {name: np.asarray(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
 
 
 def _of_npus(run: Run) -> Parts:
-    """What compute does not cover is exposed; what only memory covers is other."""
+    """Return times by kind: communication that compute does not cover is exposed; memory time alone is "other"."""
     known = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "host", "idle")}
     known["other"] = run.finish_time_ps - np.sum(list(known.values()), axis=0)
     return {name: known[name] for name in ("compute", "exposed", "host", "other", "idle")}

@@ -1,1 +1,1 @@
-"""Why a run took as long as it did: its critical path, what bound each piece of it, and what would make it shorter."""
+"""Explanation of a run's duration: its critical path, what bounds each piece, and which changes would shorten it."""

@@ -1,4 +1,4 @@
-"""What bound a piece of communication: a link's rate, latency, a pause, or others in the way."""
+"""Bounds of communication on the critical path: the rate of a link, latency, a pause, or other traffic."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,17 @@ from nadi.terminal.readable import rate_text
 Int64 = NDArray[np.int64]
 
 _HALF = 0.5
+"""Share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound."""
 
 
 class Bound(NamedTuple):
-    """What bound a piece.
+    """The bound of a piece of the path.
 
     Attributes:
         resource: "link", "latency", "queue", "pause" or "network" (not known more closely).
-        name: of the link; "" = of none.
-        text: in words.
-        idle_ps: what the piece takes on an idle network; NaN = not known.
+        name: Name of the link; "" for no link.
+        text: Description in words.
+        idle_ps: Time of the piece on an idle network; NaN = not known.
     """
 
     resource: str
@@ -44,10 +45,10 @@ class Bound(NamedTuple):
 
 
 class PathBounds:
-    """Answers for the pieces of a path, those that are alike once."""
+    """The bounds of the pieces of a path, computed once for similar pieces."""
 
     def __init__(self, run: Run, found: RunEvents, pieces: Sequence[PathPiece], shared: Contention) -> None:
-        """Read links, pauses and collectives of a run and the path's messages, as far as the run has kept them."""
+        """Read links, pauses and collectives of a run and the messages of the path, as far as the run keeps them."""
         self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
         self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
@@ -59,24 +60,24 @@ class PathBounds:
             self._pauses = find_pauses(_columns(run.pauses), run.finish_time_ps)
 
     def of(self, piece: PathPiece) -> Bound | None:
-        """What bound a piece; None of one that is no communication."""
+        """Return the bound of a piece; None for a piece that is not communication."""
         if piece.what not in {COLLECTIVE, MESSAGES, SENDING}:
             return None
         key = self._key(piece)
         if key not in self._known:
-            self._known[key] = self._found_out(piece)
+            self._known[key] = self._bound(piece)
         return self._known[key]
 
     def _key(self, piece: PathPiece) -> tuple[object, ...]:
-        """Pieces with the same key were bound by the same: those alike that took as long, to one part in fifty."""
+        """Return a key that pieces with the same bound share: same kind and size, and a duration equal within 2 %."""
         took = round(math.log(max(piece.time_ps, 1.0)) * 50)
         return piece.what, piece.sort, int(self._found.program.node_bytes[self._found.at[piece.node]]), took
 
-    def _found_out(self, piece: PathPiece) -> Bound:
+    def _bound(self, piece: PathPiece) -> Bound:
         idle_ps, flows = self._alone(piece)
         used = _bytes_by_link(self._run, flows) if self._links is not None and len(flows["src"]) else {}
         if self._links is None or not used:
-            why = "closed forms know of no links" if self._links is None else "its messages or their ways are not known"
+            why = "closed forms do not model links" if self._links is None else "its messages or paths are not known"
             return Bound("network", "", why, idle_ps)
         serial = {link: size * BITS_PER_BYTE / self._links["rate_bps"][link] * PS_PER_S for link, size in used.items()}
         slowest = max(serial, key=lambda link: serial[link])
@@ -90,7 +91,7 @@ class PathBounds:
         return Bound("latency", "", "latency: one step waits for the one before", idle_ps)
 
     def _in_the_way(self, piece: PathPiece, used: Mapping[int, float], slowest: int, idle_ps: float) -> Bound:
-        """Something else than the piece's own bytes: a pause, else the busiest link on its ways while it lasted."""
+        """Return a bound outside the piece's own bytes: a pause, else the busiest link on its paths meanwhile."""
         links = self._links or {}
         if self._pauses is not None:
             during = (self._pauses.start_ps < piece.end_ps) & (self._pauses.end_ps > piece.start_ps)
@@ -116,7 +117,7 @@ class PathBounds:
         return Bound("queue", name, f"others in the way, {times:.2f} times the idle time; queue of {name}", idle_ps)
 
     def _share_of_bytes(self, piece: PathPiece) -> float:
-        """The share of a collective's closed form that grows with its size: twice what half of its bytes save."""
+        """Return the share of a collective's closed form that grows with size: twice the saving of half the bytes."""
         if piece.what != COLLECTIVE:
             return 0.0
         if self._costs is None:
@@ -138,7 +139,7 @@ class PathBounds:
         return 2 * (whole - half) / whole if whole else 0.0
 
     def _alone(self, piece: PathPiece) -> tuple[float, Rows]:
-        """What it takes on an idle network (NaN = not known), and its messages."""
+        """Return the time on an idle network (NaN = not known), and the messages of the piece."""
         if piece.what == COLLECTIVE:
             group, seq = self._place(piece.node)
             row = self._rows.get((group, seq))
@@ -149,17 +150,18 @@ class PathBounds:
         return float(ideal_ps) if ideal_ps > 0 else math.nan, flows
 
     def _place(self, node: int) -> tuple[int, int]:
+        """Return group and place in the group of a collective."""
         program, at, npu = self._found.program, int(self._found.at[node]), int(self._found.npu[node])
         group = int(program.slot_group[program.slot_ptr[npu] + program.node_group[at]])
         return group, int(program.node_seq[at])
 
     def _of_collectives(self) -> dict[tuple[int, int], int]:
-        """Row of collectives.parquet by group and place."""
+        """Return the row of collectives.parquet by group and place."""
         groups, places = (self._run.collectives[name].to_pylist() for name in ("group", "seq"))
         return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
 
     def _of_path(self, pieces: Sequence[PathPiece]) -> MessagesOfPath:
-        """Messages of the first piece of each key."""
+        """Return the messages of the first piece of each key."""
         first: dict[tuple[object, ...], PathPiece] = {}
         for piece in pieces:
             if piece.what in {COLLECTIVE, MESSAGES, SENDING}:
@@ -169,7 +171,7 @@ class PathBounds:
         return MessagesOfPath(self._run, [self._place(piece.node) for piece in joint], pairs)
 
     def _ends(self, piece: PathPiece) -> tuple[int, int]:
-        """Sender and receiver of a message."""
+        """Return sender and receiver of a message."""
         found, node = self._found, piece.node
         npu, peer = int(found.npu[node]), int(found.npu[node] + found.program.node_peer[found.at[node]])
         return (npu, peer) if piece.what == SENDING else (peer, npu)
@@ -180,7 +182,7 @@ class PathBounds:
 
 
 def _bytes_by_link(run: Run, flows: Mapping[str, Int64]) -> dict[int, float]:
-    """Bytes of messages by the links of a shortest way each, the first of several."""
+    """Return the bytes of messages by link, each message on a shortest path (the first of several)."""
     try:
         graph = run.graph
     except (ConfigError, topologies.TopologyError):

@@ -1,12 +1,11 @@
-"""Contention: which links collectives and messages shared with other traffic, and how busy these links were meanwhile.
+"""Contention: links that collectives and messages shared with other traffic, and how busy these links were.
 
 A collective or message that took more than `IN_THE_WAY` times its time on an idle network is contended. All messages
-that were on their way during it, its own and others', are laid over the fabric: over all equal-cost links alike, and
-then in proportion to what the counter of each link says of the whole run, which shows how ECMP or another rule really
-chose. Bytes over rate is how long a link was busy meanwhile; the busiest link on the piece's own ways is its
-bottleneck.
+in flight during it, its own and others', are placed on the fabric: first evenly over all equal-cost links, then in
+proportion to each link's byte counter of the whole run, which reflects the real choices of ECMP or another rule. Bytes
+over rate is how long a link was busy during the piece; the busiest link on the piece's own paths is its bottleneck.
 
-The explanation names that link, and the what-ifs make it faster: both are made of the same figures.
+The explanation names that link, and the what-ifs make it faster: both use the same numbers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,12 +28,13 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 IN_THE_WAY = 1.1
-"""Contended: it took more than so many times its time on an idle network."""
-MOST_KINDS = 48
-"""Kinds of contended pieces whose links are worked out, those that took longest together."""
+"""Ratio of a piece's time to its time on an idle network above which it is contended."""
+MAX_KINDS = 48
+"""Number of kinds of contended pieces whose links are computed: the kinds with the largest total time."""
 _PARTS_OF_OCTAVE = 8
-"""Pieces alike in all else are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
+"""Otherwise equal pieces are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
 _HALF = 0.5
+"""Share of a piece's time for which its busiest link must be busy to count as the bottleneck."""
 _TIMES = ("ready_ps", "finish_ps", "closed_form_ps")
 _COLUMNS = ("src", "dst", "group", "seq", "bytes", "start_ps", "finish_ps")
 
@@ -43,13 +43,13 @@ Pairs = tuple[Int64, Float64]
 
 
 class ContendedClass(NamedTuple):
-    """A kind of contended pieces, by one that stands for it.
+    """A kind of contended pieces, described by its representative.
 
     Attributes:
-        time_ps: how long that one took.
-        idle_ps: how long it takes on an idle network.
-        links: int64[k], the links on its ways.
-        busy_ps: float64[k], how long each of them was busy meanwhile, with all traffic.
+        time_ps: Time of the representative in picoseconds.
+        idle_ps: Time of the representative on an idle network in picoseconds.
+        links: int64[k], links on its paths.
+        busy_ps: float64[k], time that each of these links was busy during the piece, with all traffic.
     """
 
     time_ps: float
@@ -58,23 +58,25 @@ class ContendedClass(NamedTuple):
     busy_ps: Float64
 
     def bottleneck(self) -> int:
-        """The busiest link."""
+        """Return the busiest link."""
         return int(self.links[np.argmax(self.busy_ps)])
 
     def has_bottleneck(self) -> bool:
-        """Whether the busiest link was busy for at least half of the time; else launches and latency took longer."""
+        """Return whether the busiest link was busy for at least half the time; else launches and latency dominate."""
         return bool(self.busy_ps.max() >= _HALF * self.time_ps)
 
     def faster(self, faster: Float64, idle_ratio: float) -> float:
-        """Time with faster links over the time now, at most 1.
+        """Return the time with faster links over the time now, at most 1.
 
-        What the bottleneck sends, and the waiting that others cause there, shrinks with the bottleneck's rate until
-        another link is the bottleneck. What is left changes as the piece does on an idle network; and the piece never
-        takes less than it would there.
+        The bottleneck's sending time, and the waiting that other traffic causes there, shrink with the bottleneck's
+        rate
+        until another link becomes the bottleneck. The rest changes as the piece does on an idle network, and the piece
+        never
+        takes less than its time there.
 
         Args:
-            faster: float64[links], the factor of each link's rate.
-            idle_ratio: time on an idle network with the faster links over that with the links as they are.
+            faster: float64[links], factor of each link's rate.
+            idle_ratio: Time on an idle network with the faster links over that with the links as they are.
         """
         busiest_ps = float(self.busy_ps.max())
         waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
@@ -89,9 +91,9 @@ class Contention(NamedTuple):
     """The contended collectives and messages of a run.
 
     Attributes:
-        kinds: what is known of each kind.
-        of_node: int64[n], the kind of each trace node's collective or message; -1 = not contended, or not known.
-        node: int64[len(kinds)], a trace node of the piece that stands for each kind.
+        kinds: Kinds of contended pieces.
+        of_node: int64[n], kind of each trace node's collective or message; -1 = not contended, or not known.
+        node: int64[len(kinds)], trace node of the representative of each kind.
     """
 
     kinds: Sequence[ContendedClass]
@@ -100,14 +102,14 @@ class Contention(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """Contended pieces, p of them.
+    """p contended pieces.
 
     Attributes:
         node: int64[p], a node of each: a member of the collective, or the receive.
-        group, seq: int64[p], of a collective; -1 of a message.
-        src, dst: int64[p], of a message; -1 of a collective.
-        bytes: int64[p].
-        begin_ps, end_ps, idle_ps: float64[p].
+        group, seq: int64[p], group and place of a collective; -1 for a message.
+        src, dst: int64[p], sender and receiver of a message; -1 for a collective.
+        bytes: int64[p], size in bytes.
+        begin_ps, end_ps, idle_ps: float64[p], begin, end, and time on an idle network.
     """
 
     node: Int64
@@ -125,9 +127,9 @@ def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
     """Find the contended pieces of a run; none where it kept no messages or its fabric is not known.
 
     Args:
-        run: The run.
-        found: Its moments.
-        path: Trace nodes on the critical path; their pieces stand for their kinds before others.
+        run: Finished run.
+        found: Events of the run.
+        path: Trace nodes on the critical path; their pieces are preferred as representatives.
     """
     nothing = Contention([], np.full(len(found.npu), -1), np.zeros(0, np.int64))
     if run.summary.get("network") == "closed-form" or not (run.has(LINKS) and run.has(FLOWS)):
@@ -151,7 +153,7 @@ def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
 
 
 def _contended(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
-    """All pieces that took longer than IN_THE_WAY times their time on an idle network."""
+    """Return all pieces that took longer than IN_THE_WAY times their time on an idle network."""
     both = _of_collectives(run, found), _of_messages(run, found, graph)
     pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
     with np.errstate(invalid="ignore"):
@@ -160,7 +162,7 @@ def _contended(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
 
 
 def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
-    """All collectives, from when their last member had begun."""
+    """Return all collectives, from the begin of their last member."""
     program, node = found.program, found.first
     group, _, size = of_collectives(found, node)
     seq = program.node_seq[found.at[node]].astype(np.int64)
@@ -176,7 +178,7 @@ def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
 
 
 def _of_messages(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
-    """All messages that a receive waited for, from the begin of their send."""
+    """Return all messages with a receive in a trace, from the begin of their send."""
     node = np.flatnonzero((found.sender >= 0) & (found.finish_ps > found.start_ps))
     src, dst, size = found.npu[found.sender[node]], found.npu[node], found.program.node_bytes[found.at[node]]
     none = np.full(len(node), -1)
@@ -188,7 +190,7 @@ def _of_messages(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
 
 
 def _pieces_of_nodes(found: RunEvents, pieces: _Pieces) -> Int64:
-    """int64[n]: the piece of each trace node; -1 = of none."""
+    """Return int64[n]: the piece of each trace node; -1 = no piece."""
     number = np.arange(len(pieces.node))
     is_joint = pieces.group >= 0
     of_collective = np.full(len(found.first) + 1, -1)  # the last entry is for nodes of no collective
@@ -200,14 +202,14 @@ def _pieces_of_nodes(found: RunEvents, pieces: _Pieces) -> Int64:
 
 
 def _kinds(found: RunEvents, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tuple[Int64, Int64]:
-    """int64[p], the kind of each piece, -1 = a kind of little time; and the piece that stands for each kind."""
+    """Return int64[p], the kind of each piece (-1 = a kind with little time), and the representative of each kind."""
     time_ps = pieces.end_ps - pieces.begin_ps
     what = found.program.node_collective[found.at[pieces.node]].astype(np.int64)
     slowdown = np.rint(_PARTS_OF_OCTAVE * np.log2(time_ps / pieces.idle_ps)).astype(np.int64)
     keys = np.stack([pieces.group >= 0, what, pieces.bytes, np.rint(pieces.idle_ps).astype(np.int64), slowdown])
     _, number = np.unique(keys, axis=1, return_inverse=True)
     number = number.reshape(-1)
-    longest = np.argsort(-np.bincount(number, time_ps), kind="stable")[:MOST_KINDS]
+    longest = np.argsort(-np.bincount(number, time_ps), kind="stable")[:MAX_KINDS]
     place = np.full(number.max() + 1, -1)
     place[longest] = np.arange(len(longest))
     order = np.lexsort((-time_ps, ~on_path, number))
@@ -216,11 +218,11 @@ def _kinds(found: RunEvents, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tup
 
 
 def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]:
-    """What is known of each piece: how long the links on its ways were busy while it lasted."""
+    """Return for each piece how long the links on its paths were busy during it."""
     traffic = _Traffic(run, graph.npus, pieces)
     sent_bytes = np.asarray(run.links["tx_bytes"], np.float64)
     spread_bytes = _loads(graph, _together(traffic.whole))
-    # What a link really sent in the run, with headers and acknowledgements, over its share if all equal ways are alike.
+    # Bytes that a link sent in the run, headers and acknowledgements included, over its share with even spreading.
     chosen = np.divide(sent_bytes, spread_bytes, out=np.zeros(graph.links), where=spread_bytes > 0)
     ps_per_byte = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     found = []
@@ -233,11 +235,11 @@ def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]
 
 
 class _Traffic:
-    """Pairs of NPUs and their bytes, out of flows.parquet block by block.
+    """Pairs of NPUs and their bytes, read from flows.parquet block by block.
 
     Attributes:
-        own: Of each piece, the pairs of its own messages.
-        during: Of each piece, all pairs and the bytes that were on their way while it lasted.
+        own: Pairs of each piece's own messages.
+        during: Pairs and bytes in flight during each piece, all traffic included.
         whole: All pairs of the run.
     """
 
@@ -265,7 +267,7 @@ class _Traffic:
             self.own[at].append(_summed(pair[mine], size[mine]))
 
     def _is_own(self, at: int, flows: dict[str, Int64]) -> NDArray[np.bool_]:
-        """Which messages are those of a piece."""
+        """Return which messages belong to a piece."""
         pieces = self._pieces
         if pieces.group[at] >= 0:
             return (flows["group"] == pieces.group[at]) & (flows["seq"] == pieces.seq[at])
@@ -274,7 +276,7 @@ class _Traffic:
 
 
 def _summed(pair: Int64, size: Float64) -> Pairs:
-    """Each pair once; without what is no pair (-1)."""
+    """Return each pair once with its summed bytes, without the invalid pair -1."""
     pairs, number = np.unique(pair, return_inverse=True)
     total = np.asarray(np.bincount(number.reshape(-1), size, len(pairs)), np.float64)
     return pairs[pairs >= 0], total[pairs >= 0]
@@ -288,7 +290,7 @@ def _together(parts: Sequence[Pairs]) -> Pairs:
 
 
 def _loads(graph: Graph, pairs: Pairs) -> Float64:
-    """float64[links]: bytes of each link, spread over all equal-cost links alike."""
+    """Return float64[links]: bytes per link, spread evenly over all equal-cost links."""
     if not len(pairs[0]):
         return np.zeros(graph.links)
     return partition.link_loads(graph, pairs[0] // graph.npus, pairs[0] % graph.npus, pairs[1])

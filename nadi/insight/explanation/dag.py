@@ -1,8 +1,8 @@
-"""Moments and what must lie between them: an acyclic graph whose longest ways are times.
+"""An acyclic graph of moments, whose longest paths give the times of the moments.
 
-A vertex is a moment. An edge u -> v with weight w says that v is no sooner than w after u. The time of a vertex is the
-largest of those over its edges, and of one without edges its `begin`. Vertices are gone through level by level, so that
-an evaluation is a few array operations for each level.
+A vertex is a moment. An edge u -> v with weight w means that v is at least w after u. The time of a vertex is the
+maximum over its incoming edges, and `begin` for a vertex without incoming edges. The evaluation goes level by level, so
+that it takes a few array operations per level.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ Float64 = NDArray[np.float64]
 
 
 class CyclicError(ValueError):
-    """The moments cannot be put in order."""
+    """An order of the moments does not exist."""
 
     exit_code = 1
 
@@ -24,8 +24,8 @@ class Edges(NamedTuple):
     """E edges.
 
     Attributes:
-        source, target: int64[E], vertices.
-        weight: float64[E], picoseconds.
+        source, target: int64[E], vertices at the two ends.
+        weight: float64[E], minimum delay in picoseconds.
     """
 
     source: Int64
@@ -37,20 +37,20 @@ class Dag:
     """A graph of moments.
 
     Attributes:
-        edges: in the order of evaluation: by level of their target, then by target.
-        place: int64[E], where each edge stood in what was given.
+        edges: Edges in the order of evaluation: by level of their target, then by target.
+        place: int64[E], index of each edge in the constructor's argument.
     """
 
     def __init__(self, vertices: int, edges: Edges, begin: Float64) -> None:
-        """Put the vertices in order.
+        """Sort the vertices.
 
         Args:
-            vertices: how many.
-            edges: in any order.
-            begin: float64[vertices], the time of a vertex without edges.
+            vertices: Number of vertices.
+            edges: Edges in any order.
+            begin: float64[vertices], time of a vertex without incoming edges.
 
         Raises:
-            CyclicError: there is a cycle.
+            CyclicError: The graph has a cycle.
         """
         self._vertices, self._begin = vertices, begin
         level = _levels(vertices, edges)
@@ -63,7 +63,7 @@ class Dag:
         self._ends = np.searchsorted(of_head, np.arange(1, int(of_head.max(initial=0)) + 2))
 
     def times(self, weight: Float64 | None = None) -> Float64:
-        """float64[vertices], picoseconds; weight: float64[E], as `edges` has them, None = theirs."""
+        """Return float64[vertices], picoseconds; weight: float64[E], sorted as `edges`, None = their own weights."""
         weight = self.edges.weight if weight is None else weight
         time = self._begin.copy()
         source, first = self.edges.source, np.append(self._first, len(self.edges.source))
@@ -77,12 +77,12 @@ class Dag:
         return time
 
     def path(self, last: int, time: Float64, weight: Float64 | None = None) -> list[int]:
-        """Edges, as numbers of `edges`, of a longest way to a vertex, the first one first.
+        """Return the edges, as indices of `edges`, of a longest path to a vertex, from its begin to its end.
 
         Args:
-            last: where it ends.
-            time: of `times(weight)`.
-            weight: as there.
+            last: Vertex at the end of the path.
+            time: float64[vertices], result of `times(weight)`.
+            weight: float64[E], weights that `time` was computed with; None = the edges' own weights.
         """
         weight = self.edges.weight if weight is None else weight
         found: list[int] = []
@@ -100,7 +100,7 @@ class Dag:
 
 
 def _levels(vertices: int, edges: Edges) -> Int64:
-    """int64[vertices]: edges on the way with most edges to each."""
+    """Return int64[vertices]: number of edges on the path with most edges to each vertex."""
     order = np.argsort(edges.source, kind="stable")
     target = edges.target[order]
     ptr = np.searchsorted(edges.source[order], np.arange(vertices + 1))

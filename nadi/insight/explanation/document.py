@@ -1,4 +1,4 @@
-"""An explanation as data: the path by what it is made of, what bound it, and what would make the run shorter."""
+"""The explanation of a run as a document: the composition of its critical path, bounds, and what-ifs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,20 +11,21 @@ from nadi.insight.explanation.path import PathPiece, critical_path, npus_of
 from nadi.insight.explanation.what_if import FASTER, what_if
 from nadi.insight.runs import Run
 
-MOST_LONGEST = 20
+MAX_LONGEST = 20
+"""Number of single pieces that the document lists."""
 
 
 def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
-    """Return what `nadi explain DIR --json` prints; times are picoseconds.
+    """Return the document that `nadi explain DIR --json` prints; times are picoseconds.
 
     Args:
-        run: Results of a run.
-        factor: How much faster each thing of the what-ifs is.
-        report: Called with a text that says what is done now.
+        run: Finished run.
+        factor: Speed-up factor of each what-if.
+        report: Called with a text about each stage of the work.
 
     Raises:
-        ConfigError: the run cannot be explained; one line says why.
-        TraceError, WorkloadError, TopologyError: its traces or its fabric have gone, or are others now.
+        ConfigError: The run cannot be explained; the message gives the reason in one line.
+        TraceError, WorkloadError, TopologyError: The run's traces or fabric are missing or have changed.
     """
     report("reading the traces again")
     found = happened(run)
@@ -34,7 +35,7 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
     shared = contention(run, found, [piece.node for piece in pieces])
     bounds = PathBounds(run, found, pieces, shared)
     npus = npus_of(found, pieces)
-    report("working out what would make the run shorter")
+    report("computing the what-ifs")
     return {
         "finish_time_ps": run.finish_time_ps,
         "pieces": len(pieces),
@@ -43,13 +44,13 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
         "stand_for_others": is_folded(run),
         "by_what": _by_what(pieces, bounds, run.finish_time_ps),
         "by_bound": _by_bound(pieces, bounds, run.finish_time_ps),
-        "longest": [_one(run, found, piece, bounds) for piece in _longest(pieces)],
+        "longest": [_piece(run, found, piece, bounds) for piece in _longest(pieces)],
         "what_if": [answer._asdict() for answer in what_if(run, found, shared, factor)],
     }
 
 
 def _by_what(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> list[dict[str, Any]]:
-    """Pieces of one sort together, by their time; of communication what most of its time was bound by."""
+    """Sum the pieces of each sort, sorted by time; communication has the bound of most of its time."""
     sorts: dict[tuple[str, str], list[PathPiece]] = {}
     for piece in pieces:
         sorts.setdefault((piece.what, piece.sort), []).append(piece)
@@ -75,7 +76,7 @@ def _by_what(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> list
 
 
 def _by_bound(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> list[dict[str, Any]]:
-    """Time on the path by what bound it: compute, a link, latency, queues, pauses."""
+    """Sum the time on the path by its bound: compute, a link, latency, queues, pauses."""
     times: dict[str, float] = {}
     for piece in pieces:
         bound = bounds.of(piece)
@@ -86,10 +87,10 @@ def _by_bound(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> lis
 
 
 def _longest(pieces: list[PathPiece]) -> list[PathPiece]:
-    return sorted(sorted(pieces, key=lambda piece: -piece.time_ps)[:MOST_LONGEST], key=lambda piece: piece.start_ps)
+    return sorted(sorted(pieces, key=lambda piece: -piece.time_ps)[:MAX_LONGEST], key=lambda piece: piece.start_ps)
 
 
-def _one(run: Run, found: RunEvents, piece: PathPiece, bounds: PathBounds) -> dict[str, Any]:
+def _piece(run: Run, found: RunEvents, piece: PathPiece, bounds: PathBounds) -> dict[str, Any]:
     bound = bounds.of(piece)
     return {
         "what": piece.what,

@@ -16,29 +16,29 @@ Int64 = NDArray[np.int64]
 
 
 def settings_of(run: Run) -> Settings:
-    """The engine's settings, as the run had them."""
+    """Return the engine's settings of the run."""
     config = run.config
     return fabric_settings.fitted(run.graph, network_settings(config.network, config.system, seed=config.engine.seed))
 
 
 def closed_forms(run: Run) -> CollectiveCosts:
-    """Of collectives on the run's fabric."""
+    """Return closed forms of collectives on the run's fabric."""
     return closed_forms_on(run.graph, settings_of(run))
 
 
 def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
-    """Of collectives on a fabric: large ones are told by smaller sizes, as each change asks for all of them again."""
+    """Return closed forms on a fabric; large collectives are extrapolated, because each what-if evaluates all again."""
     return CollectiveCosts(graph, settings, OF_CHANGES)
 
 
 def shares_of_messages(found: RunEvents, sends: Int64) -> NDArray[np.float64]:
-    """float64[k]: at one of how many shares of its port's line rate each message is driven; sends: int64[k], nodes."""
+    """Return float64[k]: share of the port's line rate that drives each message; sends: int64[k], nodes."""
     of_channel = np.append(found.program.channels.shares, 1.0)  # the last is that of -1, no channel
     return of_channel[found.program.node_channel[found.at[sends]]]
 
 
 def of_collectives(found: RunEvents, nodes: Int64) -> tuple[Int64, Int64, Int64]:
-    """Group, schedule and bytes of collectives."""
+    """Return group, schedule and bytes of collectives."""
     program, at, npu = found.program, found.at[nodes], found.npu[nodes]
     group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
     return group, program.node_schedule[at].astype(np.int64), program.node_bytes[at].astype(np.int64)

@@ -1,9 +1,8 @@
-"""Runs that keep the trace nodes of one NPU of each class: whose nodes stand for whose.
+"""Representatives in runs that keep the trace nodes of one NPU per class.
 
-NPUs of a class do the same at the same times, row by row (nadi/simulation/closed_forms/advancing/likeness.py). So a
-collective
-with members of several classes is told by the nodes of one NPU of each, though that NPU's own group may be another,
-alike; and a message from any NPU is told by the send of the one that stands for it.
+NPUs of a class have the same nodes at the same times (nadi/simulation/closed_forms/advancing/likeness.py). The nodes of
+one NPU per class therefore describe a collective with members of several classes, although that NPU's own group may be
+another, equivalent one; and the send of a representative describes the messages of every NPU of its class.
 """
 
 from typing import NamedTuple
@@ -20,12 +19,12 @@ LIKE = "like"
 
 
 class Representatives(NamedTuple):
-    """Who stands for whom.
+    """Representatives of NPUs and groups.
 
     Attributes:
-        like: int64[npus], the NPU whose nodes stand for those of each; its own number where all are kept.
-        first: int64[npus], place of the first node of that NPU in nodes.parquet; -1 = it has none.
-        group: int64[groups], equal for groups whose collectives are told by the same nodes.
+        like: int64[npus], NPU whose nodes represent those of each NPU; its own number where all nodes are kept.
+        first: int64[npus], row of the representative's first node in nodes.parquet; -1 = no node.
+        group: int64[groups], equal for groups whose collectives have the same representative nodes.
     """
 
     like: Int64
@@ -34,35 +33,36 @@ class Representatives(NamedTuple):
 
 
 def is_folded(run: Run) -> bool:
-    """Whether the run keeps trace nodes of one NPU of each class only."""
+    """Return whether the run keeps the trace nodes of one NPU per class only."""
     return LIKE in run.npus.column_names
 
 
-def stand_ins(run: Run, program: Program, npu: Int64) -> Representatives:
-    """Of a run; npu: int64[n], whose each row of nodes.parquet is."""
+def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
+    """Return the representatives of a run; npu: int64[n], NPU of each row of nodes.parquet."""
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
     if is_folded(run):
         like = np.asarray(run.npus[LIKE], np.int64)
-        groups = _alike(program, like, groups)
+        groups = _equivalent_groups(program, like, groups)
     first = np.full(program.npus, -1)
     own, begin = np.unique(npu, return_index=True)
     first[own] = begin
     return Representatives(like, first[like], groups)
 
 
-def _alike(program: Program, like: Int64, group: Int64) -> Int64:
-    """int64[groups]: the least of the groups that stand for each other."""
+def _equivalent_groups(program: Program, like: Int64, group: Int64) -> Int64:
+    """Return int64[groups]: the lowest of the groups that are equivalent to each group."""
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     slot = np.arange(len(owner)) - program.slot_ptr[owner]
     own = program.slot_group.astype(np.int64)
     pairs = np.unique(np.stack([own, own[program.slot_ptr[like[owner]] + slot]]), axis=1)
-    told = np.unique(own[np.isin(owner, like)])  # those of NPUs whose nodes are kept
-    one, two = pairs[:, np.isin(pairs[0], told)]
+    kept = np.unique(own[np.isin(owner, like)])  # groups of NPUs whose nodes are kept
+    left, right = pairs[:, np.isin(pairs[0], kept)]
+    # Propagate the lowest number of each connected component until nothing changes.
     while True:
-        least = group.copy()
-        np.minimum.at(least, one, group[two])
-        np.minimum.at(least, two, least[one])
-        if np.array_equal(least, group):
+        lowest = group.copy()
+        np.minimum.at(lowest, left, group[right])
+        np.minimum.at(lowest, right, lowest[left])
+        if np.array_equal(lowest, group):
             return group
-        group = least
+        group = lowest

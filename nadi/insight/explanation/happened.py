@@ -1,15 +1,15 @@
-"""A finished run as moments: when each trace node began and ended, and what it waited for.
+"""The events of a finished run: begin and end of each trace node, and what it waited for.
 
 Vertices are the begin of each node, its end, and the moment when the last member of a collective had begun. Edges are
 
-- begin -> end of a node: how long it took,
-- begin of a member -> last member has begun -> end of each member: how long the collective took after that,
-- begin of a send -> end of its receive: how long the message took,
-- end -> begin: a dependency of the trace, the node before it on its lane, or the collective of its group before it;
-  else the node of the NPU whose end let it begin. What lies between the last of these
-  ends and the begin, and that nothing tells, is kept as it was.
+- begin -> end of a node: its duration;
+- begin of a member -> last member has begun -> end of each member: duration of the collective after that moment;
+- begin of a send -> end of its receive: duration of the message;
+- end -> begin: a dependency of the trace, the previous node on the lane, or the previous collective of the group; else
+  the node of the NPU whose end released it. An unexplained gap between the last of these ends and the begin is kept as
+  the weight of the edge.
 
-With the times of the run as weights, the longest ways are the run itself, to the picosecond.
+With the times of the run as weights, the longest paths reproduce the run to the picosecond.
 """
 
 from typing import NamedTuple
@@ -20,38 +20,41 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
-from nadi.insight.explanation.folded import Representatives, stand_ins
+from nadi.insight.explanation.folded import Representatives, representatives
 from nadi.insight.runs import Run
 from workload import Program
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
 Int64 = NDArray[np.int64]
 
-MOST_NODES = 8_000_000
+MAX_NODES = 8_000_000
+"""Number of trace nodes up to which a run is explained, to bound memory."""
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
-"""What an edge is: a node's duration; a collective after its last member had begun; a message; what waits for an end; a
+"""Kinds of edges: a node's duration; a collective after its last member had begun; a message; a begin after an end; a
 member that joins its collective."""
 _TAG_BITS, _SEQ_BITS = 24, 20
-_MOST_LANES = 8
+"""Bits of a message's tag and of its place in a key, which identifies a message between two NPUs."""
+_MAX_LANES = 8
+"""Offset that separates numbers of groups from numbers of lanes."""
 
 
 class RunEvents(NamedTuple):
     """A run of n trace nodes and c collectives; vertices: n begins, n ends, c moments when the last member had begun.
 
     Attributes:
-        dag: the moments; times are picoseconds.
-        kind: int8[E], what each edge of `dag.edges` is.
+        dag: Graph of the moments; times are picoseconds.
+        kind: int8[E], kind of each edge of `dag.edges`.
         of_node: int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node.
-        npu, row: int64[n], of each node.
-        node_kind: int8[n], as Program has it.
-        lane: int8[n], as Program has it.
+        npu, row: int64[n], NPU of each node, and its row in the NPU's trace.
+        node_kind: int8[n], kind as in Program.
+        lane: int8[n], lane as in Program.
         at: int64[n], row of Program.node_*.
-        start_ps, finish_ps: int64[n].
-        collective: int64[n], the collective of a node; -1 = none.
+        start_ps, finish_ps: int64[n], begin and end of each node.
+        collective: int64[n], collective of a node; -1 = none.
         first: int64[c], one node of each collective.
-        ready_ps: int64[c], when its last member had begun.
-        sender: int64[n], the send of a receive; -1 = none.
-        program: what ran.
+        ready_ps: int64[c], begin of its last member.
+        sender: int64[n], send of a receive; -1 = none.
+        program: Program that ran.
     """
 
     dag: Dag
@@ -71,7 +74,7 @@ class RunEvents(NamedTuple):
     program: Program
 
     def last(self) -> int:
-        """The vertex at which the run ended."""
+        """Return the vertex at which the run ended."""
         return len(self.npu) + int(np.argmax(self.finish_ps))
 
 
@@ -91,28 +94,28 @@ def _check_rows(run: Run, program: Program, npu: Int64, row: Int64) -> None:
 
 
 def happened(run: Run) -> RunEvents:
-    """The moments of a run.
+    """Return the events of a run.
 
     Raises:
-        ConfigError: the run has not kept its trace nodes, or too many of them.
-        TraceError, WorkloadError, ConfigError: its traces have gone, or are others now.
+        ConfigError: The run has not kept its trace nodes, or has too many of them.
+        TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
     """
     nodes, program = run.nodes, run.work.program
-    if len(nodes) > MOST_NODES:
-        raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MOST_NODES:,} to be explained")
+    if len(nodes) > MAX_NODES:
+        raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MAX_NODES:,} to be explained")
     npu, row = (np.asarray(nodes[name], np.int64) for name in ("npu", "row"))
     _check_rows(run, program, npu, row)
     start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in ("start_ps", "finish_ps"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
     kind = program.node_kind[at]
-    stands = stand_ins(run, program, npu)
+    stands = representatives(run, program, npu)
     collective, first, ready_ps = _collectives(program, npu, at, kind, start_ps, stands.group)
     sender = _senders(program, npu, at, kind, stands)
     parents = _parents(program, npu, row)
     own_lane = np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[at], -1).astype(np.int64)
     if not run.config.system.concurrent_collectives:
         own = np.flatnonzero(collective >= 0)
-        own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MOST_LANES
+        own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MAX_LANES
     turns = _turns(npu, own_lane, start_ps, finish_ps)
     before = _lane_before(npu, start_ps, finish_ps, (np.append(parents[0], turns[0]), np.append(parents[1], turns[1])))
     edges, what, of_node = _edges(start_ps, finish_ps, collective, ready_ps, sender, (parents, turns, before))
@@ -138,26 +141,26 @@ def happened(run: Run) -> RunEvents:
 
 
 def senders_of(run: Run) -> Int64:
-    """int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = of no receive.
+    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive.
 
     Raises:
-        TraceError, WorkloadError, ConfigError: the traces have gone, or are others now.
+        TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
     """
     program = run.work.program
     npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
-    return _senders(program, npu, at, program.node_kind[at], stand_ins(run, program, npu))
+    return _senders(program, npu, at, program.node_kind[at], representatives(run, program, npu))
 
 
 def names(run: Run) -> pa.ChunkedArray:
-    """Names of the nodes, in the order of Happened."""
+    """Return the names of the nodes, in the order of RunEvents."""
     return run.nodes["name"]
 
 
 def _collectives(
     program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], start_ps: Int64, alike: Int64
 ) -> tuple[Int64, Int64, Int64]:
-    """The collective of each node, one node of each collective, and when the last member of each had begun."""
+    """Return the collective of each node, one node of each collective, and the begin of the last member of each."""
     number = np.full(len(npu), -1)
     own = np.flatnonzero((kind == COLLECTIVE) & (program.node_schedule[at] >= 0))
     group = alike[program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]]]
@@ -170,7 +173,7 @@ def _collectives(
 
 
 def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], stands: Representatives) -> Int64:
-    """int64[n]: the send of each receive, or the one that stands for it; -1 = of no receive."""
+    """Return int64[n]: the send of each receive, or its representative; -1 = no receive."""
     found = np.full(len(npu), -1)
     recvs = np.flatnonzero(kind == RECV)
     peer = npu[recvs] + program.node_peer[at[recvs]]
@@ -190,7 +193,7 @@ def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], st
 
 
 def _sends(program: Program, npus: Int64, stands: Representatives) -> tuple[Int64, Int64, Int64]:
-    """Of all sends of some NPUs: whose, row of Program.node_*, and the node that tells of it."""
+    """Return for all sends of some NPUs: the NPU, the row of Program.node_*, and the node that represents the send."""
     npus = npus[stands.first[npus] >= 0]
     trace = program.trace_of_npu[npus]
     rows = np.diff(program.trace_ptr)[trace]
@@ -202,13 +205,13 @@ def _sends(program: Program, npus: Int64, stands: Representatives) -> tuple[Int6
 
 
 def _of_pair(program: Program, at: Int64) -> Int64:
-    """What tells the messages of a pair apart: tag and place, of sends and receives."""
+    """Return a key of the messages of a pair: tag and place, for sends and receives."""
     tag, seq = program.node_tag[at].astype(np.int64), program.node_seq[at].astype(np.int64)
     return (tag & ((1 << _TAG_BITS) - 1)) << _SEQ_BITS | seq & ((1 << _SEQ_BITS) - 1)
 
 
 def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:
-    """Edges parent -> child between nodes, by their place."""
+    """Return the edges parent -> child between nodes, as node indices."""
     runs = np.flatnonzero(np.diff(npu, prepend=-1))
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for begin in runs.tolist():
@@ -223,13 +226,13 @@ def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:
 
 
 def _turns(npu: Int64, lane: Int64, start_ps: Int64, finish_ps: Int64) -> tuple[Int64, Int64]:
-    """Of nodes that take turns, each and the next: of a lane of an NPU, or of the collectives of a group.
+    """Return consecutive nodes that exclude each other: on a lane of an NPU, or collectives of a group.
 
     Args:
-        npu: int64[n].
-        lane: int64[n], nodes of an NPU with the same number take turns; -1 = with none.
-        start_ps: int64[n].
-        finish_ps: int64[n].
+        npu: int64[n], NPU of each node.
+        lane: int64[n], nodes of an NPU with the same number exclude each other; -1 = no exclusion.
+        start_ps: int64[n], begin of each node.
+        finish_ps: int64[n], end of each node.
     """
     order = np.lexsort((finish_ps, start_ps, lane, npu))
     order = order[lane[order] >= 0]
@@ -239,7 +242,7 @@ def _turns(npu: Int64, lane: Int64, start_ps: Int64, finish_ps: Int64) -> tuple[
 
 
 def _lane_before(npu: Int64, start_ps: Int64, finish_ps: Int64, parents: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
-    """Of nodes that began after all their parents had ended: the node of the same NPU that ended just then."""
+    """Return, for nodes that began after all their parents' ends, the node of the same NPU that ended just then."""
     parent, child = parents
     latest = np.full(len(npu), -1)
     np.maximum.at(latest, child, finish_ps[parent])
@@ -264,7 +267,7 @@ def _edges(
     sender: Int64,
     waits: tuple[tuple[Int64, Int64], ...],
 ) -> tuple[Edges, NDArray[np.int8], Int64]:
-    """All edges, what each is, and its node."""
+    """Return all edges, the kind of each, and its node."""
     n = len(start_ps)
     node = np.arange(n)
     joins = np.flatnonzero(collective >= 0)

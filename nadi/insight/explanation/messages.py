@@ -1,4 +1,4 @@
-"""The messages that a critical path is made of: out of flows.parquet block by block, however many others there are."""
+"""The messages of a critical path, read from flows.parquet block by block to bound memory."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,21 +13,23 @@ Int64 = NDArray[np.int64]
 Rows = dict[str, Int64]
 """Columns of flows.parquet; ideal_ps is -1 where it is not known."""
 
-MOST_FLOWS = 4096
+MAX_FLOWS = 4096
+"""Number of messages of a collective that are examined."""
 _COLUMNS = ("src", "dst", "group", "seq", "control", "bytes", "start_ps", "finish_ps", "ideal_ps")
 _SEQ_BITS = 32
+"""Bits of a collective's place in a key of group and place."""
 
 
 class MessagesOfPath:
-    """Messages of some collectives, and those that traces send between some pairs of NPUs."""
+    """Messages of given collectives, and messages that traces send between given pairs of NPUs."""
 
     def __init__(self, run: Run, collectives: Iterable[tuple[int, int]], pairs: Iterable[tuple[int, int]]) -> None:
-        """Look for them.
+        """Read the messages.
 
         Args:
-            run: whose.
-            collectives: group and place of each.
-            pairs: sender and receiver of each.
+            run: Finished run.
+            collectives: Group and place of each collective.
+            pairs: Sender and receiver of each pair.
 
         Raises:
             ConfigError: flows.parquet cannot be read.
@@ -41,15 +43,15 @@ class MessagesOfPath:
         self._key = self._rows["group"] << _SEQ_BITS | self._rows["seq"]
 
     def of_collective(self, group: int, seq: int) -> Rows:
-        """Those of a collective, in the order of receivers; MOST_FLOWS of them where there are more."""
+        """Return the messages of a collective sorted by receiver; a sample of MAX_FLOWS if there are more."""
         here = np.flatnonzero(self._key == (group << _SEQ_BITS | seq))
         here = here[np.argsort(self._rows["dst"][here], kind="stable")]
-        if len(here) > MOST_FLOWS:
-            here = here[np.linspace(0, len(here) - 1, MOST_FLOWS).astype(np.int64)]
+        if len(here) > MAX_FLOWS:
+            here = here[np.linspace(0, len(here) - 1, MAX_FLOWS).astype(np.int64)]
         return self._at(here)
 
     def between(self, src: int, dst: int, end_ps: float) -> Rows:
-        """The message of a trace that came to dst from src next to a moment; none where there is none."""
+        """Return the trace's message from src to dst whose end is nearest to end_ps; no rows without such a message."""
         own = np.flatnonzero((self._rows["src"] == src) & (self._rows["dst"] == dst) & (self._rows["group"] < 0))
         if len(own):
             own = own[[int(np.argmin(np.abs(self._rows["finish_ps"][own] - end_ps)))]]
@@ -60,7 +62,7 @@ class MessagesOfPath:
 
 
 def _chosen(run: Run, wanted: Int64, between: Int64, npus: int) -> Iterator[Rows]:
-    """Of each block of the file the rows that are wanted."""
+    """Yield the wanted rows of each block of the file."""
     for block in run.blocks(FLOWS, _COLUMNS):
         group, seq, src, dst = (_numbers(block, name) for name in ("group", "seq", "src", "dst"))
         of_collectives = np.isin(group << _SEQ_BITS | seq, wanted)

@@ -1,4 +1,4 @@
-"""The critical path of a run: the pieces that follow each other without a gap from its begin to its end."""
+"""The critical path of a run: consecutive pieces without gaps from its begin to its end."""
 
 from typing import NamedTuple
 
@@ -20,14 +20,15 @@ COMPUTING, COLLECTIVE, MESSAGES, MEMORY, SENDING, WAITING = (
 
 
 class PathPiece(NamedTuple):
-    """A piece of the path.
+    """A piece of the critical path.
 
     Attributes:
-        what: COMPUTING; COLLECTIVE, after its last member had begun; MESSAGES, from the begin of a send until it was
-            received; MEMORY; SENDING, until a message's last byte had left; or WAITING, nothing tells for what.
-        sort: pieces of one sort are alike: the last part of the node's name, or axis, kind and size.
-        node: number of Happened.
-        start_ps, end_ps: picoseconds.
+        what: COMPUTING; COLLECTIVE, after its last member has begun; MESSAGES, from the begin of a send to the end
+            of its
+            receive; MEMORY; SENDING, until the last byte of a message has left; or WAITING for an unknown reason.
+        sort: Label that similar pieces share: the last part of the node's name, or axis, kind and size.
+        node: Index of the node in RunEvents.
+        start_ps, end_ps: Begin and end in picoseconds.
     """
 
     what: str
@@ -38,14 +39,14 @@ class PathPiece(NamedTuple):
 
     @property
     def time_ps(self) -> float:
-        """How long it is."""
+        """Duration in picoseconds."""
         return self.end_ps - self.start_ps
 
 
 def critical_path(run: Run, found: RunEvents) -> list[PathPiece]:
-    """Pieces from the begin of the run to its end; their times add up to the run's.
+    """Return the pieces from the begin of the run to its end; their times add up to the run's time.
 
-    Where several ends come at the same moment, the path goes by one of them.
+    Where several ends coincide, the path follows one of them.
     """
     times = found.dag.times()
     edges = found.dag.edges
@@ -65,7 +66,7 @@ def critical_path(run: Run, found: RunEvents) -> list[PathPiece]:
 
 
 def axis_of(name: str) -> str:
-    """The axis of parallelism that a node's name tells, else ""."""
+    """Return the axis of parallelism in a node's name, else ""."""
     axis = name.rpartition("/")[2].partition(":")[0]
     return axis if axis in COMMUNICATION_AXES else ""
 
@@ -98,13 +99,13 @@ def _sort(run: Run, found: RunEvents, what: str, node: int) -> str:
 
 
 def _work(name: str) -> str:
-    """What a compute node does, of a name such as step0/forward/mb3/layer17/attention: forward attention."""
+    """Return the work of a compute node: "forward attention" for step0/forward/mb3/layer17/attention."""
     parts = [part.rstrip("0123456789") for part in name.split("/")]
     kept = [part for part in parts if part and part not in {"step", "mb", "layer", "chunk"}]
     return " ".join(dict.fromkeys(kept)) or name
 
 
 def npus_of(found: RunEvents, pieces: list[PathPiece]) -> list[int]:
-    """The NPUs on which the path is, piece by piece, one that follows itself once."""
+    """Return the NPUs on the path, in order, without immediate repetitions."""
     npus = np.array([int(found.npu[piece.node]) for piece in pieces], np.int64)
     return npus[np.flatnonzero(np.diff(npus, prepend=-1))].tolist()

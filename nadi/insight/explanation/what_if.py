@@ -1,10 +1,9 @@
-"""What a run would take if the GPUs, the links of a tier, or a kind of communication were faster.
+"""Predictions of a run's time with faster GPUs, faster links of a tier, or a faster kind of communication.
 
-The moments of the run are worked out again with other weights: a node of the accelerator takes 1/1.1 of its time; a
-collective or a message changes as its closed form does from the fabric as it is to the faster one or, if others were
-in the way, as its bottleneck does (nadi/insight/explanation/contention.py). The order in which nodes shared lanes
-stays, and
-so does what no dependency explains.
+The events of the run are evaluated again with other weights: an accelerator node takes 1/factor of its time; a
+collective or a message changes as its closed form does from the present to the faster fabric or, if it is contended, as
+its bottleneck does (nadi/insight/explanation/contention.py). The order of the nodes on a lane is unchanged, and so
+are the gaps that no dependency explains.
 """
 
 import dataclasses
@@ -32,18 +31,19 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 FASTER = 1.1
-MOST_TIERS = 8
-"""Of links that are asked about, the busiest: each asks for all closed forms again."""
+"""Default factor by which each what-if speeds up its subject."""
+MAX_TIERS = 8
+"""Number of tiers with a what-if, the busiest ones: each evaluates all closed forms again."""
 
 
 class ChangeEffect(NamedTuple):
-    """What a change would do.
+    """The effect of a change.
 
     Attributes:
-        change: in words.
+        change: Description of the change.
         key: "gpu", "tier NAME" or "collectives NAME".
-        finish_time_ps: of the run, told.
-        gain: share of the run that it saves.
+        finish_time_ps: Predicted time of the run in picoseconds.
+        gain: Share of the run's time that the change saves.
     """
 
     change: str
@@ -53,13 +53,13 @@ class ChangeEffect(NamedTuple):
 
 
 def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:
-    """Answers for GPUs, tiers of links and kinds of communication, the largest gain first.
+    """Return the effects of faster GPUs, tiers of links and kinds of communication, sorted by gain.
 
     Args:
-        run: the run.
-        found: its moments.
-        shared: which collectives and messages others were in the way of, and where.
-        factor: how many times as fast each would be.
+        run: Finished run.
+        found: Events of the run.
+        shared: Contended collectives and messages, with the links that they share.
+        factor: Speed-up factor of each change.
     """
     weight = found.dag.edges.weight
     whole_ps = float(found.dag.times(weight)[found.last()])
@@ -72,29 +72,29 @@ def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FAST
 
 
 def _changes(run: Run, found: RunEvents, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
-    """In words, a key, and the weights."""
-    said = f"{factor - 1:.0%} faster"
+    """Yield the description, the key and the weights of each change."""
+    faster = f"{factor - 1:.0%} faster"
     weight, kind, of_node = found.dag.edges.weight, found.kind, found.of_node
     on_gpu = (found.node_kind == COMPUTE) & (found.lane != CPU_LANE)
     if on_gpu.any():
         faster = (kind == DURATION) & on_gpu[of_node]
-        yield f"GPUs {said}", "gpu", np.where(faster, weight / factor, weight)
+        yield f"GPUs {faster}", "gpu", np.where(faster, weight / factor, weight)
     sort, words = _sorts(run, found)
     sort_of_edge = np.where(_is_communication(found), sort[of_node], -1)
     for number in sorted(np.unique(sort[sort >= 0]).tolist(), key=words.__getitem__):
         faster = sort_of_edge == number
-        yield f"{words[number]} {said}", f"collectives {words[number]}", np.where(faster, weight / factor, weight)
+        yield f"{words[number]} {faster}", f"collectives {words[number]}", np.where(faster, weight / factor, weight)
     yield from _of_tiers(run, found, shared, factor)
 
 
 def _is_communication(found: RunEvents) -> NDArray[np.bool_]:
-    """bool[E]: the time of a collective, of a message, or until one had left."""
+    """Return bool[E]: whether the edge is the time of a collective, of a message, or of a send."""
     own = (found.kind == DURATION) & ((found.collective >= 0) | (found.node_kind == SEND))[found.of_node]
     return (found.kind == DONE) | (found.kind == MESSAGE) | own
 
 
 def _sorts(run: Run, found: RunEvents) -> tuple[Int64, list[str]]:
-    """int64[n]: axis, or kind, of each collective, send and receive, a place in the list; -1 of other nodes."""
+    """Return int64[n], index of the axis or kind of each collective, send and receive in the list; else -1."""
     words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
     name = names(run).unify_dictionaries().combine_chunks()
     axes = np.array([_place(COMMUNICATION_AXES, axis_of(word)) for word in name.dictionary.to_pylist()], np.int64)
@@ -129,30 +129,30 @@ def _of_tiers(run: Run, found: RunEvents, shared: Contention, factor: float) -> 
 
 
 def _with_contention(ratio: Float64, shared: Contention, faster: Float64) -> Float64:
-    """float64[n]: of contended pieces what their bottlenecks say, of all others the ratio of their closed forms.
+    """Return float64[n]: the ratio of times by the bottleneck for contended pieces, by closed forms for all others.
 
     Args:
-        ratio: float64[n], of each node's closed form with the faster links over that with the links as they are.
-        shared: the contended pieces.
-        faster: float64[links], the factor of each link's rate.
+        ratio: float64[n], ratio of each node's closed form with the faster links to that with the links as they are.
+        shared: Contended pieces.
+        faster: float64[links], factor of each link's rate.
     """
     of_kind = [kind.faster(faster, float(ratio[node])) for kind, node in zip(shared.kinds, shared.node, strict=True)]
     return np.where(shared.of_node >= 0, np.array([*of_kind, 1.0])[shared.of_node], ratio)
 
 
 def _busiest(of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
-    """MOST_TIERS tiers, by their busiest link, as they come where they are alike; of_link: str[links], of each."""
+    """Return MAX_TIERS tiers by their busiest link, ties in the given order; of_link: str[links], tier of each link."""
     names, first, tier = np.unique(of_link, return_index=True, return_inverse=True)
     busiest = np.zeros(len(names))
     np.maximum.at(busiest, tier.reshape(-1), utilisation)
-    return [str(names[at]) for at in np.lexsort((first, -busiest))[:MOST_TIERS]]
+    return [str(names[at]) for at in np.lexsort((first, -busiest))[:MAX_TIERS]]
 
 
 class _Times:
     """Closed forms of all collectives and messages of a run on a fabric.
 
     Attributes:
-        time_ps: float64[n], of each node's collective or message; NaN = not known, or no communication.
+        time_ps: float64[n], closed form of each node's collective or message; NaN = not known, or no communication.
     """
 
     def __init__(self, run: Run, found: RunEvents, graph: Graph, settings: Settings) -> None:
@@ -178,14 +178,14 @@ class _Times:
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
 
     def ratio(self, then: "_Times") -> Float64:
-        """float64[n]: what each takes then over what it takes now; 1 where that is not known."""
+        """Return float64[n]: the time in `then` over the time here; 1 where either is not known."""
         with np.errstate(divide="ignore", invalid="ignore"):
             found = then.time_ps / self.time_ps
         return np.where(np.isfinite(found), found, 1.0)
 
 
 def _keys(found: RunEvents) -> tuple[Int64, Int64]:
-    """One collective of each group, schedule, size and kind, and which of these each collective is."""
+    """Return one collective of each group, schedule, size and kind, and the index of this key for each collective."""
     group, schedule, size = of_collectives(found, found.first)
     kinds = found.program.node_collective[found.at[found.first]].astype(np.int64)
     _, first, index = np.unique(

@@ -1,5 +1,5 @@
-"""Measured against simulated: the times that traces carry beside those of a run of them.
+"""Comparison of measured times in traces with the times of a run that simulated these traces.
 
-`beside.py` pairs nodes of a run with nodes of traces, `clocks.py` finds how far the clocks of ranks are apart,
-`accuracy.py` says how far the run is off, in all and by kind, size, group, pair of NPUs and rank.
+`beside.py` pairs nodes of the run with nodes of the traces, `clocks.py` estimates the clock offsets of ranks,
+`accuracy.py` reports the errors, in total and by kind, size, group, pair of NPUs and rank.
 """

@@ -1,8 +1,8 @@
-"""How far a run is off from what was measured: errors of collectives, nodes, sizes, groups, pairs of NPUs and ranks.
+"""Errors of a run against measured times: of collectives, nodes, sizes, groups, pairs of NPUs and ranks.
 
-A member of a collective takes part from its own start until the collective is done, so its duration holds its wait for
-those that come later. The last to come does not wait: the least duration of all members is the *transfer*, and what a
-member takes beyond that is *waiting*, measured and simulated alike. Errors are simulated over measured, less 1.
+A member of a collective takes part from its own start until the collective ends, so that its duration includes the wait
+for later members. The last member does not wait: the minimum duration over all members is the *transfer*, and the rest
+of a member's duration is *waiting*, measured and simulated. An error is the simulated over the measured time, minus 1.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ class ErrorDistribution:
     """The distribution of n relative errors.
 
     Attributes:
-        count: n.
-        measured_ps: sum of what was measured.
-        simulated_ps: sum of what was simulated.
-        median: of the errors.
-        p95: 95th percentile of their absolute values.
-        worst: the one of the largest absolute value.
+        count: Number of errors, n.
+        measured_ps: Sum of the measured times in picoseconds.
+        simulated_ps: Sum of the simulated times in picoseconds.
+        median: Median of the errors.
+        p95: 95th percentile of the absolute errors.
+        worst: Error with the largest absolute value.
     """
 
     count: int
@@ -42,7 +42,7 @@ class ErrorDistribution:
 
     @classmethod
     def of(cls, simulated_ps: Int64, measured_ps: Int64) -> "ErrorDistribution | None":
-        """Of n pairs of times; None if there are none."""
+        """Return the distribution of n pairs of times; None for no pairs."""
         if not len(measured_ps):
             return None
         error = simulated_ps / measured_ps - 1
@@ -58,14 +58,14 @@ class ErrorDistribution:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class JointOperations:
-    """c operations of several NPUs, collectives or messages, of which nodes have measured times.
+    """c collectives or messages that several NPUs take part in, with measured times.
 
     Attributes:
-        number: int64[c], as TimedNodes.collective or .message numbers them, ascending.
-        measured_ps, simulated_ps: int64[c], the transfer.
-        measured_wait_ps, simulated_wait_ps: int64[c], the most that a member waited.
-        first: int64[c], a row of TimedNodes: the member that waited least.
-        of: int64[n], the operation of each of TimedNodes, -1 = none.
+        number: int64[c], number in TimedNodes.collective or .message, ascending.
+        measured_ps, simulated_ps: int64[c], duration of the transfer.
+        measured_wait_ps, simulated_wait_ps: int64[c], longest wait of a member.
+        first: int64[c], row in TimedNodes of the member with the shortest wait.
+        of: int64[n], operation of each row of TimedNodes, -1 = none.
     """
 
     number: Int64
@@ -78,12 +78,12 @@ class JointOperations:
 
 
 def collectives_of(nodes: TimedNodes) -> JointOperations:
-    """Put the members of each collective together."""
+    """Return the collectives of the nodes."""
     return _joint(nodes, nodes.collective)
 
 
 def messages_of(nodes: TimedNodes) -> JointOperations:
-    """Put the two ends of each message together."""
+    """Return the messages of the nodes."""
     return _joint(nodes, nodes.message)
 
 
@@ -99,20 +99,20 @@ def _joint(nodes: TimedNodes, number: Int64) -> JointOperations:
     def reduced(reduce: np.ufunc, values: Int64) -> Int64:
         return reduce.reduceat(values, begins) if len(begins) else values
 
-    least, least_simulated = reduced(np.minimum, measured), reduced(np.minimum, simulated)
+    transfer, simulated_transfer = reduced(np.minimum, measured), reduced(np.minimum, simulated)
     return JointOperations(
         number=number[rows[begins]],
-        measured_ps=least,
-        simulated_ps=least_simulated,
-        measured_wait_ps=reduced(np.maximum, measured) - least,
-        simulated_wait_ps=reduced(np.maximum, simulated) - least_simulated,
+        measured_ps=transfer,
+        simulated_ps=simulated_transfer,
+        measured_wait_ps=reduced(np.maximum, measured) - transfer,
+        simulated_wait_ps=reduced(np.maximum, simulated) - simulated_transfer,
         first=rows[begins],
         of=of,
     )
 
 
 def document(nodes: TimedNodes, clocks: RankClocks, worst: int = 10) -> dict[str, Any]:
-    """All that is said of the accuracy, in values that JSON can hold; worst: how many of the worst nodes."""
+    """Return the accuracy report as a JSON document; worst: number of nodes with the largest errors to list."""
     collectives, messages = collectives_of(nodes), messages_of(nodes)
     residual = np.abs(clocks.residual_micros)
     return {
@@ -153,17 +153,17 @@ def _spread(nodes: TimedNodes, which: NDArray[Any]) -> ErrorDistribution | None:
 
 
 def _spans(nodes: TimedNodes) -> ErrorDistribution | None:
-    """Of the ranks: from the start of the first compared node to the end of the last."""
+    """Return the errors of the ranks' spans, from the start of the first compared node to the end of the last."""
     npu, measured, simulated = spans(nodes)
     has = nodes.has_start[npu] & (measured > 0)
     return ErrorDistribution.of(simulated[has], measured[has])
 
 
 def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:
-    """The NPUs with nodes, and what passes from the start of their first node to the end of their last.
+    """Return the span of each NPU that has nodes, from the start of its first node to the end of its last.
 
     Returns:
-        int64[r] NPUs, int64[r] picoseconds measured (0 where the trace has no starts), int64[r] simulated.
+        int64[r] NPUs, int64[r] measured picoseconds (0 where the trace has no starts), int64[r] simulated picoseconds.
     """
     begins = np.flatnonzero(np.diff(nodes.npu, prepend=-1))
     npu = nodes.npu[begins]
@@ -175,7 +175,7 @@ def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:
 
 
 def _sizes(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
-    """A row for each kind, size and number of members of collectives: transfers, bandwidths and waiting."""
+    """Return a row per kind, size and member count of collectives: transfers, bandwidths and waiting."""
     kind = np.asarray(nodes.collectives["kind"], dtype=str)[found.number]
     size = nodes.collectives["bytes"][found.number]
     members = nodes.collectives["members"][found.number]
@@ -206,7 +206,7 @@ def _sizes(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
 
 
 def _groups(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
-    """A row for each group, that whose transfers are furthest off, in all, first."""
+    """Return a row per group, sorted by the error of its summed transfers."""
     group = nodes.collectives["group"][found.number]
     own = np.flatnonzero(nodes.collective >= 0)
     met = np.unique(np.stack([nodes.collectives["group"][nodes.collective[own]], nodes.npu[own]]), axis=1)
@@ -223,18 +223,18 @@ def _groups(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
 
 
 def _parts(key: Int64, values: Int64) -> list[Int64]:
-    """Values of each distinct key, in the order of the keys."""
+    """Return the values of each distinct key, in the order of the keys."""
     order = np.argsort(key, kind="stable")
     return np.split(values[order], np.flatnonzero(np.diff(key[order])) + 1) if len(key) else []
 
 
 def _far(row: dict[str, Any]) -> float:
-    """Orders rows: the furthest off in all comes first."""
+    """Return a sort key: the largest error of summed times first."""
     return -abs(row["simulated_ps"] / row["measured_ps"] - 1)
 
 
 def _pairs(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
-    """A row for each pair of NPUs with messages, that whose transfers are furthest off, in all, first."""
+    """Return a row per pair of NPUs with messages, sorted by the error of its summed transfers."""
     rows = []
     npu, peer, is_send = nodes.npu[found.first], nodes.peer[found.first], nodes.kind[found.first] == SEND
     ends = np.stack([np.where(is_send, npu, peer), np.where(is_send, peer, npu)])
@@ -247,7 +247,7 @@ def _pairs(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
 
 
 def _worst(nodes: TimedNodes, joint: tuple[JointOperations, ...], most: int) -> list[dict[str, Any]]:
-    """What is furthest off in picoseconds: nodes of one NPU, and collectives and messages by their transfer."""
+    """Return the largest errors in picoseconds, over nodes of one NPU, and transfers of collectives and messages."""
     local = np.flatnonzero((nodes.collective < 0) & (nodes.message < 0))
     row = np.concatenate([local, *(found.first for found in joint)])
     measured = np.concatenate([nodes.measured_ps[local], *(found.measured_ps for found in joint)])
@@ -275,7 +275,7 @@ def _kind_text(nodes: TimedNodes, row: int) -> str:
 
 
 def _rank_rows(nodes: TimedNodes, joint: tuple[JointOperations, ...], clocks: RankClocks) -> list[dict[str, Any]]:
-    """A row for each rank: its span, and what its compute, transfers and waiting come to, measured and simulated."""
+    """Return a row per rank: its span, and its compute, transfer and waiting times, measured and simulated."""
     npu, measured_span, simulated_span = spans(nodes)
     sums: dict[str, Int64] = {}
     is_local = (nodes.collective < 0) & (nodes.message < 0)
@@ -308,7 +308,7 @@ def _rank_rows(nodes: TimedNodes, joint: tuple[JointOperations, ...], clocks: Ra
 
 
 def _begins(nodes: TimedNodes, clocks: RankClocks) -> Float64:
-    """float64[npus]: microseconds by which a rank began after the first of those whose clocks are set by its own's."""
+    """Return float64[npus]: microseconds that each rank began after the first rank with a connected clock."""
     since = nodes.base_micros - clocks.offset_micros - nodes.base_micros.max()
     first = np.full(len(since), np.inf)
     known = clocks.reference >= 0

@@ -1,4 +1,4 @@
-"""Nodes of a run beside the times that traces carry for them."""
+"""Pairs of simulated and measured times for the nodes of a run."""
 
 import dataclasses
 from pathlib import Path
@@ -25,32 +25,32 @@ KINDS = ("compute", "host compute", "memory", "send", "recv", "collective")
 COMPUTE, HOST_COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(len(KINDS))
 _NODE_COLUMNS = ("npu", "row", "node_id", "name", "kind", "lane", "group", "bytes", "start_ps", "finish_ps")
 _COLLECTIVE_COLUMNS = ("group", "group_name", "seq", "kind", "members", "bytes", "start_ps")
-_LONGEST_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
+_MAX_DURATION_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TimedNodes:
-    """n nodes of a run whose traces say how long they took, in order of NPUs and rows.
+    """n nodes of a run with durations in the traces, sorted by NPU and row.
 
     Attributes:
-        run: folder of the run.
-        traces: what the measured times were read from.
-        npu: int64[n].
-        node_id: uint64[n].
+        run: Folder of the run.
+        traces: Path of the traces with the measured times.
+        npu: int64[n], NPU of each node.
+        node_id: uint64[n], id of each node in its trace.
         name: pa.ChunkedArray[n] of text.
         kind: int8[n], row of KINDS.
-        size_bytes: int64[n], of a message or a collective's whole buffer.
+        size_bytes: int64[n], size of the message or of the collective's whole buffer.
         peer: int64[n], the other NPU of a send or receive, -1 = none.
         collective: int64[n], row of `collectives`, -1 = none.
-        message: int64[n], number of the message that a send or receive is an end of, -1 = none.
-        simulated_start_ps: int64[n].
-        simulated_ps: int64[n], how long the run took for it.
-        measured_start_ps: int64[n], since the first of its NPU's nodes here; 0 where has_start is false.
-        measured_ps: int64[n], more than 0; with the wait that a converter has taken out of it (et.waiting).
-        has_start: bool[npus], whether the trace of an NPU says when nodes began.
-        base_micros: int64[npus], the start, on the NPU's own clock, of the first of its nodes here.
-        collectives: what collectives.parquet says of those of the run, column by column.
-        left_out: counts of the run's nodes that are not here: "without_trace", "not_in_traces" and "without_time".
+        message: int64[n], number that the send and the receive of a message share, -1 = none.
+        simulated_start_ps: int64[n], start in the run.
+        simulated_ps: int64[n], duration in the run.
+        measured_start_ps: int64[n], time since the first compared node of the NPU; 0 where has_start is false.
+        measured_ps: int64[n], positive duration, with the wait that a converter has removed from it (et.waiting).
+        has_start: bool[npus], whether the trace of an NPU has start times.
+        base_micros: int64[npus], start of the NPU's first compared node on its own clock.
+        collectives: Columns of collectives.parquet of the run.
+        left_out: Counts of the run's nodes that are not compared: "without_trace", "not_in_traces" and "without_time".
     """
 
     run: Path
@@ -80,18 +80,18 @@ def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
     """Pair the nodes of a run with those of traces, by NPU and id.
 
     Args:
-        run: folder of results of `nadi run`.
-        traces: prefix, file or trace set with times; None = those that the run read.
+        run: Folder of results of `nadi run`.
+        traces: Prefix, file or trace set with times; None for the traces that the run read.
 
     Raises:
-        ConfigError: the folder holds no run with nodes, or the traces are not those of the run or carry no times.
-        et.TraceError, workload.WorkloadError: the traces are wrong.
+        ConfigError: The folder holds no run with nodes, the traces are not those of the run, or they have no times.
+        et.TraceError, workload.WorkloadError: The traces are invalid.
     """
     config, nodes, collectives = _read_run(run)
-    said = config.get("workload", {}).get("traces")
-    if traces is None and said is None:
+    configured = config.get("workload", {}).get("traces")
+    if traces is None and configured is None:
         raise ConfigError(f"{run}: a run of a model, which carries no measured times; expected TRACES beside it")
-    source = traces if traces is not None else Path(said)
+    source = traces if traces is not None else Path(configured)
     npus = int(nodes["npu"].max()) + 1
     use_compiled_decoder()
     loaded = load_set(source, npus, strict=False, keep_others=True)
@@ -99,7 +99,7 @@ def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
 
 
 def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Settled configuration, nodes and collectives of a run."""
+    """Return the settled configuration, nodes and collectives of a run."""
     try:
         summary = read_summary(run)
         nodes = read_table(run, schemas.NODES, _NODE_COLUMNS, counts=summary)
@@ -116,23 +116,23 @@ def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
     if not nodes.num_rows:
         raise ConfigError(f"{run}: {schemas.NODES.file} has no rows; expected a run of traces")
     config = summary.get("config")
-    found: dict[str, Any] = {name: nodes[name].to_numpy() for name in ("npu", "row", "node_id", "bytes")}
-    found |= {name: nodes[name].to_numpy() for name in ("start_ps", "finish_ps")}
-    found |= {"kind": _words(nodes["kind"]), "lane": _words(nodes["lane"]), "name": nodes["name"]}
-    found["group"] = nodes["group"].fill_null(-1).to_numpy()
+    columns: dict[str, Any] = {name: nodes[name].to_numpy() for name in ("npu", "row", "node_id", "bytes")}
+    columns |= {name: nodes[name].to_numpy() for name in ("start_ps", "finish_ps")}
+    columns |= {"kind": _words(nodes["kind"]), "lane": _words(nodes["lane"]), "name": nodes["name"]}
+    columns["group"] = nodes["group"].fill_null(-1).to_numpy()
     of_collectives = {name: collectives[name].to_numpy(zero_copy_only=False) for name in _COLLECTIVE_COLUMNS}
-    return config if isinstance(config, dict) else {}, found, of_collectives
+    return config if isinstance(config, dict) else {}, columns, of_collectives
 
 
 def _words(column: "pa.ChunkedArray") -> NDArray[Any]:
-    """Text of few different words as an array of str; null as ""."""
+    """Return a text column with few distinct values as an array of str; null as ""."""
     return column.cast("string").fill_null("").to_numpy(zero_copy_only=False).astype(str)
 
 
 def _paired(
     run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], loaded: TraceSet
 ) -> TimedNodes:
-    """The nodes that both have and the traces have times for."""
+    """Return the nodes that both the run and the traces have, with durations in the traces."""
     kind = _kinds(nodes)
     at, left_out = _rows_in_traces(nodes, loaded, kind >= 0)
     is_there = at >= 0
@@ -145,7 +145,7 @@ def _paired(
     waited = np.concatenate([waited_micros(trace) for trace in loaded.traces])
     duration = np.where(is_there, (columns["duration_micros"] + waited)[place], 0)
     start = np.where(is_there, (columns["start_time_micros"] - waited)[place], 0)
-    if duration.max() > _LONGEST_MICROS:
+    if duration.max() > _MAX_DURATION_MICROS:
         raise ConfigError(f"{source}: a node takes {duration.max():,} microseconds; expected at most 10^13")
     position = _positions(nodes["npu"], loaded, np.where(kind >= SEND, at, -1))
     timed = np.flatnonzero(is_there & (duration > 0))
@@ -192,12 +192,12 @@ def _kinds(nodes: dict[str, Any]) -> NDArray[np.int8]:
 
 
 def _columns(loaded: TraceSet, names: tuple[str, ...]) -> dict[str, Int64]:
-    """Columns of all traces, one after another."""
+    """Return columns of all traces, concatenated."""
     return {name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64) for name in names}
 
 
 def _rows_in_traces(nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.bool_]) -> tuple[Int64, dict[str, int]]:
-    """int64[rows of the run]: the row of each node within its NPU's trace, -1 = none; and counts of those left out."""
+    """Return int64[rows of the run], the row in the NPU's trace or -1; and counts of the nodes that are left out."""
     found = np.full(len(nodes["npu"]), -1, np.int64)
     without_trace = 0
     sorted_ids: dict[int, tuple[NDArray[np.uint64], Int64]] = {}
@@ -220,27 +220,27 @@ def _rows_in_traces(nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.
 
 
 def _slices(npu: Int64) -> list[tuple[int, slice]]:
-    """Rows of each NPU, which stand one after another."""
+    """Return the range of rows of each NPU; the rows of an NPU are consecutive."""
     begins = np.flatnonzero(np.diff(npu, prepend=-1))
     ends = [*begins[1:].tolist(), *([len(npu)] if len(npu) else [])]
     return [(int(npu[begin]), slice(int(begin), end)) for begin, end in zip(begins, ends, strict=True)]
 
 
 def _starts(npu: Int64, timed: Int64, start: Int64) -> tuple[NDArray[np.bool_], Int64, Int64]:
-    """Which NPUs have starts, the first of each in microseconds, and int64[timed]: since that one."""
+    """Return which NPUs have starts, the first start of each in microseconds, and int64[timed]: the time since it."""
     npus = int(npu.max()) + 1
     own = npu[timed]
     latest = np.full(npus, -1, np.int64)
     np.maximum.at(latest, own, start[timed])
     base = np.full(npus, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(base, own, start[timed])
-    has_start = (latest > 0) & (latest - base <= _LONGEST_MICROS)
+    has_start = (latest > 0) & (latest - base <= _MAX_DURATION_MICROS)
     base[~has_start] = 0
     return has_start, base, np.where(has_start[own], start[timed] - base[own], 0)
 
 
 def _positions(npu: Int64, loaded: TraceSet, at: Int64) -> Int64:
-    """int64[rows of the run]: the place of each, where at >= 0, in the order by which its NPU's trace is numbered."""
+    """Return int64[rows of the run]: the position, where at >= 0, in the topological order of the NPU's trace."""
     found = np.full(len(at), -1, np.int64)
     rows = np.flatnonzero(at >= 0)
     places: dict[int, Int64] = {}
@@ -255,7 +255,7 @@ def _positions(npu: Int64, loaded: TraceSet, at: Int64) -> Int64:
 
 
 def _seq(rows: Int64, position: Int64, *keys: Int64) -> Int64:
-    """int64[len(position)]: the how-manieth of its keys each of the rows is, by position; -1 elsewhere."""
+    """Return int64[len(position)]: the index of each row among rows with the same keys, by position; -1 elsewhere."""
     seq = np.full(len(position), -1, np.int64)
     order = rows[np.lexsort((position[rows], *(key[rows] for key in keys)))]
     is_first = np.ones(len(order), bool)
@@ -266,7 +266,7 @@ def _seq(rows: Int64, position: Int64, *keys: Int64) -> Int64:
 
 
 def _message_of(npu: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int64, position: Int64) -> Int64:
-    """int64[rows of the run]: equal at both ends of a message, the how-manieth with its ends and tag; -1 = none."""
+    """Return int64[rows of the run]: a number that both ends of a message share, by ends, tag and index; -1 = none."""
     found = np.full(len(npu), -1, np.int64)
     ends = np.flatnonzero((position >= 0) & (peer >= 0))
     if not len(ends):
@@ -280,10 +280,10 @@ def _message_of(npu: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int64, pos
 
 
 def _collective_of(run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], seq: Int64) -> Int64:
-    """int64[rows of the run]: the row of collectives.parquet of each, -1 = none.
+    """Return int64[rows of the run]: the row of each node in collectives.parquet, -1 = none.
 
     Raises:
-        ConfigError: that table has another start for one: the traces are not those of the run.
+        ConfigError: The table has another start for a node: the traces are not those of the run.
     """
     found = np.full(len(seq), -1, np.int64)
     rows = np.flatnonzero(seq >= 0)

@@ -1,9 +1,9 @@
-"""How far the clocks of ranks are apart, by the collectives that they did together.
+"""Estimation of the clock offsets of ranks from their common collectives.
 
-All members of an all-reduce, all-gather, reduce-scatter, all-to-all or barrier are done at about the same moment: none
-can be before the last has begun. By how much a rank's measured finish is behind the others', less what the run says,
-its clock is ahead. Least absolute deviations over all collectives (least squares, reweighted), so that single
-delays do not count.
+All members of an all-reduce, all-gather, reduce-scatter, all-to-all or barrier end at about the same moment, because no
+member can end before the last one has begun. A rank's clock is ahead by the difference of its measured finish from that
+of the others, minus the simulated difference. The estimate minimises absolute deviations over all collectives
+(iteratively reweighted least squares), so that single delays do not distort it.
 """
 
 from typing import NamedTuple
@@ -17,18 +17,21 @@ from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
 _ROUNDS = 12
-_LEAST_RESIDUAL_MICROS = 0.01
+"""Number of reweighted solutions."""
+_MIN_RESIDUAL_MICROS = 0.01
+"""Residual below which weights do not grow further, which keeps them finite."""
 _TOLERANCE = 1e-13
+"""Relative tolerance of the solver (scipy.sparse.linalg.lsqr)."""
 
 
 class RankClocks(NamedTuple):
-    """Clocks of the ranks.
+    """Clock offsets of the ranks.
 
     Attributes:
-        offset_micros: float64[npus], by how much a rank's clock is ahead of the first rank's that it is compared with;
-            NaN = it shares no collective with another rank.
-        reference: int64[npus], that first rank; -1 = none.
-        residual_micros: float64[observations], what the offsets leave of the differences of finishes.
+        offset_micros: float64[npus], time that a rank's clock is ahead of its reference rank's; NaN for a rank that
+            shares no collective with another rank.
+        reference: int64[npus], lowest rank that is connected to each rank by common collectives; -1 = none.
+        residual_micros: float64[observations], differences of finishes that the offsets do not explain.
     """
 
     offset_micros: NDArray[np.float64]
@@ -37,7 +40,7 @@ class RankClocks(NamedTuple):
 
 
 def estimate_clocks(nodes: TimedNodes) -> RankClocks:
-    """Find the offsets of all ranks whose traces say when nodes began."""
+    """Estimate the offsets of all ranks whose traces have start times."""
     npus = len(nodes.has_start)
     rows = _observations(nodes)
     offset, reference = np.full(npus, np.nan), np.full(npus, -1, np.int64)
@@ -57,7 +60,7 @@ def estimate_clocks(nodes: TimedNodes) -> RankClocks:
 
 
 def _observations(nodes: TimedNodes) -> NDArray[np.int64]:
-    """Rows of synchronising collectives of which two members or more are timed."""
+    """Return the rows of synchronising collectives with two or more timed members."""
     kinds = np.asarray(nodes.collectives["kind"], dtype=str)
     synchronises = np.isin(kinds, SYNCHRONISING)
     is_one = (nodes.collective >= 0) & nodes.has_start[nodes.npu]
@@ -70,7 +73,7 @@ def _observations(nodes: TimedNodes) -> NDArray[np.int64]:
 def _solved(
     npu: NDArray[np.int64], instance: NDArray[np.int64], difference: NDArray[np.float64], npus: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Offsets that leave least of difference = offset of the rank + moment of the collective; and first ranks."""
+    """Solve difference = offset of the rank + time of the collective; return offsets, references and residuals."""
     from scipy import sparse
     from scipy.sparse import csgraph
     from scipy.sparse.linalg import lsqr
@@ -90,5 +93,5 @@ def _solved(
         left = difference - matrix @ solved
         found = lsqr(sparse.diags(root) @ matrix, root * left, atol=_TOLERANCE, btol=_TOLERANCE)
         solved = solved + found[0]
-        weight = 1 / np.maximum(np.abs(difference - matrix @ solved), _LEAST_RESIDUAL_MICROS)
+        weight = 1 / np.maximum(np.abs(difference - matrix @ solved), _MIN_RESIDUAL_MICROS)
     return solved[:npus], first[component[:npus]], difference - matrix @ solved

@@ -1,4 +1,4 @@
-"""Finished runs, read back from their folders: what reports, timelines, explanations and comparisons start from."""
+"""Finished runs, read from their folders: the input of reports, timelines, explanations and comparisons."""
 
 from nadi.insight.runs.run import Run
 

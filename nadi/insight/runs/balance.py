@@ -1,4 +1,4 @@
-"""How evenly the workers of a simulation were used."""
+"""Load balance between the workers of a simulation."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from nadi.insight.runs.run import Run
 
 
 class Balance(NamedTuple):
-    """Of the workers of a run.
+    """The load balance of a run's workers.
 
     Attributes:
-        imbalance: the most that a worker worked over the mean of all; 1 = even.
-        waiting: share of their wall time in which they waited for each other.
+        imbalance: Longest working time of a worker over the mean of all workers; 1 is even.
+        waiting: Share of the workers' wall time that they spent waiting for each other.
     """
 
     imbalance: float
@@ -20,10 +20,10 @@ class Balance(NamedTuple):
 
 
 def balance(run: Run) -> Balance:
-    """Of a run that has recorded its workers."""
+    """Return the load balance of a run; a run without recorded workers is even."""
     if run.workers is None or not len(run.workers):
         return Balance(1.0, 0.0)
     working, waiting = (np.asarray(run.workers[name], np.float64) for name in ("working_s", "waiting_s"))
-    together = float(working.sum() + waiting.sum())
+    wall_s = float(working.sum() + waiting.sum())
     mean = float(working.mean())
-    return Balance(float(working.max()) / mean if mean else 1.0, float(waiting.sum()) / together if together else 0.0)
+    return Balance(float(working.max()) / mean if mean else 1.0, float(waiting.sum()) / wall_s if wall_s else 0.0)

@@ -1,4 +1,4 @@
-"""Joules and dollars of a finished run."""
+"""Energy (joules) and cost (dollars) of a finished run."""
 
 import re
 from pathlib import Path
@@ -13,18 +13,20 @@ from nadi.energy.table import OTHER, EnergyTable, choose, read_table
 from nadi.insight.runs.run import Run
 from nadi.simulation.schemas import LINKS
 
-TOLD = "Closed forms send nothing over links: what links sent is told from the traces, spread over all equal ways."
+CLOSED_FORM_NOTE = (
+    "Closed forms send nothing over links: what links sent is told from the traces, spread over all equal ways."
+)
 
 
 class RunBill(NamedTuple):
-    """A run's bill.
+    """The energy and cost of a run.
 
     Attributes:
-        usage: what of the run counts.
-        bill: what it costs.
-        table: by which table.
-        table_from: the user's file; None = the default alone.
-        notes: what is not counted, or assumed: a sentence each.
+        usage: Times, ports, steps and tokens of the run that the bill counts.
+        bill: Energy and cost of this usage.
+        table: Energy table that holds the powers and prices.
+        table_from: Path of the user's table; None for the default table alone.
+        notes: Sentences about what the bill assumes or does not count.
     """
 
     usage: Usage
@@ -34,23 +36,23 @@ class RunBill(NamedTuple):
     notes: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
-        whole = document(self.usage, self.bill)
+        """Return the bill as a JSON document."""
+        totals = document(self.usage, self.bill)
         used = self.table.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"ranges"})
         used["gpus"] = {self.bill.gpu: used["gpus"][self.bill.gpu]}
         source = None if self.table_from is None else str(self.table_from)
-        return whole | {"notes": list(self.notes), "table_from": source, "table": used}
+        return totals | {"notes": list(self.notes), "table_from": source, "table": used}
 
 
 def energy_of(run: Run, table: Path | None = None) -> RunBill:
-    """A run's energy and cost.
+    """Return the energy and cost of a run.
 
     Args:
-        run: with npus.parquet and links.parquet.
-        table: in place of the one that the run file names.
+        run: Run with npus.parquet and links.parquet.
+        table: Energy table that replaces the one named in the run file.
 
     Raises:
-        ConfigError: the table, or one of the run's, cannot be read or is wrong.
+        ConfigError: The table, or one of the run's tables, is unreadable or invalid.
     """
     named = run.summary.get("config", {}).get("energy", {}).get("table")
     path = table or (Path(run.summary.get("working_folder", ".")) / named if named else None)
@@ -61,7 +63,7 @@ def energy_of(run: Run, table: Path | None = None) -> RunBill:
         which = f"the table has no GPU {usage.gpu!r}" if usage.gpu else "the run names no GPU"
         notes.append(f"{which}: power and price are those of gpus.{OTHER}.")
     if "ports" in run.summary:
-        notes.append(TOLD)
+        notes.append(CLOSED_FORM_NOTE)
     switch_ports = usage.ports.get("switch_port")
     if switch_ports and switch_ports.number < 0.999 * switch_ports.present:
         notes.append(
@@ -74,7 +76,7 @@ def energy_of(run: Run, table: Path | None = None) -> RunBill:
 
 
 def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
-    """What counts, and how many switches do not."""
+    """Return the usage that counts, and the number of switches that do not count."""
     npus, step = run.npus, run.summary.get("step", {})
     finish_ps = float(run.finish_time_ps)
     # While the host computes alone, the accelerator is idle.
@@ -86,25 +88,25 @@ def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
     times["memory"] = finish_ps * len(npus) - sum(times.values())
     steps = int(step.get("steps", 0))
     tokens = float(step.get("tokens_per_s", 0.0)) * finish_ps / PS_PER_S
-    told = run.summary.get("ports")
-    if told:  # of a run at closed forms
-        ports, unused = {name: PortUse(**of) for name, of in told["used"].items()}, int(told["unused_switches"])
+    summary = run.summary.get("ports")
+    if summary:  # only runs with fidelity "closed-form" have it
+        ports, unused = {name: PortUse(**use) for name, use in summary["used"].items()}, int(summary["unused_switches"])
     else:
         ports, unused = _ports(run) if run.has(LINKS) else ({}, 0)
     return Usage(_gpu(run, table), len(npus), finish_ps, times, ports, steps, tokens), unused
 
 
 def _gpu(run: Run, table: EnergyTable) -> str:
-    """The GPU that computes, or else one whose name stands in the fabric's: "dgx-h100:npus=16"."""
-    said = run.summary.get("config", {}).get("compute", {}).get("gpu")
-    if said:
-        return Path(said).stem
+    """Return the configured GPU, else the first of the table whose name is in the fabric's ("dgx-h100:npus=16")."""
+    configured = run.summary.get("config", {}).get("compute", {}).get("gpu")
+    if configured:
+        return Path(configured).stem
     words = set(re.split(r"[^a-z0-9]+", str(run.summary.get("topology", "")).lower()))
     return next((name for name in table.gpus if name in words), "")
 
 
 def _ports(run: Run) -> tuple[dict[str, PortUse], int]:
-    """Ports that send over the links, and how many switches are left out."""
+    """Return the usage of ports by kind, and the number of switches that do not count."""
     links = run.links
     ends = [*links["src"].to_pylist(), *links["dst"].to_pylist()]
     number = {name: place for place, name in enumerate(dict.fromkeys(ends))}

@@ -1,4 +1,4 @@
-"""The figures by which runs are compared: what each is, in which unit, and whether less is better."""
+"""The metrics that comparisons of runs use, with the unit and the better direction of each."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from nadi.simulation.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINK
 
 
 class Figure(NamedTuple):
-    """One figure of a run.
+    """One metric of a run.
 
     Attributes:
-        name: as a column of tables has it, with its unit at the end.
-        meaning: a few words.
-        form: "time", "share", "count", "rate", "number" or "bytes": how it is written.
-        is_cost: less is better.
+        name: Column name in tables, with its unit at the end.
+        meaning: Description in a few words.
+        form: How the value is formatted: "time", "share", "count", "rate", "number" or "bytes".
+        is_cost: Whether a smaller value is better.
     """
 
     name: str
@@ -28,42 +28,46 @@ class Figure(NamedTuple):
 
 
 _COUNTS = {
-    "packet_hops": "packets times the links that each crossed",
+    "packet_hops": "packets times the number of links that each crossed",
     "dropped_packets": "packets lost at full queues or by faults",
     "marked_packets": "packets that ECN marked",
     "pause_frames": "pauses that PFC sent",
     "retransmitted_packets": "packets sent again",
-    "timeouts": "timeouts of senders",
+    "timeouts": "retransmission timeouts of senders",
 }
 FIGURES = (
-    Figure("finish_time_ps", "until the last NPU was done", "time"),
-    Figure("step_time_ps", "of one optimizer step", "time"),
-    Figure("tokens_per_s", "of all replicas", "rate", is_cost=False),
-    Figure("ttft_p50_ps", "time to first token of half the requests", "time"),
-    Figure("ttft_p99_ps", "time to first token of 99 % of the requests", "time"),
-    Figure("tpot_p50_ps", "time per output token of half the requests", "time"),
-    Figure("tpot_p99_ps", "time per output token of 99 % of the requests", "time"),
-    Figure("output_tokens_per_s", "output tokens that were served per second", "rate", is_cost=False),
+    Figure("finish_time_ps", "time at which the last NPU finishes", "time"),
+    Figure("step_time_ps", "time of one optimizer step", "time"),
+    Figure("tokens_per_s", "training tokens per second, all replicas", "rate", is_cost=False),
+    Figure("ttft_p50_ps", "median time to first token", "time"),
+    Figure("ttft_p99_ps", "99th percentile of the time to first token", "time"),
+    Figure("tpot_p50_ps", "median time per output token", "time"),
+    Figure("tpot_p99_ps", "99th percentile of the time per output token", "time"),
+    Figure("output_tokens_per_s", "output tokens served per second", "rate", is_cost=False),
     Figure("mfu", "model FLOP, causal attention counted half, over the GPUs' peak", "share", is_cost=False),
-    Figure("mfu_all_pairs", "the same with all pairs of query and key", "share", is_cost=False),
-    Figure("compute_share", "of the NPUs' time, their mean", "share", is_cost=False),
-    Figure("exposed_share", "communication that no compute hides, of the NPUs' time", "share"),
+    Figure(
+        "mfu_all_pairs", "model FLOP, all pairs of query and key counted, over the GPUs' peak", "share", is_cost=False
+    ),
+    Figure("compute_share", "compute, mean share of the NPUs' time", "share", is_cost=False),
+    Figure("exposed_share", "exposed communication, mean share of the NPUs' time", "share"),
     *(Figure(f"{axis}_share", f"exposed communication of the axis {axis}", "share") for axis in COMMUNICATION_AXES),
-    Figure("bubble_share", "waiting for other stages of the pipeline", "share"),
-    Figure("idle_share", "after an NPU's last node", "share"),
-    Figure("collectives_ps", "of all collectives, summed", "time"),
-    Figure("collectives_ratio", "that over their closed forms", "number"),
-    Figure("median_completion_ps", "of messages", "time"),
-    Figure("p99_completion_ps", "of messages", "time"),
-    Figure("p99_slowdown", "of messages, over what each takes alone", "number"),
-    Figure("busiest_link", "share of the run in which it sent", "share"),
+    Figure("bubble_share", "waiting for other pipeline stages, mean share of the NPUs' time", "share"),
+    Figure("idle_share", "time after an NPU's last node, mean share", "share"),
+    Figure("collectives_ps", "summed time of all collectives", "time"),
+    Figure("collectives_ratio", "summed time of all collectives over their closed forms", "number"),
+    Figure("median_completion_ps", "median completion time of messages", "time"),
+    Figure("p99_completion_ps", "99th percentile of the completion time of messages", "time"),
+    Figure("p99_slowdown", "99th percentile of messages' time over their time on an idle network", "number"),
+    Figure("busiest_link", "highest utilisation of a link", "share"),
     *(Figure(name, meaning, "count") for name, meaning in _COUNTS.items()),
-    Figure("energy_J", "of one optimizer step, or else of the run, with the data centre's overhead", "number"),
-    Figure("cost_usd", "of the same: GPUs' hours, and electricity where they are owned", "number"),
-    Figure("wall_s", "seconds that the simulation itself took", "number"),
-    Figure("imbalance", "of the simulation: the most that a worker worked, over the mean of all", "number"),
-    Figure("waiting_share", "of its workers' wall time, in which they waited for each other", "share"),
-    Figure("peak_rss_bytes", "most memory of the simulation", "bytes"),
+    Figure("energy_J", "energy of one optimizer step, else of the run, data centre overhead included", "number"),
+    Figure(
+        "cost_usd", "cost of one optimizer step, else of the run: GPU hours, and electricity for owned GPUs", "number"
+    ),
+    Figure("wall_s", "wall time of the simulation in seconds", "number"),
+    Figure("imbalance", "longest working time of a simulation worker over the mean of all workers", "number"),
+    Figure("waiting_share", "share of the simulation workers' wall time spent waiting for each other", "share"),
+    Figure("peak_rss_bytes", "peak memory of the simulation", "bytes"),
 )
 
 _STEP_KEYS = {
@@ -72,11 +76,11 @@ _STEP_KEYS = {
     "mfu": "mfu",
     "mfu_all_pairs": "mfu_all_pairs",
 }
-"""Figures that summary.json has of a step, and their keys there."""
+"""Metrics of a training step, and their keys in the `step` table of summary.json."""
 
 
 def figures(run: Run) -> dict[str, float]:
-    """Those that the run has, by name, in the order of FIGURES."""
+    """Return the metrics that the run has, by name, in the order of FIGURES."""
     found = dict(_of_summary(run)) | dict(_of_tables(run))
     return {figure.name: found[figure.name] for figure in FIGURES if figure.name in found}
 

@@ -1,4 +1,4 @@
-"""Which points of a sweep are better than others: by which figure, and by how much at least."""
+"""Ranking of sweep points by one metric, with a tolerance below which two points count as equal."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ _DEFAULTS = ("step_time_ps", "ttft_p99_ps", "finish_time_ps", "collectives_ratio
 
 
 def ranking_figure(table: pa.Table, named: str = "") -> Figure | None:
-    """Return the figure by which points are ranked.
+    """Return the figure that ranks the points.
 
     Args:
         table: Table of the sweep, a row per point.

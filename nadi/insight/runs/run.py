@@ -1,4 +1,4 @@
-"""A finished run as its folder has it: the summary, the tables, and the fabric and the program built again."""
+"""A finished run read from its folder: summary and tables, and the fabric and the program built again."""
 
 from functools import cached_property
 from pathlib import Path
@@ -37,25 +37,26 @@ _EXPECTED = "expected results of `nadi run --out`"
 
 
 class Run:
-    """A folder of `nadi run --out DIR`.
+    """The results of a run in a folder that `nadi run --out DIR` wrote.
 
-    Tables are read when they are asked for, and kept. Each has the columns of docs/reference/results.md; `to_pandas()`
+    Run reads a table at its first use and keeps it. Its columns are those of docs/reference/results.md; `to_pandas()`
     of a table returns a DataFrame (pandas is an extra).
 
     Attributes:
-        folder: where it stands.
-        summary: what summary.json holds.
+        folder: Path of the folder.
+        summary: Contents of summary.json.
     """
 
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
-        """Open a folder.
+        """Open a folder of results.
 
         Args:
-            folder: of the results.
-            config: what was simulated, if this process did, with fabric and traces that no file holds.
+            folder: Path of the folder.
+            config: Configuration of the run, with fabric and traces that are not in files, if this process
+                simulated it.
 
         Raises:
-            ConfigError: no folder of results, or one that cannot be read.
+            ConfigError: The folder holds no results, or results that cannot be read.
         """
         self.folder = Path(folder)
         self._simulated = config
@@ -74,81 +75,81 @@ class Run:
 
     @property
     def finish_time_ps(self) -> int:
-        """When the last thing was done."""
+        """Time in picoseconds at which the last event of the run ends."""
         return int(self.summary.get("finish_time_ps", 0))
 
     @property
     def digest(self) -> str:
-        """Of all that happened: equal digests, equal runs."""
+        """Digest of all events: two runs with the same digest are the same."""
         return str(self.summary.get("digest", ""))
 
     @property
     def warnings(self) -> list[str]:
-        """What the run leaves out or cannot mean."""
+        """Sentences about what the run leaves out or cannot show."""
         return list(self.summary.get("warnings", []))
 
     @cached_property
     def nodes(self) -> "pa.Table":
-        """A row for each trace node of each NPU."""
+        """Table with a row per trace node of each NPU."""
         return self._table(NODES, '[output] nodes = "none" leaves it out')
 
     @cached_property
     def flows(self) -> "pa.Table":
-        """A row for each message."""
+        """Table with a row per message."""
         return self._table(FLOWS, '[output] flows = "none" leaves it out')
 
     @cached_property
     def links(self) -> "pa.Table":
-        """A row for each direction of a cable."""
+        """Table with a row per direction of a cable."""
         return self._table(LINKS)
 
     @cached_property
     def collectives(self) -> "pa.Table":
-        """A row for each collective of a group."""
+        """Table with a row per collective of a group."""
         return self._table(COLLECTIVES)
 
     @cached_property
     def npus(self) -> "pa.Table":
-        """A row for each NPU."""
+        """Table with a row per NPU."""
         return self._table(NPUS)
 
     @cached_property
     def steps(self) -> "pa.Table | None":
-        """A row for each NPU: where its time went by axis of parallelism; None where no name tells."""
+        """Table with a row per NPU: its time by axis of parallelism; None where no node name has an axis."""
         return self._maybe(STEPS)
 
     @cached_property
     def queues(self) -> "pa.Table | None":
-        """What waited in shared buffers over time; None where nothing did."""
+        """Table of the bytes in shared buffers over time; None where no packet waited."""
         return self._maybe(QUEUES)
 
     @cached_property
     def marks(self) -> "pa.Table | None":
-        """Packets that ports marked over time (ECN); None where there were none."""
+        """Table of the packets that ports marked (ECN) over time; None where no packet was marked."""
         return self._maybe(MARKS)
 
     @cached_property
     def pauses(self) -> "pa.Table | None":
-        """Pauses and resumes; None where there were none."""
+        """Table of pauses and resumes; None where no link was paused."""
         return self._maybe(PAUSES)
 
     @cached_property
     def workers(self) -> "pa.Table | None":
-        """What each worker of the simulation did and how long it waited; None where that was not recorded."""
+        """Table of working and waiting times of the simulation's workers; None where the run did not record them."""
         return self._maybe(WORKERS)
 
     def has(self, schema: Schema) -> bool:
-        """Whether the folder has this table."""
+        """Return whether the folder has this table."""
         return (self.folder / schema.file).is_file()
 
     @cached_property
     def config(self) -> RunConfig:
-        """The settled configuration; its relative paths are from the folder in which the run was started.
+        """The settled configuration; relative paths start from the folder in which the run was started.
 
-        Fabric and traces that Python gave are words in it, unless this Run is the one that `nadi.simulate` gave.
+        Fabric and traces that were Python objects are text in it, unless `nadi.simulate` returned this Run.
 
         Raises:
-            ConfigError: summary.json holds none that this version can read.
+            ConfigError: summary.json holds no configuration that this version can read.
         """
         from nadi.configuration.run_file import explain, with_paths_from
 
@@ -165,7 +166,9 @@ class Run:
         """The fabric, built again.
 
         Raises:
-            TopologyError, ConfigError: it cannot be built, as a file that it names has gone; or it is another one now.
+            TopologyError, ConfigError: Nadi cannot build the fabric, because a file is missing, or the result
+                differs from
+                the run's fabric.
         """
         from nadi.simulation.wiring.building import built_fabric
 
@@ -178,10 +181,10 @@ class Run:
 
     @cached_property
     def work(self) -> "LoadedWorkload":
-        """Traces and what the NPUs did with them, made again; row r of an NPU is that of `nodes`.
+        """Traces and program, built again; row r of an NPU is that of `nodes`.
 
         Raises:
-            TraceError, WorkloadError, ConfigError: the traces have gone, or are others now.
+            TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
         """
         from nadi.simulation.wiring.reading import read_work
 
@@ -200,10 +203,10 @@ class Run:
         return found
 
     def blocks(self, schema: Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
-        """Some columns of a table, block by block, for tables that need not be in memory; nothing where there is none.
+        """Yield batches of some columns of a table that may exceed memory; nothing where the table does not exist.
 
         Raises:
-            ConfigError: the table cannot be read.
+            ConfigError: The table cannot be read.
         """
         try:
             yield from table_blocks(self.folder, schema, columns, self.summary)
@@ -218,7 +221,7 @@ class Run:
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: OSError | ValueError) -> ConfigError:
-        """In one line, with the file that was looked for where the system names it."""
+        """Return the error as one line, with the file that the system names."""
         if isinstance(error, OSError):
             return ConfigError(f"{error.filename or self.folder}: {error.strerror or error}; {_EXPECTED}")
         return ConfigError(f"{self.folder}: {' '.join(str(error).split())}; {_EXPECTED}")

@@ -1,4 +1,4 @@
-"""The page of `nadi compare A B ...`: figures, kinds of time, collectives and links of runs beside each other."""
+"""The page of `nadi compare A B ...`: metrics, categories of time, collectives and links of several runs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,37 +12,40 @@ from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable
 
-MOST_ROWS = 300
-_MOST_BARS = 25
+MAX_ROWS = 300
+"""Number of collectives in the table."""
+_MAX_BARS = 25
+"""Number of groups of collectives in the chart."""
 _MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}
 
 
 def page(document: dict[str, Any]) -> Page:
-    """A page of nadi.insight.comparison.document."""
+    """Return the page of a document of nadi.insight.comparison.document."""
     runs = document["runs"]
     first = runs[0]["name"]
     names = " / ".join(run["name"] for run in runs)
-    lead = (
-        f"{len(runs)} runs; {first} is what the others are compared with. Terms that are underlined explain themselves."
-    )
+    lead = f"{len(runs)} runs; {first} is the baseline. Click an underlined term for its explanation."
     overview: list[Part] = [Paragraph(note, is_warning=True) for note in document["notes"]]
     overview += [
         _table(printed.runs_table(document), _names(document)),
         _table(printed.figures_table(document), _names(document), _of_figures(document)),
     ]
     sections = [
-        PageSection("figures", "What came out", "The figures of the runs, and how far they are off.", overview),
-        PageSection("settings", "What differs", "Settings that are not the same in all runs.", _settings(document)),
+        PageSection("figures", "Results", "The metrics of the runs, and their differences.", overview),
+        PageSection("settings", "Settings", "Settings that differ between the runs.", _settings(document)),
         PageSection(
-            "times", "Where the time went", "The mean of all NPUs of a run; parts add up to the run.", _times(document)
+            "times",
+            "Time by category",
+            "Mean over all NPUs of a run; the categories add up to the run.",
+            _times(document),
         ),
         PageSection(
             "collectives",
             "Collectives",
-            "By group, kind and size; those that differ most come first.",
+            "By group, kind and size, sorted by the change of the time.",
             _collectives(document),
         ),
-        PageSection("links", "Links", "How busy tiers and single links were.", _links(document)),
+        PageSection("links", "Links", "Utilisation of tiers and single links.", _links(document)),
     ]
     return Page(names, lead, sections)
 
@@ -76,9 +79,9 @@ def _times(document: dict[str, Any]) -> list[Part]:
     drawn.update_xaxes(title_text=unit.name)
     drawn.update_yaxes(autorange="reversed", type="category")
     moved = max(rows, key=lambda row: max(abs(change) for change in row["change_ps"]), default=None)
-    says = f"What differs most is {moved['what']}." if moved else "No time passed."
+    description = f"The largest change is in {moved['what']}." if moved else "No time passed."
     note = " ".join(f"{row['what']}: {WHY[row['what']]}" for row in rows if row["what"] in WHY)
-    plot = Plot(f"time of the runs by what it was spent on ({unit.name})", drawn, says, 150 + 40 * len(runs))
+    plot = Plot(f"time of the runs by category ({unit.name})", drawn, description, 150 + 40 * len(runs))
     return [plot, _table(printed.times_table(document), _names(document), note)]
 
 
@@ -86,31 +89,33 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
     rows = document["collectives"]
     if not rows:
         return []
-    drawn = [row for row in rows if any(row["time_ps"])][:_MOST_BARS]
+    drawn = [row for row in rows if any(row["time_ps"])][:_MAX_BARS]
     labels = [in_page(_label(row)) for row in drawn]
     unit = time_unit(time for row in drawn for time in row["time_ps"] if time)
     plot = _bars(document, labels, lambda run: [(row["time_ps"][run] or 0) / unit.ps for row in drawn], unit.name)
-    says = f"The {len(drawn):,} groups of collectives that differ most, of {len(rows):,}."
+    description = f"The {len(drawn):,} groups of collectives with the largest change, of {len(rows):,}."
     title = f"summed time of collectives ({unit.name})"
     names = _names(document)
-    headings = [Heading("group", "As traces call it; all groups of a family together.", is_text=True)]
+    headings = [Heading("group", "Name in the traces; the groups of a family share it.", is_text=True)]
     headings += [Heading("kind", is_text=True), Heading("members"), Heading("size")]
     for name in names:
         headings += [
-            Heading(f"{name}: count", f"How many there are in {name}; the columns behind are of that run, too."),
+            Heading(f"{name}: count", f"Number of collectives in {name}; the columns to the right are of that run."),
             Heading("median"),
             Heading("waiting"),
             Heading("ratio"),
-            Heading("change", f"Of the summed time, to {names[0]}."),
+            Heading("change", f"Change of the summed time from {names[0]}."),
             Heading("algorithm", is_text=True),
         ]
-    cells = [_collective_row(row, len(names)) for row in rows[:MOST_ROWS]]
+    cells = [_collective_row(row, len(names)) for row in rows[:MAX_ROWS]]
     more = len(rows) - len(cells)
-    note = f"and {more:,} more, which differ less; --json has all" if more else ""
+    note = f"and {more:,} more with smaller changes; --json has all" if more else ""
     parts: list[Part] = [
-        _table(printed.groups_table(document), names, "Of all sizes, so that other plans have a counterpart.")
+        _table(
+            printed.groups_table(document), names, "Sums over all sizes, so that runs with other plans are comparable."
+        )
     ]
-    parts.append(Plot(title, plot, says, 160 + 18 * len(drawn) * len(names)))
+    parts.append(Plot(title, plot, description, 160 + 18 * len(drawn) * len(names)))
     return [*parts, Table("collectives", headings, cells, note)]
 
 
@@ -144,9 +149,11 @@ def _links(document: dict[str, Any]) -> list[Part]:
     plot.update_xaxes(tickformat=".0%")
     most = tiers[0]
     differ = len(set(most["max_utilisation"])) > 1
-    says = f"{most['tier']} differs most." if differ else "All tiers are as busy in all runs."
+    description = (
+        f"{most['tier']} has the largest change." if differ else "All tiers have equal utilisation in all runs."
+    )
     parts: list[Part] = [
-        Plot("busiest link by tier", plot, says, 160 + 20 * len(tiers) * len(document["runs"])),
+        Plot("busiest link by tier", plot, description, 160 + 20 * len(tiers) * len(document["runs"])),
         _table(printed.tiers_table(document), _names(document)),
     ]
     single = printed.links_table(document)
@@ -169,8 +176,8 @@ def _bars(document: dict[str, Any], labels: list[str], values: Callable[[int], l
 
 
 def _table(table: FittedTable, names: Sequence[str], note: str = "") -> Table:
-    """A table of the terminal as one of a page; names: of the runs, which head columns."""
-    why = {name: f"What {name} had." for name in names} | {f"to {names[0]}": f"How far that is from {names[0]}."}
+    """Return a table of the terminal as a table of a page; names: names of the runs, which are column headings."""
+    why = {name: f"Value of {name}." for name in names} | {f"to {names[0]}": f"Change from {names[0]}."}
     headings = [
         Heading(column.heading, why.get(column.heading, ""), is_text=column.form != "number")
         for column in table.columns

@@ -1,4 +1,4 @@
-"""The page of `nadi trace stats`: ranks against collectives, coloured by how far each member is from the mean."""
+"""The page of `nadi trace stats`: ranks against collectives, coloured by each member's deviation from the mean."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,21 +9,21 @@ from nadi.terminal.printing import in_page
 from nadi.terminal.readable import amount_text, time_text
 
 _COLOURS = "RdBu_r"
-_MOST_ROWS = 200
+_MAX_ROWS = 200
 
 
 def page(title: str, found: Mapping[str, Any]) -> Page:
-    """A page of et.statistics.statistics.
+    """Return the page of the result of et.statistics.statistics.
 
     Args:
-        title: of the page.
-        found: the statistics.
+        title: Title of the page.
+        found: Result of et.statistics.statistics.
     """
     lead = f"{found['ranks']:,} NPUs with {found['nodes']:,} nodes; recorded times: {found['times']}."
     sizes = PageSection(
         "sizes",
-        "How much each rank brings",
-        "Red: more than the mean of the members; blue: less; no colour: not a member.",
+        "Bytes of each rank",
+        "Red: above the mean of the members; blue: below; no colour: not a member.",
         [*by_collective(found["sizes_by_collective"]), *by_kind(found["bytes_by_rank"])],
     )
     mix = PageSection(
@@ -35,26 +35,26 @@ def page(title: str, found: Mapping[str, Any]) -> Page:
 
 
 def by_collective(matrix: Mapping[str, Any]) -> list[Part]:
-    """Ranks against single collectives."""
+    """Return the chart of ranks against single collectives."""
     if not matrix["collectives"]:
         return []
     left_out = matrix["collectives_left_out"]
-    rest = f" Left out are {left_out:,} collectives that differ less." if left_out else ""
-    rest += f" Left out are {matrix['ranks_left_out']:,} NPUs." if matrix["ranks_left_out"] else ""
-    says = f"{matrix['uneven']:,} collectives have members that bring unequal amounts.{rest}"
+    rest = f" The chart omits {left_out:,} collectives with smaller deviations." if left_out else ""
+    rest += f" The chart omits {matrix['ranks_left_out']:,} NPUs." if matrix["ranks_left_out"] else ""
+    description = f"{matrix['uneven']:,} collectives have members with unequal sizes.{rest}"
     drawn = _map([_label(label) for label in matrix["collectives"]], matrix, numbered=True)
     drawn.update_xaxes(title_text="collectives in order")
-    return [Plot("Bytes of each member of a collective", drawn, says, _height(matrix))]
+    return [Plot("Bytes of each member of a collective", drawn, description, _height(matrix))]
 
 
 def by_kind(matrix: Mapping[str, Any]) -> list[Part]:
-    """Ranks against kinds of communication."""
+    """Return the chart of ranks against kinds of communication."""
     worst = matrix["greatest_deviation"]
     if worst is None:
         return []
-    says = f"The most uneven is NPU {worst['npu']}: {worst['kind']}, {worst['deviation']:+.1%} of the mean."
+    description = f"The most uneven is NPU {worst['npu']}: {worst['kind']}, {worst['deviation']:+.1%} of the mean."
     drawn = _map([in_page(kind) for kind in matrix["kinds"]], matrix, numbered=False)
-    return [Plot("Bytes of each rank by kind", drawn, says, _height(matrix))]
+    return [Plot("Bytes of each rank by kind", drawn, description, _height(matrix))]
 
 
 def _map(columns: list[str], matrix: Mapping[str, Any], *, numbered: bool) -> Any:  # noqa: ANN401 - plotly has no types
@@ -84,10 +84,10 @@ def _height(matrix: Mapping[str, Any]) -> int:
 
 def _mix(rows: list[dict[str, Any]]) -> Table:
     headings = [Heading("kind", is_text=True), Heading("group", is_text=True), *map(Heading, ("count", "bytes"))]
-    headings += [Heading("least"), Heading("median", "Half are smaller."), Heading("most")]
+    headings += [Heading("minimum"), Heading("median", "Median size."), Heading("maximum")]
     cells = [
         (row["kind"], row["group"] or "-", f"{row['count']:,}", amount_text(row["bytes"]), *_sizes(row))
-        for row in rows[:_MOST_ROWS]
+        for row in rows[:_MAX_ROWS]
     ]
     left_out = len(rows) - len(cells)
     return Table("communication", headings, cells, f"and {left_out:,} more" if left_out else "")
@@ -95,11 +95,11 @@ def _mix(rows: list[dict[str, Any]]) -> Table:
 
 def _waiting(found: Mapping[str, Any]) -> Table:
     headings = [Heading("collective", is_text=True), Heading("members"), Heading("transfer")]
-    headings += [Heading("waiting", "Of all members together."), Heading("last NPU")]
+    headings += [Heading("waiting", "Sum over all members."), Heading("last NPU")]
     rows = []
-    for one in found["most_waiting"]:
-        times = [time_text(one[key] * PS_PER_US) for key in ("transfer_micros", "waiting_micros")]
-        rows.append((_name(one), f"{one['members']:,}", *times, str(one["last_npu"])))
+    for collective in found["most_waiting"]:
+        times = [time_text(collective[key] * PS_PER_US) for key in ("transfer_micros", "waiting_micros")]
+        rows.append((_name(collective), f"{collective['members']:,}", *times, str(collective["last_npu"])))
     return Table("collectives by waiting", headings, rows)
 
 
@@ -107,9 +107,9 @@ def _sizes(row: Mapping[str, Any]) -> list[str]:
     return [amount_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
 
 
-def _label(said: Mapping[str, Any]) -> str:
-    return in_page(_name(said))
+def _label(collective: Mapping[str, Any]) -> str:
+    return in_page(_name(collective))
 
 
-def _name(said: Mapping[str, Any]) -> str:
-    return f"{said['kind']} {said['number']} of {said['group'] or 'all NPUs'}: {said['name']}"
+def _name(collective: Mapping[str, Any]) -> str:
+    return f"{collective['kind']} {collective['number']} of {collective['group'] or 'all NPUs'}: {collective['name']}"

@@ -1,4 +1,4 @@
-"""The page of `nadi compare --measured`: measured against simulated times, errors and ranks. Needs plotly."""
+"""The page of `nadi compare --measured`: measured and simulated times, errors and ranks. Needs plotly."""
 
 from typing import Any
 
@@ -14,16 +14,18 @@ from nadi.reports.text import measured as tables
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
 
-MOST_POINTS = 5000
-_MOST_BINS = 60
+MAX_POINTS = 5000
+"""Number of points per kind in the chart."""
+_MAX_BINS = 60
+"""Number of bins in the histogram of errors."""
 
 
 def render(nodes: TimedNodes, found: dict[str, Any]) -> str:
-    """The page as HTML that stands alone.
+    """Return the page as HTML without external files.
 
     Args:
-        nodes: what was compared.
-        found: the document of nadi.insight.measured.accuracy.
+        nodes: Measured and simulated nodes.
+        found: Document of nadi.insight.measured.accuracy.
     """
     import jinja2
 
@@ -49,13 +51,13 @@ def _plain(value: object) -> object:
 
 
 def figure(nodes: TimedNodes) -> Any:  # noqa: ANN401 - plotly has no types
-    """Simulated over measured times, a series for each kind, and below it how often each error occurs."""
+    """Return simulated against measured times, a series per kind, above a histogram of the errors."""
     from plotly import graph_objects as go
     from plotly.subplots import make_subplots
 
-    titles = "simulated over measured (of communication the transfer)", "errors"
+    titles = "simulated against measured time (for communication, the transfer)", "errors"
     drawn = make_subplots(rows=2, cols=1, vertical_spacing=0.12, row_heights=[0.7, 0.3], subplot_titles=titles)
-    least, most = np.inf, 0.0
+    shortest, longest = np.inf, 0.0
     for number, (kind, measured, simulated, texts) in enumerate(series(nodes)):
         look = {"color": style(number).colour}
         points = go.Scattergl(
@@ -69,7 +71,7 @@ def figure(nodes: TimedNodes) -> Any:  # noqa: ANN401 - plotly has no types
         )
         errors = go.Histogram(
             x=100 * (simulated / measured - 1),
-            nbinsx=_MOST_BINS,
+            nbinsx=_MAX_BINS,
             name=in_page(kind),
             marker=look,
             legendgroup=kind,
@@ -78,9 +80,11 @@ def figure(nodes: TimedNodes) -> Any:  # noqa: ANN401 - plotly has no types
         drawn.add_trace(points, row=1, col=1)
         drawn.add_trace(errors, row=2, col=1)
         positive = np.concatenate([measured, simulated[simulated > 0]]) / PS_PER_US
-        least, most = min(least, positive.min()), max(most, positive.max())
+        shortest, longest = min(shortest, positive.min()), max(longest, positive.max())
     line = {"color": "#888888", "dash": "dash"}
-    drawn.add_trace(go.Scatter(x=[least, most], y=[least, most], mode="lines", line=line, name="equal"), row=1, col=1)
+    drawn.add_trace(
+        go.Scatter(x=[shortest, longest], y=[shortest, longest], mode="lines", line=line, name="equal"), row=1, col=1
+    )
     drawn.update_xaxes(type="log", title_text="measured (µs)", row=1, col=1)
     drawn.update_yaxes(type="log", title_text="simulated (µs)", row=1, col=1)
     drawn.update_xaxes(title_text="error (%)", row=2, col=1)
@@ -90,7 +94,7 @@ def figure(nodes: TimedNodes) -> Any:  # noqa: ANN401 - plotly has no types
 
 
 def series(nodes: TimedNodes) -> list[tuple[str, NDArray[np.int64], NDArray[np.int64], list[str]]]:
-    """Kind, measured and simulated picoseconds and labels of what is drawn; of many nodes the furthest off."""
+    """Return kind, measured and simulated picoseconds and labels of each series; of many nodes the worst."""
     found = []
     collectives, messages = collectives_of(nodes), messages_of(nodes)
     kinds = np.asarray(nodes.collectives["kind"], dtype=str)[collectives.number]
@@ -109,11 +113,11 @@ def series(nodes: TimedNodes) -> list[tuple[str, NDArray[np.int64], NDArray[np.i
 
 
 def _furthest(measured: NDArray[np.int64], simulated: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At most MOST_POINTS of the rows."""
-    if len(rows) <= MOST_POINTS:
+    """Return at longest MAX_POINTS of the rows, those with the largest errors."""
+    if len(rows) <= MAX_POINTS:
         return rows
     far = np.abs(simulated[rows] - measured[rows])
-    return np.sort(rows[np.argsort(-far, kind="stable")[:MOST_POINTS]])
+    return np.sort(rows[np.argsort(-far, kind="stable")[:MAX_POINTS]])
 
 
 def _labels(nodes: TimedNodes, rows: NDArray[np.int64]) -> list[str]:

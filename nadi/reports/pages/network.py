@@ -1,4 +1,4 @@
-"""A page of what the network did in a run: utilisation, queues, completion times, pauses and how they spread.
+"""The page of `nadi net`: utilisation, queues, completion times, pauses and how they spread.
 
 Needs plotly, an extra.
 """
@@ -21,29 +21,35 @@ from nadi.terminal.readable import TimeUnit, amount_text, size_text, time_text, 
 
 Int64 = NDArray[np.int64]
 
-MOST_LINKS = 200
-MOST_PORTS = 12
-MOST_PAUSED = 30
-MOST_POINTS = 2000
+MAX_LINKS = 200
+"""Number of links per tier in the chart of utilisation."""
+MAX_PORTS = 12
+"""Number of ports in the chart of queues."""
+MAX_PAUSED = 30
+"""Number of links in the charts of pauses and marks."""
+MAX_POINTS = 2000
+"""Number of points per line."""
 STRETCHES = 400
-MOST_SECTORS = 500
+"""Number of intervals in the charts over time."""
+MAX_SECTORS = 500
+"""Number of links in the chart of trees."""
 _HEAT = ((0, "rgba(128,140,155,0.08)"), (0.5, "#e46a30"), (1, "#d6202a"))
 
 
 def page(run: NetRun, document: Mapping[str, Any]) -> Page:
-    """The page of `nadi net DIR -o FILE.html`.
+    """Return the page of `nadi net DIR -o FILE.html`.
 
     Args:
-        run: what the folder holds.
-        document: nadi.insight.analysis.network_findings.document of it.
+        run: Network results of the run.
+        document: Result of nadi.insight.analysis.network_findings.document for the run.
     """
-    lead = "Which links were busy, where packets waited, what was paused, and how long messages took."
+    lead = "Utilisation of links, queues, pauses, and completion times of messages."
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
     return Page(title, "The network of a run.", [PageSection("network", "Network", lead, parts(run, document))])
 
 
 def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
-    """Utilisation, queues, completion times, pauses, how they spread and whom they held up; what there is of it."""
+    """Return utilisation, queues, completion times, pauses, their trees and delayed messages, where present."""
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
     looks = (style(number) for number in itertools.count())
     made: list[Part] = [_utilisation(run, looks)]
@@ -71,7 +77,7 @@ def _utilisation(run: NetRun, looks: Iterator[SeriesStyle]) -> Plot:
     drawn, tier, unused = go.Figure(), np.array(tiers(run.links)), list[str]()
     for name in dict.fromkeys(tier.tolist()):
         here = np.flatnonzero(tier == name)
-        here = here[np.argsort(-run.links["utilisation"][here], kind="stable")][:MOST_LINKS]
+        here = here[np.argsort(-run.links["utilisation"][here], kind="stable")][:MAX_LINKS]
         if not run.links["utilisation"][here].any():
             unused.append(name)
             continue
@@ -92,11 +98,13 @@ def _utilisation(run: NetRun, looks: Iterator[SeriesStyle]) -> Plot:
     drawn.update_xaxes(title_text="share of the run in which a link sent", rangemode="tozero", tickformat=".1~%")
     drawn.update_yaxes(autorange="reversed")
     busiest = int(np.argmax(run.links["utilisation"])) if len(tier) else 0
-    says = f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run. "
-    says += "A point is a link, a box has the middle half of a tier's links."
+    description = (
+        f"The busiest link is {run.links['name'][busiest]}, {run.links['utilisation'][busiest]:.1%} of the run. "
+    )
+    description += "A point is a link, a box has the middle half of a tier's links."
     if unused:
-        says += f" Links {', '.join(unused)} carried nothing."
-    return Plot("utilisation by tier", drawn, says, 130 + 60 * rows)
+        description += f" Links {', '.join(unused)} carried nothing."
+    return Plot("utilisation by tier", drawn, description, 130 + 60 * rows)
 
 
 def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[SeriesStyle]) -> Plot:
@@ -109,11 +117,11 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[Series
     order = np.argsort(-fullest, kind="stable")
     moments = np.unique(queues["time_ps"])
     stretch_ps = int(np.diff(moments).min()) if len(moments) > 1 else 1
-    for port in order[fullest[order] > 0][:MOST_PORTS].tolist():
+    for port in order[fullest[order] > 0][:MAX_PORTS].tolist():
         here = np.flatnonzero(link == port)
         here = here[np.argsort(queues["time_ps"][here], kind="stable")]
         begins_ps, most = _stretches(queues["time_ps"][here], depth[here], stretch_ps)
-        each = -(-len(begins_ps) // MOST_POINTS)  # stretches that one point stands for, by their largest queue
+        each = -(-len(begins_ps) // MAX_POINTS)  # intervals per point, which shows their largest queue
         first = np.arange(0, len(begins_ps), each)
         drawn.add_scatter(
             x=begins_ps[first] / unit.ps,
@@ -123,15 +131,17 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[Series
             line_shape="hv",
             **_drawn_as(next(looks)),
         )
-    _axes(drawn, unit.name, "the most that waited in a stretch")
+    _axes(drawn, unit.name, "maximum queue per interval")
     drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix="B")
     fullest_port = int(order[0])
-    says = f"The fullest is {run.links['name'][fullest_port]}, {amount_text(int(fullest[fullest_port]))} at most."
-    return Plot(f"queues of the {min(MOST_PORTS, int((fullest > 0).sum()))} fullest ports over time", drawn, says)
+    description = (
+        f"The fullest is {run.links['name'][fullest_port]}, {amount_text(int(fullest[fullest_port]))} at most."
+    )
+    return Plot(f"queues of the {min(MAX_PORTS, int((fullest > 0).sum()))} fullest ports over time", drawn, description)
 
 
 def _stretches(begin_ps: Int64, waited: Int64, stretch_ps: int) -> tuple[Int64, Int64]:
-    """The same with 0 where a stretch in which nothing waited begins: such stretches have no row."""
+    """Return times and bytes with a 0 at the begin of each gap, because intervals without waiting bytes have no row."""
     gaps = np.flatnonzero(np.diff(begin_ps, append=begin_ps[-1] + 2 * stretch_ps) > stretch_ps)
     times = np.concatenate([begin_ps, begin_ps[gaps] + stretch_ps])
     order = np.argsort(times, kind="stable")
@@ -139,17 +149,17 @@ def _stretches(begin_ps: Int64, waited: Int64, stretch_ps: int) -> tuple[Int64, 
 
 
 def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
-    """For the links paused longest, in which part of each stretch of time they were."""
+    """Return a heat map: for the links paused longest, the paused share of each interval."""
     from plotly import graph_objects as go
 
     finish_ps = int(run.summary.get("finish_time_ps") or 1)
     edges, found = np.linspace(0, finish_ps, STRETCHES + 1), find_pauses(run.pauses or {}, finish_ps)
     longest = np.bincount(found.link, found.end_ps - found.start_ps, minlength=len(run.links["name"]))
-    shown = [link for link in np.argsort(-longest, kind="stable")[:MOST_PAUSED].tolist() if longest[link] > 0]
+    shown = [link for link in np.argsort(-longest, kind="stable")[:MAX_PAUSED].tolist() if longest[link] > 0]
     shares = []
     for link in shown:
         here = found.link == link
-        covered = np.diff(_before(found.start_ps[here], edges) - _before(found.end_ps[here], edges))
+        covered = np.diff(time_before(found.start_ps[here], edges) - time_before(found.end_ps[here], edges))
         shares.append(np.round(np.minimum(covered / (finish_ps / STRETCHES), 1), 4))
     drawn = go.Figure(
         go.Heatmap(
@@ -161,28 +171,28 @@ def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
             colorscale=_HEAT,
             colorbar={"title": {"text": "paused"}, "tickformat": ".0%", "thickness": 12},
             ygap=1,
-            hovertemplate=f"%{{y}}, %{{x:,.5g}} {unit.name}: paused %{{z:.0%}} of the stretch<extra></extra>",
+            hovertemplate=f"%{{y}}, %{{x:,.5g}} {unit.name}: paused %{{z:.0%}} of the interval<extra></extra>",
         )
     )
     _axes(drawn, unit.name, "")
     drawn.update_yaxes(autorange="reversed", fixedrange=True)
     which = "The only link that was paused" if len(shown) == 1 else f"The {len(shown)} links that were paused longest"
-    says = f"{which}; a stretch is 1/{STRETCHES} of the run. "
-    says += f"The first pause was sent after {time_text(int(found.start_ps.min()))}."
+    description = f"{which}; an interval is 1/{STRETCHES} of the run. "
+    description += f"The first pause was sent after {time_text(int(found.start_ps.min()))}."
     if len((run.pauses or {"link": ()})["link"]) >= LOGGED_PAUSES:
-        says += f" Only the first {LOGGED_PAUSES:,} pauses and resumes are known."
-    return Plot("links paused by PFC over time", drawn, says, 140 + 20 * len(shown))
+        description += f" The log has only the first {LOGGED_PAUSES:,} pauses and resumes."
+    return Plot("links paused by PFC over time", drawn, description, 140 + 20 * len(shown))
 
 
-def _before(times_ps: Int64, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[edges]: the sum over the times before an edge of how long before it they are."""
+def time_before(times_ps: NDArray[Any], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return float64[edges]: sum over the times before each edge of their distance to it."""
     ordered = np.sort(times_ps)
     count = np.searchsorted(ordered, edges)
     return edges * count - np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])[count]
 
 
 def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
-    """For the ports that marked most, how many packets in each stretch of time."""
+    """Return a heat map: for the ports with most marks, the number of marked packets per interval."""
     from plotly import graph_objects as go
 
     moments = np.unique(np.concatenate([marks["time_ps"], *([run.queues["time_ps"]] if run.queues else [])]))
@@ -190,7 +200,7 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     finish_ps = max(int(run.summary.get("finish_time_ps") or 1), int(moments[-1]) + 1)
     stretches = -(-finish_ps // width_ps)
     most_marked = np.bincount(marks["link"], marks["packets"], minlength=len(run.links["name"]))
-    shown = [link for link in np.argsort(-most_marked, kind="stable")[:MOST_PAUSED].tolist() if most_marked[link] > 0]
+    shown = [link for link in np.argsort(-most_marked, kind="stable")[:MAX_PAUSED].tolist() if most_marked[link] > 0]
     counts = np.zeros((len(shown), stretches), np.int64)
     row = np.full(len(most_marked), -1)
     row[shown] = np.arange(len(shown))
@@ -211,19 +221,21 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     drawn.update_yaxes(autorange="reversed", fixedrange=True)
     busiest = int(counts.sum(axis=0).argmax())
     which = (
-        "The only port that marked packets" if len(shown) == 1 else f"The {len(shown)} ports that marked most packets"
+        "The only port that marked packets" if len(shown) == 1 else f"The {len(shown)} ports with most marked packets"
     )
-    says = f"{which}; a stretch is {time_text(width_ps)}. "
-    says += f"The stretch with most marks begins at {time_text(busiest * width_ps)}."
-    return Plot("packets marked by ECN over time", drawn, says, 140 + 20 * len(shown))
+    description = f"{which}; an interval is {time_text(width_ps)}. "
+    description += f"The interval with most marks begins at {time_text(busiest * width_ps)}."
+    return Plot("packets marked by ECN over time", drawn, description, 140 + 20 * len(shown))
 
 
 def _marked(run: NetRun) -> Plot:
-    """Which ports ECN marked packets at."""
-    rows = most(run.links, "marked_packets", MOST_PAUSED)
+    """Return the marked packets per port."""
+    rows = most(run.links, "marked_packets", MAX_PAUSED)
     names, packets = [in_page(row["name"]) for row in rows], [row["marked_packets"] for row in rows]
-    says = f"ECN marked {int(run.links['marked_packets'].sum()):,} packets, most at {rows[0]['name']}: {packets[0]:,}."
-    return _of_links("packets marked by ECN, by port", names, packets, "packets marked", style(1).colour, says)
+    description = (
+        f"ECN marked {int(run.links['marked_packets'].sum()):,} packets, most at {rows[0]['name']}: {packets[0]:,}."
+    )
+    return _of_links("packets marked by ECN, by port", names, packets, "packets marked", style(1).colour, description)
 
 
 def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
@@ -236,7 +248,7 @@ def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
     decade = np.floor(np.log10(np.maximum(flows["bytes"], 1))).astype(np.int64)
     for of in np.unique(decade).tolist():
         times = np.sort(took[decade == of])
-        points = np.unique(np.linspace(0, len(times) - 1, MOST_POINTS // 4).astype(np.int64))
+        points = np.unique(np.linspace(0, len(times) - 1, MAX_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
         name = f"{size_text(10**of)} and more"
         look = _drawn_as(next(looks))
@@ -244,51 +256,53 @@ def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
     _axes(drawn, unit.name, "share of messages")
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
-    says = f"Of {len(took):,} messages half took up to {time_text(float(np.median(times_ps)))}, "
-    says += f"99 % up to {time_text(float(np.percentile(times_ps, 99)))}."
-    return Plot("completion times of messages, by size", drawn, says)
+    description = f"Of {len(took):,} messages half took up to {time_text(float(np.median(times_ps)))}, "
+    description += f"99 % up to {time_text(float(np.percentile(times_ps, 99)))}."
+    return Plot("completion times of messages, by size", drawn, description)
 
 
 def _paused(run: NetRun, unit: TimeUnit) -> Plot:
-    rows = most(run.links, "paused_ps", MOST_PAUSED)
+    rows = most(run.links, "paused_ps", MAX_PAUSED)
     names, times = [in_page(row["name"]) for row in rows], [row["paused_ps"] / unit.ps for row in rows]
-    says = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "None was paused."
-    return _of_links("time for which links were paused", names, times, unit.name, _HEAT[-1][1], says)
+    description = (
+        f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}." if rows else "No link was paused."
+    )
+    return _of_links("time for which links were paused", names, times, unit.name, _HEAT[-1][1], description)
 
 
-def _of_links(title: str, names: list[str], values: list[float], unit: str, colour: str, says: str) -> Plot:
-    """A bar for each link, the longest above."""
+def _of_links(title: str, names: list[str], values: list[float], unit: str, colour: str, description: str) -> Plot:
+    """Return a bar per link, the longest at the top."""
     from plotly import graph_objects as go
 
     drawn = go.Figure(go.Bar(y=names, x=values, orientation="h", marker_color=colour, showlegend=False))
     drawn.update_traces(hovertemplate=f"%{{y}}: %{{x:,.5g}} {unit}<extra></extra>")
     _axes(drawn, unit, "")
     drawn.update_yaxes(autorange="reversed", type="category", fixedrange=True)
-    return Plot(title, drawn, says, 140 + 20 * len(names))
+    return Plot(title, drawn, description, 140 + 20 * len(names))
 
 
 def _trees(document: Mapping[str, Any]) -> Plot:
-    """From left to right: where the congestion is, the links paused from there, those paused because of them."""
+    """Return the trees from left to right: congested ports, links paused from there, and links paused by these."""
     from plotly import graph_objects as go
 
-    labels, parents, own, says = ["all pauses"], [""], [0.0], [""]
+    labels, parents, own, description = ["all pauses"], [""], [0.0], [""]
     waiting: list[tuple[Mapping[str, Any], str]] = [(tree, "0") for tree in document["trees"]]
     ids = ["0"]
-    while waiting and len(ids) < MOST_SECTORS:
-        branch, parent = waiting.pop(0)  # breadth first: what is nearest to its root stays in
+    while waiting and len(ids) < MAX_SECTORS:
+        branch, parent = waiting.pop(0)  # breadth first, so that the limit removes the branches farthest from the roots
         ids.append(str(len(ids)))
         labels.append(in_page(branch.get("link") or f"root: {ports(dict(branch))}"))
         parents.append(parent)
         own.append(branch["paused_ps"])
         of_it = f"{branch['pauses']:,} pauses, {time_text(branch['paused_ps'])} in all"
-        says.append(f"{of_it if branch['pauses'] else 'congested'}, first at {time_text(branch['first_ps'])}")
+        description.append(f"{of_it if branch['pauses'] else 'congested'}, first at {time_text(branch['first_ps'])}")
         waiting += [(further, ids[-1]) for further in branch["spread"]]
     tree = go.Icicle(
         ids=ids,
         labels=labels,
         parents=parents,
         values=own,
-        text=says,
+        text=description,
         branchvalues="remainder",
         hoverinfo="label+text",
         textinfo="label+text",
@@ -309,9 +323,9 @@ def _victims(document: Mapping[str, Any]) -> list[Part]:
         Heading("message", is_text=True),
         Heading("size"),
         Heading("slow-down"),
-        Heading("paused", "For how long a link that it crossed was paused meanwhile."),
-        Heading("most at", is_text=True),
-        Heading("sure", is_text=True),
+        Heading("paused", "Longest pause of a link on its path within the message's lifetime."),
+        Heading("longest pause at", is_text=True),
+        Heading("certain", is_text=True),
     ]
     cells = [
         [
@@ -344,10 +358,10 @@ def _spread_title(document: Mapping[str, Any]) -> str:
 def _victims_title(document: Mapping[str, Any]) -> str:
     if document["victims"] is None:
         why = document["why_no_victims"]
-        return "" if why == "nothing was paused" else f"whom pauses held up is not known: {why}"
+        return "" if why == "nothing was paused" else f"messages delayed by pauses are not known: {why}"
     found, shown = document["victims_found"], len(document["victims"])
     more = f", the {shown} slowest" if found > shown else ""
-    return f"head-of-line victims: {found:,} messages on no congested link, held up by pauses{more}"
+    return f"head-of-line victims: {found:,} messages on no congested link, delayed by pauses{more}"
 
 
 def _drawn_as(look: SeriesStyle) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""One look for all pages: sections of facts, tables, pictures and words, as one HTML file that needs nothing else.
+"""The common layout of all pages: sections of facts, tables, charts and text, as one self-contained HTML file.
 
-A page works offline, in dark and light, on narrow screens, with a keyboard and with a screen reader: every picture says
-in words what it shows, and every term that has an explanation is a button that shows it.
+A page works offline, in dark and light mode, on narrow screens, with a keyboard and with a screen reader: every chart
+has a description in words, and every term with an explanation is a button that shows it.
 """
 
 import json
@@ -23,12 +23,12 @@ Plotly = Any
 
 @dataclass(frozen=True)
 class Fact:
-    """One figure with its unit.
+    """One value with its unit.
 
     Attributes:
-        name: what it is.
-        value: as text, with its unit.
-        why: what it means, one click away; "" = the name says it.
+        name: Name of the quantity.
+        value: Value as text, with its unit.
+        why: Explanation that a click shows; "" for a self-explanatory name.
     """
 
     name: str
@@ -38,19 +38,19 @@ class Fact:
 
 @dataclass(frozen=True)
 class Facts:
-    """Figures beside each other."""
+    """A group of facts, shown side by side."""
 
     facts: Sequence[Fact]
 
 
 @dataclass(frozen=True)
 class Heading:
-    """Of a column of a table.
+    """The heading of a table column.
 
     Attributes:
-        name: with its unit.
-        why: what the column means where that is not what stands in nadi.reports.pages.explanations.
-        is_text: values are text rather than numbers.
+        name: Name of the column, with its unit.
+        why: Explanation that replaces the one in nadi.reports.pages.explanations; "" = keep that one.
+        is_text: Whether values are text rather than numbers.
     """
 
     name: str
@@ -59,20 +59,20 @@ class Heading:
 
     @property
     def explanation(self) -> str:
-        """What the column means."""
+        """Explanation of the column."""
         return self.why or explanation_of(self.name)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text.
+    """A table of text cells.
 
     Attributes:
-        caption: what the rows are.
-        headings: of the columns.
-        rows: as many cells each as there are headings.
-        note: what is left out, or else must be known; "" = nothing.
-        colours: by row, of a swatch before the first cell; () = none.
+        caption: Title of the table.
+        headings: Headings of the columns.
+        rows: Rows with one cell per heading.
+        note: Remark below the table, such as the number of omitted rows; "" = no remark.
+        colours: Colour of the swatch before the first cell, by row; () = no swatches.
     """
 
     caption: str
@@ -84,43 +84,43 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture by plotly.
+    """A chart by plotly.
 
     Attributes:
-        title: what it shows.
-        figure: as plotly draws it; its colours of text, grid and ground are the page's.
-        says: in words what is to be seen, for those who do not see it.
-        height: in pixels.
+        title: Title of the chart.
+        figure: Figure of plotly; the page sets the colours of text, grid and background.
+        description: Description of the chart in words, for readers who cannot see it.
+        height: Height in pixels.
     """
 
     title: str
     figure: Plotly
-    says: str
+    description: str
     height: int = 420
 
     def json(self) -> str:
-        """For the page's script; no text of it ends a script."""
+        """Return the figure for the page's script, without text that could end a script element."""
         return str(self.figure.to_json()).replace("<", "\\u003c")
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture as SVG that is ours: text in it is escaped already.
+    """A chart in Nadi's own SVG, whose text is already escaped.
 
     Attributes:
-        title: what it shows.
-        svg: an <svg> element.
-        says: in words what is to be seen.
+        title: Title of the chart.
+        svg: Text of an <svg> element.
+        description: Description of the chart in words.
     """
 
     title: str
     svg: str
-    says: str
+    description: str
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph; is_warning: something that the reader must not miss."""
+    """A paragraph; is_warning: whether it is highlighted."""
 
     text: str
     is_warning: bool = False
@@ -128,11 +128,11 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Listing:
-    """Text as it stands in a file.
+    """Preformatted text.
 
     Attributes:
-        title: what it is.
-        text: of several lines.
+        title: Title of the listing.
+        text: Text with several lines.
     """
 
     title: str
@@ -144,13 +144,13 @@ Part = Facts | Table | Plot | Drawing | Paragraph | Listing
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of a page with a heading.
+    """A section of a page.
 
     Attributes:
-        id: for links to it.
-        title: its heading.
-        lead: what it answers, in a sentence.
-        parts: what stands in it; a section without any is left out of the page.
+        id: Anchor for links.
+        title: Heading of the section.
+        lead: Introductory sentence.
+        parts: Contents; the page omits a section without parts.
     """
 
     id: str
@@ -161,12 +161,12 @@ class PageSection:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page.
+    """A complete page.
 
     Attributes:
-        title: its first heading.
-        lead: what it is about, in a sentence or two.
-        sections: in order.
+        title: Main heading of the page.
+        lead: Introduction in a sentence or two.
+        sections: Sections in their order on the page.
     """
 
     title: str
@@ -174,7 +174,7 @@ class Page:
     sections: Sequence[PageSection]
 
     def html(self) -> str:
-        """The page as one HTML file; plotly's script stands in it where there is a picture of plotly's."""
+        """Return the page as one HTML file; it includes plotly's script if it has a plotly chart."""
         sections = [section for section in self.sections if section.parts]
         has_plots = any(isinstance(part, Plot) for section in sections for part in section.parts)
         return (
@@ -185,10 +185,10 @@ class Page:
 
 
 def check_page(path: Path) -> None:
-    """Find out early that a page cannot be made.
+    """Check before the work whether a page can be written.
 
     Raises:
-        ConfigError: another ending than .html, or no plotly.
+        ConfigError: The file name does not end in .html, or plotly is not installed.
     """
     from nadi.reports.pages import has_plotly
 
@@ -199,11 +199,11 @@ def check_page(path: Path) -> None:
 
 
 def write_page(path: Path, page: Page) -> None:
-    """Write a page; the file is there when it is complete.
+    """Write a page; the file appears when it is complete.
 
     Raises:
-        ConfigError: as `check_page`.
-        OutputError: the file cannot be written.
+        ConfigError: See `check_page`.
+        OutputError: The file cannot be written.
     """
     check_page(path)
     text = page.html()
@@ -230,12 +230,12 @@ def _environment() -> "jinja2.Environment":
 
 
 def _plain(value: object) -> object:
-    """Text of others without control characters and broken bytes; HTML of ours as it is."""
+    """Return text without control characters and invalid bytes; HTML from Nadi is returned unchanged."""
     return inputs.shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _plotly() -> str:
-    """Plotly's script."""
+    """Return plotly's script."""
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())

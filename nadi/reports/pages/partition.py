@@ -9,22 +9,22 @@ import numpy as np
 import inputs
 from nadi.errors import ConfigError, OutputError
 from nadi.reports.pages.page import Page, PageSection, Plot
-from nadi.reports.pages.places import MOST_LINES, Marks, lay_out, mark_name, with_gaps
+from nadi.reports.pages.places import MAX_LINES, Marks, lay_out, mark_name, with_gaps
 from nadi.reports.pages.series import style
 from nadi.terminal.printing import in_page
 from partition import Partition, TrafficWeights
 from topologies import Graph
 
 _FORMATS = (".html", ".png")
-_FAINT_LINES = 1500  # the more lines, the fainter each
+_FAINT_LINES = 1500  # number of lines above which lines are drawn fainter
 _NPU, _SWITCH = "circle", "square"
 
 
 def check_plot(path: Path) -> None:
-    """Find out early that a plot cannot be made.
+    """Check before the work whether a plot can be written.
 
     Raises:
-        ConfigError: another ending than .html or .png, or no plotly.
+        ConfigError: The file name ends neither in .html nor in .png, or plotly is not installed.
     """
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: found {path.suffix or 'no ending'!r}; expected a file .html or .png")
@@ -33,11 +33,11 @@ def check_plot(path: Path) -> None:
 
 
 def write_plot(path: Path, graph: Graph, found: Partition, weights: TrafficWeights) -> None:
-    """Draw a partition into a file; HTML stands alone.
+    """Write a picture of a partition; an HTML file needs no other files.
 
     Raises:
-        ConfigError: as `check_plot`; or PNG without kaleido and a browser.
-        OutputError: the file cannot be written.
+        ConfigError: See `check_plot`; or a PNG is requested without kaleido and a browser.
+        OutputError: The file cannot be written.
     """
     check_plot(path)
     drawn = figure(graph, found, weights)
@@ -54,7 +54,7 @@ def write_plot(path: Path, graph: Graph, found: Partition, weights: TrafficWeigh
 
 
 def figure(graph: Graph, found: Partition, weights: TrafficWeights) -> Any:  # noqa: ANN401 - plotly has no types
-    """The picture as a plotly Figure."""
+    """Return the picture as a plotly Figure."""
     from plotly import graph_objects as go
 
     marks = lay_out(graph, found.owner, weights.link)
@@ -96,17 +96,17 @@ def figure(graph: Graph, found: Partition, weights: TrafficWeights) -> Any:  # n
 
 
 def _page(graph: Graph, found: Partition, weights: TrafficWeights, drawn: Any) -> Page:  # noqa: ANN401 - plotly has no types
-    """The page around the picture."""
+    """Return the page with the picture."""
     cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
     share = weights.link[cut].sum() / max(int(weights.link.sum()), 1)
-    says = (
+    description = (
         f"{int(cut.sum()):,} of {graph.links:,} directions of cables are cut, which {share:.1%} of the packets cross."
     )
     drawn.update_layout(title=None, margin={"t": 10, "b": 10, "l": 10, "r": 10})
     lead = (
         "Each colour is a part, which one worker owns. Links between parts are red: packets on them cost an exchange."
     )
-    picture = Plot("the fabric by part", drawn, says, 720)
+    picture = Plot("the fabric by part", drawn, description, 720)
     title = f"{graph.name}: {found.parts} parts by {found.method}"
     return Page(title, "A partition of the fabric.", [PageSection("partition", "Parts", lead, [picture])])
 
@@ -114,5 +114,5 @@ def _page(graph: Graph, found: Partition, weights: TrafficWeights, drawn: Any) -
 def _title(graph: Graph, found: Partition, weights: TrafficWeights, marks: Marks) -> str:
     cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
     share = weights.link[cut].sum() / max(int(weights.link.sum()), 1)
-    left_out = ", the busiest links only" if marks.line.shape[1] == MOST_LINES else ""
+    left_out = ", the busiest links only" if marks.line.shape[1] == MAX_LINES else ""
     return f"{graph.name}: {found.parts} parts by {found.method}, {share:.1%} of the packets cross{left_out}"

@@ -1,4 +1,4 @@
-"""Where nodes of a fabric are drawn: tiers above each other, rings round, tori as grids; of large ones, many as one."""
+"""Layout of a fabric: tiers above each other, rings as circles, tori as grids; nodes of large fabrics are merged."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -11,23 +11,25 @@ from topologies import NVSWITCH, DimensionRouting, Graph
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-MOST_MARKS = 4000
-MOST_LINES = 40_000
+MAX_MARKS = 4000
+"""Number of marks above which nodes are merged."""
+MAX_LINES = 40_000
+"""Number of lines that are drawn."""
 
 
 class Marks(NamedTuple):
-    """What is drawn: m marks, each a node or several of one part, and lines between them.
+    """m marks, each for one or several nodes of a part, and the lines between them.
 
     Attributes:
-        of_node: int64[nodes], the mark of each node.
-        part: int64[m].
-        x, y: float64[m].
-        is_switch: bool[m].
-        nodes: int64[m], how many.
-        first: int64[m], first node.
-        line: int64[2, lines], marks at their ends; cut lines first, then those with most packets.
-        cut_lines: how many of them are cut.
-        of_link: int64[links], the line of each link; -1 = it is not drawn.
+        of_node: int64[nodes], mark of each node.
+        part: int64[m], part of each mark.
+        x, y: float64[m], coordinates.
+        is_switch: bool[m], whether the mark's nodes are switches.
+        nodes: int64[m], number of nodes per mark.
+        first: int64[m], first node of each mark.
+        line: int64[2, lines], marks at the ends of each line; cut lines first, then lines with most packets.
+        cut_lines: Number of lines that are cut.
+        of_link: int64[links], line of each link; -1 = not drawn.
     """
 
     of_node: Int64
@@ -43,12 +45,12 @@ class Marks(NamedTuple):
 
 
 def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer]) -> Marks:
-    """Place nodes; of large fabrics a server, or the NPUs of a switch, or more nodes of a part, are one mark.
+    """Place the nodes; in large fabrics the nodes of a server, of a switch, or more nodes of a part share one mark.
 
     Args:
-        graph: the fabric.
-        owner: int[nodes], the part of each node; those of different parts are never one mark.
-        load: int[links], by which lines stay where there are too many, those between parts first.
+        graph: Fabric to draw.
+        owner: int[nodes], part of each node; nodes of different parts never share a mark.
+        load: int[links], load that ranks lines if there are too many; lines between parts rank first.
     """
     tier = _tiers(graph)
     x, y = _grid(graph) if isinstance(graph.routing, DimensionRouting) else _tree(graph, tier)
@@ -63,7 +65,7 @@ def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer])
     packets = np.bincount(number.reshape(-1), load[between], minlength=len(key))
     line = np.stack(np.divmod(key, len(nodes)))
     is_cut = part[line[0]] != part[line[1]]
-    order = np.lexsort((-packets, ~is_cut))[:MOST_LINES]
+    order = np.lexsort((-packets, ~is_cut))[:MAX_LINES]
     place = np.full(len(key), -1)
     place[order] = np.arange(len(order))
     of_link = np.full(graph.links, -1)
@@ -83,9 +85,9 @@ def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer])
 
 
 def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:
-    """int64[nodes]: marks, at most MOST_MARKS and a few for each part and tier."""
+    """Return int64[nodes]: marks, at most MAX_MARKS plus a few per part and tier."""
     own = np.arange(graph.nodes)
-    if graph.nodes <= MOST_MARKS:
+    if graph.nodes <= MAX_MARKS:
         return own
     group = own.copy()
     if len(np.unique(graph.host)) < graph.npus:
@@ -95,9 +97,9 @@ def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:
         group[graph.link_src[up]] = graph.link_dst[up]  # the first switch is written last
     kinds = np.stack([tier, owner, group])
     marks = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
-    if marks.max() < MOST_MARKS:
+    if marks.max() < MAX_MARKS:
         return _by_first_node(marks)
-    share = -(-graph.nodes // MOST_MARKS)
+    share = -(-graph.nodes // MAX_MARKS)
     order = np.lexsort((own, owner, tier))
     place = np.empty(graph.nodes, np.int64)
     begins = np.flatnonzero((np.diff(tier[order], prepend=-2) != 0) | (np.diff(owner[order], prepend=-1) != 0))
@@ -107,7 +109,7 @@ def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:
 
 
 def _by_first_node(marks: Int64) -> Int64:
-    """The same marks, numbered by their first node."""
+    """Return the marks, renumbered by their first node."""
     first = np.unique(marks, return_index=True)[1]
     number = np.empty(len(first), np.int64)
     number[np.argsort(first)] = np.arange(len(first))
@@ -115,7 +117,7 @@ def _by_first_node(marks: Int64) -> Int64:
 
 
 def _tiers(graph: Graph) -> Int64:
-    """int64[nodes]: links to the nearest NPU; -1 for an NVSwitch, which is drawn below its NPUs."""
+    """Return int64[nodes]: links to the nearest NPU; -1 for an NVSwitch, which is drawn below its NPUs."""
     tier = np.where(np.arange(graph.nodes) < graph.npus, 0, graph.nodes)
     while True:
         nearer = tier.copy()
@@ -126,7 +128,7 @@ def _tiers(graph: Graph) -> Int64:
 
 
 def _tree(graph: Graph, tier: Int64) -> tuple[Float64, Float64]:
-    """Tiers above each other, each spread over the width in the order of what is below; x, y float64[nodes]."""
+    """Return x, y, float64[nodes]: tiers above each other, each over the full width, in the order of the tier below."""
     x = np.zeros(graph.nodes)
     x[: graph.npus] = (np.arange(graph.npus) + 0.5) / graph.npus
     for level in [-1, *range(1, int(tier.max()) + 1)]:
@@ -141,7 +143,7 @@ def _tree(graph: Graph, tier: Int64) -> tuple[Float64, Float64]:
 
 
 def _grid(graph: Graph) -> tuple[Float64, Float64]:
-    """One dimension around a circle; more as a grid, with the third and further ones as grids of grids."""
+    """Return x, y: a circle for one dimension; else a grid, with the third and further dimensions as grids of grids."""
     npu = np.arange(graph.npus)
     x, y = np.zeros(graph.nodes), np.zeros(graph.nodes)
     if len(graph.dims) == 1:
@@ -162,17 +164,17 @@ def _grid(graph: Graph) -> tuple[Float64, Float64]:
 
 
 def fabric_kind(name: str) -> str:
-    """Of a fabric's name what fits into a heading: what stands before its parameters, where these are many."""
+    """Return a fabric's name for a heading: without its parameters, if there are many."""
     return name.partition(":")[0] if name.count(",") > 1 else name
 
 
 def with_gaps(places: Float64) -> list[float | None]:
-    """Lines as plotly wants them: both ends, and a gap; places: float64[2, lines]."""
+    """Return lines for plotly: both ends and a gap each; places: float64[2, lines]."""
     gap = np.full(places.shape[1], np.nan)
     return [None if np.isnan(place) else place for place in np.stack([*places, gap], axis=1).reshape(-1).tolist()]
 
 
 def mark_name(graph: Graph, marks: Marks, mark: int) -> str:
-    """Of a mark's first node, and how many more it stands for."""
+    """Return the name of a mark's first node, and the number of its other nodes."""
     name = graph.node_name(int(marks.first[mark]))
     return name if marks.nodes[mark] == 1 else f"{name} and {marks.nodes[mark] - 1} more"

@@ -1,4 +1,4 @@
-"""How the series of a picture look: the first 12 differ in colour, and with dash and mark any 48."""
+"""Styles of chart series: 12 colours, combined with dashes and marks for 48 distinct series."""
 
 from typing import NamedTuple
 
@@ -16,20 +16,20 @@ COLOURS = (
     "#cc3c78",
     "#b4849c",
 )
-"""At least 35 apart in CIELAB, and from red, which marks what is cut; each at least 3:1 on light and on dark ground."""
+"""Colours at least 35 apart in CIELAB, also from the red of cut links; contrast of 3:1 on light and dark ground."""
 _DASHES = (None, "dot", "longdash", "longdashdot")
 _EXPECTED = ("dash", "dashdot", "5px,15px", "15px,5px,2px,5px")
 _MARKS = ("", "-open", "-dot", "-x")
 
 
 class SeriesStyle(NamedTuple):
-    """Of one series.
+    """The style of one series.
 
     Attributes:
-        colour: "#rrggbb".
-        dash: of the line of what was measured; None = it is solid.
-        expected_dash: of the line of what was expected beside it.
-        mark: ending of a plotly symbol, "circle" + "-open".
+        colour: Colour as "#rrggbb".
+        dash: Dash of the line of measured values; None = solid.
+        expected_dash: Dash of the line of expected values.
+        mark: Suffix of a plotly symbol, such as "-open" for "circle-open".
     """
 
     colour: str
@@ -39,6 +39,6 @@ class SeriesStyle(NamedTuple):
 
 
 def style(number: int) -> SeriesStyle:
-    """Of series `number` of a picture."""
+    """Return the style of series `number` of a chart."""
     colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS) % len(_DASHES)
     return SeriesStyle(colour, _DASHES[turn], _EXPECTED[turn], _MARKS[turn])

@@ -1,1 +1,1 @@
-"""Folders of results: their files, and how a folder appears under its name when it is complete."""
+"""Folders of results: their files, and their atomic publication."""

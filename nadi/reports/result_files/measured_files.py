@@ -1,4 +1,4 @@
-"""Files of `nadi compare --measured`: all that was found as JSON, and a page."""
+"""Files of `nadi compare --measured`: the JSON document and a page."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Results as files: summary.json and Parquet tables, complete in a folder of `nadi.reports.result_files.staging`."""
+"""Files of a run: summary.json and Parquet tables, published by `nadi.reports.result_files.staging`."""
 
 import json
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ SUMMARY = "summary.json"
 TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
 REPORT = "report.html"
 RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN), REPORT)
-"""What a run may write; the first stands for its being complete. A page of an earlier run does not stay."""
+"""Files that a run may write; the first marks a complete folder. A run removes the page of an earlier run."""
 SUMMARY_KEY = "digest"
-"""Top-level key by which a summary.json is known as one of Nadi's."""
+"""Top-level key that identifies a summary.json of Nadi."""
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 
@@ -31,10 +31,10 @@ def write_results(
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
     Args:
-        simulation: what this rank has of the run; on rank 0 flows, links and counters are those of all ranks.
-        findings: of the whole run; None on other ranks than 0.
-        folder: where to; None on other ranks than 0.
-        ranks: the other ranks.
+        simulation: Part of the run on this rank; rank 0 has flows, links and counters of all ranks.
+        findings: Findings of the whole run; None on other ranks than 0.
+        folder: Folder to write into; None on other ranks than 0.
+        ranks: Connection to the other ranks.
     """
     from nadi.reports.result_files import run_tables
 
@@ -57,12 +57,12 @@ def write_results(
 def summary(
     simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
 ) -> dict[str, Any]:
-    """What summary.json holds: figures of the run and the settled configuration.
+    """Return the contents of summary.json: metrics of the run and the settled configuration.
 
     Args:
-        simulation: of rank 0.
-        peak_rss_of_ranks: bytes; None = this process is all there is.
-        findings: of the whole run, for warnings and the step.
+        simulation: Run on rank 0.
+        peak_rss_of_ranks: Peak memory of each rank in bytes; None for a run of this process alone.
+        findings: Findings of the whole run, for the warnings and the step.
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
@@ -99,19 +99,19 @@ def summary(
 
 
 def _switches(simulation: FinishedRun) -> str:
-    """What the switches of packets have; message-level models know of none."""
-    whole = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
-    return "none" if whole else _SWITCHES[simulation.config.network.switch]
+    """Return the switch model; "none" for message-level models, which have no switches."""
+    is_message_level = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
+    return "none" if is_message_level else _SWITCHES[simulation.config.network.switch]
 
 
 def _ports(simulation: FinishedRun) -> dict[str, Any]:
-    """What ports would have sent, had packets been sent."""
+    """Return the traffic of ports that the collectives of a run at closed forms imply."""
     found = sent_by_ports(simulation.graph, simulation.program, simulation.settings)
     return {"used": {name: of._asdict() for name, of in found.ports.items()}, "unused_switches": found.unused}
 
 
 def _settled(simulation: FinishedRun) -> dict[str, Any]:
-    """What was settled from the fabric, and the values of the congestion control's parameters."""
+    """Return the values derived from the fabric, and the parameters of the congestion control."""
     chosen = simulation.settings.congestion_control
     collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
     found = simulation.results.settled | ({"collectives": collectives} if collectives else {})

@@ -24,12 +24,12 @@ LANES = ("cpu", "compute", "memory", "remote")
 
 
 def write_flows(simulation: FinishedRun, folder: Path) -> None:
-    """One row for each message."""
+    """Write a row per message."""
     pq.write_table(_flows(simulation), folder / schemas.FLOWS.file)
 
 
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
-    """Links, collectives and NPUs."""
+    """Write links, collectives and NPUs."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
     pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
     pq.write_table(_npus(simulation, findings), folder / schemas.NPUS.file)
@@ -38,7 +38,7 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
-    """Queues, marks, pauses and workers, each only where the run has recorded any."""
+    """Write queues, marks, pauses and workers, each only if the run has recorded rows."""
     for schema in schemas.LOGS:
         columns = getattr(results, schema.name, None)
         if columns and len(next(iter(columns.values()))):
@@ -46,7 +46,7 @@ def write_logs(results: pdes.Results, folder: Path) -> None:
 
 
 def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather) -> None:
-    """One row for each trace node of each NPU, in blocks of NPUs that are the same for any number of ranks."""
+    """Write a row per trace node of each NPU, in blocks of NPUs that do not depend on the number of ranks."""
     names = _NodeNames(simulation)
     path = folder and folder / schemas.NODES.file
     with pq.ParquetWriter(path, schemas.NODES.arrow()) if path else nullcontext() as writer:
@@ -57,7 +57,7 @@ def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather)
 
 
 def _rows_of_npu(simulation: FinishedRun, ranks: RankGather) -> NDArray[np.int64]:
-    """int64[npus]: trace nodes of each NPU, of all ranks."""
+    """Return int64[npus]: number of trace nodes of each NPU, over all ranks."""
     own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
     rows_of_npu = np.zeros(simulation.program.npus, np.int64)
     for npus, rows in ranks.exchange((own, np.diff(simulation.results.npu_node_ptr)[own])):
@@ -66,7 +66,7 @@ def _rows_of_npu(simulation: FinishedRun, ranks: RankGather) -> NDArray[np.int64
 
 
 def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Table:
-    """Trace nodes of those NPUs of a block that are this rank's."""
+    """Return the trace nodes of a block's NPUs on this rank."""
     program, results = simulation.program, simulation.results
     rows = rows_of(program, results.npu_node_ptr, npus)
     kind = program.node_kind[rows.at]
@@ -90,7 +90,7 @@ def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Tabl
 
 
 def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
-    """Tables of several ranks as one, in the order of NPUs."""
+    """Concatenate the tables of several ranks, sorted by NPU."""
     if len(parts) == 1:
         return parts[0]
     table = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
@@ -98,7 +98,7 @@ def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 class _NodeNames:
-    """Ids and names of trace nodes; all traces' names as one dictionary, each word once."""
+    """Ids and names of trace nodes; the names of all traces share one dictionary."""
 
     def __init__(self, simulation: FinishedRun) -> None:
         traces = simulation.traces
@@ -117,7 +117,7 @@ class _NodeNames:
 
 
 def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryArray:
-    """Words by number, null below 0."""
+    """Return words by index; null for negative indices."""
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
 
 
@@ -171,13 +171,13 @@ def _collectives(findings: Findings) -> pa.Table:
 
 
 def _steps(times: NDArray[np.int64]) -> pa.Table:
-    """One row for each NPU; times: int64[npus, len(STEP_CATEGORIES)]."""
+    """Return a row per NPU; times: int64[npus, len(STEP_CATEGORIES)]."""
     columns = {f"{name}_ps": times[:, column] for column, name in enumerate(schemas.STEP_CATEGORIES)}
     return schemas.STEPS.table({"npu": np.arange(len(times)), **columns})
 
 
 def _npus(simulation: FinishedRun, findings: Findings) -> pa.Table:
-    """One row for each NPU; `like` is given where the trace nodes of another stand for its own."""
+    """Return a row per NPU; the column `like` names the NPU whose trace nodes represent it, if only those are kept."""
     times, folded = findings.npu_times, simulation.results.folded
     more = {"like": folded.like} if folded else {}
     return schemas.NPUS.table({"npu": np.arange(len(times.idle_ps)), **times._asdict(), **more})

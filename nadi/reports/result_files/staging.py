@@ -1,8 +1,8 @@
-"""A folder of results appears under its name when it is complete, and one run at a time writes into it.
+"""Atomic publication of a folder of results, which one run at a time may write.
 
-Until then all lies in a hidden folder: in the folder of results where that is there already, else beside the first
-folder on the way to it that is not. The hidden folder is the lock, too: a run holds it as long as it lives, and what a
-killed run has left of it the next one removes.
+A run writes into a hidden folder: in the folder of results if that exists, else beside the first missing folder of its
+path. The hidden folder is also the lock, which a run holds until it ends; the next run removes the remains of a killed
+run.
 """
 
 import contextlib
@@ -26,27 +26,30 @@ from nadi.launching.world import AgreedError, together
 
 _HIDDEN = ".nadi-"
 _HOLDER = "written-by"
-_LONGEST_NAME = 100
+_MAX_NAME_LENGTH = 100
 
 
 @contextmanager
 def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: str = "") -> Iterator[Path | None]:
-    """A folder to write into; when the block ends well its files move to `out`, the first of `files` last.
+    """Provide a folder to write into; when the block ends normally, its files move to `out`, the first of `files` last.
 
-    When it does not, or is ended by a signal, nothing stays. Those of `files` that an earlier run has written and this
-    one does not are removed; files of these names that no run has written are the user's, and the folder is refused.
-    On several ranks only rank 0 gets the folder, and all fail if it cannot be written.
+    If the block fails or a signal ends it, nothing remains. Files in `files` that an earlier run wrote and this run
+    does
+    not are removed; files of these names that no run wrote belong to the user, and the folder is refused. With several
+    ranks only rank 0 gets the folder, and all ranks fail if it cannot be written.
 
     Args:
-        out: where results go.
-        files: names that the block may write; the first stands for all being there.
-        ranks: this rank and the others.
-        key: Top-level key by which the first of `files`, a JSON document, is known as Nadi's; "" = its name is enough.
+        out: Folder of results.
+        files: Names that the block may write; the first marks a complete folder.
+        ranks: Connection to the other ranks.
+        key: Top-level key that identifies the first of `files`, a JSON document, as written by Nadi; "" = its name
+            suffices.
 
     Raises:
-        OutputError: `out` cannot be made or written to, holds files of the user's, or another run is writing there;
-            found before the block runs.
-        AgreedError: the same, on several ranks.
+        OutputError: `out` cannot be made or written to, holds files of the user, or another run is writing to it;
+            raised
+            before the block runs.
+        AgreedError: The same, with several ranks.
         EndedBySignalError: SIGTERM or SIGHUP.
     """
     is_first = ranks.rank == 0
@@ -74,7 +77,7 @@ class _Stage:
     """The hidden folder of one run.
 
     Attributes:
-        folder: its path, once it is prepared.
+        folder: Path of the hidden folder, set by `prepare`.
     """
 
     def __init__(self, out: Path, files: Sequence[str], key: str, stack: ExitStack) -> None:
@@ -89,10 +92,10 @@ class _Stage:
         self.folder = self._out
 
     def prepare(self) -> None:
-        """Take the hidden folder, empty; that it can be made shows that results can be written.
+        """Create and lock an empty hidden folder, which proves that results can be written.
 
         Raises:
-            OutputError: it cannot be made, or another run has it.
+            OutputError: It cannot be created, or another run holds it.
         """
         try:
             base = next(folder for folder in (self._out, *self._out.parents) if os.path.lexists(folder))
@@ -112,12 +115,12 @@ class _Stage:
             raise OutputError(f"{self._name}: {reason}; expected a folder to write results to") from None
 
     def publish(self) -> None:
-        """Give the results their names: all at once where nothing is there yet, else one by one."""
+        """Move the results to their names: all at once if the folder does not exist yet, else file by file."""
         files = self._files
         (self.folder / _HOLDER).unlink(missing_ok=True)
         if not self._out.exists():
             self._make(self._out.parent)
-            with suppress(OSError):  # somebody has put something there
+            with suppress(OSError):  # another process has created something there
                 self.folder.rename(self._out)
                 return
         written = sorted(self.folder.iterdir(), key=lambda file: file.name == files[0])
@@ -130,19 +133,20 @@ class _Stage:
         self.folder.rmdir()
 
     def drop(self) -> None:
-        """Leave nothing."""
+        """Remove everything that this run has created."""
         if self._is_ours:
             shutil.rmtree(self.folder, ignore_errors=True)
         for folder in reversed(self._made):
-            with suppress(OSError):  # somebody else put something there
+            with suppress(OSError):  # another process has created something there
                 folder.rmdir()
 
     def _earlier_files(self) -> list[str]:
-        """Return those of the files that an earlier run has written.
+        """Return the files in `files` that an earlier run wrote.
 
         Raises:
-            OutputError: There are some that no run has written: the file that is written last is missing or none of
-                Nadi's, and no run was killed there while it wrote.
+            OutputError: The folder holds such files that no run wrote: the file written last is missing or is not
+                Nadi's, and
+                no run was killed there while it wrote.
         """
         found = [name for name in self._files if os.path.lexists(self._out / name)]
         if found and not self._has_marker(self._out / self._files[0]) and not os.path.lexists(self.folder):
@@ -153,7 +157,7 @@ class _Stage:
         return found
 
     def _has_marker(self, path: Path) -> bool:
-        """Return whether the file that stands for all is there, and Nadi wrote it."""
+        """Return whether the file that marks a complete folder exists and was written by Nadi."""
         if not self._key:
             return path.is_file()
         try:
@@ -163,7 +167,7 @@ class _Stage:
         return isinstance(document, dict) and self._key in document
 
     def _check_names(self, base: Path) -> None:
-        """Find a name that is too long, or none that Parquet files can have, now and not when all is moved there."""
+        """Reject a name that is too long, or that Parquet files cannot have, before the run instead of after it."""
         try:
             str(self._out).encode()
         except UnicodeEncodeError:
@@ -172,26 +176,26 @@ class _Stage:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
     def _hidden(self, base: Path) -> Path:
-        """The hidden folder in a folder that is there: the same for every run into `out`."""
+        """Return the hidden folder in an existing folder: the same for every run that writes to `out`."""
         if base == self._out:
             return base / f"{_HIDDEN}results"
-        way = str(self._out.relative_to(base))
-        digest = hashlib.blake2b(os.fsencode(way), digest_size=4).hexdigest()
-        return base / f"{_HIDDEN}{way.replace(os.sep, '-')[:_LONGEST_NAME]}-{digest}"
+        relative = str(self._out.relative_to(base))
+        digest = hashlib.blake2b(os.fsencode(relative), digest_size=4).hexdigest()
+        return base / f"{_HIDDEN}{relative.replace(os.sep, '-')[:_MAX_NAME_LENGTH]}-{digest}"
 
     def _clear_others(self, base: Path) -> None:
-        """What a run has left, or holds, that began when less of the way to `out` was there."""
+        """Remove or respect hidden folders of runs that began when fewer folders of the path to `out` existed."""
         for ancestor in self._out.parents:
             left = self._hidden(ancestor)
             if ancestor != base and os.path.isdir(left):  # noqa: PTH112 - False where nothing may be seen
-                with suppress(OSError):  # another user's, who lets nobody in
+                with suppress(OSError):  # another user's folder without permissions
                     self._take(left)
                     shutil.rmtree(left, ignore_errors=True)
 
     def _take(self, folder: Path) -> None:
-        """Make a folder, if need be, and lock it; what is left in it goes.
+        """Create a folder if necessary, lock it, and remove its contents.
 
-        The lock ends with the process, however that ends. Where the file system has none, all go on without.
+        The lock ends with the process. On a file system without locks, runs continue unprotected.
         """
         while True:
             with suppress(FileExistsError):
@@ -201,7 +205,7 @@ class _Stage:
             except FileNotFoundError:
                 continue
             self._stack.callback(os.close, opened)
-            if os.fstat(opened).st_uid != os.geteuid():  # who could put links into it
+            if os.fstat(opened).st_uid != os.geteuid():  # that user could put links into it
                 raise PermissionError(errno.EPERM, f"{folder.name} in it belongs to another user")
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -209,7 +213,7 @@ class _Stage:
                 raise self._held(folder) from None
             except OSError:
                 pass
-            with suppress(FileNotFoundError):  # whoever had the lock has just moved or removed it
+            with suppress(FileNotFoundError):  # the former holder has just moved or removed it
                 if os.path.samestat(os.fstat(opened), folder.lstat()):
                     break
         for left in folder.iterdir():
@@ -226,7 +230,7 @@ class _Stage:
         return OutputError(f"{self._name}: {who} is writing results there; expected another folder, or to wait for it")
 
     def _make(self, folder: Path) -> None:
-        """Make a folder and those on the way to it; `drop` removes them."""
+        """Create a folder and its missing parents; `drop` removes them."""
         if folder.is_dir():
             return
         self._make(folder.parent)

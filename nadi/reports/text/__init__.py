@@ -1,1 +1,1 @@
-"""What commands print: each module makes the text of one kind of finding, and computes nothing."""
+"""Text and tables of the commands: one module per kind of result, without computations."""

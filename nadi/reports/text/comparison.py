@@ -1,4 +1,4 @@
-"""What `nadi compare A B ...` prints."""
+"""Text of `nadi compare A B ...`."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,13 +10,14 @@ from nadi.insight.comparison.links import by_load
 from nadi.terminal.readable import amount_text, buffer_text, figure_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
-MOST_ROWS = 20
-_LEAST = 5e-7
-"""Of a relative change that is shown as one."""
+MAX_ROWS = 20
+"""Number of rows per table."""
+_MIN_CHANGE = 5e-7
+"""Smallest relative change that is not shown as "="."""
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """The document of nadi.insight.comparison.document as something that a rich Console prints."""
+    """Return the document of nadi.insight.comparison.document as something that a rich Console prints."""
     parts: list[RenderableType] = [runs_table(document), *document["notes"], ""]
     tables = [settings_table, figures_table, times_table, groups_table, collectives_table, tiers_table, links_table]
     parts += [table for table in (make(document) for make in tables) if table.rows]
@@ -24,7 +25,7 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 
 def runs_table(document: dict[str, Any]) -> FittedTable:
-    """What is compared."""
+    """Return the table of the compared runs."""
     table = FittedTable("runs", *_texts("run", "topology"), "NPUs", TableColumn("network", 2, "name"), "simulated time")
     table.columns.append(TableColumn("digest", 3, "name"))
     for run in document["runs"]:
@@ -34,20 +35,22 @@ def runs_table(document: dict[str, Any]) -> FittedTable:
 
 
 def settings_table(document: dict[str, Any]) -> FittedTable:
-    """Settings that differ."""
+    """Return the table of settings that differ."""
     table = FittedTable("settings that differ", *_texts("key", *_names(document)))
     for row in document["settings"]:
         if not row["is_derived"]:
             table.add_row(row["key"], *map(setting_text, row["values"]))
     derived = [row["key"] for row in document["settings"] if row["is_derived"]]
     if derived:
-        table.notes.append(f"{len(derived)} more follow from these: {', '.join(derived)} (--json has their values)")
+        table.notes.append(
+            f"{len(derived)} more settings follow from these: {', '.join(derived)} (--json has their values)"
+        )
     return table
 
 
 def figures_table(document: dict[str, Any]) -> FittedTable:
-    """Figures, and how far they are from the first run's."""
-    table = FittedTable("figures", TableColumn("figure", form="name"), *_beside(document))
+    """Return the table of metrics with their changes from the first run."""
+    table = FittedTable("metrics", TableColumn("metric", form="name"), *_beside(document))
     for row in document["figures"]:
         values = [figure_text(row["form"], value) for value in row["values"]]
         is_share = row["form"] == "share"
@@ -56,11 +59,11 @@ def figures_table(document: dict[str, Any]) -> FittedTable:
 
 
 def times_table(document: dict[str, Any]) -> FittedTable:
-    """Kinds of time."""
+    """Return the table of time by category."""
     rows = document["times"]["rows"]
     unit = time_unit(time for row in rows for time in row["time_ps"])
-    title = f"where the time of the NPUs went, their mean ({unit.name})"
-    table = FittedTable(title, TableColumn("what", form="name"), *_beside(document))
+    title = f"time of the NPUs by category, mean ({unit.name})"
+    table = FittedTable(title, TableColumn("category", form="name"), *_beside(document))
     for row in rows:
         values = [in_unit(time, unit) for time in row["time_ps"]]
         table.add_row(row["what"], *_pairs(values, [_added(change, unit) for change in row["change_ps"]]))
@@ -68,7 +71,7 @@ def times_table(document: dict[str, Any]) -> FittedTable:
 
 
 def groups_table(document: dict[str, Any]) -> FittedTable:
-    """Collectives by group and kind, whatever their sizes."""
+    """Return the table of collectives by group and kind, summed over sizes."""
     rows = document["groups"]
     unit = time_unit(time for row in rows for time in row["time_ps"])
     title = f"collectives by group and kind: their summed time ({unit.name})"
@@ -79,7 +82,7 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
         TableColumn("buffers", 2),
     )
     table = FittedTable(title, *heads, *_beside(document))
-    for row in rows[:MOST_ROWS]:
+    for row in rows[:MAX_ROWS]:
         count, sizes = (_either(row["count"], lambda each: f"{each:,}"), _either(row["bytes"], amount_text))
         values = [in_unit(time, unit) for time in row["time_ps"]]
         changes = [change_text(each) for each in row["change"]]
@@ -89,9 +92,9 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
 
 
 def collectives_table(document: dict[str, Any]) -> FittedTable:
-    """Collectives by group, kind and size, those that differ most first."""
+    """Return the table of collectives by group, kind and size, sorted by change."""
     rows = document["collectives"]
-    shown = rows[:MOST_ROWS]
+    shown = rows[:MAX_ROWS]
     unit = time_unit(time for row in shown for time in row["median_ps"] if time)
     heads = (
         TableColumn("group", form="name"),
@@ -100,7 +103,7 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
         "size",
         TableColumn("count", 2),
     )
-    title = f"collectives: median time ({unit.name}), and how far all together are from the first run's"
+    title = f"collectives: median time ({unit.name}), and change of the summed time from the first run"
     table = FittedTable(title, *heads, *_beside(document))
     for row in shown:
         count = _either(row["count"], lambda each: f"{each:,}")
@@ -112,9 +115,9 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
 
 
 def tiers_table(document: dict[str, Any]) -> FittedTable:
-    """Tiers of links: the busiest link's share of the run, and bytes sent."""
+    """Return the table of tiers: utilisation of their links, bytes sent, and events."""
     table = FittedTable(
-        "tiers of links", TableColumn("tier", form="name"), TableColumn("what", form="name"), *_names(document)
+        "tiers of links", TableColumn("tier", form="name"), TableColumn("quantity", form="name"), *_names(document)
     )
     for row in by_load([row for row in document["tiers"] if any(row["tx_bytes"])]):
         for name, what, show in TIER_ROWS:
@@ -129,26 +132,24 @@ def tiers_table(document: dict[str, Any]) -> FittedTable:
 
 
 def links_table(document: dict[str, Any]) -> FittedTable:
-    """Single links whose share of time busy differs most."""
+    """Return the links whose utilisation changes most."""
     found = document["links"]
-    table = FittedTable(
-        "links: share of the run in which they sent", TableColumn("link", form="name"), *_beside(document)
-    )
-    moved = [row for row in found["rows"] if len(set(row["utilisation"])) > 1][:MOST_ROWS]
+    table = FittedTable("utilisation of links", TableColumn("link", form="name"), *_beside(document))
+    moved = [row for row in found["rows"] if len(set(row["utilisation"])) > 1][:MAX_ROWS]
     for row in moved:
         busy = row["utilisation"]
         table.add_row(row["link"], *_pairs([f"{each:.1%}" for each in busy], [points(each - busy[0]) for each in busy]))
     more = found["left_out"] + len(found["rows"]) - len(moved)
     if more:
-        table.notes.append(f"and {more:,} more links that are not alike")
+        table.notes.append(f"and {more:,} more links that differ")
     return table
 
 
 TIER_ROWS = (
-    ("rate_bps", "rate, mean", rate_text),
+    ("rate_bps", "mean rate", rate_text),
     ("links", "links", lambda count: f"{count:,}"),
-    ("max_utilisation", "the busiest", lambda share: f"{share:.1%}"),
-    ("mean_utilisation", "busy, mean", lambda share: f"{share:.1%}"),
+    ("max_utilisation", "maximum utilisation", lambda share: f"{share:.1%}"),
+    ("mean_utilisation", "mean utilisation", lambda share: f"{share:.1%}"),
     ("tx_bytes", "sent", amount_text),
     ("max_queue_bytes", "longest queue", amount_text),
     ("dropped_packets", "packets dropped", lambda count: f"{count:,.0f}"),
@@ -156,13 +157,13 @@ TIER_ROWS = (
     ("pause_frames", "pauses", lambda count: f"{count:,.0f}"),
     ("paused_ps", "time paused", time_text),
 )
-"""Of a tier: key, words, and how a value is written."""
+"""Quantities of a tier: key, label and format."""
 _ALWAYS = ("rate_bps", "links", "max_utilisation", "mean_utilisation", "tx_bytes")
-"""Of these, those that are shown where all are 0, too."""
+"""Quantities that are shown even if all values are 0."""
 
 
 def label(name: str) -> str:
-    """A figure's name for people: values say their unit themselves."""
+    """Return the label of a metric, without the unit if its values include one."""
     for end, unit in (("_ps", ""), ("_bytes", ""), ("_J", " (J)"), ("_usd", " ($)"), ("_s", " (s)")):
         if name.endswith(end) and not name.endswith("_per_s"):
             name = name.removesuffix(end) + unit
@@ -170,34 +171,34 @@ def label(name: str) -> str:
 
 
 def change_text(change: float | None, is_share: bool = False) -> str:
-    """A change as people read it: in percent, of shares in points."""
+    """Return a change as text: in percent; for shares, in percentage points."""
     if change is None:
         return "-"
     if is_share:
         return points(change)
-    return f"{change:+.2%}" if abs(change) >= _LEAST else "="
+    return f"{change:+.2%}" if abs(change) >= _MIN_CHANGE else "="
 
 
 def points(change: float) -> str:
-    """A difference of two shares, in points of a percent."""
-    return f"{100 * change:+.1f} pt" if abs(change) >= _LEAST else "="
+    """Return the difference of two shares in percentage points."""
+    return f"{100 * change:+.1f} pt" if abs(change) >= _MIN_CHANGE else "="
 
 
 def setting_text(value: object) -> str:
-    """A value of a setting as a run file has it."""
+    """Return the value of a setting as a run file writes it."""
     if value is None:
         return "-"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _either(values: Sequence[Any], show: Callable[[Any], str]) -> str:
-    """Values of all runs in one cell, those that are alike once."""
+    """Return the values of all runs in one cell, without repetitions."""
     return " / ".join(dict.fromkeys("-" if each is None else show(each) for each in values))
 
 
 def _note_more(table: FittedTable, rows: Sequence[Any]) -> None:
-    if len(rows) > MOST_ROWS:
-        table.notes.append(f"and {len(rows) - MOST_ROWS:,} more, which differ less (--json has all)")
+    if len(rows) > MAX_ROWS:
+        table.notes.append(f"and {len(rows) - MAX_ROWS:,} more with smaller changes (--json has all)")
 
 
 def _added(change_ps: float | None, unit: Any) -> str:  # noqa: ANN401 - a Unit
@@ -215,7 +216,7 @@ def _texts(*headings: str) -> list[TableColumn]:
 
 
 def _beside(document: dict[str, Any]) -> list[str]:
-    """Headings: a run's values, and for all but the first how far they are off."""
+    """Return the headings: the values of each run, and for all but the first their changes."""
     first, *others = _names(document)
     return [first, *(heading for name in others for heading in (name, f"to {first}"))]
 

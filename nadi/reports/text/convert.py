@@ -1,4 +1,4 @@
-"""What `nadi trace convert` prints."""
+"""Text of `nadi trace convert`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from nadi.terminal.tables import FittedTable, facts
 
 
-def render(said: Mapping[str, Any]) -> FittedTable:
-    """What was made of what, and what was lost."""
-    files = said["files"]
+def render(result: Mapping[str, Any]) -> FittedTable:
+    """Return a table of inputs and outputs, with notes on what the conversion lost."""
+    files = result["files"]
     shown = files[0] if len(files) == 1 else f"{files[0]} .. {files[-1]} ({len(files)} files)"
-    rows = [("from", said["from"]), ("to", said["to"]), ("NPUs", str(said["npus"]))]
-    rows += [("groups", str(said["groups"]))] if said["groups"] else []
-    rows += [("written", f"{said['folder']}/{shown}")]
+    rows = [("from", result["from"]), ("to", result["to"]), ("NPUs", str(result["npus"]))]
+    rows += [("groups", str(result["groups"]))] if result["groups"] else []
+    rows += [("written", f"{result['folder']}/{shown}")]
     table = facts("Converted", rows)
-    table.notes.extend(said["notes"])
+    table.notes.extend(result["notes"])
     return table

@@ -1,4 +1,4 @@
-"""What `nadi energy` prints."""
+"""Text of `nadi energy`."""
 
 import math
 from typing import Any
@@ -12,34 +12,34 @@ _POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """The document of nadi.insight.runs.energy as something that a rich Console prints."""
+    """Return the document of nadi.insight.runs.energy as something that a rich Console prints."""
     return Group(facts("energy and cost", summary(document)), "", parts_table(document), *notes(document))
 
 
 def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """The figures of a run, of its step, and of its tokens."""
+    """Return energy and cost of the run, per step and per million tokens."""
     rows = [
         ("energy", f"{joules_text(document['energy_J'])} ({plain(document['energy_J'] / 3.6e6)} kWh)"),
         ("mean power", watts_text(document["mean_W"])),
         ("cost", _cost(document)),
         ("electricity", usd_text(document["electricity_usd"])),
     ]
-    for key, name in (("step", "of a step"), ("million_tokens", "of a million tokens")):
+    for key, name in (("step", "per step"), ("million_tokens", "per million tokens")):
         if key in document:
             rows.append((name, f"{joules_text(document[key]['energy_J'])}, {usd_text(document[key]['cost_usd'])}"))
     return rows
 
 
 def parts_table(document: dict[str, Any]) -> FittedTable:
-    """Joules by part."""
+    """Return the energy by part."""
     unit, joules = _unit(document["energy_J"], _ENERGIES)
     table = FittedTable(
         "energy by part",
         TableColumn("part", form="name"),
         TableColumn("count", 2),
         TableColumn(f"static ({unit})", 1),
-        TableColumn(f"for bits ({unit})", 1),
-        f"together ({unit})",
+        TableColumn(f"traffic ({unit})", 1),
+        f"total ({unit})",
         "share",
     )
     for row in document["parts"]:
@@ -49,37 +49,37 @@ def parts_table(document: dict[str, Any]) -> FittedTable:
 
 
 def count_text(row: dict[str, Any]) -> str:
-    """The number of a part that the run is charged for; where that is a share, of how many."""
+    """Return the number of a part that counts for the run, with the total number if that is larger."""
     count = f"{row['count']:,.1f}".removesuffix(".0")
     return count if count == f"{row['of']:,}" else f"{count} of {row['of']:,}"
 
 
 def notes(document: dict[str, Any]) -> list[str]:
-    """Where the numbers are from, and what is not counted."""
+    """Return the sources of the numbers, and what is not counted."""
     table = document["table_from"]
     source = f"{table} over the default table" if table else "the default table"
     return [f"GPU {document['gpu']}; powers and prices: {source} (nadi energy --show-table).", *document["notes"]]
 
 
 def joules_text(joules: float) -> str:
-    """An energy, to four digits: 1.234 kJ."""
+    """Return an energy with four digits: 1.234 kJ."""
     unit, size = _unit(joules, _ENERGIES)
     return f"{joules / size:,.4g} {unit}"
 
 
 def watts_text(watts: float) -> str:
-    """A power, to four digits: 12.34 kW."""
+    """Return a power with four digits: 12.34 kW."""
     unit, size = _unit(watts, _POWERS)
     return f"{watts / size:,.4g} {unit}"
 
 
 def usd_text(usd: float) -> str:
-    """Dollars: in cents where they are many, else to four digits."""
+    """Return dollars: in cents from $100 on, else with four digits."""
     return f"${usd:,.2f}" if usd >= 100 else f"${plain(usd)}"
 
 
 def plain(value: float) -> str:
-    """To four digits, without an exponent: 0.00007188."""
+    """Return a number with four digits and without an exponent: 0.00007188."""
     decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
     text = f"{value:,.{max(decimals, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

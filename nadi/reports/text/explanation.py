@@ -1,4 +1,4 @@
-"""What `nadi explain` prints."""
+"""Text of `nadi explain`."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from rich.console import Group, RenderableType
 from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
-MOST_ROWS = 20
+MAX_ROWS = 20
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """The document of nadi.insight.explanation.document as something that a rich Console prints."""
+    """Return the document of nadi.insight.explanation.document as something that a rich Console prints."""
     whole = time_text(document["finish_time_ps"])
     head = f"{whole}: the critical path has {document['pieces']:,} pieces on {len(document['npus']):,} NPUs"
     parts: list[RenderableType] = [head, _by_what(document), _by_bound(document), _what_if(document)]
@@ -19,16 +19,16 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 
 def _by_what(document: dict[str, Any]) -> FittedTable:
-    rows = document["by_what"][:MOST_ROWS]
+    rows = document["by_what"][:MAX_ROWS]
     unit = time_unit(row["time_ps"] for row in rows)
     table = FittedTable(
-        "what the critical path is made of",
-        TableColumn("what", form="name"),
-        TableColumn("sort", form="name"),
+        "composition of the critical path",
+        TableColumn("activity", form="name"),
+        TableColumn("operation", form="name"),
         TableColumn("pieces", 2),
         f"time ({unit.name})",
         "share",
-        TableColumn("most of it bound by", 1, "text"),
+        TableColumn("main bound", 1, "text"),
     )
     for row in rows:
         time = in_unit(row["time_ps"], unit)
@@ -38,15 +38,15 @@ def _by_what(document: dict[str, Any]) -> FittedTable:
 
 def _by_bound(document: dict[str, Any]) -> FittedTable:
     unit = time_unit(row["time_ps"] for row in document["by_bound"])
-    table = FittedTable("what bound it", TableColumn("bound", form="name"), f"time ({unit.name})", "share")
+    table = FittedTable("time by bound", TableColumn("bound", form="name"), f"time ({unit.name})", "share")
     for row in document["by_bound"]:
         table.add_row(row["bound"], in_unit(row["time_ps"], unit), f"{row['share']:.1%}")
     return table
 
 
 def _what_if(document: dict[str, Any]) -> FittedTable:
-    table = FittedTable("what if", TableColumn("change", form="text"), "the run takes", "saves")
+    table = FittedTable("what if", TableColumn("change", form="text"), "predicted time", "saving")
     for row in document["what_if"]:
         table.add_row(row["change"], time_text(row["finish_time_ps"]), f"{row['gain']:.2%}")
-    table.notes.append("told from the run's dependencies and closed forms, not simulated again")
+    table.notes.append("predicted from the run's dependencies and closed forms, not simulated again")
     return table

@@ -1,4 +1,4 @@
-"""What `nadi topology show` says of a fabric: the facts of topologies.describe with labels and units for people."""
+"""Text of `nadi topology show`: the facts of topologies.describe with labels and units."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from nadi.terminal.readable import amount_text, rate_text, time_text
 from topologies import Graph
 
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
-    """Labels and what they say, in the order of a table.
+    """Return labels and values in the order of the table.
 
     Args:
-        facts: of topologies.describe.
-        graph: what they are of.
+        facts: Result of topologies.describe.
+        graph: Fabric that the facts describe.
     """
     switches = ", ".join(f"{count:,} {name}" for name, count in facts["switches"].items())
     cables = ", ".join(f"{count:,} of {rate_text(int(rate))}" for rate, count in facts["rates_bps"].items())
@@ -46,8 +46,8 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
     return rows
 
 
-def _delay(least_ps: int, most_ps: int) -> str:
-    return time_text(least_ps) if least_ps == most_ps else f"{time_text(least_ps)} to {time_text(most_ps)}"
+def _delay(min_ps: int, max_ps: int) -> str:
+    return time_text(min_ps) if min_ps == max_ps else f"{time_text(min_ps)} to {time_text(max_ps)}"
 
 
 def _hops(count: int) -> str:
@@ -55,17 +55,17 @@ def _hops(count: int) -> str:
 
 
 def _names(graph: Graph) -> str:
-    """The first node of each sort, as reports and [[faults]] name it."""
+    """Return the first node of each kind, as reports and [[faults]] name it."""
     first: dict[str, str] = {}
     for node in (0, *range(graph.npus, graph.nodes)):
         name = graph.node_name(node)
         first.setdefault(name.rpartition(" ")[0] or name, name)
     more = ["..."] if len(first) < graph.nodes else []
-    return ", ".join([*list(first.values())[:_MOST_NAMES], *more])
+    return ", ".join([*list(first.values())[:_MAX_NAMES], *more])
 
 
 def _tier(below: int, *, in_server: bool) -> str:
-    """Which cables: between NPUs and switches, or between switches so many links away from an NPU."""
+    """Return a label of a tier of cables: NPUs to switches, or switches at a distance of `below` links from an NPU."""
     if below == 0:
         return "NPUs to NVSwitches" if in_server else "NPUs to switches"
     return f"switch tier {below} to {below + 1}"

@@ -1,4 +1,4 @@
-"""What `nadi compare --measured` prints."""
+"""Text of `nadi compare --measured`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,14 +8,16 @@ from rich.console import Group, RenderableType
 from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
 
-_MOST_ROWS = 16
-_MOST_NPUS = 8
-_LEAST_RANKS = 2
+_MAX_ROWS = 16
+_MAX_NPUS = 8
+_MIN_RANKS = 2
+"""Number of ranks from which on clocks are compared."""
 _NOTICEABLE = 0.005
+"""Rounding error, relative to the median measured time, above which a note reports it."""
 
 
 def render(found: dict[str, Any]) -> RenderableType:
-    """The document of nadi.insight.measured.accuracy as something that a rich Console prints."""
+    """Return the document of nadi.insight.measured.accuracy as something that a rich Console prints."""
     parts: list[RenderableType] = [overview(found), "", kinds_table(found)]
     if found["sizes"]:
         parts.append(sizes_table(found))
@@ -30,19 +32,19 @@ def render(found: dict[str, Any]) -> RenderableType:
 
 
 def overview(found: dict[str, Any]) -> FittedTable:
-    """How far off the run is, in a few lines."""
+    """Return a summary of the errors."""
     nodes = found["nodes"]
     left_out = [f"{nodes[key]:,} {words}" for key, words in _LEFT_OUT.items() if nodes[key]]
     rows = [("nodes compared", ", ".join([f"{nodes['compared']:,}", *left_out]))]
-    rows.append(("transfers of collectives", _said(found["collectives"], "no collective has a measured time")))
+    rows.append(("transfers of collectives", _summary(found["collectives"], "no collective has a measured time")))
     if found["messages"] is not None:
-        rows.append(("transfers of messages", _said(found["messages"], "")))
-    rows.append(("spans of ranks", _said(found["ranks"], "the traces do not say when nodes began")))
+        rows.append(("transfers of messages", _summary(found["messages"], "")))
+    rows.append(("spans of ranks", _summary(found["ranks"], "the traces have no start times")))
     clocks = found["clocks"]
-    if clocks["ranks"] >= _LEAST_RANKS:
+    if clocks["ranks"] >= _MIN_RANKS:
         within = f"95 % of the finishes of collectives agree within {clocks['residual_p95_micros']:,.3g} µs"
-        rows.append(("clocks", f"of {clocks['ranks']:,} ranks set by what they did together; {within}"))
-    table = facts(f"{found['run']} beside the times of {found['traces']}", rows)
+        rows.append(("clocks", f"{clocks['ranks']:,} ranks aligned by their common collectives; {within}"))
+    table = facts(f"{found['run']} against the times of {found['traces']}", rows)
     if found["rounding"] > _NOTICEABLE:
         table.notes.append(f"traces hold whole microseconds, {found['rounding']:.1%} of the median measured time")
     return table
@@ -56,10 +58,10 @@ _LEFT_OUT = {
 
 
 def kinds_table(found: dict[str, Any]) -> FittedTable:
-    """Errors of all nodes by kind; members of collectives with their waiting."""
+    """Return the errors of all nodes by kind; members of collectives include their waiting."""
     unit = _unit_of(found["kinds"])
     table = FittedTable(
-        "nodes, communication with its waiting", TableColumn("kind", form="name"), *_spread_columns(unit)
+        "nodes by kind, communication including waiting", TableColumn("kind", form="name"), *_spread_columns(unit)
     )
     for row in found["kinds"]:
         table.add_row(row["kind"], *_spread_cells(row, unit))
@@ -67,7 +69,7 @@ def kinds_table(found: dict[str, Any]) -> FittedTable:
 
 
 def sizes_table(found: dict[str, Any]) -> FittedTable:
-    """Transfers and waiting of collectives by kind and size, medians."""
+    """Return median transfers and waits of collectives by kind and size."""
     rows = found["sizes"]
     unit = time_unit([row["measured_transfer_ps"] for row in rows])
     table = FittedTable(
@@ -107,21 +109,21 @@ def sizes_table(found: dict[str, Any]) -> FittedTable:
 
 
 def groups_table(found: dict[str, Any]) -> FittedTable:
-    """Transfers by group, the furthest off first."""
-    rows = found["groups"][:_MOST_ROWS]
+    """Return the transfers by group, sorted by error."""
+    rows = found["groups"][:_MAX_ROWS]
     unit = _unit_of(rows)
     columns = TableColumn("group", form="name"), TableColumn("NPUs", 4, "name"), *_spread_columns(unit)
     table = FittedTable(_first("transfers of groups", rows, found["groups"]), *columns)
     for row in rows:
-        more = " ..." if len(row["npus"]) > _MOST_NPUS else ""
-        npus = " ".join(map(str, row["npus"][:_MOST_NPUS])) + more
+        more = " ..." if len(row["npus"]) > _MAX_NPUS else ""
+        npus = " ".join(map(str, row["npus"][:_MAX_NPUS])) + more
         table.add_row(row["name"] or str(row["group"]), npus, *_spread_cells(row, unit))
     return table
 
 
 def pairs_table(found: dict[str, Any]) -> FittedTable:
-    """Messages by pair of NPUs, the furthest off first."""
-    rows = found["pairs"][:_MOST_ROWS]
+    """Return the messages by pair of NPUs, sorted by error."""
+    rows = found["pairs"][:_MAX_ROWS]
     unit = _unit_of(rows)
     columns = "from NPU", "to NPU", *_spread_columns(unit)
     table = FittedTable(_first("transfers of messages", rows, found["pairs"]), *columns)
@@ -131,10 +133,10 @@ def pairs_table(found: dict[str, Any]) -> FittedTable:
 
 
 def ranks_table(found: dict[str, Any]) -> FittedTable:
-    """Spans of ranks and what their times come to, the furthest off first where there are many."""
+    """Return the spans of ranks and the sums of their times, sorted by error if there are many."""
     rows = found["rank_rows"]
-    if len(rows) > _MOST_ROWS:
-        rows = sorted(rows, key=lambda row: -abs(row["error"] or 0))[:_MOST_ROWS]
+    if len(rows) > _MAX_ROWS:
+        rows = sorted(rows, key=lambda row: -abs(row["error"] or 0))[:_MAX_ROWS]
     unit = time_unit([row["simulated_span_ps"] for row in rows])
     table = FittedTable(
         _first(f"ranks, measured and simulated ({unit.name})", rows, found["rank_rows"]),
@@ -148,8 +150,8 @@ def ranks_table(found: dict[str, Any]) -> FittedTable:
         TableColumn("simulated", 2),
         TableColumn("waiting", 2),
         TableColumn("simulated", 2),
-        TableColumn("began after (µs)", 3),
-        TableColumn("clock ahead (µs)", 4),
+        TableColumn("began later by (µs)", 3),
+        TableColumn("clock ahead by (µs)", 4),
     )
     for row in rows:
         measured = row["measured_span_ps"]
@@ -170,11 +172,11 @@ _HALVES = ("compute", "transfer", "wait")
 
 
 def worst_table(found: dict[str, Any]) -> FittedTable:
-    """The nodes that are furthest off, in time."""
+    """Return the nodes with the largest errors in time."""
     rows = found["worst"]
     unit = time_unit([row["measured_ps"] for row in rows])
     table = FittedTable(
-        "furthest off in time, communication by its transfer",
+        "largest errors in time (for communication, of the transfer)",
         "NPU",
         "node",
         TableColumn("name", 1, "name"),
@@ -193,21 +195,21 @@ def worst_table(found: dict[str, Any]) -> FittedTable:
 
 
 def percent(error: float, *, signed: bool = True) -> str:
-    """A relative error: +1.23 %."""
+    """Return a relative error as text: +1.23 %."""
     return f"{error:+.2%}" if signed else f"{error:.2%}"
 
 
-def _said(spread: dict[str, Any] | None, without: str) -> str:
+def _summary(spread: dict[str, Any] | None, without: str) -> str:
     if spread is None:
         return without
     bias = percent(spread["simulated_ps"] / spread["measured_ps"] - 1)
     median, p95, worst = percent(spread["median"]), percent(spread["p95"], signed=False), percent(spread["worst"])
-    return f"{spread['count']:,}: median error {median}, 95 % within {p95}, worst {worst}, in all {bias}"
+    return f"{spread['count']:,}: median error {median}, 95 % within {p95}, worst {worst}, total {bias}"
 
 
 def _spread_columns(unit: TimeUnit) -> tuple[TableColumn | str, ...]:
     sums = TableColumn(f"measured ({unit.name})"), TableColumn(f"simulated ({unit.name})")
-    return "count", *sums, "in all", "median error", TableColumn("p95", 2), TableColumn("worst", 3)
+    return "count", *sums, "total error", "median error", TableColumn("p95", 2), TableColumn("worst", 3)
 
 
 def _spread_cells(row: dict[str, Any], unit: TimeUnit) -> Sequence[str]:
@@ -227,4 +229,4 @@ def _unit_of(rows: Iterable[dict[str, Any]]) -> TimeUnit:
 
 
 def _first(title: str, rows: Sequence[object], of: Sequence[object]) -> str:
-    return title if len(rows) == len(of) else f"{title}: the {len(rows)} furthest off of {len(of):,}"
+    return title if len(rows) == len(of) else f"{title}: the {len(rows)} largest errors of {len(of):,}"

@@ -1,4 +1,4 @@
-"""What `nadi workload memory` shows."""
+"""Text of `nadi workload memory`."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -11,10 +11,10 @@ from workload.generators.training.rules import Framework
 
 
 def frameworks(name: str) -> Framework:
-    """A framework that trains.
+    """Return a training framework.
 
     Raises:
-        ConfigError: another name.
+        ConfigError: The name is not that of a training framework.
     """
     known = [each for each in get_args(Framework) if each != "inference"]
     if name not in known:
@@ -24,11 +24,11 @@ def frameworks(name: str) -> Framework:
 
 
 def table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
-    """One line for each run of stages that need the same."""
+    """Return a table with a row per range of stages with equal memory."""
     found = FittedTable(
         title, TableColumn("stage", form="name"), *(TableColumn(part, 1) for part in PARTS), "total", "host"
     )
-    for first, last in _alike(stages):
+    for first, last in _equal_stages(stages):
         stage = stages[first]
         found.add_row(
             str(first) if first == last else f"{first} to {last}",
@@ -40,13 +40,13 @@ def table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
 
 
 def document(stages: Sequence[StageMemory], complaint: str) -> dict[str, Any]:
-    """As JSON, in bytes."""
+    """Return the memory in bytes as a JSON document."""
     rows = [{**stage._asdict(), "total": stage.total} for stage in stages]
     return {"fits": not complaint, "complaint": complaint, "stages": rows}
 
 
-def _alike(stages: Sequence[StageMemory]) -> list[tuple[int, int]]:
-    """First and last of runs of stages whose needs are equal."""
+def _equal_stages(stages: Sequence[StageMemory]) -> list[tuple[int, int]]:
+    """Return first and last stage of each range of stages with equal memory."""
     runs: list[tuple[int, int]] = []
     for number, stage in enumerate(stages):
         if runs and stages[runs[-1][0]][1:] == stage[1:]:

@@ -1,4 +1,4 @@
-"""What `nadi workload models` shows of models."""
+"""Text of `nadi workload models`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from workload.generators.models.weights import by_part, mtp_parameters
 
 
 def table(models: Sequence[Model]) -> FittedTable:
-    """One line for each."""
+    """Return a table with a row per model."""
     found = FittedTable(
         "models",
         TableColumn("name", form="name"),
@@ -39,7 +39,7 @@ def table(models: Sequence[Model]) -> FittedTable:
 
 
 def one(model: Model) -> FittedTable:
-    """All of one."""
+    """Return all properties of one model."""
     rows = [("source", model.source), ("parameters", _exactly(parameters(model)))]
     if active_parameters(model) != parameters(model):
         rows.append(("used by a token", _exactly(active_parameters(model))))
@@ -56,7 +56,7 @@ def one(model: Model) -> FittedTable:
 
 
 def document(model: Model) -> dict[str, Any]:
-    """As JSON: the fields of the model, and what was counted."""
+    """Return the fields of the model, with counts of parameters and operations, as a JSON document."""
     return {
         **model.model_dump(),
         "parameters": parameters(model),
@@ -69,12 +69,12 @@ def document(model: Model) -> dict[str, Any]:
 
 
 def flops_per_token(model: Model, *, causal: bool) -> int:
-    """Return the operations of training on one token; causal: pairs that the mask leaves out do not count."""
+    """Return the operations of training on one token; causal: whether masked pairs are excluded."""
     return training_flops(model, 1, causal=causal) // model.sequence
 
 
 def count_text(count: int) -> str:
-    """A number of parameters: 70.6 B, 125 M."""
+    """Return a number of parameters as text: 70.6 B, 125 M."""
     unit, size = ("B", 10**9) if count >= 10**9 else ("M", 10**6)
     return f"{count / size:,.1f} {unit}" if count < 100 * size or unit == "B" else f"{count / size:,.0f} {unit}"
 

@@ -1,4 +1,4 @@
-"""What `nadi net` prints: nadi.insight.analysis.network_findings.document on the terminal."""
+"""Text of `nadi net`: the result of nadi.insight.analysis.network_findings.document on the terminal."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,27 +6,27 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nadi.insight.analysis.network_findings import COLUMNS, MOST_LINKS
+from nadi.insight.analysis.network_findings import COLUMNS, MAX_LINKS
 from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
-MOST_BRANCHES = 40
+MAX_BRANCHES = 40
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """The document as something that a rich Console prints."""
+    """Return the document as something that a rich Console prints."""
     head = f"{document['topology']}\n{time_text(document['finish_time_ps'] or 0)}"
     return Group(head, *_links(document["links"]), *_messages(document["messages"]), *_spread(document))
 
 
 def tree_lines(tree: dict[str, Any]) -> list[str]:
-    """A line for each branch of a tree of pauses, indented by its depth, and one for the root."""
+    """Return a line for the root of a tree of pauses, and one per branch, indented by depth."""
     whole = f"{tree['links']} links, paused for {time_text(tree['whole_paused_ps'])} in all"
     return [f"{tree['switch']}, congested at {ports(tree)}: {whole}", *_branches(tree, 1)]
 
 
 def ports(tree: dict[str, Any]) -> str:
-    """Where the congestion is at the root of a tree: its port, or the first of several."""
+    """Return the congested port at the root of a tree, or the first of several."""
     first, *others = tree["congested"] or ["no port"]
     return f"{first} and {len(others)} more" if others else first
 
@@ -65,14 +65,14 @@ def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
     unit = time_unit(ps for row in rows for ps in row["time_ps"].values())
     titles = {
         "time_ps": f"completion time of messages ({unit.name}), by size",
-        "slowdown": "slow-down of messages, times what they take alone, by size",
+        "slowdown": "slow-down of messages against an idle network, by size",
     }
     for column, title in titles.items():
         names = rows[0][column]
         if names is None:
             continue
         needs = {"p50": 0, "p90": 2, "p99": 1, "p99.9": 3, "p100": 0}
-        shown = (TableColumn("most" if name == "p100" else name, needs.get(name, 4)) for name in names)
+        shown = (TableColumn("max" if name == "p100" else name, needs.get(name, 4)) for name in names)
         table = FittedTable(title, "size from", "messages", *shown)
         for row in rows:
             size = "all" if row["from_bytes"] is None else amount_text(row["from_bytes"])
@@ -83,7 +83,7 @@ def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
 
 
 def spread_heading(document: Mapping[str, Any], looked_at: str = "") -> str:
-    """How many pauses there were, how many of them were looked at, and from how many roots they spread."""
+    """Return the numbers of pauses, of analysed pauses, and of roots from which they spread."""
     roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
     return f"how pauses spread: {document['pauses']:,} pauses{looked_at}, {roots}"
 
@@ -96,9 +96,9 @@ def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text(spread_heading(document, shown), style="bold")
     for tree in trees:
         root, *lines = tree_lines(tree)
-        yield from (root, *lines[:MOST_BRANCHES])
-        if len(lines) > MOST_BRANCHES:
-            yield f"  and {len(lines) - MOST_BRANCHES} more"
+        yield from (root, *lines[:MAX_BRANCHES])
+        if len(lines) > MAX_BRANCHES:
+            yield f"  and {len(lines) - MAX_BRANCHES} more"
     if trees:
         more = document["roots"] - len(trees)
         yield f"and {more} smaller\n" if more else ""
@@ -109,24 +109,24 @@ def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
     if document["victims"] is None:
         why = document["why_no_victims"]
         if why != "nothing was paused":
-            yield f"whom pauses held up is not known: {why}"
+            yield f"messages delayed by pauses are not known: {why}"
         return
     congested = document["congested_links"]
-    more = f" and {len(congested) - MOST_LINKS} more" if len(congested) > MOST_LINKS else ""
-    yield f"congested: {', '.join(congested[:MOST_LINKS])}{more}"
+    more = f" and {len(congested) - MAX_LINKS} more" if len(congested) > MAX_LINKS else ""
+    yield f"congested: {', '.join(congested[:MAX_LINKS])}{more}"
     if not document["victims"]:
-        yield "head-of-line victims: none; pauses held up no message that uses no congested link\n"
+        yield "head-of-line victims: none; pauses delayed no message that uses no congested link\n"
         return
     unit = time_unit(row["paused_ps"] for row in document["victims"])
     table = FittedTable(
-        f"head-of-line victims: {document['victims_found']:,} messages on no congested link, held up by pauses",
+        f"head-of-line victims: {document['victims_found']:,} messages on no congested link, delayed by pauses",
         TableColumn("src", form="name"),
         TableColumn("dst", form="name"),
         TableColumn("size", 2),
         "slow-down",
         TableColumn(f"paused ({unit.name})", 1),
-        TableColumn("most at", 3, "name"),
-        TableColumn("sure", 4, "name"),
+        TableColumn("longest pause at", 3, "name"),
+        TableColumn("certain", 4, "name"),
     )
     for row in document["victims"]:
         slow = "-" if row["slowdown"] is None else f"{row['slowdown']:.2f}"

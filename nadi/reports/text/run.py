@@ -21,34 +21,34 @@ from workload.collectives import ON_NVSWITCHES
 from workload.collectives.nccl.generations import AUTO, generation_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
-MOST_NPUS = 8
-MOST_COLLECTIVES = 20
-MOST_LINKS = 5
+MAX_NPUS = 8
+MAX_COLLECTIVES = 20
+MAX_LINKS = 5
 WHOLE = "--out"
 _FABRIC_COUNTERS = {
     "marked_packets": "packets marked",
     "pause_frames": "pauses",
     "dropped_packets": "packets dropped",
     "trimmed_packets": "packets trimmed",
-    "retransmitted_packets": "packets sent again",
+    "retransmitted_packets": "packets retransmitted",
     "timeouts": "timeouts",
     "congestion_notifications": "congestion notifications",
 }
 
 
 def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
-    """Print where time went, the collectives, the busiest links, and where the tables are.
+    """Print times, collectives, the busiest links, and the folder of the tables.
 
     Args:
-        simulation: The run.
-        findings: What was found about it.
+        simulation: Finished run.
+        findings: Findings of the run.
         out: Folder of the results; None = they are not kept.
-        took_s: Seconds since the command began: reading, making worlds, compiling and analysing count too.
+        took_s: Seconds since the command began, with reading, setup, compilation and analysis.
     """
     out_console = console()
     out_console.print(render(simulation, findings, took_s))
-    where = f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir"
-    out_console.print(where, soft_wrap=True, highlight=False, markup=False)
+    location = f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir"
+    out_console.print(location, soft_wrap=True, highlight=False, markup=False)
 
 
 def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
@@ -69,14 +69,14 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
 
 
 def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
-    """Where each NPU's time went; of many NPUs the least, median and most."""
+    """Return the time of each NPU by kind; for many NPUs minimum, median and maximum."""
     times = findings.npu_times
     columns = (times.compute_ps, times.cpu_ps, times.memory_ps, times.communication_ps, times.exposed_ps, times.idle_ps)
     npus = simulation.program.npus
-    if npus <= MOST_NPUS:
+    if npus <= MAX_NPUS:
         rows = [(str(npu), [float(column[npu]) for column in columns]) for npu in range(npus)]
     else:
-        picks = (("least", np.min), ("median", np.median), ("most", np.max))
+        picks = (("min", np.min), ("median", np.median), ("max", np.max))
         rows = [(f"{name} of {npus}", [float(pick(column)) for column in columns]) for name, pick in picks]
     unit = time_unit(time_ps for _, row in rows for time_ps in row)
     table = FittedTable(
@@ -96,13 +96,13 @@ def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
 
 
 def collective_table(findings: Findings) -> FittedTable:
-    """Collectives, the slowest first; alike ones (name of the group, kind and size) are one row."""
+    """Return the collectives by group name, kind and size, the slowest first."""
     found = findings.collectives
     _, name = np.unique(findings.group_names, return_inverse=True)
     keys = np.stack([name, found.kind, found.size_bytes, found.members], axis=1)
     _, index, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     total_ps = np.bincount(index.reshape(-1), found.time_ps)
-    alike = np.argsort(-total_ps, kind="stable")[:MOST_COLLECTIVES].tolist()
+    alike = np.argsort(-total_ps, kind="stable")[:MAX_COLLECTIVES].tolist()
     of_row = [np.flatnonzero(index.reshape(-1) == which) for which in alike]
     times_ps = [float(np.mean(found.time_ps[which])) for which in of_row]
     unit = time_unit(times_ps)
@@ -136,13 +136,13 @@ def collective_table(findings: Findings) -> FittedTable:
             f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
             *_gigabytes((findings.algorithm_Bps[which].mean(), findings.bus_Bps[which].mean())),
         )
-    if len(total_ps) > MOST_COLLECTIVES:
-        table.notes.append(f"and {len(total_ps) - MOST_COLLECTIVES} more in collectives.parquet")
+    if len(total_ps) > MAX_COLLECTIVES:
+        table.notes.append(f"and {len(total_ps) - MAX_COLLECTIVES} more in collectives.parquet")
     return table
 
 
 def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
-    """The links that sent for the largest share of the run."""
+    """Return the links with the highest utilisation."""
     graph, links = simulation.graph, simulation.results.links
     longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
     table = FittedTable(
@@ -155,7 +155,7 @@ def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
         TableColumn("packets dropped", 4),
         full_output_option=WHOLE,
     )
-    for link in np.argsort(-findings.utilisation, kind="stable")[:MOST_LINKS].tolist():
+    for link in np.argsort(-findings.utilisation, kind="stable")[:MAX_LINKS].tolist():
         if links["tx_bytes"][link] == 0:
             break
         table.add_row(
@@ -174,24 +174,26 @@ def _link_name(graph: Graph, link: int) -> str:
 
 
 def fabric_table(simulation: FinishedRun) -> FittedTable:
-    """What happened in the fabric: a row for each thing that did, and the link where most of it was."""
+    """Return a row per kind of event in the fabric, with the link that has most of them."""
     graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
     table = FittedTable(
-        "fabric", TableColumn("what", form="name"), "count", TableColumn("most of one link", form="text")
+        "fabric", TableColumn("event", form="name"), "count", TableColumn("maximum of a link", form="text")
     )
     for name, words in _FABRIC_COUNTERS.items():
         count = counters.get(name, 0)
         if count:
-            table.add_row(words, f"{count:,}", _most(graph, links.get(name), "{:,}"))
+            table.add_row(words, f"{count:,}", _max_of_link(graph, links.get(name), "{:,}"))
     paused_ps = links.get("paused_ps")
     if paused_ps is not None and paused_ps.any():
         whole_ps = max(simulation.results.finish_time_ps, 1)
-        table.add_row("links paused", f"{np.count_nonzero(paused_ps):,}", _most(graph, paused_ps / whole_ps, "{:.1%}"))
+        table.add_row(
+            "links paused", f"{np.count_nonzero(paused_ps):,}", _max_of_link(graph, paused_ps / whole_ps, "{:.1%}")
+        )
     return table
 
 
-def _most(graph: Graph, values: NDArray | None, form: str) -> str:
-    """The largest value, and the link that has it; empty where there is none."""
+def _max_of_link(graph: Graph, values: NDArray | None, form: str) -> str:
+    """Return the largest value and its link; "" if all values are 0."""
     if values is None or not values.any():
         return ""
     link = int(values.argmax())
@@ -216,7 +218,7 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
 
 
 def _moved(simulation: FinishedRun) -> str:
-    """What has crossed the network."""
+    """Return a line about the network traffic."""
     results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
@@ -228,17 +230,17 @@ def _moved(simulation: FinishedRun) -> str:
 
 
 def _no_contention(simulation: FinishedRun) -> str:
-    """What a run at closed forms leaves out."""
+    """Return a line about the limits of closed forms."""
     folded = simulation.results.folded
     said = "closed-form: every collective and message as if alone on the network, no contention"
     if folded:
         kept, npus = len(np.unique(folded.like)), simulation.program.npus
-        said += f"\n{kept:,} of {npus:,} NPUs are shown, the others do the same at the same times (npus.parquet: like)"
+        said += f"\n{kept:,} of {npus:,} NPUs are shown, the others are identical to these (npus.parquet: like)"
     return said
 
 
 def _constants(simulation: FinishedRun) -> str:
-    """A line where NCCL's constants are the fabric's: which."""
+    """Return a line about the source of NCCL's constants, if the fabric provides them."""
     graph, settings = simulation.graph, simulation.collectives
     specs = {settings.algorithm_of(kind) for kind in settings.algorithm if kind != UNEVEN}
     guessed = sorted(spec for spec in specs if spec.partition(":")[0] == ON_NVSWITCHES and "generation=" not in spec)
@@ -251,7 +253,7 @@ def _constants(simulation: FinishedRun) -> str:
 
 
 def _interference(simulation: FinishedRun) -> str:
-    """A line where collectives slow down the computation beside them: by how much."""
+    """Return a line about the slow-down of computation beside collectives, if there is one."""
     slowdown = simulation.settings.compute_slowdown
     return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
 

@@ -1,4 +1,4 @@
-"""Serving on the terminal: time to first token, time per output token, throughput."""
+"""Serving metrics on the terminal: time to first token, time per output token, throughput."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
 
 
 def serving_rows(serving: dict[str, Any]) -> tuple[TimeUnit, list[list[str]]]:
-    """Return the unit of the times, and for each kind of time its name and what COLUMNS say.
+    """Return the unit of the times, and for each kind of time its name and the values of COLUMNS.
 
     Args:
-        serving: What summary.json holds as `serving`.
+        serving: Table `serving` of summary.json.
     """
     found = {name: serving[name] for name in MEANINGS if name in serving}
     unit = time_unit(each["p50_ps"] for each in found.values())
@@ -31,7 +31,7 @@ def serving_rows(serving: dict[str, Any]) -> tuple[TimeUnit, list[list[str]]]:
 
 
 def serving_table(serving: dict[str, Any]) -> FittedTable:
-    """Return the table of `serving` of summary.json."""
+    """Return the table of `serving` in summary.json."""
     unit, rows = serving_rows(serving)
     table = FittedTable(
         f"serving: {serving['requests']:,} requests, {serving['tokens']:,} tokens, "

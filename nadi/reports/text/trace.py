@@ -1,4 +1,4 @@
-"""What `nadi trace show` prints of a trace, or of a trace set."""
+"""Text of `nadi trace show` for a trace or a trace set."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from inputs.units import PS_PER_US
 from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
 
-_MOST_PARENTS_SHOWN = 6
+_MAX_PARENTS_SHOWN = 6
 _LONGEST_NAME = 40
 
 
 def render(description: dict[str, Any]) -> RenderableType:
-    """The result of et.describe as something that a rich Console prints."""
+    """Return the result of et.describe as something that a rich Console prints."""
     parts: list[RenderableType] = [description["path"], _overview(description), ""]
     return Group(*parts, _communication(description), _first_nodes(description))
 
 
 def render_set(description: dict[str, Any]) -> RenderableType:
-    """The result of workload.trace_sets.files.describe_set as something that a rich Console prints."""
+    """Return the result of workload.trace_sets.files.describe_set as something that a rich Console prints."""
     npus, idle, traces = description["npus"], description["idle"], description["traces"]
     of_all = sum(trace["npus"] * trace["nodes"] for trace in traces)
     nodes = f"{_number(sum(trace['nodes'] for trace in traces))} in files, {_number(of_all)} of all NPUs"
@@ -64,7 +64,7 @@ def _dangling(count: int) -> str:
 
 
 def _control(description: dict[str, Any]) -> str:
-    """What is wrong with them."""
+    """Return a description of cycles of control dependencies."""
     if not description["control_cycle"]:
         return "none in a cycle"
     dropped = _number(description["dropped_control_dependencies"])
@@ -101,8 +101,8 @@ def _first_nodes(description: dict[str, Any]) -> FittedTable:
         TableColumn("waits for", 1, "text"),
     )
     for node, duration_ps in zip(nodes, durations_ps, strict=True):
-        parents = [str(parent) for parent in node["parents"][:_MOST_PARENTS_SHOWN]]
-        more = ["..."] if len(node["parents"]) > _MOST_PARENTS_SHOWN else []
+        parents = [str(parent) for parent in node["parents"][:_MAX_PARENTS_SHOWN]]
+        more = ["..."] if len(node["parents"]) > _MAX_PARENTS_SHOWN else []
         waits_for = " ".join(parents + more)
         table.add_row(str(node["id"]), _shortened(node["name"]), node["type"], in_unit(duration_ps, unit), waits_for)
     return table

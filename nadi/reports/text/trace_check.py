@@ -1,4 +1,4 @@
-"""What `nadi trace check` prints."""
+"""Text of `nadi trace check`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,14 +13,14 @@ from et.checking.report import CheckReport
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-def render(report: CheckReport, most: int, mends: Sequence[TraceFix] | None) -> RenderableType:
-    """Sorts of findings, the most severe first, with so many examples of each; before them what was mended."""
+def render(report: CheckReport, most: int, fixes: Sequence[TraceFix] | None) -> RenderableType:
+    """Return the fixes, then the findings by sort, the most severe first, with up to `most` examples each."""
     lines: list[RenderableType] = []
-    for what, count, examples in _by_sort(mends or ()):
-        lines += [Text(f"mended   {count:,} {what}"), *_examples(examples, count, most)]
-    if mends is not None and not mends:
-        lines.append(Text("mended   nothing"))
-    for sort in report.groups:
+    for what, count, examples in _by_sort(fixes or ()):
+        lines += [Text(f"fixed    {count:,} {what}"), *_examples(examples, count, most)]
+    if fixes is not None and not fixes:
+        lines.append(Text("fixed    nothing"))
+    for sort in report.sorts:
         head = Text(f"{sort.severity:<8} ", style=_STYLES[sort.severity])
         head.append(f"{sort.check}: {sort.count:,} {sort.what}", style="none")
         lines += [head, *_examples(sort.examples, sort.count, most)]
@@ -29,12 +29,12 @@ def render(report: CheckReport, most: int, mends: Sequence[TraceFix] | None) -> 
     return Group(*lines, Text(inputs.shown(f"{report.path}: {counts}; {size}")))
 
 
-def _by_sort(mends: Iterable[TraceFix]) -> list[tuple[str, int, list[Example]]]:
-    """Mends of all files, those of a sort together."""
+def _by_sort(fixes: Iterable[TraceFix]) -> list[tuple[str, int, list[Example]]]:
+    """Return the fixes of all files, grouped by sort."""
     found: dict[str, tuple[int, list[Example]]] = {}
-    for mend in mends:
-        count, examples = found.get(mend.what, (0, []))
-        found[mend.what] = count + mend.count, [*examples, *mend.examples]
+    for fix in fixes:
+        count, examples = found.get(fix.what, (0, []))
+        found[fix.what] = count + fix.count, [*examples, *fix.examples]
     return [(what, count, examples) for what, (count, examples) in found.items()]
 
 

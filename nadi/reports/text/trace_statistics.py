@@ -1,4 +1,4 @@
-"""What `nadi trace stats` prints: mixes, ranks against collectives by deviation, waiting, overlap, the path."""
+"""Text of `nadi trace stats`: mixes, deviations of ranks by collective, waiting, overlap, the critical path."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,19 +10,19 @@ from inputs.units import PS_PER_US
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
 
-MOST_OPERATORS = 15
-MOST_GROUPS = 15
-MOST_RANKS = 32
-MOST_COLUMNS = 60
+MAX_OPERATORS = 15
+MAX_GROUPS = 15
+MAX_RANKS = 32
+MAX_COLUMNS = 60
 LONGEST_NAME = 48
 _SHADES = ((0.5, "on red", "++"), (0.1, "on dark_orange3", "+"), (0.005, "on yellow4", "."))
-"""From which deviation on a cell has a colour, for more; for less it is one of blue."""
-_WHICH = {True: "one of each distinct trace", False: "evenly apart"}
+"""Thresholds of the deviation, with style and mark of cells above the mean; cells below the mean use _LESS."""
+_WHICH = {True: "one of each distinct trace", False: "evenly spaced"}
 _LESS = ("on blue", "on dodger_blue2", "on deep_sky_blue4")
 
 
 def render(path: str, found: Mapping[str, Any]) -> RenderableType:
-    """The result of et.statistics.statistics as something that a rich Console prints."""
+    """Return the result of et.statistics.statistics as something that a rich Console prints."""
     parts: list[RenderableType] = [path, _overview(found), "", _operators(found), _collectives(found), _totals(found)]
     parts += [*_matrix(found["sizes_by_collective"]), *_waiting(found["arrivals"]), *_overlap(found["overlap"])]
     return Group(*parts, *_path(found["critical_path"]))
@@ -45,15 +45,15 @@ def _operators(found: Mapping[str, Any]) -> FittedTable:
     table = FittedTable("operators", *columns, TableColumn("FLOPs", 2), TableColumn("bytes", 1))
     rows = found["operators"]
     total = sum(row["micros"] for row in rows)
-    for row in rows[:MOST_OPERATORS]:
+    for row in rows[:MAX_OPERATORS]:
         share = f"{row['micros'] / total:.1%}" if total else "-"
         time = time_text(row["micros"] * PS_PER_US) if row["micros"] else "-"
         flops = f"{row['flops']:.3g}" if row["flops"] else "-"
         table.add_row(
             _shortened(row["name"]), row["lane"], f"{row['count']:,}", time, share, flops, _amount(row["bytes"])
         )
-    if len(rows) > MOST_OPERATORS:
-        table.notes.append(f"and {len(rows) - MOST_OPERATORS:,} more operators (--json has all)")
+    if len(rows) > MAX_OPERATORS:
+        table.notes.append(f"and {len(rows) - MAX_OPERATORS:,} more operators (--json has all)")
     return table
 
 
@@ -63,10 +63,10 @@ def _collectives(found: Mapping[str, Any]) -> FittedTable:
         TableColumn("group", 1, "name"),
         "count",
         "bytes",
-        TableColumn("least", 3),
+        TableColumn("minimum", 3),
     )
-    table = FittedTable("communication", *columns, "median", TableColumn("most", 2), TableColumn("sizes", 4))
-    for row in found["collectives"][:MOST_GROUPS]:
+    table = FittedTable("communication", *columns, "median", TableColumn("maximum", 2), TableColumn("sizes", 4))
+    for row in found["collectives"][:MAX_GROUPS]:
         sizes = [buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
         group = row["group"] or ("-" if row["kind"] in {"sends", "receives"} else "all")
         table.add_row(
@@ -74,46 +74,46 @@ def _collectives(found: Mapping[str, Any]) -> FittedTable:
         )
     missing = sum(row["missing_sizes"] for row in found["collectives"])
     if missing:
-        table.notes.append(f"{missing:,} nodes say no size")
-    if len(found["collectives"]) > MOST_GROUPS:
-        table.notes.append(f"and {len(found['collectives']) - MOST_GROUPS:,} more kinds and groups (--json has all)")
+        table.notes.append(f"{missing:,} nodes have no size")
+    if len(found["collectives"]) > MAX_GROUPS:
+        table.notes.append(f"and {len(found['collectives']) - MAX_GROUPS:,} more kinds and groups (--json has all)")
     return table
 
 
 def _totals(found: Mapping[str, Any]) -> FittedTable:
-    """Bytes of each rank by kind, where ranks differ."""
+    """Return the bytes of each rank by kind, where ranks differ."""
     matrix = found["bytes_by_rank"]
     table = FittedTable("bytes by rank", "NPU", *(TableColumn(kind, 1 + i) for i, kind in enumerate(matrix["kinds"])))
     worst = matrix["greatest_deviation"]
     if worst is None:
         table.notes.append("no communication")
     elif abs(worst["deviation"]) < 1e-9:
-        table.notes.append("all NPUs the same of each kind")
+        table.notes.append("all NPUs have equal amounts of each kind")
         matrix = {**matrix, "ranks": matrix["ranks"][:1], "ranks_left_out": 0}
     else:
         table.notes.append(f"most uneven: NPU {worst['npu']}, {worst['kind']}, {worst['deviation']:+.1%} of the mean")
-    for npu, sizes, away in list(zip(matrix["ranks"], matrix["bytes"], matrix["deviation"], strict=False))[:MOST_RANKS]:
+    for npu, sizes, away in list(zip(matrix["ranks"], matrix["bytes"], matrix["deviation"], strict=False))[:MAX_RANKS]:
         cells = ["-" if size is None else f"{_amount(size)}{_signed(by)}" for size, by in zip(sizes, away, strict=True)]
         table.add_row(str(npu), *cells)
-    left_out = matrix["ranks_left_out"] + max(0, len(matrix["ranks"]) - MOST_RANKS)
+    left_out = matrix["ranks_left_out"] + max(0, len(matrix["ranks"]) - MAX_RANKS)
     if left_out:
         table.notes.append(f"and {left_out:,} more NPUs")
     return table
 
 
 def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
-    """Ranks against collectives: a cell for each, in the colour of how far it is from the mean."""
+    """Return ranks against collectives: a cell for each, coloured by its deviation from the mean."""
     if not matrix["uneven"]:
         return []
     uneven = [i for i, _ in enumerate(matrix["collectives"]) if _spread(matrix["deviation"], i) > 0]
-    shown = uneven[:MOST_COLUMNS]
+    shown = uneven[:MAX_COLUMNS]
     lines: list[RenderableType] = [
         Text("ranks against collectives: how far each member's bytes are from the mean", style="bold"),
         "",
     ]
     rows = list(zip(matrix["ranks"], matrix["deviation"], strict=True))
     width = max((len(str(npu)) for npu, _ in rows), default=1)
-    for npu, deviation in rows[:MOST_RANKS]:
+    for npu, deviation in rows[:MAX_RANKS]:
         line = Text(f" NPU {npu:>{width}}  ")
         for i in shown:
             line.append(*_cell(deviation[i]))
@@ -128,8 +128,10 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
     label = matrix["collectives"][worst]
     spread = _spread(matrix["deviation"], worst)
     named = f'{label["kind"]} {label["number"]} of {label["group"] or "all NPUs"} ("{label["name"]}")'
-    lines.append(f"{matrix['uneven']:,} collectives are uneven; the most: {named}, {spread:.1%} from the mean")
-    hidden_rows = matrix["ranks_left_out"] + max(0, len(rows) - MOST_RANKS)
+    lines.append(
+        f"{matrix['uneven']:,} collectives are uneven; the largest deviation: {named}, {spread:.1%} from the mean"
+    )
+    hidden_rows = matrix["ranks_left_out"] + max(0, len(rows) - MAX_RANKS)
     if len(uneven) > len(shown) or hidden_rows or matrix["uneven"] > len(uneven):
         lines.append(f"shown are {len(shown)} of them, and all NPUs but {hidden_rows:,}; -o FILE.html has more")
     return [*lines, ""]
@@ -138,7 +140,7 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
 def _waiting(found: Mapping[str, Any] | None) -> list[RenderableType]:
     if found is None:
         return []
-    skews = TableColumn("median skew", 1), TableColumn("greatest skew", 1)
+    skews = TableColumn("median skew", 1), TableColumn("maximum skew", 1)
     columns = (
         TableColumn("kind", form="name"),
         TableColumn("group", 2, "name"),
@@ -147,17 +149,17 @@ def _waiting(found: Mapping[str, Any] | None) -> list[RenderableType]:
         "median",
         "waiting",
     )
-    table = FittedTable("collectives with times: transfer apart from waiting for others", *columns, *skews)
-    for row in found["kinds"][:MOST_GROUPS]:
+    table = FittedTable("collectives with times: transfer, and waiting for others", *columns, *skews)
+    for row in found["kinds"][:MAX_GROUPS]:
         times = [row[key] for key in ("transfer_micros", "median_transfer_micros", "waiting_micros")]
         has_skew = "median_skew_micros" in row
         skew = [row["median_skew_micros"], row["greatest_skew_micros"]] if has_skew else [None, None]
         cells = ["-" if time is None else time_text(time * PS_PER_US) for time in (*times, *skew)]
         table.add_row(row["kind"], row["group"] or "all", f"{row['count']:,}", *cells)
     latest = max(found["ranks"], key=lambda rank: rank["late"])
-    table.notes.append(f"NPU {latest['npu']} comes last most often, {latest['late']:,} times")
+    table.notes.append(f"NPU {latest['npu']} is most often the last, {latest['late']:,} times")
     if not found["clock"]:
-        table.notes.append("no starts are recorded: who comes last is who waits least")
+        table.notes.append("no starts are recorded: the last NPU is the one with the shortest wait")
     return [table]
 
 
@@ -168,11 +170,11 @@ def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
     columns = ("NPU", "span", "compute", "communication", "both", TableColumn("exposed", 1), "idle")
     table = FittedTable(f"overlap ({unit.name})", *columns)
     keys = ("span", "compute", "communication", "overlap", "exposed", "idle")
-    for row in rows[:MOST_RANKS]:
+    for row in rows[:MAX_RANKS]:
         cells = [in_unit(row[f"{key}_micros"] * PS_PER_US, unit) for key in keys]
         table.add_row(str(row["npu"]), *cells)
-    if len(rows) > MOST_RANKS:
-        table.notes.append(f"and {len(rows) - MOST_RANKS:,} more NPUs (--json has all)")
+    if len(rows) > MAX_RANKS:
+        table.notes.append(f"and {len(rows) - MAX_RANKS:,} more NPUs (--json has all)")
     return [table]
 
 

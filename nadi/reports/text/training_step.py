@@ -1,4 +1,4 @@
-"""What the terminal says of a training step."""
+"""Text for the terminal about a training step."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ WHOLE = "--out"
 
 
 def step_line(simulation: FinishedRun) -> str:
-    """Time of a step, tokens per second and utilisation; "" where the run names no model."""
+    """Return time per step, tokens per second and utilisation; "" for a run without a model."""
     rates = throughput(simulation)
     if rates is None:
         return ""
@@ -32,18 +32,18 @@ def step_line(simulation: FinishedRun) -> str:
 
 
 def step_table(findings: Findings) -> FittedTable | None:
-    """Where the time of the NPUs went by axis; None where names of nodes tell none."""
+    """Return the time of the NPUs by category; None if no node name has an axis."""
     if findings.step_times is None:
         return None
     times = at_work(findings.step_times)
     unit = time_unit(times[:, 0].tolist())
     table = FittedTable(
-        f"where the time of {len(times):,} NPUs went ({unit.name})",
-        TableColumn("what", form="name"),
+        f"time of {len(times):,} NPUs by category ({unit.name})",
+        TableColumn("category", form="name"),
         "mean",
         "share",
-        TableColumn("least", 1),
-        TableColumn("most", 2),
+        TableColumn("minimum", 1),
+        TableColumn("maximum", 2),
         full_output_option=WHOLE,
     )
     whole_ps = max(float(times[0].sum()), 1.0)

@@ -1,5 +1,5 @@
-"""Timelines as files that the Perfetto UI (ui.perfetto.dev) opens: its own protobuf format.
+"""Timelines in Perfetto's protobuf format, which the Perfetto UI (ui.perfetto.dev) opens.
 
-`perfetto` writes the format, whose messages are in `perfetto_messages`, and knows nothing of traces or runs; `lanes`
-puts slices that overlap side by side; `of_traces` makes the timeline of Chakra traces.
+`perfetto` writes the format, whose messages are in `perfetto_messages`, independently of traces and runs; `lanes`
+distributes overlapping slices over tracks; `of_traces` and `of_runs` write the timelines of Chakra traces and of runs.
 """

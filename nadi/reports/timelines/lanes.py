@@ -1,4 +1,4 @@
-"""Slices of one lane on as few tracks as they need: on a track they are nested or apart."""
+"""Distribution of the slices of a lane over a minimum of tracks; slices of a track are nested or disjoint."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,34 +7,34 @@ from nadi.reports.timelines.perfetto import PerfettoTrace, Value
 
 
 class Slice(NamedTuple):
-    """Something that takes time.
+    """An interval with a name.
 
     Attributes:
-        begin_ns: when it begins.
-        end_ns: when it ends, not before.
-        name: what it is.
-        said: what a click on it shows.
-        flows: arrows that start here, by number.
-        ended_flows: arrows that end here.
+        begin_ns: Begin in nanoseconds.
+        end_ns: End in nanoseconds, not before begin_ns.
+        name: Name of the slice.
+        details: Values that a click on the slice shows, by name.
+        flows: Numbers of the arrows that start here.
+        ended_flows: Numbers of the arrows that end here.
     """
 
     begin_ns: int
     end_ns: int
     name: str
-    said: dict[str, Value]
+    details: dict[str, Value]
     flows: tuple[int, ...] = ()
     ended_flows: tuple[int, ...] = ()
 
 
-MOST_TRACKS = 64
-"""Of one lane; nobody looks at more."""
+MAX_TRACKS = 64
+"""Number of tracks per lane; more are not readable."""
 
 
 def write_lane(trace: PerfettoTrace, name: str, parent: int, slices: Sequence[Slice], rank: int = 0) -> int:
-    """Write the slices of a lane, those that overlap onto further tracks of the same name.
+    """Write the slices of a lane, and overlapping slices onto further tracks of the same name.
 
     Returns:
-        How many slices are left out, as more than MOST_TRACKS overlap.
+        Number of slices that are left out because more than MAX_TRACKS overlap.
     """
     tracks = _apart(slices)
     for own in tracks:
@@ -44,17 +44,17 @@ def write_lane(trace: PerfettoTrace, name: str, parent: int, slices: Sequence[Sl
                 trace.end(track, time_ns)
             else:
                 flows = {"flows": slice_.flows, "ended_flows": slice_.ended_flows}
-                trace.begin(track, time_ns, slice_.name, slice_.said, **flows)
+                trace.begin(track, time_ns, slice_.name, slice_.details, **flows)
     return len(slices) - sum(map(len, tracks))
 
 
 def _apart(slices: Sequence[Slice]) -> list[list[Slice]]:
-    """Slices by track: each goes on the first one where it is within what is open, or after it."""
+    """Return the slices by track: each is on the first track where it is nested in an open slice, or follows it."""
     tracks: list[list[Slice]] = []
     open_ends: list[list[int]] = []
     for slice_ in sorted(slices, key=lambda s: (s.begin_ns, -s.end_ns)):
         at = next((i for i, ends in enumerate(open_ends) if _fits(slice_, ends)), len(tracks))
-        if at == MOST_TRACKS:
+        if at == MAX_TRACKS:
             continue
         if at == len(tracks):
             tracks.append([])
@@ -65,14 +65,14 @@ def _apart(slices: Sequence[Slice]) -> list[list[Slice]]:
 
 
 def _fits(slice_: Slice, ends: list[int]) -> bool:
-    """Whether a slice is within what is open on a track, or after it; what has ended by then is closed."""
+    """Return whether a slice is within the open slices of a track, or after them; slices that have ended are closed."""
     while ends and ends[-1] <= slice_.begin_ns:
         ends.pop()
     return not ends or slice_.end_ns <= ends[-1]
 
 
 def _ordered(slices: Sequence[Slice]) -> Iterator[tuple[int, Slice | None]]:
-    """When slices of one track begin and end (None), in order."""
+    """Yield the begin of each slice and the ends (None) of one track, in order of time."""
     ends: list[int] = []
     for slice_ in slices:
         while ends and ends[-1] <= slice_.begin_ns:

@@ -1,4 +1,4 @@
-"""The timeline of a simulated run: lanes of some NPUs, arrows of messages, links' load and queues over time."""
+"""The timeline of a simulated run: lanes of some NPUs, arrows of messages, load and queues of links over time."""
 
 import os
 from collections.abc import Sequence
@@ -19,26 +19,31 @@ from nadi.simulation.schemas import FLOWS, LINKS
 
 Int64 = NDArray[np.int64]
 
-MOST_NPUS = 64
-MOST_SLICES = 200_000
-MOST_LINKS = 16
-MOST_QUEUES = 16
+MAX_NPUS = 64
+"""Number of NPUs that are shown by default."""
+MAX_SLICES = 200_000
+"""Number of slices of all NPUs."""
+MAX_LINKS = 16
+"""Number of links with a load counter."""
+MAX_QUEUES = 16
+"""Number of ports with a queue counter."""
 STRETCHES = 1000
+"""Number of intervals that load counters divide the run into."""
 _PS_PER_NS = 1000
 _LANES = ("compute", "memory", "cpu", "remote")
 
 
 class RunTimeline(NamedTuple):
-    """What a timeline shows, and what it leaves out.
+    """Contents and omissions of a timeline.
 
     Attributes:
-        npus: of how many there are lanes.
-        npus_left_out: how many more there are.
-        slices: how many.
-        aggregated: short nodes for which slices of several stand.
-        flows: arrows from sends to receives.
-        counters: links whose load or queue is shown.
-        left_out: nodes that are not to be seen: more overlap than there are tracks.
+        npus: Number of NPUs with lanes.
+        npus_left_out: Number of NPUs without lanes.
+        slices: Number of slices.
+        aggregated: Number of short nodes that are merged into slices of several nodes.
+        flows: Number of arrows from sends to receives.
+        counters: Number of links with a counter of load or queue.
+        left_out: Number of nodes that are not shown because too many overlap.
     """
 
     npus: int
@@ -50,33 +55,33 @@ class RunTimeline(NamedTuple):
     left_out: int
 
     def notes(self) -> list[str]:
-        """In words what is left out."""
+        """Return sentences about what is left out."""
         notes = []
         if self.npus_left_out:
             notes.append(
-                f"{self.npus:,} of {self.npus + self.npus_left_out:,} NPUs, evenly apart (--npus names others)"
+                f"{self.npus:,} of {self.npus + self.npus_left_out:,} NPUs, evenly spaced (--npus names others)"
             )
         if self.aggregated:
-            notes.append(f"{self.aggregated:,} short nodes are put together with their neighbours")
+            notes.append(f"{self.aggregated:,} short nodes are merged with their neighbours")
         if self.left_out:
             notes.append(f"{self.left_out:,} nodes are left out: too many overlap")
         return notes
 
 
 def write_timeline(
-    path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), most_slices: int = MOST_SLICES
+    path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), max_slices: int = MAX_SLICES
 ) -> RunTimeline:
-    """Write the timeline of a run; its size is bounded by the slices and counters that it may have.
+    """Write the timeline of a run; the limits on slices and counters bound its size.
 
     Args:
-        path: of the file.
-        run: with its trace nodes.
-        npus: that are shown; none = at most MOST_NPUS of them, evenly apart.
-        most_slices: of all NPUs together.
+        path: Path of the file to write.
+        run: Run that keeps its trace nodes.
+        npus: NPUs that are shown; empty = at most MAX_NPUS, evenly spaced.
+        max_slices: Number of slices of all NPUs.
 
     Raises:
-        ConfigError: the run has kept no trace nodes, or none of such an NPU.
-        OutputError: the file cannot be written.
+        ConfigError: The run has kept no trace nodes, or no nodes of one of the NPUs.
+        OutputError: The file cannot be written.
     """
     there = np.unique(np.asarray(run.nodes["npu"], np.int64))
     missing = sorted(set(npus) - set(there.tolist()))
@@ -87,20 +92,20 @@ def write_timeline(
     if not len(there):
         raise ConfigError(f"{run.folder}: no trace nodes; expected a run with some")
     chosen = (
-        np.array(sorted(set(npus))) if npus else there[np.unique(np.linspace(0, len(there) - 1, MOST_NPUS).astype(int))]
+        np.array(sorted(set(npus))) if npus else there[np.unique(np.linspace(0, len(there) - 1, MAX_NPUS).astype(int))]
     )
     arrows = _arrows(run, chosen)
     slices = aggregated = left_out = 0
     with perfetto_trace(path) as trace:
         for rank, npu in enumerate(chosen.tolist()):
-            made = _npu(trace, run, npu, rank, arrows, most_slices // len(chosen))
+            made = _npu(trace, run, npu, rank, arrows, max_slices // len(chosen))
             slices, aggregated, left_out = slices + made[0], aggregated + made[1], left_out + made[2]
         counters = _loads(trace, run) + _queues(trace, run)
         shown = RunTimeline(
             len(chosen), len(there) - len(chosen), slices, aggregated, len(arrows) // 2, counters, left_out
         )
         if shown.notes():
-            track = trace.track("what this timeline shows")
+            track = trace.track("notes on this timeline")
             for note in shown.notes():
                 trace.instant(track, 0, note)
     return shown
@@ -109,7 +114,7 @@ def write_timeline(
 def _npu(
     trace: PerfettoTrace, run: Run, npu: int, rank: int, arrows: dict[tuple[int, int], int], most: int
 ) -> tuple[int, int, int]:
-    """Slices of an NPU, nodes that were put together, and those that were left out."""
+    """Write the lanes of an NPU; return the number of slices, of merged nodes, and of nodes left out."""
     nodes = run.nodes.filter(pc.equal(run.nodes["npu"], npu))
     columns = {name: nodes[name].to_pylist() for name in ("row", "name", "kind", "lane", "bytes", "group")}
     begin_ns, end_ns = (np.asarray(nodes[name], np.int64) // _PS_PER_NS for name in ("start_ps", "finish_ps"))
@@ -128,27 +133,27 @@ def _npu(
             if not alone[row]:
                 short.append(row)
                 continue
-            made += _several(short, begin_ns, end_ns)
+            made += _merged_slice(short, begin_ns, end_ns)
             aggregated, short = aggregated + len(short), []
-            said: dict[str, Value] = {"row": columns["row"][row], "took_ps": int(took_ps[row])}
+            details: dict[str, Value] = {"row": columns["row"][row], "took_ps": int(took_ps[row])}
             if columns["bytes"][row]:
-                said["bytes"] = columns["bytes"][row]
+                details["bytes"] = columns["bytes"][row]
             if columns["group"][row] is not None:
-                said["group"] = columns["group"][row]
+                details["group"] = columns["group"][row]
             flow = arrows.get((npu, columns["row"][row]))
             ends = () if flow is None else (flow,)
             is_send = columns["kind"][row] == "send"
             own = (ends, ()) if is_send else ((), ends)
-            made.append(Slice(int(begin_ns[row]), int(end_ns[row]), columns["name"][row], said, *own))
-        made += _several(short, begin_ns, end_ns)
+            made.append(Slice(int(begin_ns[row]), int(end_ns[row]), columns["name"][row], details, *own))
+        made += _merged_slice(short, begin_ns, end_ns)
         aggregated += len(short)
         written += len(made)
         left_out += write_lane(trace, name, process, made, number)
     return written, aggregated, left_out
 
 
-def _several(rows: Sequence[int], begin_ns: Int64, end_ns: Int64) -> list[Slice]:
-    """One slice for short nodes between longer ones."""
+def _merged_slice(rows: Sequence[int], begin_ns: Int64, end_ns: Int64) -> list[Slice]:
+    """Return one slice for short nodes between longer ones."""
     if not rows:
         return []
     name = f"{len(rows):,} short nodes"
@@ -156,7 +161,7 @@ def _several(rows: Sequence[int], begin_ns: Int64, end_ns: Int64) -> list[Slice]
 
 
 def _lane(kind: str, lane: str | None, name: str) -> str:
-    """Of a node; "" = it is not shown, as nothing takes it any time."""
+    """Return the lane of a node; "" for a node that is not shown because it takes no time."""
     if kind in {"compute", "memory"}:
         return lane or kind
     if kind == "noop":
@@ -171,7 +176,7 @@ def _order(lane: str) -> tuple[int, str]:
 
 
 def _arrows(run: Run, npus: Int64) -> dict[tuple[int, int], int]:
-    """The number of the arrow at each send and receive of which both are shown, by NPU and row."""
+    """Return the number of the arrow at each send and receive whose NPUs are both shown, by NPU and row."""
     kinds = set(pc.unique(run.nodes["kind"]).to_pylist())
     if not {"send", "recv"} <= kinds:
         return {}
@@ -192,16 +197,16 @@ def _arrows(run: Run, npus: Int64) -> dict[tuple[int, int], int]:
 
 
 def _loads(trace: PerfettoTrace, run: Run) -> int:
-    """Counters of the busiest links, as messages tell."""
+    """Write counters of the busiest links, estimated from the times of messages."""
     if run.summary.get("network") == "closed-form" or not run.has(LINKS) or not run.has(FLOWS) or not len(run.flows):
         return 0
     try:
-        load = link_load(run, MOST_LINKS, STRETCHES)
+        load = link_load(run, MAX_LINKS, STRETCHES)
     except ValueError as error:
         if getattr(error, "exit_code", None) != ConfigError.exit_code:
             raise
         return 0
-    parent = trace.track("links: load, as the times of messages tell")
+    parent = trace.track("links: load, estimated from the times of messages")
     for rank, (link, share) in enumerate(zip(load.link.tolist(), load.share, strict=True)):
         track = trace.counter(_link(run, link), "%", parent, rank)
         _count(trace, track, load.edges_ps[:-1], np.round(share * 100, 2))
@@ -209,15 +214,15 @@ def _loads(trace: PerfettoTrace, run: Run) -> int:
 
 
 def _queues(trace: PerfettoTrace, run: Run) -> int:
-    """Counters of the fullest shared buffers."""
+    """Write counters of the fullest shared buffers."""
     if run.queues is None or not len(run.queues):
         return 0
     link, time_ps, depth = (np.asarray(run.queues[name], np.int64) for name in ("link", "time_ps", "bytes"))
     fullest = np.zeros(int(link.max()) + 1, np.int64)
     np.maximum.at(fullest, link, depth)
-    chosen = np.argsort(-fullest, kind="stable")[:MOST_QUEUES]
+    chosen = np.argsort(-fullest, kind="stable")[:MAX_QUEUES]
     chosen = chosen[fullest[chosen] > 0]
-    parent = trace.track("queues: most that waited at the port")
+    parent = trace.track("queues: maximum bytes at the port")
     for rank, port in enumerate(chosen.tolist()):
         here = np.flatnonzero(link == port)
         here = here[np.argsort(time_ps[here], kind="stable")]
@@ -226,7 +231,7 @@ def _queues(trace: PerfettoTrace, run: Run) -> int:
 
 
 def _count(trace: PerfettoTrace, track: int, time_ps: NDArray[np.floating | np.integer], values: NDArray) -> None:
-    """Values where they change."""
+    """Write a counter's values where they change."""
     last = None
     for time, value in zip(time_ps.tolist(), values.tolist(), strict=True):
         if value != last:

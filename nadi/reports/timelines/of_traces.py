@@ -1,4 +1,4 @@
-"""The timeline of Chakra traces: lanes for each NPU, arrows from sends to receives, bounded in size."""
+"""The timeline of Chakra traces: lanes of each NPU and arrows from sends to receives, with bounded size."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,22 +17,23 @@ from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
 
 Int64 = NDArray[np.int64]
 
-MOST_SLICES = 200_000
+MAX_SLICES = 200_000
+"""Number of slices of all NPUs."""
 _NS_PER_MICRO = 1000
 
 
 class TraceTimeline(NamedTuple):
-    """What a timeline shows, and what it leaves out.
+    """Contents and omissions of a timeline.
 
     Attributes:
-        npus: of how many.
-        npus_left_out: how many more there are.
-        which: what NPUs are shown, where some are not.
-        slices: how many, those that stand for several nodes too.
-        aggregated: nodes that slices of several stand for.
-        left_out: nodes that are not to be seen: they have no start, or too many overlap.
-        flows: arrows from sends to receives, of which both are shown by themselves.
-        times: "recorded"; "by dependencies" where the traces say durations only; "steps" where they say none.
+        npus: Number of NPUs with lanes.
+        npus_left_out: Number of NPUs without lanes.
+        which: Description of the NPUs that are shown, if some are not.
+        slices: Number of slices, including slices of several nodes.
+        aggregated: Number of nodes that are merged into slices of several nodes.
+        left_out: Number of nodes that are not shown: they have no start, or too many overlap.
+        flows: Number of arrows from sends to receives, between nodes with slices of their own.
+        times: "recorded"; "by dependencies" if the traces have durations only; "steps" if they have no times.
     """
 
     npus: int
@@ -45,12 +46,12 @@ class TraceTimeline(NamedTuple):
     times: str
 
     def notes(self) -> list[str]:
-        """In words what is left out, and what times mean."""
+        """Return sentences about what is left out and what the times mean."""
         found = []
         if self.npus_left_out:
             found.append(f"{self.npus:,} of {self.npus + self.npus_left_out:,} NPUs, {self.which}")
         if self.aggregated:
-            found.append(f"{self.aggregated:,} short nodes are put together with their neighbours")
+            found.append(f"{self.aggregated:,} short nodes are merged with their neighbours")
         if self.left_out:
             found.append(f"{self.left_out:,} nodes are left out: they have no start, or too many overlap")
         if self.times == "by dependencies":
@@ -61,31 +62,30 @@ class TraceTimeline(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """begin_ns, end_ns: int64 of each rank's rows, -1 = never; how: see Shown.times."""
+    """begin_ns, end_ns: int64 for each rank's rows, -1 = never; how: see TraceTimeline.times."""
 
     begin_ns: list[Int64]
     end_ns: list[Int64]
     how: str
 
 
-def write_timeline(
-    path: str | os.PathLike[str], ranks: Sequence[Rank], most_slices: int = MOST_SLICES
-) -> TraceTimeline:
+def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slices: int = MAX_SLICES) -> TraceTimeline:
     """Write the timeline of some NPUs.
 
-    Where there are too many nodes, fewer NPUs are shown (et.statistics.ranks.some_of); where one NPU alone has too
-    many, its longest nodes, and between them one slice for those that are shorter.
+    If there are too many nodes, the timeline shows fewer NPUs (et.statistics.ranks.some_of); if one NPU alone has too
+    many,
+    it shows the longest nodes, and one slice for the shorter nodes between them.
 
     Args:
-        path: of the file.
+        path: Path of the file to write.
         ranks: NPUs and their traces.
-        most_slices: of all NPUs together.
+        max_slices: Number of slices of all NPUs.
 
     Raises:
-        TraceError: dependencies have a cycle.
-        OutputError: the file cannot be written.
+        TraceError: The dependencies have a cycle.
+        OutputError: The file cannot be written.
     """
-    picked = some_of(ranks, min(most_slices, MAX_NODES))
+    picked = some_of(ranks, min(max_slices, MAX_NODES))
     found = communications_of(picked)
     times = _times(picked, found)
     flows = _flows(found)
@@ -93,7 +93,7 @@ def write_timeline(
     seen: list[int] = []
     with perfetto_trace(path) as trace:
         for number, rank in enumerate(picked):
-            own = _LaneWriter(trace, rank, number, times, flows, most_slices // len(picked))
+            own = _LaneWriter(trace, rank, number, times, flows, max_slices // len(picked))
             own.write()
             slices += own.slices
             aggregated += own.aggregated
@@ -101,7 +101,7 @@ def write_timeline(
             seen += own.flows_seen
         whole = len(seen) - len(set(seen))
         shares = len({id(rank.table) for rank in ranks}) < len(ranks)
-        which = "one of each distinct trace" if shares else "evenly apart"
+        which = "one of each distinct trace" if shares else "evenly spaced"
         shown = TraceTimeline(
             len(picked), len(ranks) - len(picked), which, slices, aggregated, left_out, whole, times.how
         )
@@ -110,7 +110,7 @@ def write_timeline(
 
 
 class _LaneWriter:
-    """The lanes of one NPU."""
+    """Writer of the lanes of one NPU."""
 
     def __init__(
         self,
@@ -149,33 +149,33 @@ class _LaneWriter:
         together: list[int] = []
         for row in rows:
             if alone[row]:
-                made += self._of_several(together)
+                made += self._merged_slice(together)
                 together = []
-                made.append(self._of_one(row))
+                made.append(self._slice(row))
             else:
                 together.append(row)
-        return [*made, *self._of_several(together)]
+        return [*made, *self._merged_slice(together)]
 
-    def _of_one(self, row: int) -> Slice:
+    def _slice(self, row: int) -> Slice:
         table = self._rank.table
         flow = self._flows.get(CommunicationMember(self._number, row))
         ends = () if flow is None else (flow,)
         self.flows_seen += ends
         is_send = self._lanes[row] == LANES.index("sends")
         name = table.names[row] or f"node {table.node_id[row]}"
-        said = _said(table, row)
+        details = _details(table, row)
         begin, end = int(self._begin[row]), int(self._end[row])
-        return Slice(begin, end, name, said, ends if is_send else (), () if is_send else ends)
+        return Slice(begin, end, name, details, ends if is_send else (), () if is_send else ends)
 
-    def _of_several(self, rows: Sequence[int]) -> list[Slice]:
-        """One slice for nodes that stand between longer ones."""
+    def _merged_slice(self, rows: Sequence[int]) -> list[Slice]:
+        """Return one slice for the nodes between longer ones."""
         if not rows:
             return []
         self.aggregated += len(rows)
         begin, end = int(self._begin[rows].min()), int(self._end[rows].max())
         busy = int((self._end[rows] - self._begin[rows]).sum())
-        said: dict[str, Value] = {"nodes": len(rows), "together_ns": busy}
-        return [Slice(begin, end, f"{len(rows):,} short nodes", said)]
+        details: dict[str, Value] = {"nodes": len(rows), "together_ns": busy}
+        return [Slice(begin, end, f"{len(rows):,} short nodes", details)]
 
 
 def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> _Times:
@@ -194,7 +194,7 @@ def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMemb
 
 
 def _flows(found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[CommunicationMember, int]:
-    """The number of the arrow at each send and receive that has its counterpart here."""
+    """Return the number of the arrow at each send and receive whose counterpart is in the traces."""
     flows: dict[CommunicationMember, int] = {}
     for key, members in found.items():
         if key[0] == "message" and len(members) == 2:
@@ -203,25 +203,25 @@ def _flows(found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[Communica
     return flows
 
 
-def _said(table: TraceTable, row: int) -> dict[str, Value]:
-    """What a click on a node shows."""
-    said: dict[str, Value] = {"id": str(table.node_id[row])}
+def _details(table: TraceTable, row: int) -> dict[str, Value]:
+    """Return the values that a click on a node shows."""
+    details: dict[str, Value] = {"id": str(table.node_id[row])}
     for name in ("comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops", "tensor_size"):
         value = int(getattr(table, name)[row])
         if value >= 0:
-            said[name] = value
+            details[name] = value
     if table.comm_type[row] >= 0:
-        said["kind"] = collective_name(int(table.comm_type[row]))
-        said["group"] = table.group_names[table.group[row]] or "all NPUs"
+        details["kind"] = collective_name(int(table.comm_type[row]))
+        details["group"] = table.group_names[table.group[row]] or "all NPUs"
     if table.operators[row]:
-        said["operators"] = table.operator_lists[table.operators[row]]
-    return said
+        details["operators"] = table.operator_lists[table.operators[row]]
+    return details
 
 
 def _write_notes(trace: PerfettoTrace, shown: TraceTimeline) -> None:
-    """What is left out, where it is seen first."""
+    """Write the notes on a track of their own, which the UI shows first."""
     notes = shown.notes()
     if notes:
-        track = trace.track("what this timeline shows")
+        track = trace.track("notes on this timeline")
         for note in notes:
             trace.instant(track, 0, note)

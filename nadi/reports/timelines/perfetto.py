@@ -1,7 +1,7 @@
-"""Writing a Perfetto trace: tracks, slices with interned names, flows between slices, counters.
+"""Writer of Perfetto traces: tracks, slices with interned names, flows between slices, counters.
 
-A Trace is a sequence of TracePackets, so nothing is held in memory but names. Timestamps are whole nanoseconds, as
-Perfetto has no finer ones.
+A trace is a sequence of TracePackets, so that only names are held in memory. Timestamps are whole nanoseconds, the
+resolution of Perfetto.
 """
 
 import os
@@ -24,10 +24,11 @@ Value = int | float | str
 
 
 class PerfettoTrace:
-    """A trace as it is written, packet by packet.
+    """A trace that is written packet by packet.
 
-    Slices on one track must be nested or apart, and events of a track come in order of time; events at one moment stay
-    in the order in which they were written. Tracks are written before their events.
+    Slices on one track must be nested or disjoint, and events of a track must be ordered by time; events at the same
+    time
+    keep the order of writing. Tracks are written before their events.
     """
 
     def __init__(self, out: IO[bytes]) -> None:
@@ -53,7 +54,7 @@ class PerfettoTrace:
 
         Args:
             name: Name of the track.
-            parent: Number of the track or process above it; None if it stands alone.
+            parent: Number of the track or process above it; None = no parent.
             rank: Position among the tracks of the same parent.
         """
         return self._descriptor(name=_valid(name), parent_uuid=parent, sibling_order_rank=rank)
@@ -68,7 +69,7 @@ class PerfettoTrace:
         track: int,
         time_ns: int,
         name: str,
-        said: Mapping[str, Value] | None = None,
+        details: Mapping[str, Value] | None = None,
         *,
         flows: Sequence[int] = (),
         ended_flows: Sequence[int] = (),
@@ -79,19 +80,19 @@ class PerfettoTrace:
             track: Number of the track.
             time_ns: Time in nanoseconds.
             name: Name of the slice.
-            said: Values that a click on the slice shows, by name.
+            details: Values that a click on the slice shows, by name.
             flows: Numbers of the arrows that start at the slice.
             ended_flows: Numbers of the arrows that end at the slice.
         """
-        self._event(_SLICE_BEGIN, track, time_ns, name, said, flow_ids=flows, terminating_flow_ids=ended_flows)
+        self._event(_SLICE_BEGIN, track, time_ns, name, details, flow_ids=flows, terminating_flow_ids=ended_flows)
 
     def end(self, track: int, time_ns: int) -> None:
-        """End the slice of a track that began last and has not ended."""
+        """End the innermost open slice of a track."""
         self._event(_SLICE_END, track, time_ns)
 
-    def instant(self, track: int, time_ns: int, name: str, said: Mapping[str, Value] | None = None) -> None:
+    def instant(self, track: int, time_ns: int, name: str, details: Mapping[str, Value] | None = None) -> None:
         """Write an event without duration."""
-        self._event(_INSTANT, track, time_ns, name, said)
+        self._event(_INSTANT, track, time_ns, name, details)
 
     def count(self, track: int, time_ns: int, value: float) -> None:
         """Set the value of a counter from a time on."""
@@ -106,13 +107,13 @@ class PerfettoTrace:
         track: int,
         time_ns: int,
         name: str | None = None,
-        said: Mapping[str, Value] | None = None,
+        details: Mapping[str, Value] | None = None,
         **fields: Any,  # noqa: ANN401 - of TrackEvent
     ) -> None:
         if name is not None:
             fields["name_iid"] = self._interned(self._names, "event_names", name)
-        if said:
-            fields["debug_annotations"] = [self._annotation(key, value) for key, value in said.items()]
+        if details:
+            fields["debug_annotations"] = [self._annotation(key, value) for key, value in details.items()]
         self._packet(
             timestamp=time_ns,
             track_event={"type": kind, "track_uuid": track, **fields},
@@ -126,7 +127,7 @@ class PerfettoTrace:
         return {"name_iid": number, "double_value" if isinstance(value, float) else "int_value": value}
 
     def _interned(self, known: dict[str, int], field: str, text: str) -> int:
-        """Return the number of a text, which is written when it comes for the first time."""
+        """Return the number of a text, and write the text at its first use."""
         number = known.get(text)
         if number is None:
             number = known[text] = len(known) + 1
@@ -146,10 +147,10 @@ class PerfettoTrace:
 
 @contextmanager
 def perfetto_trace(path: str | os.PathLike[str]) -> Iterator[PerfettoTrace]:
-    """A trace to write into; the file has its name when the block ends well, and when it does not there is none.
+    """Open a trace for writing; the file appears when the block ends normally, and not at all after an exception.
 
     Raises:
-        OutputError: the file cannot be written.
+        OutputError: The file cannot be written.
     """
     try:
         with inputs.whole_file(path) as out:
@@ -159,5 +160,5 @@ def perfetto_trace(path: str | os.PathLike[str]) -> Iterator[PerfettoTrace]:
 
 
 def _valid(text: str) -> str:
-    """Return a text without lone surrogates, which UTF-8 cannot have and names of files can."""
+    """Return a text without lone surrogates, which file names can contain but UTF-8 cannot."""
     return text.encode("utf-8", errors="replace").decode()

@@ -1,7 +1,7 @@
-"""Perfetto's messages, as far as timelines use them, made by protobuf from one table at import.
+"""The protobuf messages of Perfetto that timelines use, built from one table at import.
 
-The table becomes a FileDescriptorProto in a pool of its own, so that Perfetto's own Python package can be imported
-beside this one.
+The table becomes a FileDescriptorProto in a pool of its own, so that Perfetto's own Python package can be imported in
+the same process.
 
 Source: protos/perfetto/trace/perfetto_trace.proto of Perfetto 58.
 """
@@ -30,7 +30,7 @@ DebugAnnotationName are InternedName: the bytes are the same."""
 
 
 def _trace_class() -> Any:  # noqa: ANN401 - classes of messages have no types
-    """Return the class of Perfetto's Trace, which makes those of all other messages."""
+    """Return the class of Perfetto's Trace, which creates the classes of all other messages."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="perfetto_trace.proto", package=_PACKAGE, syntax="proto2")
     for message, fields in _FIELDS.items():

@@ -1,7 +1,7 @@
-"""`nadi trace`: the tools for Chakra traces, one module each, found by looking into this folder.
+"""`nadi trace`: the tools for Chakra traces, one module each; this file imports all modules of the folder.
 
-A module has `register(group)`, which adds its commands to the group. It imports what a command needs when the command
-runs, so that `nadi --help` stays fast.
+A module has `register(group)`, which adds its commands to the group. It imports the modules of a command when the
+command runs, so that `nadi --help` stays fast.
 """
 
 import importlib
@@ -9,7 +9,7 @@ import pkgutil
 
 import typer
 
-_HELP = "Chakra execution traces and trace sets: look at them, make them, change them."
+_HELP = "Inspect, generate and transform Chakra execution traces and trace sets."
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _group() -> None:
-    """Before any of the commands: large traces are read by a kernel."""
+    """Enable the compiled trace reader before any of the commands."""
     from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
 
     use_compiled_decoder()

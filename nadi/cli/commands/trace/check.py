@@ -1,4 +1,4 @@
-"""`nadi trace check`: what is wrong with traces."""
+"""`nadi trace check`: find errors in traces."""
 
 import json
 from pathlib import Path
@@ -17,21 +17,21 @@ def register(group: typer.Typer) -> None:
 def check(
     path: Path = typer.Argument(
         metavar="DIR|PREFIX|FILE",
-        help="A trace set or a folder of plain traces; DIR/NAME for NAME.<npu>.et; or a single file.",
+        help="Trace set or folder of plain traces; DIR/NAME for NAME.<npu>.et; or a single file.",
     ),
     groups: Path | None = typer.Option(
         None, "--groups", metavar="FILE", help="Group file. Default: groups.json or NAME.json beside the traces."
     ),
-    npus: int | None = typer.Option(None, "--npus", min=1, max=MAX_NPUS, help="How many NPUs there should be."),
-    most: int = typer.Option(5, "--most", min=0, max=100, help="Lines for each sort of finding."),
+    npus: int | None = typer.Option(None, "--npus", min=1, max=MAX_NPUS, help="Expected number of NPUs."),
+    most: int = typer.Option(5, "--most", min=0, max=100, help="Maximum number of lines per kind of finding."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    strict: bool = typer.Option(False, "--strict", help="Exit code 2 for warnings too."),
-    fix: bool = typer.Option(False, "--fix", help="Write mended traces to -o, and check these."),
+    strict: bool = typer.Option(False, "--strict", help="Exit with code 2 for warnings too."),
+    fix: bool = typer.Option(False, "--fix", help="Write fixed traces to -o, and check these."),
     out: Path | None = typer.Option(
-        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for mended traces."
+        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for fixed traces."
     ),
 ) -> None:
-    """What is wrong with traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
+    """Check traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
     from et.checking.finding import WARNING
     from et.checks import check_traces
     from nadi.errors import ConfigError
@@ -48,7 +48,7 @@ def check(
         mends = None
         if out is not None:
             mends = write_mended(sources, out)
-            sources = sources_of(_mended_path(path, out), groups=groups, npus=npus)
+            sources = sources_of(_fixed_path(path, out), groups=groups, npus=npus)
         report = check_traces(sources)
     if as_json:
         described = report.described(most)
@@ -63,6 +63,6 @@ def check(
         raise typer.Exit(2)
 
 
-def _mended_path(path: Path, out: Path) -> Path:
-    """What the user has named, in the folder of mended traces."""
+def _fixed_path(path: Path, out: Path) -> Path:
+    """Return the path in the folder of fixed traces that corresponds to the user's path."""
     return out if path.is_dir() else out / path.name

@@ -1,4 +1,4 @@
-"""`nadi trace collect`: host execution traces and Kineto traces of a training script."""
+"""`nadi trace collect`: record host execution traces and Kineto traces of a training script."""
 
 import os
 import re
@@ -20,11 +20,15 @@ def register(group: typer.Typer) -> None:
 
 
 def collect(
-    command: list[str] = typer.Argument(metavar="-- COMMAND...", help="What trains, as torchrun or python train.py."),
+    command: list[str] = typer.Argument(
+        metavar="-- COMMAND...", help="Training command, such as torchrun or python train.py."
+    ),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    steps: str = typer.Option("3", "--steps", metavar="N|N-M", help="Steps to record, from 2: an optimizer ends each."),
+    steps: str = typer.Option(
+        "3", "--steps", metavar="N|N-M", help="Steps to record, from 2; each ends with an optimizer."
+    ),
 ) -> None:
-    """Run a training script and record some of its steps, on every rank, with PyTorch's profiler."""
+    """Run a training script and record some of its steps on every rank with PyTorch's profiler."""
     from et.pytorch.injected import nadi_collecting
     from nadi.terminal.printing import say
 
@@ -39,13 +43,13 @@ def collect(
         raise ConfigError(f"{out}: holds traces of {len(before)} ranks, expected a folder without")
     folder = str(Path(nadi_collecting.__file__).parent)
     path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-    said = {
+    variables = {
         nadi_collecting.FOLDER: str(out.absolute()),
         nadi_collecting.STEPS: ",".join(map(str, range(first, last + 1))),
         "PYTHONPATH": path,
     }
     try:
-        code = subprocess.run(command, env=os.environ | said, check=False).returncode  # noqa: S603 - the user's own
+        code = subprocess.run(command, env=os.environ | variables, check=False).returncode  # noqa: S603 - the user's own
     except OSError as error:
         raise ConfigError(f"{command[0]}: {error.strerror}, expected a program that trains") from error
     if code:
@@ -63,6 +67,6 @@ def _found(folder: Path) -> list[str]:
 
 
 class _FailedError(RuntimeError):
-    """The script failed, or did nothing that could be recorded."""
+    """The script failed, or did not reach the steps to record."""
 
     exit_code = 1

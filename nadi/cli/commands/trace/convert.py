@@ -1,4 +1,4 @@
-"""`nadi trace convert`: traces of one kind to another."""
+"""`nadi trace convert`: convert traces between formats."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 from nadi.cli.options import named_path
 
 _NODE_BYTES = 60
-"""Bytes of a node in a Chakra trace; a computation without attributes takes 40, a collective 90."""
+"""Typical size of a node in a Chakra trace in bytes; a computation without attributes has 40, a collective 90."""
 
 
 def register(group: typer.Typer) -> None:
@@ -17,18 +17,16 @@ def register(group: typer.Typer) -> None:
 
 
 def convert(
-    sources: list[Path] = typer.Argument(
-        metavar="INPUT...", help="Files or a folder, all of one kind, or a trace set."
-    ),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for what is made."),
+    sources: list[Path] = typer.Argument(metavar="INPUT...", help="Files or a folder of one format, or a trace set."),
+    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the results."),
     source: str = typer.Option(
-        "", "--from", metavar="FORMAT", help="What INPUT is, where it cannot be told; FORMAT:option=value,... too."
+        "", "--from", metavar="FORMAT", help="Format of INPUT if ambiguous, optionally with FORMAT:option=value,..."
     ),
-    target: str = typer.Option("chakra", "--to", metavar="FORMAT", help="What to make of it."),
-    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="What names of files begin with."),
-    as_json: bool = typer.Option(False, "--json", help="Print what was read, made and lost as JSON."),
+    target: str = typer.Option("chakra", "--to", metavar="FORMAT", help="Format of the results."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Prefix of the file names."),
+    as_json: bool = typer.Option(False, "--json", help="Print inputs, results and losses as JSON."),
 ) -> None:
-    """Turn traces of PyTorch, ASTRA-sim, SimAI or GOAL into Chakra traces, and Chakra traces into JSON or GOAL."""
+    """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
     from et.errors import advising
     from et.formats import chakra, chosen, format_of, readable, writable
     from nadi.launching.ending import unwound
@@ -42,8 +40,8 @@ def convert(
     check_prefix(prefix)
     writer, to_options = chosen(target, writable(), "--to")
     of_set = len(sources) == 1 and is_set(sources[0])
-    asked = source or (chakra.NAME if of_set else "")
-    reader, from_options = chosen(asked, readable(), "--from") if asked else (format_of(sources[0]), {})
+    format_name = source or (chakra.NAME if of_set else "")
+    reader, from_options = chosen(format_name, readable(), "--from") if format_name else (format_of(sources[0]), {})
     with unwound():
         if of_set and reader.NAME == chakra.NAME:
             strict = chakra.is_strict(from_options)
@@ -54,9 +52,9 @@ def convert(
         names = writer.names(traces, prefix)
         with staged_traces(out, names, "these traces", traces.nodes_each * _NODE_BYTES) as staging:
             writer.write(traces, staging, prefix, to_options)
-    said = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
-    said |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
+    result = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
+    result |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(result, indent=2))
     else:
-        console().print(render(said))
+        console().print(render(result))

@@ -1,4 +1,4 @@
-"""`nadi trace expand`: plain traces of a trace set."""
+"""`nadi trace expand`: write the plain traces of a trace set."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ def register(group: typer.Typer) -> None:
 
 
 def expand(
-    folder: Path = typer.Argument(metavar="DIR", help="A trace set: a folder with traces.json."),
+    folder: Path = typer.Argument(metavar="DIR", help="Trace set: a folder with traces.json."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Traces are called NAME.<npu>.et."),
+    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Prefix of the trace names NAME.<npu>.et."),
 ) -> None:
-    """Write a trace set as other tools read traces: a file for each NPU, with its own peers, and groups.json."""
+    """Write a trace set in the form that other tools read: a file per NPU with its own peers, and groups.json."""
     from nadi.launching.ending import unwound
     from nadi.terminal.printing import say
     from workload import expand as expanded

@@ -1,4 +1,4 @@
-"""`nadi trace graph`: the dependencies of a trace as a picture."""
+"""`nadi trace graph`: draw the dependencies of a trace."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,8 @@ import typer
 
 from nadi.cli.options import named_path, number_ranges
 
-_MOST = {".svg": 200, ".dot": 1000, ".graphml": 100_000}
+_MAX_NODES = {".svg": 200, ".dot": 1000, ".graphml": 100_000}
+"""Default number of nodes by file format."""
 
 
 def register(group: typer.Typer) -> None:
@@ -16,26 +17,30 @@ def register(group: typer.Typer) -> None:
 
 
 def graph(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="A trace, or those of several NPUs."),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Trace, or traces of several NPUs."),
     out: Path = typer.Option(
         ..., "-o", "--out", metavar="FILE", parser=named_path, help="FILE.svg, .dot (Graphviz) or .graphml."
     ),
-    name: list[str] = typer.Option([], "--name", metavar="PATTERN", help="As 'step0/forward/*'; may be repeated."),
-    nodes: str = typer.Option("", "--nodes", metavar="LIST", help="Ids of nodes, as 0-499,700."),
-    around: int | None = typer.Option(None, "--around", min=0, metavar="ID", help="A node and what is near it."),
-    hops: int = typer.Option(2, "--hops", min=0, metavar="N", help="How many dependencies away is near."),
-    npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs, as 0-7,16."),
+    name: list[str] = typer.Option(
+        [], "--name", metavar="PATTERN", help="Names of nodes, such as 'step0/forward/*'. Repeatable."
+    ),
+    nodes: str = typer.Option("", "--nodes", metavar="LIST", help="Ids of nodes, such as 0-499,700."),
+    around: int | None = typer.Option(
+        None, "--around", min=0, metavar="ID", help="Id of a node to show with its neighbourhood."
+    ),
+    hops: int = typer.Option(2, "--hops", min=0, metavar="N", help="Radius of the neighbourhood in dependencies."),
+    npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs, such as 0-7,16."),
     most: int | None = typer.Option(
         None,
         "--most",
         min=1,
         max=1_000_000,
         metavar="N",
-        help="Nodes at most.  [default: 200, .dot 1000, .graphml 100000]",
+        help="Maximum number of nodes.  [default: 200, .dot 1000, .graphml 100000]",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Draw nodes and dependencies, the first ones where there are too many, and say what is left out."""
+    """Draw nodes and dependencies, only the first ones of a large trace, and print what is left out."""
     from et.views import NodeFilter, picture
     from et.views.dot import dot
     from et.views.graphml import graphml
@@ -47,16 +52,16 @@ def graph(
     from workload.trace_sets.ranks import read_ranks
 
     ending = out.suffix.lower()
-    if ending not in _MOST:
+    if ending not in _MAX_NODES:
         raise ConfigError(f"-o {out}: found {out.suffix or 'no ending'!r}; expected .svg, .dot or .graphml")
     wanted = NodeFilter(tuple(name) or None, number_ranges("--nodes", nodes), around, hops)
     chosen = number_ranges("--npus", npus)
     with unwound():
-        ranks = read_ranks(where)
+        ranks = read_ranks(path)
         shown = [rank for rank in ranks if chosen is None or any(a <= rank.npu <= b for a, b in chosen)]
         if not shown:
-            raise ConfigError(f"--npus {npus}: no trace in {where} is of these; expected some of its {len(ranks)} NPUs")
-        found = picture(shown, wanted, most or _MOST[ending])
+            raise ConfigError(f"--npus {npus}: no trace in {path} is of these; expected some of its {len(ranks)} NPUs")
+        found = picture(shown, wanted, most or _MAX_NODES[ending])
         drawn = {".svg": svg, ".dot": dot, ".graphml": graphml}[ending](found)
         write_frames(out, [drawn.encode()])
     if as_json:

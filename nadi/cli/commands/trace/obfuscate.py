@@ -1,4 +1,4 @@
-"""`nadi trace obfuscate`: traces that may be given away."""
+"""`nadi trace obfuscate`: hide confidential contents of traces before sharing them."""
 
 import json
 from collections import Counter
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     Groups = Mapping[str, Any]
 
 _FIDELITY = (
-    "Precision of sizes and times: full, near, coarse, scaled, structure (docs/explanation/synthetic-traces.md)."
+    "Treatment of sizes and times: full, near, coarse, scaled or structure; see docs/explanation/synthetic-traces.md."
 )
-_GPU = "Compute nodes say how long their operators take on it (h100, ...): the operators, which tell shapes, go."
-_GROUPS = "Group file of plain traces; else groups.json beside them, if it is there."
+_GPU = "GPU (h100, ...) whose operator times replace the operators of compute nodes, which reveal shapes."
+_GROUPS = "Group file of plain traces. Default: groups.json beside them, if present."
 _PREFIX = "trace"
 
 
@@ -31,15 +31,19 @@ def register(group: typer.Typer) -> None:
 
 
 def obfuscate(
-    traces: Path = typer.Argument(metavar="PREFIX|DIR|SET", help="Plain traces, a folder of them, or a trace set."),
+    traces: Path = typer.Argument(
+        metavar="PREFIX|DIR|SET", help="Plain traces, a folder of plain traces, or a trace set."
+    ),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    key_file: Path = typer.Option(..., "--key-file", metavar="FILE", help="16 bytes or more that nobody else has."),
+    key_file: Path = typer.Option(
+        ..., "--key-file", metavar="FILE", help="File with a secret key of 16 bytes or more."
+    ),
     fidelity: str = typer.Option("full", metavar="LEVEL", help=_FIDELITY),
     gpu: str | None = typer.Option(None, metavar="GPU", help=_GPU),
     groups: Path | None = typer.Option(None, metavar="FILE", help=_GROUPS),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Hide names, shapes, ids, groups and, as far as wanted, sizes and times, by a key; the structure stays."""
+    """Hide names, shapes, ids, groups and optionally sizes and times with a secret key; the structure stays."""
     from et.obfuscation import level_of, read_secret
     from nadi.launching.ending import unwound
     from nadi.terminal.printing import say
@@ -49,26 +53,28 @@ def obfuscate(
     level, secret = level_of(fidelity), read_secret(key_file)
     source = _trace_set(traces, groups) if is_set(traces) else _plain_traces(traces, groups)
     with unwound():
-        said = _hide(source, out, secret, level, with_times_on(gpu))
+        summary = _hide(source, out, secret, level, with_times_on(gpu))
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(summary, indent=2))
         return
-    beside = f', groups = "{said["groups"]}"' if said["groups"] else ""
+    beside = f', groups = "{summary["groups"]}"' if summary["groups"] else ""
     say(
-        f"{said['traces']:,} traces of {said['nodes']:,} nodes in disguise, fidelity {level.name}: {level.meaning}; "
-        f'in a run file: [workload] traces = "{said["out"]}"{beside}'
+        f"{summary['traces']:,} traces of {summary['nodes']:,} nodes in disguise, "
+        f"fidelity {level.name}: {level.meaning}; "
+        f'in a run file: [workload] traces = "{summary["out"]}"{beside}'
     )
-    if said["operators"]:
-        say(f"{said['operators']:,} compute nodes told their operators, which are gone: --gpu NAME keeps their times")
+    if summary["operators"]:
+        say(f"{summary['operators']:,} compute nodes lost their operators: --gpu NAME keeps their times")
 
 
 class _Source(NamedTuple):
-    """Where traces come from, and how they are written again.
+    """Input traces, and the function that writes the results in the same form.
 
     Attributes:
-        tables: reads them, one after another, as often as it is called.
-        groups: members by name.
-        write: writes tables and groups to a folder; gives what a run file is to name: the traces, and the group file.
+        tables: Function that reads the traces one by one; it may be called several times.
+        groups: Members of each group by name.
+        write: Function that writes tables and groups to a folder and returns the paths for a run file: traces,
+            group file.
     """
 
     tables: "Callable[[], Iterable[TraceTable]]"
@@ -79,7 +85,7 @@ class _Source(NamedTuple):
 def _hide(
     source: _Source, out: Path, secret: "SecretKey", level: "Level", prepare: "Callable[[TraceTable], TraceTable]"
 ) -> dict[str, object]:
-    """Hide traces: first what they use is read, then each is read again to be written."""
+    """Hide traces in two passes: the first collects the values in use, the second writes each trace."""
     from et.obfuscation import Obfuscation, Vocabulary
     from et.obfuscation import obfuscate as hidden
 
@@ -119,7 +125,7 @@ def _trace_set(path: Path, groups: Path | None) -> _Source:
 
 
 def _plain_traces(path: Path, groups: Path | None) -> _Source:
-    """One of them at a time is in memory."""
+    """Return a source that holds one trace at a time in memory."""
     from et import read_groups, read_trace, write_table
     from et.prefixes import GROUPS_NAME, plain_traces
     from workload.trace_sets.folder import staged_traces
@@ -143,5 +149,5 @@ def _plain_traces(path: Path, groups: Path | None) -> _Source:
 
 
 def _with_operators(table: "TraceTable") -> int:
-    """How many nodes say operators and no duration."""
+    """Return the number of nodes with operators and without a duration."""
     return int(((table.operators > 0) & (table.duration_micros == 0)).sum())

@@ -1,4 +1,4 @@
-"""`nadi trace reduce`: traces without what does not matter for the simulated time."""
+"""`nadi trace reduce`: remove nodes and dependencies that do not affect the simulated time."""
 
 import json
 from pathlib import Path
@@ -14,16 +14,16 @@ def register(group: typer.Typer) -> None:
 
 
 def reduce_(
-    where: Path = typer.Argument(
-        metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], all of a folder, a set."
-    ),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
     without_host: bool = typer.Option(
-        False, "--without-host", help="Drop all host operators, whatever time they take: the simulated time changes."
+        False,
+        "--without-host",
+        help="Drop all host operators regardless of their time, which changes the simulated time.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Drop nodes that take no time, fuse runs of host operators and drop implied dependencies: same simulated time."""
+    """Drop nodes without duration, fuse chains of host operators, drop implied dependencies; simulated time stays."""
     import shutil
 
     from et.reshape import find_files, reduce_trace
@@ -34,7 +34,7 @@ def reduce_(
     from workload.trace_sets.files import with_node_counts
     from workload.trace_sets.folder import staged_traces
 
-    files, beside = find_files(where), companions(where)
+    files, beside = find_files(path), companions(path)
     names = [file.path.name for file in files] + sorted((file.name for file in beside), key="traces.json".__eq__)
     found = {}
     with unwound(), staged_traces(out, names, "these traces") as staging:
@@ -43,8 +43,8 @@ def reduce_(
             found[name] = reduce_trace(file.path, staging / name, npu=file.npu, without_host=without_host)
         for other in beside:
             shutil.copyfile(other, staging / other.name)
-        with_node_counts(staging, {name: one.kept for name, one in found.items()})
+        with_node_counts(staging, {name: result.kept for name, result in found.items()})
     if as_json:
-        typer.echo(json.dumps({name: one._asdict() for name, one in found.items()}, indent=2))
+        typer.echo(json.dumps({name: result._asdict() for name, result in found.items()}, indent=2))
     else:
         console().print(render_reduced(str(out), found))

@@ -1,4 +1,4 @@
-"""`nadi trace replay`: the communication of traces, done for real."""
+"""`nadi trace replay`: execute the communication of traces on real hardware."""
 
 import json
 import os
@@ -13,17 +13,21 @@ if TYPE_CHECKING:
     from nadi.launching.gather import RankGather
     from workload import Program, TraceSet
 
-_MOST_RANKS = 1024
-_OVER = "mpi: started by mpiexec; gloo: PyTorch's, by torchrun or --ranks."
-_COMPUTE = "What compute and memory nodes do: skip, or sleep as long as the trace says."
-_SIZE = "What comm_size of all-gather and gather is: contribution or total."
-_AGAINST = "Folder of a run of these traces, to compare with; needs --out."
+_MAX_RANKS = 1024
+_OVER = "Library: mpi, started by mpiexec; or PyTorch's gloo, started by torchrun or --ranks."
+_COMPUTE = "Action of compute and memory nodes: skip, or sleep for the duration in the trace."
+_SIZE = "Meaning of comm_size of all-gather and gather: contribution or total."
+_AGAINST = "Folder of a run of these traces to compare with; needs --out."
 
-Traces = Annotated[Path, typer.Argument(metavar="TRACES", help="A prefix, a file or a trace set, as in run files.")]
+Traces = Annotated[Path, typer.Argument(metavar="TRACES", help="Prefix, file or trace set, as in run files.")]
 Over = Annotated[str, typer.Option("--over", metavar="NAME", help=_OVER)]
-RankCount = Annotated[int, typer.Option("--ranks", min=0, max=_MOST_RANKS, metavar="N", help="Start so many, of gloo.")]
+RankCount = Annotated[
+    int, typer.Option("--ranks", min=0, max=_MAX_RANKS, metavar="N", help="Number of gloo ranks to start.")
+]
 Compute = Annotated[str, typer.Option("--compute", metavar="NAME", help=_COMPUTE)]
-Groups = Annotated[Path | None, typer.Option("--groups", metavar="FILE", help="Communicators that the traces name.")]
+Groups = Annotated[
+    Path | None, typer.Option("--groups", metavar="FILE", help="Group file that defines the traces' groups.")
+]
 GatherSize = Annotated[str, typer.Option("--all-gather-size", metavar="WHAT", help=_SIZE)]
 Strict = Annotated[bool, typer.Option("--strict/--no-strict", help="Refuse dependencies on nodes that a trace lacks.")]
 Out = Annotated[
@@ -51,7 +55,7 @@ def replay(
     against: Against = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do the communication of traces for real, one rank for each NPU, and say how long everything took."""
+    """Execute the communication of traces, one rank per NPU, and print the measured times."""
     from nadi.launching.launcher import connected_ranks
 
     ranks = connected_ranks(os.environ)
@@ -68,11 +72,11 @@ def replay(
         found = _read(traces, size, groups, strict=strict, all_gather_size=all_gather_size)
         _make(out)
     if over == "gloo" and at_gloo is None:
-        asked = [str(traces), "--over", "gloo", "--compute", compute, "--all-gather-size", all_gather_size]
-        asked += ["--strict" if strict else "--no-strict", *(["--json"] if as_json else [])]
+        arguments = [str(traces), "--over", "gloo", "--compute", compute, "--all-gather-size", all_gather_size]
+        arguments += ["--strict" if strict else "--no-strict", *(["--json"] if as_json else [])]
         for option, path in (("--groups", groups), ("--out", out), ("--against", against)):
-            asked += [option, str(path)] if path else []
-        code = spawned(rank_count, asked)
+            arguments += [option, str(path)] if path else []
+        code = spawned(rank_count, arguments)
         if code:
             raise typer.Exit(code if code > 0 else 1)
         return
@@ -85,7 +89,7 @@ def replay(
 
 
 def _check(over: str, count: int, compute: str, all_gather_size: str, ranks: int, *, launched: bool) -> None:
-    """Refuse options that do not go together."""
+    """Reject inconsistent options."""
     for option, value, known in (
         ("--over", over, ("mpi", "gloo")),
         ("--compute", compute, ("skip", "sleep")),
@@ -131,12 +135,12 @@ def _make(out: Path | None) -> None:
 
 
 def _stem(traces: Path) -> str:
-    """Beginning of the names of traces of this name."""
+    """Return the prefix of the names of the result traces."""
     return "trace" if traces.is_dir() else traces.name.removesuffix(".gz").removesuffix(".et")
 
 
 def _met(rank: int, size: int) -> "RankGather":
-    """The ranks of gloo."""
+    """Connect the ranks of gloo."""
     from nadi.studies.replay.gloo import connect
     from nadi.studies.replay.running import STORE
 

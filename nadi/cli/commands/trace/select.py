@@ -1,4 +1,4 @@
-"""`nadi trace select`: a few traces that stand for many."""
+"""`nadi trace select`: choose a few representative traces."""
 
 import dataclasses
 import json
@@ -11,9 +11,9 @@ import typer
 if TYPE_CHECKING:
     from et.selection import Coverage, TraceSelection
 
-_WHERE = "Folders, looked through to the bottom, or files: traces and trace sets."
-_RADIUS = "Coverage counts traces that have a chosen one within so many deviations."
-_EACH = "What is chosen: trace (files; in sets counted for each NPU) or folder (all its traces together)."
+_WHERE = "Files, or folders that are searched recursively: traces and trace sets."
+_RADIUS = "Distance in standard deviations within which a chosen trace covers others."
+_EACH = "Unit of choice: trace (files; those of trace sets weighted by their NPUs) or folder (all its traces)."
 
 
 def register(group: typer.Typer) -> None:
@@ -22,22 +22,22 @@ def register(group: typer.Typer) -> None:
 
 
 class _Item(NamedTuple):
-    """What may be chosen: a path, its traces and for how many NPUs each counts."""
+    """A candidate: its path, its traces and the number of NPUs per trace."""
 
     path: Path
     files: list[Path]
-    many: list[int]
+    npus: list[int]
 
 
 def select(
-    where: list[Path] = typer.Argument(metavar="DIR|FILE...", help=_WHERE),
-    k: int = typer.Option(..., "-k", min=1, metavar="N", help="How many to choose."),
+    paths: list[Path] = typer.Argument(metavar="DIR|FILE...", help=_WHERE),
+    k: int = typer.Option(..., "-k", min=1, metavar="N", help="Number of traces to choose."),
     each: str = typer.Option("trace", metavar="WHAT", help=_EACH),
     radius: float = typer.Option(0.5, min=0, help=_RADIUS),
-    seed: int = typer.Option(0, min=0, help="Of samples and of the draws that the choice is compared with."),
+    seed: int = typer.Option(0, min=0, help="Seed of samples and of the random choices for comparison."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Choose traces that stand for all: by features and clusters, with weights, and how well they cover the rest."""
+    """Choose representative traces by features and clusters, with weights, and print their coverage."""
     import numpy as np
 
     from et import TraceError
@@ -46,26 +46,26 @@ def select(
 
     if each not in {"trace", "folder"}:
         raise TraceError(f"--each {each}: expected trace or folder")
-    items = _by_trace(where) if each == "trace" else _by_folder(where)
+    items = _by_trace(paths) if each == "trace" else _by_folder(paths)
     if not items:
-        raise TraceError(f"{where[0]}: no traces, expected files .et or .et.gz there or below")
+        raise TraceError(f"{paths[0]}: no traces, expected files .et or .et.gz there or below")
     rows, sums = _measured(items)
-    many = np.array([sum(item.many) if each == "trace" else 1 for item in items], np.float64)
-    choice = choose(rows, many, k, seed)
+    npus = np.array([sum(item.npus) if each == "trace" else 1 for item in items], np.float64)
+    choice = choose(rows, npus, k, seed)
     found = coverage(choice, radius, seed)
     estimates = {
-        name: (float(np.average(sums[:, i], weights=many)), float(choice.weights @ sums[choice.chosen, i]))
+        name: (float(np.average(sums[:, i], weights=npus)), float(choice.weights @ sums[choice.chosen, i]))
         for i, name in enumerate(("nodes", "communicated_bytes", "compute_micros"))
     }
-    said = _document(items, choice, found, estimates)
+    document = _document(items, choice, found, estimates)
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(document, indent=2))
     else:
-        console().print(_table(said))
+        console().print(_table(document))
 
 
 def _measured(items: list[_Item]) -> "tuple[Any, Any]":
-    """float64[items, features], and float64[items, 3]: nodes, bytes and microseconds, all as means over NPUs."""
+    """Return float64[items, features], and float64[items, 3]: nodes, bytes and microseconds as means over NPUs."""
     import numpy as np
 
     from et import NodeType, read_trace
@@ -79,30 +79,30 @@ def _measured(items: list[_Item]) -> "tuple[Any, Any]":
             own_rows.append(features(table))
             micros = table.duration_micros[table.type == NodeType.COMP_NODE].sum()
             own_sums.append([len(table), table.comm_size[table.comm_size > 0].sum(), micros])
-        rows.append(np.average(own_rows, axis=0, weights=item.many))
-        sums.append(np.average(own_sums, axis=0, weights=item.many))
+        rows.append(np.average(own_rows, axis=0, weights=item.npus))
+        sums.append(np.average(own_sums, axis=0, weights=item.npus))
     return np.array(rows), np.array(sums, np.float64)
 
 
-def _by_trace(where: list[Path]) -> list[_Item]:
-    return [_Item(file, [file], [many]) for _, file, many in _found(where)]
+def _by_trace(paths: list[Path]) -> list[_Item]:
+    return [_Item(file, [file], [npus]) for _, file, npus in _found(paths)]
 
 
-def _by_folder(where: list[Path]) -> list[_Item]:
+def _by_folder(paths: list[Path]) -> list[_Item]:
     items: dict[Path, _Item] = {}
-    for folder, file, many in _found(where):
+    for folder, file, npus in _found(paths):
         item = items.setdefault(folder, _Item(folder, [], []))
         item.files.append(file)
-        item.many.append(many)
+        item.npus.append(npus)
     return list(items.values())
 
 
-def _found(where: list[Path]) -> Iterator[tuple[Path, Path, int]]:
-    """Folder, file and number of NPUs of each trace, each once."""
+def _found(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
+    """Yield folder, file and number of NPUs of each trace, each once."""
     from et import TraceError
 
     seen: set[Path] = set()
-    for path in where:
+    for path in paths:
         if not path.exists():
             raise TraceError(f"{path}: no such file or folder, expected traces")
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_trace(file))
@@ -121,7 +121,7 @@ def _is_trace(file: Path) -> bool:
 
 
 def _npus_of_set(folder: Path) -> dict[str, int]:
-    """How many NPUs run each file of a trace set; nothing for other folders."""
+    """Return the number of NPUs per file of a trace set; nothing for other folders."""
     from workload.trace_sets.files import describe_set, is_set
 
     return {trace["file"]: trace["npus"] for trace in describe_set(folder)["traces"]} if is_set(folder) else {}
@@ -144,20 +144,20 @@ def _document(
     }
 
 
-def _table(said: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
+def _table(document: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
     from rich.console import Group
 
     from nadi.terminal.tables import FittedTable, TableColumn, facts
 
     table = FittedTable("", TableColumn("trace", form="name"), "weight", "stands for", TableColumn("farthest", 1))
-    for row in said["chosen"]:
+    for row in document["chosen"]:
         table.add_row(row["path"], f"{row['weight']:.1%}", f"{row['items']:,}", f"{row['farthest']:.2f}")
-    found = said["coverage"]
+    found = document["coverage"]
     rows = [
         ("distance", f"{found['mean']:.3f} in the mean, {found['random_mean']:.3f} if chosen by chance"),
         ("", f"{found['median']:.3f} of half of them, {found['p90']:.3f} of 90 %, {found['farthest']:.3f} at most"),
         (f"within {found['radius']:g}", f"{found['within']:.1%} of all"),
     ]
-    for name, means in said["means"].items():
+    for name, means in document["means"].items():
         rows.append((name.replace("_", " "), f"{means['all']:,.0f} in the mean, {means['chosen']:,.0f} by the chosen"))
-    return Group(f"{len(said['chosen'])} of {said['items']:,}", "", table, facts("", rows))
+    return Group(f"{len(document['chosen'])} of {document['items']:,}", "", table, facts("", rows))

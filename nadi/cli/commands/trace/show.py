@@ -1,4 +1,4 @@
-"""`nadi trace show`: what is in a trace or a trace set."""
+"""`nadi trace show`: print the contents of a trace or a trace set."""
 
 import json
 from pathlib import Path
@@ -12,10 +12,10 @@ def register(group: typer.Typer) -> None:
 
 
 def show(
-    file: Path = typer.Argument(metavar="FILE|DIR", help="A trace, NAME.<npu>.et or .et.gz; or the folder of a set."),
+    file: Path = typer.Argument(metavar="FILE|DIR", help="Trace NAME.<npu>.et or .et.gz, or folder of a trace set."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Counts by type, bytes by collective, dependencies, and the first nodes of a trace; of a set its traces."""
+    """Show counts by type, bytes by collective, dependencies and first nodes of a trace, or the traces of a set."""
     import et
     from nadi.reports.text.trace import render, render_set
     from nadi.terminal.tables import console

@@ -1,4 +1,4 @@
-"""`nadi trace split`: the traces that a master trace was merged of."""
+"""`nadi trace split`: divide a master trace into its original traces."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ def register(group: typer.Typer) -> None:
 
 
 def split(
-    file: Path = typer.Argument(metavar="FILE", help="A master trace, made by `nadi trace merge`."),
+    file: Path = typer.Argument(metavar="FILE", help="Master trace of `nadi trace merge`."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Split a master trace into the files that it was merged of, under their own names, byte for byte."""
+    """Divide a master trace into its original files, with their names, byte for byte."""
     from et.reshape import read_index
     from et.reshape import split as parted
     from nadi.launching.ending import unwound

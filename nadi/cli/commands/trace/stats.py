@@ -1,4 +1,4 @@
-"""`nadi trace stats`: what the traces of all NPUs say together."""
+"""`nadi trace stats`: statistics of the traces of all NPUs."""
 
 import json
 from pathlib import Path
@@ -14,16 +14,25 @@ def register(group: typer.Typer) -> None:
 
 
 def stats(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
     out: Path | None = typer.Option(
-        None, "-o", "--out", metavar="FILE.html", parser=named_path, help="A page with heat maps of the imbalance."
+        None,
+        "-o",
+        "--out",
+        metavar="FILE.html",
+        parser=named_path,
+        help="Page with heat maps of the imbalance to write.",
     ),
     most_nodes: int = typer.Option(
-        2_000_000, "--most-nodes", min=1, metavar="N", help="Look node by node at as many NPUs as have so many nodes."
+        2_000_000,
+        "--most-nodes",
+        min=1,
+        metavar="N",
+        help="Limit of nodes for detailed analysis; it covers as many NPUs as fit.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Operators, collectives, sizes by rank and their imbalance, waiting, overlap, the critical path across ranks."""
+    """Print operators, collectives, imbalance of sizes, waiting, overlap, and the critical path across ranks."""
     from et.statistics import statistics
     from nadi.launching.ending import unwound
     from nadi.reports.pages.imbalance import page
@@ -36,12 +45,12 @@ def stats(
     if out is not None:
         check_page(out)
     with unwound():
-        found = statistics(read_ranks(where), most_nodes)
+        found = statistics(read_ranks(path), most_nodes)
         if out is not None:
-            write_page(out, page(f"Traces of {where}", found))
+            write_page(out, page(f"Traces of {path}", found))
     if as_json:
-        typer.echo(json.dumps({"path": str(where), **found}, indent=2))
+        typer.echo(json.dumps({"path": str(path), **found}, indent=2))
     else:
-        console().print(render(str(where), found))
+        console().print(render(str(path), found))
     if out is not None:
         say(f"{out}: ranks against collectives, coloured by deviation", err=as_json)

@@ -1,4 +1,4 @@
-"""`nadi trace synth`: new traces like those of trace sets."""
+"""`nadi trace synth`: generate traces similar to given trace sets."""
 
 import dataclasses
 import json
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from et.synthesis import SynthesisRequest
     from workload import TraceSet
 
-_WHERE = "Trace sets to learn from (folders with traces.json), or folders with such below."
-_LIKE = "A trace set with the stages, groups, passes and sizes that are wanted; else one learned from, by --seed."
-_NODES = "Nodes of each trace, about; else those of --like."
-_RANKS = "NPUs; the groups that reach over a whole stage, data parallelism mostly, grow with them."
-_GPU = "Compute nodes that say operators and no time take what they take on it (h100, ...)."
+_WHERE = "Trace sets to learn from (folders with traces.json), or folders that contain such folders."
+_LIKE = "Trace set whose stages, groups, passes and sizes are imitated. Default: an input chosen by --seed."
+_NODES = "Approximate number of nodes per trace. Default: that of --like."
+_RANKS = "Number of NPUs; groups that span a whole stage, mostly data parallelism, grow accordingly."
+_GPU = "GPU (h100, ...) that determines durations of compute nodes with operators but without times."
 _PREFIX = "synthetic"
 
 
@@ -27,27 +27,27 @@ def register(group: typer.Typer) -> None:
 
 
 def synth(
-    where: list[Path] = typer.Argument(metavar="DIR...", help=_WHERE),
+    paths: list[Path] = typer.Argument(metavar="DIR...", help=_WHERE),
     out: Path = typer.Option(
         ..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new trace set."
     ),
     like: Path | None = typer.Option(None, metavar="DIR", help=_LIKE),
     nodes: int | None = typer.Option(None, min=4, max=100_000, metavar="N", help=_NODES),
     ranks: int | None = typer.Option(None, min=1, max=1 << 20, metavar="N", help=_RANKS),
-    communication: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Times as many bytes in all."),
-    compute: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Times as much compute time."),
+    communication: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Factor of all communication sizes."),
+    compute: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Factor of all compute times."),
     gpu: str | None = typer.Option(None, metavar="GPU", help=_GPU),
     seed: int = typer.Option(0, min=0, help="Seed of all random choices: the same seed gives the same traces."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Learn from trace sets and generate a new one: valid, as large as is wanted, with nothing of the originals."""
+    """Learn from trace sets and generate a new, valid one of any size that contains nothing of the originals."""
     from et import TraceError
     from et.synthesis import generate, learn, request_of, stream_of
     from nadi.launching.ending import unwound
     from nadi.terminal.printing import say
     from workload import TraceSet, write_set
 
-    folders = _sets_below(where)
+    folders = _sets_below(paths)
     sets = [_with_times(folder, gpu) for folder in folders]
     learned = learn(sets)
     if like is None:
@@ -76,11 +76,11 @@ def synth(
     )
 
 
-def _sets_below(where: list[Path]) -> list[Path]:
+def _sets_below(paths: list[Path]) -> list[Path]:
     from et import TraceError
 
     found: dict[Path, Path] = {}
-    for path in where:
+    for path in paths:
         own = [file.parent for file in sorted(path.rglob("traces.json"))] if path.is_dir() else []
         if not own:
             raise TraceError(f"{path}: no trace set, expected a folder with traces.json there or below")
@@ -89,7 +89,7 @@ def _sets_below(where: list[Path]) -> list[Path]:
 
 
 def _with_times(folder: Path, gpu: str | None) -> "TraceSet":
-    """A trace set whose compute nodes have durations."""
+    """Return a trace set whose compute nodes have durations."""
     from et import NodeType, TraceError
     from workload import read_set
     from workload.program.recorded import with_times_on

@@ -1,4 +1,4 @@
-"""`nadi trace timeline`: Chakra traces as a timeline for the Perfetto UI."""
+"""`nadi trace timeline`: write a timeline of Chakra traces for the Perfetto UI."""
 
 import json
 from pathlib import Path
@@ -14,23 +14,23 @@ def register(group: typer.Typer) -> None:
 
 
 def timeline(
-    where: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
+    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
     out: Path = typer.Option(
         ..., "-o", "--out", metavar="FILE", parser=named_path, help="FILE.perfetto-trace, which ui.perfetto.dev opens."
     ),
     most_slices: int = typer.Option(
-        200_000, "--most-slices", min=1, metavar="N", help="Nodes that are shown by themselves."
+        200_000, "--most-slices", min=1, metavar="N", help="Maximum number of nodes that have slices of their own."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times as recorded, or by dependencies."""
+    """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times recorded or by dependencies."""
     from nadi.launching.ending import unwound
     from nadi.reports.timelines.of_traces import write_timeline
     from nadi.terminal.printing import say
     from workload.trace_sets.ranks import read_ranks
 
     with unwound():
-        shown = write_timeline(out, read_ranks(where), most_slices)
+        shown = write_timeline(out, read_ranks(path), most_slices)
     if as_json:
         typer.echo(json.dumps({"path": str(out), **shown._asdict(), "notes": shown.notes()}))
         return

@@ -1,4 +1,4 @@
-"""`nadi workload`: from a model to Chakra traces."""
+"""`nadi workload`: generate Chakra traces of models and traffic patterns."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from nadi.cli.options import FORCE_HELP, named_path
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(help="Make Chakra traces of a model.", callback=_group)
+    group = typer.Typer(help="Generate Chakra traces of a model.", callback=_group)
     group.command()(transformer)
     group.command()(models)
     group.command()(gpus)
@@ -25,14 +25,14 @@ def register(app: typer.Typer) -> None:
 
 
 def _group() -> None:
-    """With a callback, a group of a single command stays a group."""
+    """Do nothing: typer keeps a group of a single command only if the group has a callback."""
 
 
 def models(
-    name: str | None = typer.Argument(None, metavar="[MODEL]", help="Only this one, in full: a name or a file."),
+    name: str | None = typer.Argument(None, metavar="[MODEL]", help="Model to show in full: a name or a file."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """The models of the library with their sizes and sources, or one in full."""
+    """List the models of the library with sizes and sources, or show one in full."""
     from nadi.reports.text.models import document, one, table
     from nadi.terminal.tables import console
     from workload.generators.models import find, names
@@ -46,13 +46,15 @@ def models(
 
 
 def memory(
-    model: str = typer.Option(..., metavar="MODEL", help="A name of `nadi workload models`, or a file."),
-    plan: str = typer.Option(..., metavar="PLAN", help="As tp8,pp4,dp32,sp,zero1,recompute=full."),
-    framework: str = typer.Option("megatron", help="megatron, deepspeed or fsdp."),
-    gpu_memory: str = typer.Option("80GiB", metavar="SIZE", help="Of a GPU; exit code 1 where the plan does not fit."),
+    model: str = typer.Option(..., metavar="MODEL", help="Name in `nadi workload models`, or file."),
+    plan: str = typer.Option(..., metavar="PLAN", help="Parallel plan, such as tp8,pp4,dp32,sp,zero1,recompute=full."),
+    framework: str = typer.Option("megatron", help="Framework: megatron, deepspeed or fsdp."),
+    gpu_memory: str = typer.Option(
+        "80GiB", metavar="SIZE", help="Memory of a GPU; exit code 1 if the plan does not fit."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Peak memory of a training step, for each stage of the pipeline, and whether it fits."""
+    """Print the peak memory of a training step per pipeline stage, and whether it fits."""
     from nadi.reports.text.memory import document, frameworks, table
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
@@ -77,21 +79,21 @@ def memory(
 
 def transformer(
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    prefix: str = typer.Option("transformer", help="Beginning of the files' names: PREFIX.<npu>.et."),
-    npus: int = typer.Option(8, help="Data-parallel copies."),
-    layers: int = typer.Option(12, help="Layers."),
+    prefix: str = typer.Option("transformer", help="Prefix of the file names PREFIX.<npu>.et."),
+    npus: int = typer.Option(8, help="Number of data-parallel replicas."),
+    layers: int = typer.Option(12, help="Number of layers."),
     hidden: int = typer.Option(768, help="Hidden size."),
-    heads: int = typer.Option(12, help="Attention heads."),
-    vocab: int = typer.Option(50_304, help="Vocabulary."),
-    seq: int = typer.Option(1024, help="Tokens of a sequence."),
-    micro_batch: int = typer.Option(8, help="Sequences for each NPU and iteration."),
-    dtype_bytes: int = typer.Option(2, help="Bytes of a weight, activation or gradient."),
-    bucket_bytes: str = typer.Option("25MiB", help="Gradients of an all-reduce."),
-    iterations: int = typer.Option(1, help="Optimizer steps."),
-    recompute: bool = typer.Option(False, "--recompute", help="The backward pass does the forward pass again."),
+    heads: int = typer.Option(12, help="Number of attention heads."),
+    vocab: int = typer.Option(50_304, help="Vocabulary size."),
+    seq: int = typer.Option(1024, help="Tokens per sequence."),
+    micro_batch: int = typer.Option(8, help="Sequences per NPU and iteration."),
+    dtype_bytes: int = typer.Option(2, help="Bytes per weight, activation or gradient."),
+    bucket_bytes: str = typer.Option("25MiB", help="Bytes of gradients per all-reduce."),
+    iterations: int = typer.Option(1, help="Number of optimizer steps."),
+    recompute: bool = typer.Option(False, "--recompute", help="Recompute the forward pass in the backward pass."),
     force: bool = typer.Option(False, "--force", help=FORCE_HELP),
 ) -> None:
-    """Data-parallel training of a GPT-like transformer, gradient buckets overlapping the backward pass."""
+    """Generate data-parallel training of a GPT-like transformer; gradient buckets overlap the backward pass."""
     from nadi.simulation.wiring.affordable import check_trace
     from nadi.terminal.printing import say
     from topologies.bounds import MAX_BYTES

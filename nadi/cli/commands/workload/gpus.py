@@ -1,4 +1,4 @@
-"""`nadi workload gpus` and `operator-times`: on which GPUs operators can be timed, and AICB's times as a table."""
+"""`nadi workload gpus` and `operator-times`: GPUs with operator models, and conversion of AICB's times to a table."""
 
 import json
 from pathlib import Path
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 def gpus(
-    gpu: str | None = typer.Argument(None, metavar="[GPU]", help="One of them with its sources, or a TOML file."),
+    gpu: str | None = typer.Argument(
+        None, metavar="[GPU]", help="GPU to show with its sources: a name or a TOML file."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """GPUs that [compute] gpu may name, and tables of measured times."""
+    """List the GPUs for [compute] gpu and the tables of measured times."""
     from workload.compute import find_gpu, gpu_names
 
     known = [find_gpu(name) for name in (gpu_names() if gpu is None else (gpu,))]
@@ -31,22 +33,24 @@ def gpus(
 
 
 def operator_times(
-    file: Path = typer.Argument(metavar="FILE", parser=named_path, help="AICB's text of measured times."),
+    file: Path = typer.Argument(metavar="FILE", parser=named_path, help="AICB's text file of measured times."),
     out: Path = typer.Option(..., "-o", "--out", metavar="FILE.csv", parser=named_path, help="Table to write."),
-    gpu: str = typer.Option(..., help="On which they were measured, as `nadi workload gpus` names it."),
-    hidden: int = typer.Option(..., help="Hidden size that AIOB was told, as all that follows."),
-    heads: int = typer.Option(..., help="Attention heads."),
-    vocab: int = typer.Option(..., help="Padded vocabulary."),
-    seq: int = typer.Option(..., help="Tokens of a sequence."),
-    micro_batch: int = typer.Option(1, help="Sequences."),
-    ffn: int = typer.Option(0, help="Width of the MLP; 0: four times the hidden size."),
-    tp: int = typer.Option(1, help="Tensor-parallel GPUs."),
-    parameters: int = typer.Option(0, help="Of the model; without, param_time is left out."),
-    sequence_parallel: bool = typer.Option(False, "--sequence-parallel", help="Norms see their share of the tokens."),
+    gpu: str = typer.Option(..., help="GPU of the measurement, as `nadi workload gpus` names it."),
+    hidden: int = typer.Option(..., help="Hidden size that AIOB was run with; the same for the options below."),
+    heads: int = typer.Option(..., help="Number of attention heads."),
+    vocab: int = typer.Option(..., help="Padded vocabulary size."),
+    seq: int = typer.Option(..., help="Tokens per sequence."),
+    micro_batch: int = typer.Option(1, help="Sequences per micro-batch."),
+    ffn: int = typer.Option(0, help="Width of the MLP; 0 = four times the hidden size."),
+    tp: int = typer.Option(1, help="Number of tensor-parallel GPUs."),
+    parameters: int = typer.Option(0, help="Number of parameters of the model; 0 leaves out param_time."),
+    sequence_parallel: bool = typer.Option(
+        False, "--sequence-parallel", help="Norms process their share of the tokens."
+    ),
     gated: bool = typer.Option(False, "--gated", help="The MLP has a third matrix (SwiGLU)."),
     dtype: str = typer.Option("bf16", help="Data type."),
 ) -> None:
-    """Make a table for [compute] tables of AICB's measured times, which do not say their shapes."""
+    """Convert AICB's measured times, which lack shapes, to a table for [compute] tables."""
     from nadi.terminal.printing import say
     from workload.compute import AicbModel, read_aicb, write_table
 

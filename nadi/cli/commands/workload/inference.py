@@ -1,4 +1,4 @@
-"""`nadi workload inference`: the traces of serving a model."""
+"""`nadi workload inference`: generate traces of serving a model."""
 
 from pathlib import Path
 
@@ -19,38 +19,46 @@ def add_to(group: typer.Typer) -> None:
 def inference(
     model: Name,
     out: Out,
-    plan: str = typer.Option("", metavar="PLAN", help="How it is spread, as tp8,pp2,dp2,ep16,fp8."),
-    batch: int = typer.Option(1, min=1, max=MOST_SEQUENCES, help="Sequences that a replica runs at a time."),
-    prompt: str = typer.Option("1024", metavar="TOKENS", help=f"Of a request's prompt: {_LENGTHS}"),
-    generate: str = typer.Option("128", metavar="TOKENS", help=f"That are made for a request: {_LENGTHS}"),
+    plan: str = typer.Option("", metavar="PLAN", help="Parallel plan, such as tp8,pp2,dp2,ep16,fp8."),
+    batch: int = typer.Option(1, min=1, max=MOST_SEQUENCES, help="Number of concurrent sequences per replica."),
+    prompt: str = typer.Option("1024", metavar="TOKENS", help=f"Tokens of a request's prompt: {_LENGTHS}"),
+    generate: str = typer.Option("128", metavar="TOKENS", help=f"Output tokens of a request: {_LENGTHS}"),
     requests: int = typer.Option(
-        0, min=0, max=MOST_SEQUENCES, help="How many; 0 = as many as all replicas run at a time."
+        0, min=0, max=MOST_SEQUENCES, help="Number of requests; 0 = as many as all replicas run concurrently."
     ),
-    rate: float = typer.Option(0.0, help="Arrivals in a second (Poisson); 0 = all come at once."),
+    rate: float = typer.Option(0.0, help="Arrivals per second (Poisson); 0 = all arrive at once."),
     requests_file: Path | None = typer.Option(
-        None, metavar="CSV", parser=named_path, help="Requests: columns arrival_s,prompt,generate."
+        None, metavar="CSV", parser=named_path, help="File of requests with columns arrival_s,prompt,generate."
     ),
     chunk: int = typer.Option(
-        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="Of an iteration with chunked prefill; 0 = prompts go first."
+        0,
+        min=0,
+        max=MOST_TOKENS,
+        metavar="TOKENS",
+        help="Tokens per iteration with chunked prefill; 0 = prompts run first.",
     ),
     prompt_tokens: int = typer.Option(
-        8192, min=1, max=MOST_TOKENS, metavar="TOKENS", help="Of whole prompts in an iteration."
+        8192, min=1, max=MOST_TOKENS, metavar="TOKENS", help="Maximum tokens of whole prompts in an iteration."
     ),
-    cluster: str = typer.Option("", metavar="CLUSTER", help="Whose network the clock counts too, and whose GPU."),
-    gpu: str = typer.Option("", metavar="GPU", help="Clock without the network, and memory for the cache: h100, file."),
+    cluster: str = typer.Option(
+        "", metavar="CLUSTER", help="Cluster whose network and GPU determine the scheduler's clock."
+    ),
+    gpu: str = typer.Option(
+        "", metavar="GPU", help="GPU for the clock without network times, and for cache memory: h100, file."
+    ),
     kv_tokens: int = typer.Option(
-        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="That a replica's cache holds; 0 = what the GPU has left."
+        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="Cache capacity of a replica; 0 = the GPU's remaining memory."
     ),
-    prefill_plan: str = typer.Option("", metavar="PLAN", help="Of other GPUs, which do the prompts."),
-    decode_plan: str = typer.Option("", metavar="PLAN", help="Of those that decode then, in place of --plan."),
-    kv_transfer: str = typer.Option("layer", help="Keys and values go layer by layer, or whole."),
-    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of lengths and arrivals."),
+    prefill_plan: str = typer.Option("", metavar="PLAN", help="Plan of separate GPUs for the prompts."),
+    decode_plan: str = typer.Option("", metavar="PLAN", help="Plan of the GPUs for decoding, instead of --plan."),
+    kv_transfer: str = typer.Option("layer", help="Transfer of keys and values: layer by layer (layer), or whole."),
+    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Seed of lengths and arrivals."),
     expand: Expand = False,
     prefix: Prefix = "trace",
     force: Force = False,
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:
-    """Serving a model: prompts and decoding in continuous batches, on one set of GPUs or on two."""
+    """Generate serving of a model: prompts and decoding in continuous batches, on one set of GPUs or on two."""
     from nadi.cli.commands.workload.serving_network import network
     from nadi.cli.commands.workload.training import write_traces
     from nadi.errors import ConfigError
@@ -89,10 +97,10 @@ def inference(
     stream = RequestStream(count, Lengths.parse(prompt, "--prompt"), Lengths.parse(generate, "--generate"), rate, seed)
     fewer = "requests or tokens"
     with unwound(), progress(quiet=quiet) as shown:
-        asked = requests_of(requests_file or stream)
-        check_trace(nodes_at_least(serving, asked), fewer=fewer, node_bytes=NODE_BYTES, force=force)
-        made = engines(serving, asked, shown.begin)
+        arriving = requests_of(requests_file or stream)
+        check_trace(nodes_at_least(serving, arriving), fewer=fewer, node_bytes=NODE_BYTES, force=force)
+        made = engines(serving, arriving, shown.begin)
         check_trace(nodes_at_most(serving, made), fewer=fewer, node_bytes=NODE_BYTES, force=force)
-        said = write_traces(traces_of(serving, made, shown.begin), out, prefix, expand=expand)
+        description = write_traces(traces_of(serving, made, shown.begin), out, prefix, expand=expand)
     iterations = " and ".join(f"{max(len(own) for own in engine.schedule.iterations):,}" for engine in made)
-    say(f"{len(asked):,} requests, {iterations} iterations; {said}")
+    say(f"{len(arriving):,} requests, {iterations} iterations; {description}")

@@ -1,4 +1,4 @@
-"""What communication of serving takes on a cluster, for the scheduler's clock: closed forms on an idle network."""
+"""Communication times of serving on a cluster, for the scheduler's clock: closed forms on an idle network."""
 
 from functools import cache
 
@@ -23,10 +23,10 @@ from workload.program.sends import SendColumns
 
 
 def network(name: str, gpus: int) -> Network:
-    """Of the first GPUs of a cluster.
+    """Return the network of the first GPUs of a cluster.
 
     Raises:
-        TopologyError: it is not known, or has no fabric of so many.
+        TopologyError: The cluster is unknown, or has no fabric of this size.
     """
     cluster = find(name)
     graph = topologies.build(cluster.topology(gpus))

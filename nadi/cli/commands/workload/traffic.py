@@ -1,6 +1,6 @@
-"""`nadi workload traffic`: traces of messages without a model.
+"""`nadi workload traffic`: generate traces of messages without a model.
 
-A pattern below is a function from options to messages; `_command` makes a command of it that writes their traces.
+A pattern below is a function from options to messages; `_command` turns it into a command that writes their traces.
 """
 
 import inspect
@@ -18,26 +18,28 @@ if TYPE_CHECKING:
     from workload.generators.point_to_point.traces import MessageSequence
 
 Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces.")]
-Prefix = Annotated[str, typer.Option(help="Beginning of the files' names: PREFIX.<npu>.et.")]
-Npus = Annotated[int, typer.Option(help="NPUs that take part.")]
-Size = Annotated[str, typer.Option(help="Of messages: 1MiB, uniform:64KiB-1MiB, web-search or hadoop.")]
-Rounds = Annotated[int, typer.Option(min=1, help="So many messages to each receiver, one after another.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of what is drawn by chance.")]
-First = Annotated[int, typer.Option(min=0, help="Number of the first NPU; traces of lower ones may lie in DIR.")]
+Prefix = Annotated[str, typer.Option(help="Prefix of the file names PREFIX.<npu>.et.")]
+Npus = Annotated[int, typer.Option(help="Number of NPUs.")]
+Size = Annotated[str, typer.Option(help="Size of messages: 1MiB, uniform:64KiB-1MiB, web-search or hadoop.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Number of consecutive messages to each receiver.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of random choices.")]
+First = Annotated[int, typer.Option(min=0, help="Number of the first NPU; DIR may contain traces of lower ones.")]
 Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
-FanIn = Annotated[int | None, typer.Option(help="Senders; without, all others.", show_default=False)]
-Receiver = Annotated[int, typer.Option(help="Which NPU they send to.")]
-Stride = Annotated[int | None, typer.Option(help="Without, half of the NPUs.", show_default=False)]
-Load = Annotated[float, typer.Option(help="Share of the rate that each NPU offers to send.")]
-Rate = Annotated[str, typer.Option(help="Of an NPU's link.")]
-Duration = Annotated[str, typer.Option(help="Messages arrive for so long.")]
+FanIn = Annotated[int | None, typer.Option(help="Number of senders. Default: all other NPUs.", show_default=False)]
+Receiver = Annotated[int, typer.Option(help="NPU that receives.")]
+Stride = Annotated[
+    int | None, typer.Option(help="Distance of the NPUs of a pair. Default: half of the NPUs.", show_default=False)
+]
+Load = Annotated[float, typer.Option(help="Offered load of each NPU as a share of its rate.")]
+Rate = Annotated[str, typer.Option(help="Rate of an NPU's link.")]
+Duration = Annotated[str, typer.Option(help="Time span in which messages arrive.")]
 
 _SIZE = "1MiB"
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(help="Make traces of messages without a model.")
+    group = typer.Typer(help="Generate traces of messages without a model.")
     for pattern in (incast, permutation, pairs, poisson, all_to_all):
         group.command()(_command(pattern))
     app.add_typer(group, name="traffic")
@@ -51,7 +53,7 @@ def incast(
     messages: Rounds = 1,
     seed: Seed = 1,
 ) -> "tuple[MessageSequence, str]":
-    """Many NPUs send to one."""
+    """Generate incast: many NPUs send to one."""
     from workload.generators.point_to_point import traces
 
     senders = npus - 1 if fan_in is None else fan_in
@@ -61,7 +63,7 @@ def incast(
 def permutation(
     npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
 ) -> "tuple[MessageSequence, str]":
-    """Each NPU sends to one other, chosen by chance, and receives from one."""
+    """Generate a permutation: each NPU sends to one random NPU and receives from one."""
     from workload.generators.point_to_point import traces
 
     return traces.permutation(npus, messages, _sizes(size), seed), ""
@@ -70,7 +72,7 @@ def permutation(
 def pairs(
     npus: Npus = 8, stride: Stride = None, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
 ) -> "tuple[MessageSequence, str]":
-    """NPUs i and i + stride send to each other."""
+    """Generate pairs: NPUs i and i + stride send to each other."""
     from workload.generators.point_to_point import traces
 
     return traces.pairs(npus, npus // 2 if stride is None else stride, messages, _sizes(size), seed), ""
@@ -79,7 +81,7 @@ def pairs(
 def all_to_all(
     npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
 ) -> "tuple[MessageSequence, str]":
-    """Each NPU sends to all others, the next one first, one after another."""
+    """Generate an all-to-all: each NPU sends to all others sequentially, the next NPU first."""
     from workload.generators.point_to_point import traces
 
     return traces.all_to_all(npus, messages, _sizes(size), seed), ""
@@ -93,7 +95,7 @@ def poisson(
     size: Size = _SIZE,
     seed: Seed = 1,
 ) -> "tuple[MessageSequence, str]":
-    """Messages to any other NPU, at moments of a Poisson process: background traffic."""
+    """Generate background traffic: messages to random NPUs at the times of a Poisson process."""
     from topologies.bounds import LONGEST_PS, MEMORY_RATE_BPS
     from topologies.units import parse_rate_within, parse_time_within
     from workload.generators.point_to_point import traces
@@ -111,10 +113,10 @@ def _sizes(text: str) -> "Sizes":
 
 
 def _command(pattern: Callable[..., "tuple[MessageSequence, str]"]) -> Callable[..., None]:
-    """A command with a pattern's name and options, those of the files around them.
+    """Return a command with a pattern's options and the options of the files.
 
     Args:
-        pattern: from its options to messages, and what is to be said of them beside their number and bytes.
+        pattern: Function from options to the messages and a text for the result line.
     """
 
     def command(

@@ -1,4 +1,4 @@
-"""`nadi workload megatron`, `deepspeed` and `fsdp`: the traces of a training step."""
+"""`nadi workload megatron`, `deepspeed` and `fsdp`: generate traces of training steps."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from workload import TraceSet
     from workload.generators.training.rules import Framework
 
-_MODEL = "A model of `nadi workload models`, a TOML file, or a config.json of Hugging Face."
-_PLAN = "How it is spread, as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full."
+_MODEL = "Model of `nadi workload models`, TOML file, or config.json of Hugging Face."
+_PLAN = "Parallel plan, such as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full."
 
 Name = Annotated[str, typer.Option("--model", metavar="MODEL", help=_MODEL)]
 Plan = Annotated[str, typer.Option("--plan", metavar="PLAN", help=_PLAN)]
 Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces.")]
-Expand = Annotated[bool, typer.Option("--expand", help="A trace for each NPU and groups.json, for other tools.")]
-Prefix = Annotated[str, typer.Option("--prefix", metavar="NAME", help="Beginning of the files' names.")]
+Expand = Annotated[bool, typer.Option("--expand", help="Write a trace per NPU and groups.json, for other tools.")]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="NAME", help="Prefix of the file names.")]
 Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
 
 
@@ -32,21 +32,21 @@ def add_to(group: typer.Typer) -> None:
 def megatron(
     model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
-    """Training steps as Megatron-LM does them: tensor, sequence, pipeline, context, expert and data parallelism."""
+    """Generate training steps of Megatron-LM: tensor, sequence, pipeline, context, expert and data parallelism."""
     _write("megatron", model, plan, out, prefix, expand=expand, force=force)
 
 
 def deepspeed(
     model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
-    """Training steps as DeepSpeed does them: ZeRO 0 to 3, pipelines, Ulysses."""
+    """Generate training steps of DeepSpeed: ZeRO 0 to 3, pipelines, Ulysses."""
     _write("deepspeed", model, plan, out, prefix, expand=expand, force=force)
 
 
 def fsdp(
     model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
-    """Training steps as PyTorch's FSDP does them: layers are gathered before use, gradients reduce-scattered."""
+    """Generate training steps of PyTorch's FSDP: layers are gathered before use, gradients reduce-scattered."""
     _write("fsdp", model, plan, out, prefix, expand=expand, force=force)
 
 
@@ -64,15 +64,15 @@ def _write(
     nodes = nodes_at_most(model, plan, framework)
     check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
     with unwound():
-        said = write_traces(generate(model, plan, framework), out, prefix, expand=expand)
-    say(said)
+        description = write_traces(generate(model, plan, framework), out, prefix, expand=expand)
+    say(description)
 
 
 def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
-    """Write a trace set, or a trace for each NPU; what there is to say of it.
+    """Write a trace set, or a trace per NPU; return a description of the result.
 
     Raises:
-        WorkloadError: the folder cannot be written, or holds other traces.
+        WorkloadError: The folder cannot be written, or holds other traces.
     """
     from workload import expand as expanded
     from workload import write_set

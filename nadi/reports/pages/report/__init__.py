@@ -1,4 +1,4 @@
-"""The report of a run: one page of sections, a file each, from the folder of its results."""
+"""The report of a run: one page with a section per module of this package, from the folder of its results."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -22,18 +22,18 @@ from nadi.reports.pages.report import (
 from nadi.terminal.readable import time_text
 
 SECTIONS = (overview, serving, step, explanation, timeline, collectives, fabric, network, energy, engine, settings)
-"""In the order of the page; each has `section(run)`, None where there is nothing to show."""
+"""Modules in the order of the page; each has `section(run)`, which returns None if it has no content."""
 
 
-def report(run: Run, say: Callable[[str], None] = lambda _text: None) -> Page:
+def report(run: Run, progress: Callable[[str], None] = lambda _text: None) -> Page:
     """Return the page.
 
     Args:
         run: Results of a run.
-        say: Called with a text that says which section is made now.
+        progress: Called with the name of each section before it is made.
 
     Raises:
-        ConfigError: a table of the run is missing or cannot be read.
+        ConfigError: A table of the run is missing or cannot be read.
     """
     summary = run.summary
     work = summary.get("config", {}).get("workload", {})
@@ -42,13 +42,13 @@ def report(run: Run, say: Callable[[str], None] = lambda _text: None) -> Page:
     return Page(
         f"{what} on {fabric_kind(fabric)}: {time_text(run.finish_time_ps)}",
         f"{npus} on {fabric}, simulated by Nadi {summary.get('version', '')}. "
-        f"Underlined terms explain themselves when they are pressed.",
-        [found for each in SECTIONS if (found := _section(each, run, say)) is not None],
+        f"Click an underlined term for its explanation.",
+        [found for each in SECTIONS if (found := _section(each, run, progress)) is not None],
     )
 
 
-def _section(module: ModuleType, run: Run, say: Callable[[str], None]) -> PageSection | None:
-    """Return the section of a module of this package, or None where it has nothing to show."""
-    say(f"section {module.__name__.rpartition('.')[2]}")
+def _section(module: ModuleType, run: Run, progress: Callable[[str], None]) -> PageSection | None:
+    """Return the section of a module of this package, or None if it has no content."""
+    progress(f"section {module.__name__.rpartition('.')[2]}")
     found: PageSection | None = module.section(run)
     return found

@@ -1,4 +1,4 @@
-"""The collectives: how fast each kind and size was beside what it takes on an idle network."""
+"""The section on collectives: their speed by kind and size, against the closed form on an idle network."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,10 @@ from nadi.reports.pages.series import style
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, in_unit, time_unit
 
-MOST_ROWS = 40
-MOST_POINTS = 3000
+MAX_ROWS = 40
+"""Number of rows in the table."""
+MAX_POINTS = 3000
+"""Number of points in the chart."""
 _HEADINGS = (
     ("group", True),
     ("kind", True),
@@ -29,7 +31,7 @@ _HEADINGS = (
 
 
 class AlikeCollectives(NamedTuple):
-    """Collectives of one name of groups, kind, size and number of members; `rows` of the table, the slowest first."""
+    """Collectives with the same group name, kind, size and members; `rows` of the table, the slowest first."""
 
     name: str
     kind: str
@@ -39,21 +41,19 @@ class AlikeCollectives(NamedTuple):
 
 
 def section(run: Run) -> PageSection:
-    """A picture of bus bandwidth over size, and a table."""
-    title, lead = "Collectives", "How long each took beside the same steps on an idle network."
+    """Return a chart of bus bandwidth over size, and a table."""
+    title, lead = "Collectives", "Time of each collective against the same steps on an idle network."
     found = alike(run)
     if not found:
         return PageSection("collectives", title, lead, [])
     parts: list[Part] = [_plot(run, found), _table(run, found)]
-    if len(found) > MOST_ROWS:
-        parts.append(
-            Paragraph(f"{len(found) - MOST_ROWS:,} more rows took less time; all stand in collectives.parquet.")
-        )
+    if len(found) > MAX_ROWS:
+        parts.append(Paragraph(f"{len(found) - MAX_ROWS:,} more rows with less time; all are in collectives.parquet."))
     return PageSection("collectives", title, lead, parts)
 
 
 def alike(run: Run) -> list[AlikeCollectives]:
-    """Those that are alike together, by the time that all of them took, the most first."""
+    """Return the collectives by group name, kind, size and members, sorted by their summed time, the largest first."""
     table = run.collectives
     if not len(table):
         return []
@@ -79,7 +79,7 @@ def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
     for number, (name, kind) in enumerate(series):
         own = [each for each in found if (each.name, each.kind) == (name, kind)]
         rows = np.concatenate([each.rows for each in own])
-        shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_POINTS // len(series) + 1)).astype(np.int64)]
+        shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_POINTS // len(series) + 1)).astype(np.int64)]
         look = style(number)
         drawn.add_scatter(
             x=np.asarray(run.collectives["bytes"])[shown],
@@ -105,15 +105,15 @@ def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
     drawn.update_xaxes(type="log", title_text="size (bytes)", exponentformat="SI")
     drawn.update_yaxes(title_text="bus bandwidth (GB/s)", rangemode="tozero")
     slow = [each for each in found if len(each.rows) and np.nanmean(ratio[each.rows]) > 1.05] if len(found) else []
-    says = "Points are collectives, dashes what an idle network gives. Of the sorts in the table below "
-    says += f"{len(slow) or 'none'} {'are' if len(slow) > 1 else 'is'} more than 5 % slower on its mean."
-    return Plot("bus bandwidth over size", drawn, says)
+    description = "Points are collectives, dashed lines their closed forms on an idle network. In the table below, "
+    description += f"{len(slow) or 'no'} {'row is' if len(slow) == 1 else 'rows are'} more than 5 % slower than that."
+    return Plot("bus bandwidth over size", drawn, description)
 
 
 def _table(run: Run, found: list[AlikeCollectives]) -> Table:
     column = {name: np.asarray(run.collectives[name]) for name in ("time_ps", "start_ps", "ready_ps", "busbw_Bps")}
     algorithms, played = run.collectives["algorithm"].to_pylist(), np.asarray(run.collectives["closed_form_played"])
-    shown = found[:MOST_ROWS]
+    shown = found[:MAX_ROWS]
     unit = time_unit([float(column["time_ps"][each.rows].mean()) for each in shown])
     headings = [Heading(name.format(unit=unit.name), is_text=is_text) for name, is_text in _HEADINGS]
     rows = []
@@ -136,7 +136,7 @@ def _table(run: Run, found: list[AlikeCollectives]) -> Table:
                 f"{float(column['busbw_Bps'][each.rows].mean()) / 1e9:,.2f}",
             ]
         )
-    return Table("by the time that they took together, the most first", headings, rows)
+    return Table("collectives by summed time", headings, rows)
 
 
 def _closed_ps(run: Run, each: AlikeCollectives) -> NDArray[np.float64]:

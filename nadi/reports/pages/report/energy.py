@@ -1,4 +1,4 @@
-"""Joules and dollars of the run, by part."""
+"""The section on energy and cost: joules and dollars of the run, by part."""
 
 from typing import Any
 
@@ -8,25 +8,25 @@ from nadi.reports.pages.page import Fact, Facts, Heading, Listing, PageSection, 
 from nadi.reports.text import energy as printed
 
 _WHY = {
-    "energy": "Of machines and the data centre around them, for the time of the run.",
+    "energy": "Energy of the machines and of the data centre's overhead during the run.",
     "mean power": "Energy over the time of the run.",
-    "cost": "GPUs' hours at their rent, or their price over the hours in which they work with electricity.",
-    "electricity": "Energy at its price; in the rent where GPUs are rented.",
-    "of a step": "Of one optimizer step.",
-    "of a million tokens": "Of all that the run trained.",
+    "cost": "GPU hours at their rent; for owned GPUs, their price over their working life, plus electricity.",
+    "electricity": "Cost of the energy; for rented GPUs, part of the rent.",
+    "per step": "Energy and cost of one optimizer step.",
+    "per million tokens": "Energy and cost of a million training tokens.",
 }
 _COLOURS = {"static_J": "#3d8fd1", "per_bit_J": "#ea7200"}
 
 
 def section(run: Run) -> PageSection:
-    """Facts, bars and a table."""
+    """Return facts, a chart and a table."""
     document = energy_of(run).document()
     lead = "Powers and prices come from a small table that you can replace: docs/explanation/energy.md."
     parts: list[Part] = [Facts([Fact(name, value, _WHY[name]) for name, value in printed.summary(document)])]
     parts += [_plot(document), _table(document)]
     parts += [Paragraph(note) for note in printed.notes(document)]
     used = "\n".join(_lines(document["table"]))
-    return PageSection("energy", "Energy and cost", lead, [*parts, Listing("powers and prices that were used", used)])
+    return PageSection("energy", "Energy and cost", lead, [*parts, Listing("powers and prices", used)])
 
 
 def _plot(document: dict[str, Any]) -> Plot:
@@ -46,18 +46,20 @@ def _plot(document: dict[str, Any]) -> Plot:
     drawn.update_xaxes(title_text="J")
     drawn.update_yaxes(autorange="reversed", type="category")
     most = max(rows, key=lambda row: float(row["J"]))
-    says = f"{most['part']} takes most, {most['share']:.1%} of {printed.joules_text(document['energy_J'])}."
-    return Plot("energy by part (J)", drawn, says, 140 + 24 * len(rows))
+    description = (
+        f"{most['part']} has the largest share, {most['share']:.1%} of {printed.joules_text(document['energy_J'])}."
+    )
+    return Plot("energy by part (J)", drawn, description, 140 + 24 * len(rows))
 
 
 def _table(document: dict[str, Any]) -> Table:
     table = printed.parts_table(document)
     headings = [Heading(column.heading, is_text=column.form != "number") for column in table.columns]
-    return Table("the same in figures", headings, table.rows)
+    return Table("energy by part", headings, table.rows)
 
 
 def _lines(tree: dict[str, Any], path: str = "") -> list[str]:
-    """A line for each value, those with a source with it."""
+    """Return a line per value of the table, with its source if it has one."""
     sources = tree.get("sources", {})
     lines = []
     for key, value in tree.items():

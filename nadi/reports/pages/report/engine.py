@@ -1,4 +1,4 @@
-"""How fast the simulation itself was."""
+"""The section on the simulation's own speed."""
 
 from typing import Any
 
@@ -10,47 +10,54 @@ from nadi.insight.runs.balance import balance
 from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
 from nadi.terminal.readable import amount_text
 
-MOST_WORKERS = 32
+MAX_WORKERS = 32
+"""Number of workers that are shown."""
 
 
 def section(run: Run) -> PageSection:
-    """Rates, workers, windows and memory."""
+    """Return rates, workers, windows and memory."""
     summary = run.summary
     wall_s = summary.get("wall_s", 0.0)
     facts = [
         Fact(
-            "wall time", f"{wall_s:,.3g} s", "Of the simulation itself, without reading traces and building the fabric."
+            "wall time",
+            f"{wall_s:,.3g} s",
+            "Wall time of the simulation, without reading traces and building the fabric.",
         ),
-        Fact("before it", f"{summary.get('setup_s', 0.0):,.3g} s", "Making worlds and compiling kernels."),
-        Fact("packet-hops", f"{summary.get('packet_hops', 0):,}", "Packets times the links that each crossed."),
-        Fact("rate", f"{summary.get('packet_hops_per_s', 0.0) / 1e6:,.2f} M packet-hops/s", "Over all workers."),
-        Fact("events", f"{summary.get('events', 0):,}", "Arrivals, departures and timers that were acted on."),
+        Fact("setup time", f"{summary.get('setup_s', 0.0):,.3g} s", "Wall time of setup and compilation of kernels."),
+        Fact("packet-hops", f"{summary.get('packet_hops', 0):,}", "Number of links that packets crossed, summed."),
+        Fact("rate", f"{summary.get('packet_hops_per_s', 0.0) / 1e6:,.2f} M packet-hops/s", "Rate over all workers."),
+        Fact("events", f"{summary.get('events', 0):,}", "Processed arrivals, departures and timers."),
         Fact("workers", _workers(summary), "Ranks are MPI processes; results are the same for any number."),
         Fact(
-            "LPs", f"{summary.get('lps', 1):,}", "Logical processes: parts of the fabric that run windows on their own."
+            "LPs",
+            f"{summary.get('lps', 1):,}",
+            "Logical processes: parts of the fabric that run each window independently.",
         ),
-        Fact("memory", amount_text(summary.get("peak_rss_bytes", 0)), "The most that all processes had, together."),
+        Fact("memory", amount_text(summary.get("peak_rss_bytes", 0)), "Peak memory of all processes, summed."),
     ]
     if "windows" in summary:
         windows = summary["windows"]
-        facts.append(Fact("windows", f"{windows:,}", "Stretches of simulated time between two exchanges of the LPs."))
+        facts.append(Fact("windows", f"{windows:,}", "Intervals of simulated time between two exchanges of the LPs."))
         if windows:
             each = f"{summary.get('events', 0) / windows:,.1f}"
-            facts.append(Fact("events per window", each, "Few of them, and LPs wait for each other most of the time."))
+            facts.append(
+                Fact("events per window", each, "With few events per window, LPs wait for each other most of the time.")
+            )
     workers, parts = run.workers, list[Part]()
     if workers is not None and len(workers):
         found = balance(run)
-        even = "The most that a worker worked, over the mean of all: 1 is even."
+        even = "Longest working time of a worker over the mean of all workers: 1 is even."
         facts.append(Fact("imbalance", f"{found.imbalance:.2f}", even))
-        share = "Of the workers' wall time: waiting for each other."
+        share = "Share of the workers' wall time spent waiting for each other."
         facts.append(Fact("share of waiting", f"{found.waiting:.1%}", share))
         parts = [_plot(workers), _table(workers)]
-    lead = "Speed and cost of the simulation, not of the system simulated."
-    return PageSection("engine", "How the simulation ran", lead, [Facts(facts), *parts])
+    lead = "Speed of the simulation itself, not of the simulated system."
+    return PageSection("engine", "Simulation performance", lead, [Facts(facts), *parts])
 
 
 def _plot(workers: pa.Table) -> Plot:
-    """A bar for each worker; of very many those that worked longest and shortest."""
+    """Return a bar per worker; of many workers those with the longest and the shortest working times."""
     from plotly import graph_objects as go
 
     shown = _shown(workers)
@@ -68,11 +75,15 @@ def _plot(workers: pa.Table) -> Plot:
     drawn.update_xaxes(title_text="s")
     drawn.update_yaxes(autorange="reversed", type="category")
     working = np.asarray(workers["working_s"])
-    says = f"A worker worked from {working.min():,.3g} s to {working.max():,.3g} s of wall time. "
-    says += "All wait for the one that has most to do, window by window; nadi partition shows who has what."
+    description = f"Workers worked for {working.min():,.3g} s to {working.max():,.3g} s of wall time. "
+    description += (
+        "In each window all wait for the worker with most events; nadi partition shows the assignment of nodes."
+    )
     if len(shown) < len(workers):
-        says += f" {len(shown)} of {len(workers):,} are shown: those that worked longest and shortest."
-    return Plot("wall time of the workers (s)", drawn, says, 130 + 24 * len(shown))
+        description += (
+            f" {len(shown)} of {len(workers):,} are shown: those with the longest and the shortest working times."
+        )
+    return Plot("wall time of the workers (s)", drawn, description, 130 + 24 * len(shown))
 
 
 def _table(workers: pa.Table) -> Table:
@@ -91,16 +102,16 @@ def _table(workers: pa.Table) -> Table:
                 f"{row['events']:,}",
             ]
         )
-    note = f"All {len(workers):,} stand in workers.parquet."
+    note = f"All {len(workers):,} are in workers.parquet."
     return Table("the workers", [Heading(name) for name in names], rows, note)
 
 
 def _shown(workers: pa.Table) -> pa.Table:
-    """MOST_WORKERS of them, those that worked longest and shortest."""
-    if len(workers) <= MOST_WORKERS:
+    """Return MAX_WORKERS workers, those with the longest and the shortest working times."""
+    if len(workers) <= MAX_WORKERS:
         return workers
     order = np.argsort(np.asarray(workers["working_s"]), kind="stable")
-    return workers.take(np.sort(np.concatenate([order[: MOST_WORKERS // 2], order[-MOST_WORKERS // 2 :]])))
+    return workers.take(np.sort(np.concatenate([order[: MAX_WORKERS // 2], order[-MAX_WORKERS // 2 :]])))
 
 
 def _workers(summary: dict[str, Any]) -> str:

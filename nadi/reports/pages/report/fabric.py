@@ -1,4 +1,4 @@
-"""The fabric, its links coloured by how busy they were."""
+"""The section on the fabric: a picture with links coloured by their load, and the busiest links."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,22 +9,23 @@ from numpy.typing import NDArray
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
-from nadi.reports.pages.places import MOST_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
+from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import amount_text, rate_text, time_text
 from topologies import Graph, TopologyError
 
-MOST_ROWS = 20
-MOST_NAMED = 48
-MOST_DRAWN_SHARP = 4000
-"""Lines that are drawn as SVG, which every browser can; of more than that by WebGL."""
+MAX_ROWS = 20
+MAX_NAMED = 48
+MAX_DRAWN_SHARP = 4000
+"""Number of lines above which plotly draws by WebGL instead of SVG, which every browser supports."""
 _LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)
+"""Limits of the intervals of utilisation that share a colour."""
 _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
-"""Of links by load, from one of _LOADS to the next; far apart in hue and lightness."""
+"""Colours of links by load, one per interval of _LOADS; far apart in hue and lightness."""
 
 
-_BUFFER_WHY = "The most that waited at its port of a shared buffer; NPUs have none."
-"""Where links are paused, waits say little of what waited."""
+_BUFFER_WHY = "Maximum number of bytes of its port in a shared buffer; NPUs have no shared buffer."
+"""Explanation for runs with pauses, in which waiting times do not measure the queue."""
 
 
 _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
@@ -32,14 +33,14 @@ _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("paused", "paused_ps", time_text),
     ("dropped", "dropped_packets", "{:,}".format),
 )
-"""Columns of the table that are left out where nothing of the kind happened: heading, of links.parquet, as text."""
+"""Columns that the table omits if all values are 0: heading, column of links.parquet, format."""
 
 
 def section(run: Run) -> PageSection:
-    """A picture, and the busiest links."""
-    title, lead = "Fabric", "Which links carried the run. A link is busy while it sends; both directions count apart."
+    """Return a picture and the busiest links."""
+    title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
     if run.summary.get("network") == "closed-form":
-        why = "Closed forms know of no links: with fidelity = packet this section shows the fabric and its load."
+        why = "Closed forms do not model links: with fidelity = packet this section shows the fabric and its load."
         return PageSection("fabric", title, lead, [Paragraph(why)])
     parts: list[Part] = []
     try:
@@ -72,21 +73,21 @@ def _plot(run: Run, graph: Graph) -> Plot:
     axis = {"visible": False}
     drawn.update_layout(xaxis=axis, yaxis=axis, margin={"t": 10, "b": 10, "l": 10, "r": 10}, hovermode="closest")
     shown = f"{len(marks.part):,} marks" if len(marks.part) < graph.nodes else f"{graph.nodes:,} nodes"
-    says = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
-    if lines == MOST_LINES:
-        says += " Only the busiest lines are drawn."
-    return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, says, 560)
+    description = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
+    if lines == MAX_LINES:
+        description += " Only the busiest lines are drawn."
+    return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, description, 560)
 
 
 def _lines(drawn: Any, marks: Marks, here: NDArray[np.int64], colour: str, name: str) -> None:  # noqa: ANN401 - plotly has no types
     x, y = (with_gaps(place[marks.line[:, here]]) for place in (marks.x, marks.y))
     look = {"color": colour, "width": 2.2 if len(here) < 400 else 1}
-    add = drawn.add_scatter if marks.line.shape[1] <= MOST_DRAWN_SHARP else drawn.add_scattergl
+    add = drawn.add_scatter if marks.line.shape[1] <= MAX_DRAWN_SHARP else drawn.add_scattergl
     add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
 
 
 def _hover(drawn: Any, graph: Graph, marks: Marks, of_line: NDArray[np.float64]) -> None:  # noqa: ANN401 - plotly has no types
-    """Invisible points in the middle of the busiest lines, which say what a line is."""
+    """Add invisible points in the middle of the busiest lines, whose tooltips describe the line."""
     chosen = np.argsort(-of_line, kind="stable")[:2000]
     ends = marks.line[:, chosen]
     names = [
@@ -108,7 +109,7 @@ def _marks(drawn: Any, graph: Graph, marks: Marks) -> None:  # noqa: ANN401 - pl
             drawn.add_scatter(
                 x=marks.x[here],
                 y=marks.y[here],
-                mode="markers+text" if len(marks.part) <= MOST_NAMED else "markers",
+                mode="markers+text" if len(marks.part) <= MAX_NAMED else "markers",
                 marker=look,
                 text=texts,
                 textposition="top center" if is_switch else "bottom center",
@@ -122,7 +123,7 @@ def _marks(drawn: Any, graph: Graph, marks: Marks) -> None:  # noqa: ANN401 - pl
 def _table(run: Run) -> Table:
     links = run.links
     load = np.asarray(links["utilisation"], np.float64)
-    chosen = np.argsort(-load, kind="stable")[:MOST_ROWS]
+    chosen = np.argsort(-load, kind="stable")[:MAX_ROWS]
     in_buffers = bool(np.asarray(links["buffered_bytes"]).any())
     headings = [Heading("link", is_text=True), *map(Heading, ("rate", "sent", "busy"))]
     headings.append(Heading("longest queue", _BUFFER_WHY if in_buffers else ""))
@@ -141,4 +142,4 @@ def _table(run: Run) -> Table:
                 *(text(row[column]) for _, column, text in events),
             ]
         )
-    return Table("the busiest links", headings, rows, f"All {len(load):,} stand in links.parquet.")
+    return Table("the busiest links", headings, rows, f"All {len(load):,} are in links.parquet.")

@@ -1,4 +1,4 @@
-"""Which NPUs the report puts together: the stages of a pipeline, else every NPU of a small run, else all."""
+"""The groups of NPUs in the report: pipeline stages, else the NPUs of a small run, else one group of all NPUs."""
 
 from typing import NamedTuple
 
@@ -7,16 +7,17 @@ from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
 
-MOST_GROUPS = 32
+MAX_GROUPS = 32
+"""Number of groups that are shown."""
 
 
 class NpuGroups(NamedTuple):
     """The groups of a run.
 
     Attributes:
-        names: of g groups.
-        group: int64[npus], the group of each NPU.
-        why: in words, what a group is.
+        names: g names of groups.
+        group: int64[npus], group of each NPU.
+        why: Description of a group in words.
     """
 
     names: list[str]
@@ -24,18 +25,18 @@ class NpuGroups(NamedTuple):
     why: str
 
     def first(self) -> list[int]:
-        """The first NPU of each group."""
+        """Return the first NPU of each group."""
         return [int(np.flatnonzero(self.group == number)[0]) for number in range(len(self.names))]
 
 
 def npu_groups(run: Run) -> NpuGroups:
-    """Stages of the pipeline where the run names a plan with several, else NPUs, else one group of all."""
+    """Return the pipeline stages if the run has a plan with several, else the NPUs, else one group of all NPUs."""
     npus = int(run.summary.get("npus", len(run.npus)))
     stages = _stages(run)
-    if 1 < stages <= MOST_GROUPS and npus % stages == 0:
+    if 1 < stages <= MAX_GROUPS and npus % stages == 0:
         names = [f"stage {stage}" for stage in range(stages)]
         return NpuGroups(names, np.arange(npus) // (npus // stages), "the NPUs of a pipeline stage, their mean")
-    if npus <= MOST_GROUPS:
+    if npus <= MAX_GROUPS:
         return NpuGroups([f"npu {npu}" for npu in range(npus)], np.arange(npus), "an NPU")
     busy = np.asarray(run.npus["idle_ps"]) < run.finish_time_ps
     names = ["all NPUs"] if busy.all() or not busy.any() else ["NPUs with work", "idle NPUs"]
@@ -44,7 +45,7 @@ def npu_groups(run: Run) -> NpuGroups:
 
 
 def _stages(run: Run) -> int:
-    """Of the pipeline, whose NPUs follow each other: pp is slowest in the order of NPUs; 1 = the run names none."""
+    """Return the number of pipeline stages, whose NPUs are consecutive because pp varies slowest; 1 without a plan."""
     plan = run.config.workload.plan
     if plan is None or run.config.workload.framework == "inference":
         return 1

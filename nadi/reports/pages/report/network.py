@@ -1,4 +1,4 @@
-"""What the network did: links by tier, queues, pauses, completion times."""
+"""The section on the network: links by tier, queues, pauses, completion times."""
 
 from nadi.insight.analysis.network import read_run
 from nadi.insight.analysis.network_findings import document
@@ -8,8 +8,8 @@ from nadi.reports.pages.page import PageSection
 
 
 def section(run: Run) -> PageSection:
-    """The pictures of `nadi net DIR`; nothing where the model of the network knows of no links."""
-    lead = "Which links were busy, where packets waited, what was paused, and how long messages took."
+    """Return the charts of `nadi net DIR`; no parts if the network model has no links."""
+    lead = "Utilisation of links, queues, pauses, and completion times of messages."
     if run.summary.get("network") == "closed-form":
         return PageSection("network", "Network", lead, [])
     found = read_run(run.folder)

@@ -1,4 +1,4 @@
-"""What was run, and what came out, in a dozen figures."""
+"""The overview of a run: its inputs and main results."""
 
 from typing import Any
 
@@ -9,36 +9,36 @@ from nadi.terminal.readable import amount_text, time_text
 
 _FLOPS_PER_PFLOP = 1e15
 _EVENTS = {
-    "dropped_packets": ("packets dropped", "Lost at a full queue, or by a failed link."),
-    "marked_packets": ("packets marked", "ECN: a queue was above its threshold when they came."),
-    "pause_frames": ("pauses", "PFC: a switch asked the sender of a link to stop, as its buffer was filling."),
-    "trimmed_packets": ("packets trimmed", "Cut to their headers, as the queue was full."),
-    "retransmitted_packets": ("packets sent again", "After a loss, a timeout, or out of order."),
-    "timeouts": ("timeouts", "A sender heard nothing for its timeout and started again."),
+    "dropped_packets": ("packets dropped", "Packets lost at a full queue, or by a failed link."),
+    "marked_packets": ("packets marked", "Packets that ECN marked, because the queue was above its threshold."),
+    "pause_frames": ("pauses", "PFC pauses: a switch stopped the sender of a link, because its buffer was filling."),
+    "trimmed_packets": ("packets trimmed", "Packets cut to their headers, because the queue was full."),
+    "retransmitted_packets": ("packets retransmitted", "Packets sent again after a loss, a timeout, or reordering."),
+    "timeouts": ("timeouts", "Retransmission timeouts: a sender received no acknowledgement in time."),
     "congestion_notifications": ("congestion notifications", "CNPs that receivers sent to DCQCN senders."),
 }
 
 
 def section(run: Run) -> PageSection:
-    """Time, throughput, traffic, and what went wrong in the network."""
+    """Return time, throughput, traffic, and the counters of network events."""
     summary = run.summary
     parts: list[Part] = [Paragraph(warning, is_warning=True) for warning in run.warnings]
-    facts = [Fact("simulated time", time_text(run.finish_time_ps), "From the start until the last NPU was done.")]
+    facts = [Fact("simulated time", time_text(run.finish_time_ps), "Time from the start to the end of the last NPU.")]
     facts += _step(summary.get("step", {}), run.finish_time_ps)
     facts += [
         Fact("NPUs", f"{summary.get('npus', 0):,}", "GPUs or other accelerators, each with its own trace."),
         Fact("network", _network(summary), "How the network is modelled: docs/explanation/fidelity.md."),
     ]
-    if summary.get("network") != "closed-form":  # which sends none
+    if summary.get("network") != "closed-form":  # closed forms send no messages
         facts += [
-            Fact("messages", f"{summary.get('flows', 0):,}", "Sends, and the messages that collectives are made of."),
+            Fact("messages", f"{summary.get('flows', 0):,}", "Sends of the traces, and messages of collectives."),
             Fact("payload", amount_text(summary.get("payload_bytes", 0)), "Bytes of messages, without headers."),
         ]
     if summary.get("packets"):
         facts.append(Fact("packets", f"{summary['packets']:,}", "Data and acknowledgements."))
     facts += [Fact(name, f"{summary[key]:,}", why) for key, (name, why) in _EVENTS.items() if summary.get(key)]
-    facts.append(Fact("digest", run.digest[:12], "Of all that happened. Equal digests: the same run, on any machine."))
-    return PageSection("overview", "What was run", "The run in figures.", [*parts, Facts(facts)])
+    facts.append(Fact("digest", run.digest[:12], "Digest of all events; runs with equal digests are identical."))
+    return PageSection("overview", "Overview", "Main results of the run.", [*parts, Facts(facts)])
 
 
 def _network(summary: dict[str, Any]) -> str:
@@ -47,15 +47,17 @@ def _network(summary: dict[str, Any]) -> str:
 
 
 def _step(step: dict[str, Any], finish_ps: int) -> list[Fact]:
-    """Of a model's training step."""
+    """Return the facts of a model's training step."""
     if "tokens_per_s" not in step:
         return []
     step_s = step.get("time_ps", finish_ps) / PS_PER_S
     rate = step["model_flops"] / step_s / _FLOPS_PER_PFLOP
     facts = [
-        Fact("step time", time_text(step["time_ps"]), "Of one optimizer step."),
+        Fact("step time", time_text(step["time_ps"]), "Time of one optimizer step."),
         Fact(
-            "tokens", f"{step['tokens_per_s']:,.0f} /s", "Of all replicas: global batch times sequence over step time."
+            "tokens",
+            f"{step['tokens_per_s']:,.0f} /s",
+            "Training tokens of all replicas: global batch times sequence over step time.",
         ),
         Fact(
             "model FLOP",
@@ -64,9 +66,9 @@ def _step(step: dict[str, Any], finish_ps: int) -> list[Fact]:
         ),
     ]
     if "mfu" in step:
-        why = "Model FLOP utilisation: those over what the GPUs could do at their peak."
+        why = "Model FLOP utilisation: the model's FLOP over the GPUs' peak, causal attention counted half."
         facts.append(Fact("MFU", f"{step['mfu']:.1%}", why))
     if "mfu_all_pairs" in step:
-        why = "The same with all pairs of query and key, as PaLM (arXiv 2204.02311, appendix B) and Megatron-LM count."
+        why = "MFU with all pairs of query and key, as in PaLM (arXiv 2204.02311, appendix B) and Megatron-LM."
         facts.append(Fact("MFU, all pairs", f"{step['mfu_all_pairs']:.1%}", why))
     return facts

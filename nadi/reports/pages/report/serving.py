@@ -54,5 +54,5 @@ def _plot(name: str, found: dict[str, Any]) -> Plot:
     drawn.update_yaxes(title_text="requests that took no longer, %", range=[0, 100])
     drawn.update_layout(showlegend=False)
     half, most = (f"{found[key] / unit.ps:,.4g} {unit.name}" for key in ("p50_ps", "p99_ps"))
-    says = f"Cumulative distribution: {MEANINGS[name][1]}. Half take at most {half}, 99 % at most {most}."
-    return Plot(f"{name.upper()}: {MEANINGS[name][0]}, cumulative distribution", drawn, says)
+    description = f"Cumulative distribution: {MEANINGS[name][1]}. Half take at most {half}, 99 % at most {most}."
+    return Plot(f"{name.upper()}: {MEANINGS[name][0]}, cumulative distribution", drawn, description)

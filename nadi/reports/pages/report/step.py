@@ -1,4 +1,4 @@
-"""Where the time of the NPUs went: compute, exposed communication by axis, bubble, idle."""
+"""The section on the time of the NPUs: compute, exposed communication by axis, bubble, idle."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,25 +39,25 @@ WHY = {
     "embedding": "The all-reduce of the embedding's gradients between first and last stage, exposed.",
     "kv": "Transfers of keys and values between servers of prompts and of tokens, exposed.",
     "world": "Collectives of all NPUs, exposed.",
-    "unnamed": "Exposed communication; names of trace nodes do not tell its axis.",
+    "unnamed": "Exposed communication whose node names have no axis.",
     "communication": "Communication that no compute of the accelerator hides.",
     "bubble": "Waiting for another stage of the pipeline that has not begun to send.",
     "host": "Compute nodes of the host alone.",
     "other": "Nodes of memory, and in steps with axes of the host, that nothing else covers.",
-    "idle": "Nothing to do, up to the end of the run.",
+    "idle": "Time after the last node, until the end of the run.",
 }
 
 
 def section(run: Run) -> PageSection:
-    """Bars and a table, a row for each group of NPUs."""
+    """Return a chart and a table with a row per group of NPUs."""
     groups, times = npu_groups(run), times_of(run)
     parts: list[Part] = [_plot(groups, times), _table(groups, times)]
     lead = f"Each bar is {groups.why}; the parts add up to the run. Communication that compute hides does not appear."
-    return PageSection("step", "Where the time went", lead, parts)
+    return PageSection("step", "Time by category", lead, parts)
 
 
 def times_of(run: Run) -> dict[str, NDArray[np.float64]]:
-    """float64[npus] picoseconds by category, those that are not 0 everywhere; they add up to the run."""
+    """Return float64[npus] picoseconds for each category with a non-zero value; the categories add up to the run."""
     if run.steps is not None:
         found = {name: np.asarray(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
     else:
@@ -70,13 +70,13 @@ def times_of(run: Run) -> dict[str, NDArray[np.float64]]:
 
 
 def exposed(times: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """float64[npus]: exposed communication of all axes."""
+    """Return float64[npus]: exposed communication of all axes."""
     names = [name for name in times if name in {*COMMUNICATION_AXES, "unnamed", "communication"}]
     return np.sum([times[name] for name in names], axis=0) if names else np.zeros(len(next(iter(times.values()))))
 
 
 def _unit(times: dict[str, NDArray[np.float64]]) -> TimeUnit:
-    """Of the bars and of their figures."""
+    """Return the unit of the chart and the table."""
     return time_unit([float(sum(values[0] for values in times.values()))])
 
 
@@ -103,9 +103,9 @@ def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
     drawn.update_yaxes(autorange="reversed")
     whole = sum(values.mean() for values in times.values()) or 1.0
     shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
-    says = f"On the mean of all NPUs: {', '.join(shares)}."
+    description = f"Mean of all NPUs: {', '.join(shares)}."
     height = max(130 + 26 * len(groups.names), 90 + 20 * len(times))  # bars, and a line of the legend for each part
-    return Plot(f"time of the run by what it was spent on ({unit.name})", drawn, says, height)
+    return Plot(f"time of the run by category ({unit.name})", drawn, description, height)
 
 
 def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:
@@ -119,4 +119,4 @@ def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:
     for number, name in enumerate(groups.names):
         share = hidden[number] / whole[number] if whole[number] else 0.0
         rows.append([name, *(in_unit(values[number], unit) for values in means.values()), f"{share:.1%}"])
-    return Table("the same in figures", headings, rows)
+    return Table("time by category", headings, rows)

@@ -1,4 +1,4 @@
-"""What some NPUs did over time, in colours; the whole of it is `nadi timeline`."""
+"""The timeline of a few NPUs; `nadi timeline` has all nodes."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,26 +6,30 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
+from nadi.reports.pages.network import time_before
 from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot
 from nadi.reports.pages.report.groups import npu_groups
 from nadi.reports.pages.report.step import COLOURS
 from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
 from nadi.terminal.readable import time_unit
 
-MOST_NPUS = 16
+MAX_NPUS = 16
+"""Number of NPUs that are shown."""
 STRETCHES = 1500
+"""Number of intervals that the run is divided into."""
 SHADES = 5
-"""Steps of opacity: the more of a stretch an activity covers, the more opaque it is."""
-LEAST_COVER = 0.02
+"""Number of steps of opacity, which shows the share of an interval that an activity covers."""
+MIN_COVER = 0.02
+"""Share of an interval below which an activity is not drawn."""
 _LANES = ("compute", "communication", "memory")
 _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
 
 def section(run: Run) -> PageSection:
-    """A row for each lane of a few NPUs."""
-    title, lead = "Timeline", "Compute and communication of some NPUs, side by side: where one waits for the other."
+    """Return a row per lane of a few NPUs."""
+    title, lead = "Timeline", "Compute and communication of some NPUs over time."
     if not run.has(NODES):
-        why = 'The run kept no trace nodes ([output] nodes = "none"), so that there is no timeline.'
+        why = 'The run kept no trace nodes ([output] nodes = "none"), so there is no timeline.'
         return PageSection("timeline", title, lead, [Paragraph(why)])
     parts: list[Part] = [_plot(run)]
     parts.append(Paragraph(f"nadi timeline {run.folder} -o run.perfetto-trace has every node, for ui.perfetto.dev."))
@@ -33,15 +37,15 @@ def section(run: Run) -> PageSection:
 
 
 def sampled(run: Run) -> list[int]:
-    """The NPUs that are shown: the first of each group, else as many of the others as there is room for."""
+    """Return the NPUs that are shown: the first of each group, and others up to MAX_NPUS."""
     first = npu_groups(run).first()
     npus = int(run.summary.get("npus", len(run.npus)))
     if len(first) < 2 and npus > 1:
-        first = np.unique(np.linspace(0, npus - 1, MOST_NPUS // 2).astype(int)).tolist()
-    if len(first) > MOST_NPUS:
-        first = [first[at] for at in np.unique(np.linspace(0, len(first) - 1, MOST_NPUS).astype(int))]
+        first = np.unique(np.linspace(0, npus - 1, MAX_NPUS // 2).astype(int)).tolist()
+    if len(first) > MAX_NPUS:
+        first = [first[at] for at in np.unique(np.linspace(0, len(first) - 1, MAX_NPUS).astype(int))]
     has_nodes = set(pc.unique(run.nodes["npu"]).to_pylist())
-    return [npu for npu in first if npu in has_nodes] or sorted(has_nodes)[:MOST_NPUS]
+    return [npu for npu in first if npu in has_nodes] or sorted(has_nodes)[:MAX_NPUS]
 
 
 def _plot(run: Run) -> Plot:
@@ -54,10 +58,10 @@ def _plot(run: Run) -> Plot:
     for npu in npus:
         for lane, codes, covers in _lanes(run.nodes, npu, edges):
             rows.append(f"npu {npu} {lane}")
-            values.append(np.where(covers < LEAST_COVER, np.nan, codes * SHADES + np.ceil(covers * SHADES) - 1))
+            values.append(np.where(covers < MIN_COVER, np.nan, codes * SHADES + np.ceil(covers * SHADES) - 1))
             names = np.array(_NAMES)[codes]
             texts.append([f"{name}, busy {cover:.0%}" for name, cover in zip(names, covers, strict=True)])
-            used |= set(np.unique(codes[covers >= LEAST_COVER]).tolist())
+            used |= set(np.unique(codes[covers >= MIN_COVER]).tolist())
     colours = [_shade(COLOURS[name], (level + 1) / SHADES) for name in _NAMES for level in range(SHADES)]
     count = len(colours)
     steps = [[(at + side) / count, colour] for at, colour in enumerate(colours) for side in (0, 1)]
@@ -81,11 +85,11 @@ def _plot(run: Run) -> Plot:
     drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
     drawn.update_xaxes(title_text=unit.name, range=[0, run.finish_time_ps / unit.ps])
     drawn.update_yaxes(autorange="reversed", fixedrange=True)
-    says = (
+    description = (
         f"{len(npus)} of {run.summary.get('npus', 0):,} NPUs; each point is what covers most of 1/{STRETCHES:,} of the "
     )
-    says += "run, the fainter the less of it that covers. Drag to look closer."
-    return Plot("lanes of some NPUs over time", drawn, says, 140 + 22 * len(rows))
+    description += "run, the fainter the less of it that covers. Drag to look closer."
+    return Plot("lanes of some NPUs over time", drawn, description, 140 + 22 * len(rows))
 
 
 def _shade(colour: str, opacity: float) -> str:
@@ -97,7 +101,7 @@ def _shade(colour: str, opacity: float) -> str:
 def _lanes(
     nodes: pa.Table, npu: int, edges: NDArray[np.float64]
 ) -> list[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
-    """Of an NPU's lanes with anything in them: name, what covers most of each stretch, and how much of it."""
+    """Return for each non-empty lane of an NPU: name, activity that covers most of each interval, and its share."""
     own = nodes.filter(pc.equal(nodes["npu"], npu))
     start_ps, finish_ps = (np.asarray(own[name], np.float64) for name in ("start_ps", "finish_ps"))
     code = _codes(own)
@@ -111,7 +115,7 @@ def _lanes(
 
 
 def _codes(nodes: pa.Table) -> NDArray[np.int64]:
-    """int64[n]: what each node is, a place in _NAMES; -1 = nothing that is shown."""
+    """Return int64[n]: activity of each node as an index of _NAMES; -1 = not shown."""
     kind, lane = (np.array(nodes[name].to_pylist(), object) for name in ("kind", "lane"))
     code = np.full(len(kind), -1)
     code[(kind == "compute") & (lane == "compute")] = 0
@@ -125,12 +129,5 @@ def _codes(nodes: pa.Table) -> NDArray[np.int64]:
 def _covered(
     start_ps: NDArray[np.float64], finish_ps: NDArray[np.float64], edges: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """float64[stretches]: the share of each that intervals cover, those that overlap counted twice."""
-    return np.diff(_before(finish_ps, edges) - _before(start_ps, edges)) * -1 / np.diff(edges)
-
-
-def _before(times_ps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[edges]: the sum over the times before an edge of how long before it they are."""
-    ordered = np.sort(times_ps)
-    count = np.searchsorted(ordered, edges)
-    return edges * count - np.concatenate([[0.0], np.cumsum(ordered)])[count]
+    """Return float64[stretches]: share of each interval that the activities cover; overlaps count twice."""
+    return np.diff(time_before(finish_ps, edges) - time_before(start_ps, edges)) * -1 / np.diff(edges)
