@@ -178,16 +178,16 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress as shown
-    from nadi.studies.planner.planning import document, planned
+    from nadi.studies.planner.planning import document, rank_plans
+    from nadi.studies.planner.requests import plan_request
     from nadi.studies.planner.reserve import MemoryReserve
-    from nadi.studies.planner.wishes import wish_of
 
     _check_within("gpus", gpus, 1, MOST_GPUS, whole=True)
     _check_within("confirm", confirm, 0, MOST_GPUS, whole=True)
     _check_within("tokens", tokens, 0, _MOST_TOKENS)
     _check_within("workers", workers, 1, MOST_WORKERS, whole=True)
     request = replace(
-        wish_of(str(model), str(cluster), gpus, constraints, framework, gpu),
+        plan_request(str(model), str(cluster), gpus, constraints, framework, gpu),
         confirm=confirm,
         workers=workers,
         energy_table=None if energy_table is None else Path(energy_table),
@@ -196,7 +196,7 @@ def plan(
     if reserve is not None:
         request = replace(request, reserve=MemoryReserve.parse(reserve))
     with shown(quiet=not progress) as telling:
-        return document(planned(request, telling))
+        return document(rank_plans(request, telling))
 
 
 def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:

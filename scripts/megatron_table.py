@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs.units import PS_PER_S
-from nadi.studies.planner.step import TargetMachine, site, step_time
+from nadi.studies.planner.step import TargetMachine, step_time, target_machine
 from topologies import clusters
 from workload import ComputeModel
 from workload.compute import ComputeTimes, SustainedShare, find_gpu
@@ -91,7 +91,7 @@ def seconds(where: TargetMachine, row: Row, *, exact: bool) -> float:
 
 def line(row: Row, *, exact: bool) -> Line:
     """How a row's time depends on the paces."""
-    where = site(clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100")))
+    where = target_machine(clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100")))
     times = [seconds(with_pace(where, SustainedShare(*tried)), row, exact=exact) for tried in _TRIED]
     matrix = np.array([[1, 1 / products, 1 / others] for products, others in _TRIED])
     return Line(*np.linalg.solve(matrix, np.array(times)).tolist())

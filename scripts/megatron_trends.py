@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nadi.studies.planner.step import StepTime, TargetMachine, site, step_time
+from nadi.studies.planner.step import StepTime, TargetMachine, step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.models import Model, training_flops
@@ -158,7 +158,7 @@ def run(trend: Trend, cluster: str = "selene") -> list[Point]:
     for case in trend.cases:
         gpus = parallel_plan(case.plan).gpus
         if gpus not in sites:
-            sites = {gpus: site(own, gpus, times, network_keys=NETWORK)}
+            sites = {gpus: target_machine(own, gpus, times, network_keys=NETWORK)}
         points.append(point(sites[gpus], trend, case))
         print(line(points[-1]), flush=True)
     return points

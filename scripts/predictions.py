@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from inputs.units import PS_PER_S
-from nadi.studies.planner.step import StepTime, site, step_time
+from nadi.studies.planner.step import StepTime, step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.memory import does_not_fit
@@ -187,7 +187,7 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
     begun = time.perf_counter()
     plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)
     gpu = find_gpu(run.gpu or cluster.gpu)
-    where = site(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS))
+    where = target_machine(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS))
     step = step_time(where, model, plan, run.framework, exact=exact)
     seconds = step.step_ps / PS_PER_S
     could = gpu.peak_of(plan.dtype) * plan.gpus * seconds

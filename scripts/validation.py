@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import et
 import nadi
 from nadi.cli.main import main as run_command
-from nadi.studies.planner.step import site, step_time
+from nadi.studies.planner.step import step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, parse_operators
 from workload.compute.roofline import roofline_ps
@@ -222,7 +222,7 @@ def _step_s(name: str, changes: dict[str, Any], text: str, cluster_name: str) ->
     model, cluster = find(name).model_copy(update=changes), clusters.find(cluster_name)
     plan = rules.settle(model, parallel_plan(text))
     rules.check(model, plan)
-    where = site(cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS))
+    where = target_machine(cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS))
     return step_time(where, model, plan, "megatron").step_ps / 1e12
 
 
