@@ -316,7 +316,7 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
             assert row["packets_step_s"] == pytest.approx(row["step_s"], rel=0.05)
     assert json.loads((tmp_path / "out" / "plan.json").read_text()) == found.document
     listed = nadi("plan", "--model", model, *options, "--top", 3)
-    assert "by packets" in listed.out
+    assert "packet step" in listed.out
     assert "longer" in listed.out
 
 
