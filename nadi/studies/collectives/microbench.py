@@ -225,9 +225,8 @@ def _cannot_reduce(graph: Graph, switches: Iterable[int]) -> str:
     generation = generations().get(graph.accelerator)
     for switch in sorted(switches):
         if graph.node_kind[switch] != NVSWITCH:
-            return (
-                f"{graph.node_name(switch)} is not an NVSwitch, and the fabric does not declare that it reduces (SHARP)"
-            )
+            reason = "is not an NVSwitch, and the fabric does not declare that it reduces (SHARP)"
+            return f"{graph.node_name(switch)} {reason}"
         if generation is not None and generation.nvls_efficiency == 0:
             return f"{graph.node_name(switch)} belongs to {generation.name.upper()} GPUs, which have no NVLink SHARP"
     return ""
