@@ -180,13 +180,13 @@ def _cdf(
     """Return a cumulative distribution per run, or None if no run has values."""
     from plotly import graph_objects as go
 
-    values_of_run = {name: values_of(run) for name, run in runs.items()}
-    values_of_run = {name: np.quantile(values, _QUANTILES) for name, values in values_of_run.items() if len(values)}
-    if not values_of_run:
+    values_by_run = {name: values_of(run) for name, run in runs.items()}
+    values_by_run = {name: np.quantile(values, _QUANTILES) for name, values in values_by_run.items() if len(values)}
+    if not values_by_run:
         return None
-    unit = time_unit(float(np.median(values)) for values in values_of_run.values())
+    unit = time_unit(float(np.median(values)) for values in values_by_run.values())
     chart = go.Figure()
-    for number, (name, values) in enumerate(values_of_run.items()):
+    for number, (name, values) in enumerate(values_by_run.items()):
         series = style(number)
         chart.add_scatter(
             x=values / unit.ps if is_time else values,
@@ -199,7 +199,7 @@ def _cdf(
     chart.update_xaxes(title_text=f"{title}, {axis_unit}", type="log")
     chart.update_yaxes(title_text=f"cumulative share of {population}, %", range=[0, 100])
     chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
-    p99 = {name: values[np.searchsorted(_QUANTILES, 0.99)] for name, values in values_of_run.items()}
+    p99 = {name: values[np.searchsorted(_QUANTILES, 0.99)] for name, values in values_by_run.items()}
     lowest = min(p99, key=lambda name: p99[name])
     text = f"{p99[lowest] / unit.ps:,.4g} {unit.name}" if is_time else f"{p99[lowest]:,.4g}"
     return Plot(f"{title}, cumulative distribution", chart, f"{lowest} has the lowest 99th percentile, {text}.")
