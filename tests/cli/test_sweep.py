@@ -212,7 +212,10 @@ def test_shards_share_the_points(nadi, sweep, tmp_path):
             'method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = "x", most = 2}\n',
             "expected two numbers",
         ),
-        ('method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = 2, most = 1}\n', "expected increasing bounds"),
+        (
+            'method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = 2, most = 1}\n',
+            "expected rising bounds",
+        ),
         ("run = [", "not TOML"),
     ],
 )

@@ -37,7 +37,7 @@ class Bench:
 
     Attributes:
         name: Name of the benchmark.
-        spec: Topology specification.
+        spec: Topology specification of the fabric.
         size_bytes: Bytes that each NPU sends, or of the collective.
         program: Function that builds the program from fabric, size in bytes and seed.
         choices: Fields of pdes.Settings that differ from the defaults.

@@ -177,7 +177,7 @@ def choose(
 
     Args:
         graph: Fabric; all its NPUs are members.
-        case: Collective.
+        case: Collective to run.
         text: "all", names separated by commas, or "" for the default of the kind.
         sizes: Sizes in bytes; each algorithm is tried with the first, the last and the largest.
         check: Function that raises ConfigError if a program is too large to run.
@@ -273,7 +273,7 @@ def measure(
 
     Args:
         graph: Fabric; all its NPUs are members.
-        case: Collective.
+        case: Collective to run.
         chosen: Algorithms with their parameters; the program in `first_program` is consumed.
         sizes: Sizes of the whole buffer S in bytes.
         settings: Settings of the packet network.

@@ -19,7 +19,7 @@ class CollectiveSweep:
         network: Network section of the run.
         seed: Seed of hashed path choices.
         rows: Rows, ordered by algorithm and size.
-        left_out: Skipped algorithms.
+        left_out: Algorithms of "all" that cannot perform the collective.
         matrix: Source of an all-to-all-v's bytes: "zipf:1.2" or a file; "" for other kinds.
         system: System section of the run: settings of collectives.
     """

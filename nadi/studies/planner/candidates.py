@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 
     Attributes:
         plan: Settled plan; its recomputation is the fixed mode, else the lightest mode that fits, else full.
-        peak_bytes: Peak memory in bytes of the GPU that needs the most.
+        peak_bytes: Peak memory in bytes of the fullest GPU.
         fits: Whether the peak is within the memory of the space.
     """
 

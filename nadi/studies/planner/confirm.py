@@ -68,8 +68,8 @@ def confirm(
         cluster: Cluster whose network settings apply.
         machine: Fabric and closed-form costs of the cluster.
         model: Model that the plan trains.
-        plan: Settled plan.
-        framework: Training framework.
+        plan: Settled parallel plan.
+        framework: Training framework of the plan.
         step: Closed-form step time of the plan.
         progress: Display that shows which axis is being simulated.
 

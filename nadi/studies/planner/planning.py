@@ -34,7 +34,7 @@ class PlanRequest:
         cluster: Cluster to train on.
         gpus: Number of GPUs of each plan.
         base: User's constraints of --plan: each field that was given holds for every plan.
-        framework: Training framework.
+        framework: Training framework whose rules plans keep.
         gpu: Name of the GPU in place of the cluster's; "" = the cluster's.
         fabric: Parameters that override those of the cluster's topology.
         reserve: Memory of each GPU that plans must leave free.
@@ -192,7 +192,7 @@ def _row(row: RankedPlan, ranking: PlanRanking, place: int) -> dict[str, Any]:
 
 
 def explain_ranking(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each of the next three plans: how much longer it takes, and in which time categories."""
+    """Return a sentence for each of the next three plans: how much longer it takes, and the time categories that explain it."""
     lines = []
     for place, row in enumerate(rows[1:4], 2):
         difference_s = {name: _seconds(row, name) - _seconds(rows[0], name) for name in CATEGORIES}

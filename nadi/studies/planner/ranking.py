@@ -38,7 +38,7 @@ class PlanSearch(NamedTuple):
     Attributes:
         machine: Fabric, operator times and collective costs.
         model: Model to train.
-        framework: Training framework.
+        framework: Training framework of all candidates.
         peak_flops: Peak FLOP/s of all GPUs together in the plans' data type.
     """
 
@@ -65,7 +65,7 @@ def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:
 
 
 def ranked(search: PlanSearch, fitting: Sequence[Candidate], workers: int) -> Iterator[RankedPlan]:
-    """Yield the plans with their step times in the order in which they are done.
+    """Yield the plans with their step times in order of completion.
 
     Each process gets consecutive plans of the same tensor parallelism, because these share cached costs of collectives.
 

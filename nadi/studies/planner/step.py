@@ -51,7 +51,7 @@ class TargetMachine:
         collectives: Algorithms and settings of collectives.
         compute: Operator times of the GPU.
         costs: Cached collective costs of the fabric, shared by all plans.
-        channels: Number of NCCL channels, each of which occupies one SM while a collective runs.
+        channels: Number of NCCL channels, each occupying one SM while a collective runs.
     """
 
     graph: Graph
@@ -72,7 +72,7 @@ def target_machine(
     """Return the first GPUs of a cluster with their fabric.
 
     Args:
-        cluster: Cluster.
+        cluster: Cluster that provides the GPUs.
         gpus: Number of GPUs.
         times: Operator times of the GPUs.
         fabric_keys: Parameters that override those of the cluster's topology.
@@ -129,8 +129,8 @@ def step_time(
     Args:
         machine: GPUs and fabric.
         model: Model to train.
-        plan: Settled plan.
-        framework: Training framework.
+        plan: Settled parallel plan.
+        framework: Training framework of the plan.
         exact: Whether to simulate every micro-batch instead of extrapolating.
 
     Raises:

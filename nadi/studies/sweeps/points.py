@@ -191,7 +191,7 @@ def _value_at(path: Path, key: str, bounds: Range, position: float) -> Value:
     low, high = (float(read(end)) for end in (bounds.least, bounds.most))
     if not low <= high or (bounds.scale == "log" and low <= 0):
         raise ConfigError(
-            f"{path}: ranges.{key}: found {bounds.least} to {bounds.most}; expected increasing bounds"
+            f"{path}: ranges.{key}: found {bounds.least} to {bounds.most}; expected rising bounds"
             + (" above 0" if bounds.scale == "log" else "")
         )
     value = low * (high / low) ** position if bounds.scale == "log" else low + (high - low) * position

@@ -43,7 +43,7 @@ def earlier_outcomes(sweep: SweepDefinition, out: Path) -> list[PointOutcome]:
     """Return the outcomes of all points from earlier sweeps into the folder, without running any.
 
     Args:
-        sweep: Sweep definition.
+        sweep: Parsed sweep file.
         out: Results folder of the sweep.
     """
     return [
@@ -66,7 +66,7 @@ def run_points(
     """Run the given points that are not finished yet.
 
     Args:
-        sweep: Sweep definition.
+        sweep: Parsed sweep file.
         out: Results folder of the sweep.
         own: Indices of the points to run.
         jobs: Maximum number of concurrent runs.
