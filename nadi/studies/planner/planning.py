@@ -192,7 +192,7 @@ def _row(row: RankedPlan, ranking: PlanRanking, place: int) -> dict[str, Any]:
 
 
 def explain_ranking(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each of the next three plans: how much longer it takes, and the time categories that explain it."""
+    """Return a sentence for each of the next three plans: how much longer it takes, and why."""
     lines = []
     for place, row in enumerate(rows[1:4], 2):
         difference_s = {name: _seconds(row, name) - _seconds(rows[0], name) for name in CATEGORIES}
