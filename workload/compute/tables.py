@@ -102,7 +102,7 @@ class MeasuredTimes:
             values = [other_position[axis] for other_position, _ in family]
             if not min(values) <= value <= max(values):
                 return []
-        by_distance = sorted((math.dist(position, other_position), str(other), other) for other_position, other in family)
+        by_distance = sorted((math.dist(position, sizes), str(other), other) for sizes, other in family)
         if by_distance[0][0] > _MAX_DISTANCE:
             return []
         return [(distance, other) for distance, _, other in by_distance[:_NEIGHBOURS]]
