@@ -1,11 +1,11 @@
-"""Write the reference pages that are made of the code: all commands, and all keys of run files.
+"""Generate the reference pages from the code: all commands, and all keys of run files.
 
     python scripts/document_reference.py
 
-That is docs/commands.md, of the command line as typer has it, and docs/run-file-keys.md, of the models in
+The script writes docs/commands.md from the typer command line, and docs/run-file-keys.md from the models in
 nadi/configuration/sections.py. tests/docs/test_reference.py compares both with the code.
 """
-# ruff: noqa: ANN401 - commands and options of typer have no types that it would promise
+# ruff: noqa: ANN401 - typer exports no types of commands and options
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,20 +20,21 @@ from nadi.configuration.sections import SETTINGS, RunConfig, given_default
 DOCS = Path(__file__).parents[1] / "docs"
 _COMMANDS = """# Commands
 
-For people who know what they want to do and ask how the command is called. Each command says the same with `--help`.
+This reference lists every command with its arguments and options, as `--help` prints them.
 
-Made by scripts/document_reference.py of the command line itself; change the command, not this page.
+scripts/document_reference.py generates this page from the command line; change the command, not this page.
 """
 _KEYS = """# Keys of run files
 
-For people who look for a key. [Run files](run-file.md) say more of each, and what values may be.
+This reference lists every key of run files. [Run files](run-file.md) explains the keys and their values.
 
-Made by scripts/document_reference.py of nadi/configuration/sections.py; change the declaration, not this page.
+scripts/document_reference.py generates this page from nadi/configuration/sections.py; change the declaration, not this
+page.
 """
 
 
 def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command with its words, `trace show`, in the order of the alphabet."""
+    """Yield every command with its full name, such as `trace show`, in alphabetical order."""
     for name, command in sorted(group.commands.items()):
         if command.hidden:
             continue
@@ -44,7 +45,7 @@ def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, A
 
 
 def commands_page() -> str:
-    """docs/commands.md."""
+    """Return the text of docs/commands.md."""
     parts = [_COMMANDS]
     for name, command in commands_of(typer.main.get_command(build_app())):
         parts.append(f"## nadi {name}\n")
@@ -57,20 +58,21 @@ def commands_page() -> str:
 
 
 def _is_hidden(option: Any) -> bool:
+    """Return whether `--help` omits an option."""
     return bool(getattr(option, "hidden", False))
 
 
 def _option(option: Any) -> str:
-    """A row of the table."""
+    """Return a table row for an option."""
     is_option = option.opts[0].startswith("-")
     metavar = option.metavar or ("" if not is_option or option.is_flag else option.name.upper())
     names = ", ".join([*option.opts, *option.secondary_opts]) if is_option else metavar or option.name.upper()
-    said = f"{names} {metavar}".strip() if is_option else names
-    return f"| `{said.replace('|', '/')}` | {_default(option)} | {_prose(option.help or '')} |"
+    signature = f"{names} {metavar}".strip() if is_option else names
+    return f"| `{signature.replace('|', '/')}` | {_default(option)} | {_prose(option.help or '')} |"
 
 
 def _default(option: Any) -> str:
-    """What holds without it, as far as it says something."""
+    """Return the default of an option; "" if it carries no information."""
     value = option.default
     if option.required:
         return "required"
@@ -80,20 +82,20 @@ def _default(option: Any) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """One paragraph a line; what a table or HTML would take for its own is escaped."""
+    """Return text with one line per paragraph, with characters escaped that tables or HTML would interpret."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", (text or "").strip().split("\f")[0])]
     return "\n\n".join(paragraphs).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
 
 
 def keys_page() -> str:
-    """docs/run-file-keys.md."""
+    """Return the text of docs/run-file-keys.md."""
     parts = [_KEYS]
     for section, field in RunConfig.model_fields.items():
-        model = next(one for one in (*get_args(field.annotation), field.annotation) if hasattr(one, "model_fields"))
+        model = next(kind for kind in (*get_args(field.annotation), field.annotation) if hasattr(kind, "model_fields"))
         begin = f"## [[{section}]]" if section == "faults" else f"## [{section}]"
-        has_defaults = not field.is_required() and model is field.annotation  # a run file may lack the section
+        has_defaults = not field.is_required() and model is field.annotation  # the section is optional
         defaults = model().model_dump(mode="json") if has_defaults else {}
-        rows = [_key(section, key, of_key, defaults) for key, of_key in model.model_fields.items()]
+        rows = [_key(section, key, key_field, defaults) for key, key_field in model.model_fields.items()]
         about = _prose(re.split(r"\n\s*(?:Attributes|Raises):", model.__doc__ or "")[0])
         parts.append(f"{begin}\n\n{about}\n")
         parts.append("\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows]) + "\n")
@@ -101,7 +103,7 @@ def keys_page() -> str:
 
 
 def _key(section: str, key: str, field: Any, defaults: Mapping[str, Any]) -> str:
-    """A row of the table; the engine's settings have its defaults."""
+    """Return a table row for a key; settings of the engine have the engine's defaults."""
     if field.is_required():
         default = "required"
     else:
@@ -113,20 +115,20 @@ def _key(section: str, key: str, field: Any, defaults: Mapping[str, Any]) -> str
 
 
 def _shown(value: Any) -> str:
-    """As a run file has it."""
+    """Return a value as it is written in a run file."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(getattr(value, "value", value)).replace("|", "\\|")
 
 
 PAGES = {"commands.md": commands_page, "run-file-keys.md": keys_page}
-"""Names of pages in docs/, and what makes them."""
+"""Functions that return the text of the generated pages, by their names in docs/."""
 
 
 def main() -> None:
-    """Both pages."""
-    for name, made in PAGES.items():
-        (DOCS / name).write_text(made(), encoding="utf-8")
+    """Write both pages."""
+    for name, page_text in PAGES.items():
+        (DOCS / name).write_text(page_text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

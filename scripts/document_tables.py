@@ -1,11 +1,10 @@
-"""Write again what of the documents is made of declarations.
+"""Generate the parts of the documentation that come from declarations in the code.
 
     python scripts/document_tables.py
 
-That is the section Columns of docs/results.md, of nadi/simulation/schemas.py, docs/data-dictionary.md, of the rows
-that kernels
-work on, and the default table of docs/energy.md, of nadi/energy/table.toml. tests/cli/test_schemas.py,
-tests/pdes/test_data_dictionary.py and tests/cli/test_energy.py compare them.
+These are the section Columns of docs/results.md from nadi/simulation/schemas.py, docs/data-dictionary.md from the rows
+of kernels, and the default table of docs/energy.md from nadi/energy/table.toml. tests/cli/test_schemas.py,
+tests/pdes/test_data_dictionary.py and tests/cli/test_energy.py compare them with the code.
 """
 
 import importlib
@@ -25,16 +24,18 @@ ROWS = "<!-- made by scripts/document_tables.py of the rows of kernels, to the e
 
 
 def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
-    """Markdown: what kinds of words there are, then a section for each kind of row, file by file."""
+    """Return Markdown: the kinds of words, then a section for each kind of row, file by file."""
     return "\n".join([*_kinds_of_words(), *(line for kind in kinds for line in _section(kind))])
 
 
 def _kinds_of_words() -> list[str]:
+    """Return the section about kinds of words."""
     rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind]
     return ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |", *rows, ""]
 
 
 def _section(kind: type[Row]) -> list[str]:
+    """Return the section about a kind of row."""
     doc = " ".join((kind.__doc__ or "").split())
     written = ", ".join(f"`{name}`" for name in kind.written_by)
     facts = f"{_size(kind)}, declared in `{_file(kind)}`, {'written by ' + written if written else 'read only'}."
@@ -43,10 +44,12 @@ def _section(kind: type[Row]) -> list[str]:
 
 
 def _file(kind: type[Row]) -> str:
+    """Return the path of the file that declares a kind of row."""
     return f"{kind.__module__.replace('.', '/')}.py"
 
 
 def _size(kind: type[Row]) -> str:
+    """Return the size of a row as text."""
     size = f"{kind.words} words ({kind.dtype.itemsize} bytes)"
     if any(declared.bits for declared in kind.declared.values()):
         return f"{kind.dtype.itemsize} bytes"
@@ -55,6 +58,7 @@ def _size(kind: type[Row]) -> str:
 
 
 def _words(kind: type[Row]) -> Iterator[str]:
+    """Yield a table row for each word of a row."""
     base = kind.__bases__[0]
     inherited: dict[str, Word] = getattr(base, "declared", {})
     if inherited:
@@ -68,19 +72,19 @@ def _words(kind: type[Row]) -> Iterator[str]:
         yield f"| `{name}`{many} | {declared.kind.name.lower()}{bits} | {meaning} |"
 
 
-def write_again(page: Path, begin: str, made: str) -> None:
-    """Replace what stands behind `begin`."""
+def replace_after(page: Path, begin: str, generated: str) -> None:
+    """Replace the text after `begin`."""
     text = page.read_text(encoding="utf-8")
-    page.write_text(text[: text.index(begin)] + begin + made, encoding="utf-8")
+    page.write_text(text[: text.index(begin)] + begin + generated, encoding="utf-8")
 
 
 def main() -> None:
-    """All three pages."""
+    """Write all three pages."""
     for module in kernel_sources.modules():
         importlib.import_module(module)
-    write_again(DOCS / "results.md", COLUMNS, documentation_of_tables())
-    write_again(DOCS / "energy.md", ENERGY, documentation_of_energy())
-    write_again(DOCS / "data-dictionary.md", ROWS, documentation_of_rows(kinds_of_rows()))
+    replace_after(DOCS / "results.md", COLUMNS, documentation_of_tables())
+    replace_after(DOCS / "energy.md", ENERGY, documentation_of_energy())
+    replace_after(DOCS / "data-dictionary.md", ROWS, documentation_of_rows(kinds_of_rows()))
 
 
 if __name__ == "__main__":
