@@ -206,7 +206,7 @@ class Bench:
         return [self._on_device(call, calls)[0] for _ in range(LAUNCHES)]
 
     def _in_a_graph(self, call: Callable[[], Any]) -> list[float]:
-        """Return the seconds of one call per launch of a CUDA graph, for operators that the host launches too slowly."""
+        """Return the seconds of one call per launch of a CUDA graph, for operators that a host launches too slowly."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.stream):

@@ -312,8 +312,8 @@ GROUPS = (
         "nvidia-h100",
         "Training steps: NVIDIA's 26 dense recipes on 8 to 2,048 H100",
         "NVIDIA/dgxc-benchmarking (Apache-2.0), README of release 25.04.01",
-        "Predicted at commit 51b013e (2026-11-23), before anyone in the project had read the figures. The table has the "
-        "first and the current prediction. Nothing is fitted to these runs: missing mechanisms have "
+        "Predicted at commit 51b013e (2026-11-23), before anyone in the project had read the figures. The table has "
+        "the first and the current prediction. Nothing is fitted to these runs: missing mechanisms have "
         "been added since ([list](compute.md#what-published-steps-showed)), and the shares are still fitted to the ten "
         "rows of the first group only. Plans with a pipeline have the deferred gradients of NVIDIA's recipes "
         "(`defer_embedding_wgrad`) since later that day.",
