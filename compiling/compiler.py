@@ -146,7 +146,7 @@ def dispatcher(function, use):
     """Return Numba's dispatcher of one function.
 
     Args:
-        function: Python function.
+        function: Python function to compile.
         use: "python" for a kernel that Python calls with any types, "c" for a kernel that is called as a C function,
             "inline" or "outline" for a function that kernels call.
     """
@@ -162,7 +162,7 @@ def compiled_c_function(dispatched, parameters):
 
     Returns:
         Address of the C function, its name, and its ELF object; the object is None if it contains addresses of this
-        process, so that no other process can use it.
+        process, so no other process can use it.
 
     Raises:
         TypeError: The function returns neither an int64 nor None.

@@ -83,7 +83,7 @@ def _file_name(function: Callable[..., Any], parameters: str) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Return a hash of the processor for which Numba compiles."""
+    """Return a hash of Numba's target processor."""
     text = " ".join(cpu_target.target_context.codegen().magic_tuple())
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

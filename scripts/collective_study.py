@@ -207,7 +207,7 @@ class Result:
         fabric: Name of the fabric.
         links: Number of links that leave an NPU.
         links_Bps: Total rate of these links in bytes per second.
-        row: Measurement.
+        row: Measured times and bandwidths.
         empty_ps: Time in ps of the same collective with one byte.
         distance_ps: Latency bound in ps: the distance to the farthest NPU.
         cut: Name of the tightest cut.

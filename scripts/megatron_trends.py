@@ -132,7 +132,7 @@ class Point(NamedTuple):
 
     Attributes:
         case: Case that was simulated.
-        plan: Settled plan.
+        plan: Settled parallel plan.
         step: Step time and its breakdown.
         tflops: TFLOP/s per GPU.
     """

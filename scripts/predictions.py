@@ -36,7 +36,7 @@ class Run(NamedTuple):
         model: Name of a model of the library, or path of a file.
         plan: Parallel plan as text.
         cluster: Name of the cluster.
-        framework: Training framework.
+        framework: Training framework of the plan.
         gpu: Name of the GPU in place of the cluster's; "" = the cluster's.
     """
 
@@ -141,8 +141,8 @@ class Prediction(NamedTuple):
     """A row of a table.
 
     Attributes:
-        run: Training run.
-        plan: Settled plan.
+        run: Training run that was predicted.
+        plan: Settled parallel plan.
         step: Step time and its breakdown.
         tokens_per_s: Throughput of all GPUs together in tokens per second.
         mfu: Model operations over the peak of all GPUs in the plan's data type, 0 to 1; attention counts the query-key

@@ -254,7 +254,7 @@ class Problem:
 
     Attributes:
         bench: Name of the benchmark.
-        topology: Topology specification.
+        topology: Topology specification of the fabric.
         size: Message size with its unit.
         partitioner: Name of the partitioner.
     """
@@ -630,7 +630,7 @@ class Recorded:
 def recorded_run(
     problem: Problem, lps: int, most_windows: int | None, args: argparse.Namespace, lps_per_node: int = 0
 ) -> Recorded:
-    """Partition the problem as `nadi bench` does, record it, replay some LPs and fit their cost; 0 LPs per node = all."""
+    """Partition the problem, record it, replay some LPs and fit their cost; lps_per_node: 0 = all LPs on one node."""
     graph, program, settings, owner, expected = problem.divided(lps)
     chosen = {int(expected.argmax()), *np.linspace(0, lps - 1, min(lps, args.replays)).round().astype(int).tolist()}
     sim = pdes.build_world(graph, program, settings, owner)

@@ -58,10 +58,10 @@ class Step(NamedTuple):
     """Model and plan of a training step.
 
     Attributes:
-        plan: Parallel plan.
+        plan: Parallel plan of the step.
         stages: Number of pipeline stages.
         layers: Number of layers.
-        hidden: Hidden size.
+        hidden: Hidden size of the model.
         sequence: Sequence length in tokens.
     """
 

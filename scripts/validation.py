@@ -91,7 +91,7 @@ class Group(NamedTuple):
         source: Publication or data set of the figures.
         remark: Assumptions, and parameters that were fitted.
         unit: Unit of all figures.
-        figures: Published figures.
+        figures: Published figures of the source.
         command: Command that reproduces Nadi's values.
         run: Function that returns Nadi's values in the order of the figures.
         takes: Run time: "moments" (tests run it), "seconds" or "minutes" (with --all only).
@@ -227,7 +227,7 @@ def _step_s(name: str, changes: dict[str, Any], text: str, cluster_name: str) ->
     Args:
         name: Name of a model of the library.
         changes: Keys of the model that have other values.
-        text: Parallel plan.
+        text: Parallel plan as text.
         cluster_name: Name of the cluster.
     """
     model, cluster = find(name).model_copy(update=changes), clusters.find(cluster_name)
@@ -524,7 +524,7 @@ def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: s
     """Return whether a group is to be run.
 
     Args:
-        group: Group.
+        group: Group to decide on.
         recorded: Recorded results by group.
         names: Names of the chosen groups; none = all quick groups, or with `everything` the groups that this code has
             not run yet.

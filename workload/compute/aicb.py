@@ -23,7 +23,7 @@ class AicbModel:
     """The model that AIOB ran.
 
     Attributes:
-        hidden: Hidden size.
+        hidden: Hidden size of the model.
         heads: Number of attention heads before tensor parallelism.
         ffn: Width of the MLP; 0 = 4 hidden.
         vocab: Padded vocabulary size.

@@ -80,8 +80,8 @@ def _tiled_ps(
         k: Length of the sum.
         tile: Rows and columns of a tile.
         splits: Number of parts of the loop over k.
-        dtype: Data type.
-        gpu: GPU.
+        dtype: Data type of the operands.
+        gpu: GPU that runs the products.
         flops: Operations per second that all SMs reach together.
         memory_efficiency: Share of the memory bandwidth that is reached.
     """

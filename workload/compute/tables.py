@@ -79,7 +79,7 @@ class MeasuredTimes:
         """Return the measured or interpolated time in ps; None outside the measured range.
 
         Args:
-            operator: Operator.
+            operator: Operator to look up.
             roofline_ps: Roofline of this table's GPU.
         """
         if operator in self.exact:
