@@ -312,8 +312,8 @@ def _fp8(bench: Bench, m: int, n: int, k: int) -> Callable[[], Callable[[], Any]
     def make() -> Callable[[], Any]:
         a = bench.tensor(m, k).to(torch.float8_e4m3fn)
         b = bench.tensor(n, k).to(torch.float8_e4m3fn).t()
-        one = torch.ones((), device=bench.device)
-        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: SLF001
+        scale = torch.ones((), device=bench.device)
+        return lambda: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)  # noqa: SLF001
 
     return make
 

@@ -267,22 +267,22 @@ def study(train: int, held_out: int, seed: int, test_seed: int, folder: str) -> 
     }
 
 
-def show(found: dict[str, Any]) -> None:
+def show(figures: dict[str, Any]) -> None:
     """Print all figures as tables for docs/trace-synthesis.md."""
     print(
-        f"{found['learned from']} learned from, {found['held out']} of {found['nodes held out']:,} nodes to test; "
-        f"learning took {found['learning CPU s']:.0f} s, everything {found['CPU s']:.0f} s of CPU time\n"
+        f"learned from {figures['learned from']}, tested on {figures['held out']} of {figures['nodes held out']:,} nodes; "
+        f"learning took {figures['learning CPU s']:.0f} s, everything {figures['CPU s']:.0f} s of CPU time\n"
     )
     print("| simulated step time | sets | held out | mean | each: size, deviation, worst |")
     print("| --- | --- | --- | --- | --- |")
-    for row, own in found["step times"].items():
+    for row, own in figures["step times"].items():
         each = f"{own['each, mean size']:.1%}, {own['each, deviation']:.1%}, {own['each, worst']:+.1%}"
         print(f"| {row} | {own['sets']} | {own['held out, ms']:.2f} ms | **{own['mean']:+.1%}** | {each} |")
     print("\n| distance from held out | generated | sets learned from |\n| --- | --- | --- |")
-    for measure, learned in found["distances of those learned from"].items():
-        print(f"| {measure} | {found['distances'][measure]:.4f} | {learned:.4f} |")
+    for measure, learned in figures["distances of those learned from"].items():
+        print(f"| {measure} | {figures['distances'][measure]:.4f} | {learned:.4f} |")
     for key in ("refused", "with eight values in a row of the set that they are like"):
-        print(f"\n{key}: {found[key]}")
+        print(f"\n{key}: {figures[key]}")
 
 
 def main() -> None:

@@ -172,12 +172,14 @@ def _read(path: Path) -> Gpu:
 
 def _complaint(error: ValidationError) -> str:
     """Return the message for a file that does not match the schema."""
-    found: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    key = ".".join(map(str, found["loc"]))
-    if found["type"] == "extra_forbidden":
+    first_error: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    key = ".".join(map(str, first_error["loc"]))
+    if first_error["type"] == "extra_forbidden":
         known = ", ".join(_key(name) for name in Gpu.model_fields)
         return f"{key}: unknown key; expected one of {known}"
-    if found["type"] == "missing":
+    if first_error["type"] == "missing":
         return f"{key}: missing; expected it in a GPU's file"
-    reason = found.get("ctx", {}).get("error")
-    return f"{key}: {reason}" if reason is not None else f"{key}: found {short(found['input'])}; {found['msg']}"
+    reason = first_error.get("ctx", {}).get("error")
+    if reason is not None:
+        return f"{key}: {reason}"
+    return f"{key}: found {short(first_error['input'])}; {first_error['msg']}"

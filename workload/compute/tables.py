@@ -199,9 +199,9 @@ def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
     return list(enumerate(table.to_pylist(), 1))
 
 
-def _check_columns(path: Path, found: Sequence[str]) -> None:
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
     """Raise an error if a required column is missing."""
-    missing = [column for column in _REQUIRED if column not in found]
+    missing = [column for column in _REQUIRED if column not in columns]
     if missing:
         raise WorkloadError(f"{path}: no column {missing[0]}; expected {', '.join(COLUMNS)}")
 

@@ -26,13 +26,13 @@ def page(answers: Mapping[str, dict[str, Any]]) -> Page:
         answers: Ranked plans by request: one, or one for each value of `--sweep`.
     """
     first = next(iter(answers.values()))
-    best = min((row for found in answers.values() for row in found["rows"]), key=lambda row: row["step_s"])
+    best = min((row for answer in answers.values() for row in answer["rows"]), key=lambda row: row["step_s"])
     several = f", {len(answers)} requests" if len(answers) > 1 else ""
     title = f"Plans of {first['model']} on {first['cluster']}{several}"
     lead = f"Fastest: {best['axes']}, {best['step_s']:,.4g} s per step, MFU {best['mfu']:.1%}, "
     lead += f"{usd_text(best['cost_usd'])} per step."
     names = {
-        name: f"{found['gpus']:,} {found['gpu']}" if len(answers) == 1 else name for name, found in answers.items()
+        name: f"{answer['gpus']:,} {answer['gpu']}" if len(answers) == 1 else name for name, answer in answers.items()
     }
     sections = [
         PageSection(
@@ -42,7 +42,7 @@ def page(answers: Mapping[str, dict[str, Any]]) -> Page:
             [*_times(answers), *_energy(answers)],
         ),
         PageSection("memory", "Time and memory", "Every plan that fits in memory.", [_over_memory(answers, names)]),
-        *(_rows(f"plans-{number}", names[name], found) for number, (name, found) in zip(count(), answers.items())),
+        *(_rows(f"plans-{number}", names[name], answer) for number, (name, answer) in zip(count(), answers.items())),
     ]
     return Page(title, lead, sections)
 
@@ -100,18 +100,18 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]
     from plotly import graph_objects as go
 
     drawn = go.Figure()
-    for number, (name, found) in enumerate(answers.items()):
+    for number, (name, answer) in enumerate(answers.items()):
         series = style(number)
         drawn.add_scatter(
-            x=[row["memory_bytes"] / GIB for row in found["rows"]],
-            y=[row["step_s"] for row in found["rows"]],
-            text=[in_page(f"{row['axes']}, recompute {row['recompute']}") for row in found["rows"]],
+            x=[row["memory_bytes"] / GIB for row in answer["rows"]],
+            y=[row["step_s"] for row in answer["rows"]],
+            text=[in_page(f"{row['axes']}, recompute {row['recompute']}") for row in answer["rows"]],
             mode="markers",
             name=in_page(names[name]),
             marker={"color": series.colour, "symbol": f"circle{series.mark}", "size": 8},
             hovertemplate="%{text}<br>%{x:.1f} GiB, %{y:,.4g} s<extra></extra>",
         )
-        for place, row in enumerate(found["rows"][: 1 if len(answers) > 1 else 3], 1):
+        for place, row in enumerate(answer["rows"][: 1 if len(answers) > 1 else 3], 1):
             label = {
                 "text": in_page(f"{place}. {row['axes']}"),
                 "showarrow": True,
@@ -120,7 +120,7 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]
                 "ay": -25 * place,
             }
             drawn.add_annotation(x=row["memory_bytes"] / GIB, y=row["step_s"], **label)
-    for limit in sorted({found["memory_bytes"] - found["reserve_bytes"] for found in answers.values()}):
+    for limit in sorted({answer["memory_bytes"] - answer["reserve_bytes"] for answer in answers.values()}):
         drawn.add_vline(x=limit / GIB, line_dash="dash", annotation_text="memory limit")
     drawn.update_layout(margin={"t": 30, "b": 50, "l": 10, "r": 10})
     drawn.update_xaxes(title_text="peak memory per GPU, GiB", rangemode="tozero")

@@ -75,8 +75,8 @@ def plan_table(answer: dict[str, Any], top: int) -> FittedTable:
 
 def _memory(answer: dict[str, Any]) -> str:
     """Return the memory that plans may use, as text."""
-    whole, reserve = (answer[key] / GIB for key in ("memory_bytes", "reserve_bytes"))
-    return f"{whole:.1f} GiB minus {reserve:.1f} GiB in reserve" if reserve else f"{whole:.1f} GiB"
+    capacity, reserve = (answer[key] / GIB for key in ("memory_bytes", "reserve_bytes"))
+    return f"{capacity:.1f} GiB minus {reserve:.1f} GiB in reserve" if reserve else f"{capacity:.1f} GiB"
 
 
 def _training(totals: dict[str, float]) -> str:

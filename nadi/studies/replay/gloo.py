@@ -30,13 +30,13 @@ def connect(method: str, rank: int, size: int) -> RankGather:
     distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=size, timeout=timeout)
 
     def exchange(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
-        found: list[Any] = [None] * size
-        distributed.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * size
+        distributed.all_gather_object(values, value)
+        return values
 
     def gather(value: Any) -> list[Any] | None:  # noqa: ANN401 - whatever can be pickled
-        found = exchange(value)
-        return found if rank == 0 else None
+        values = exchange(value)
+        return values if rank == 0 else None
 
     return RankGather(exchange, gather, rank, size)
 
@@ -77,13 +77,13 @@ class Gloo:
             return call(_tensor(received), _tensor(sent), *sizes, group=group, async_op=True), (sent, received)
         return getattr(self, f"_{operation.kind.replace('-', '_')}")(group, operation)
 
-    def is_done(self, begun: tuple[Any, tuple[Bytes, ...]]) -> bool:
+    def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
         """Return whether an operation is complete; if so, release its buffers.
 
         Raises:
             RuntimeError: A peer has terminated.
         """
-        work, buffers = begun
+        work, buffers = started
         if not work.is_completed():
             return False
         work.wait()
@@ -105,13 +105,16 @@ class Gloo:
 
     def _all_gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own = self._buffers.take(operation.part_bytes)
-        whole = self._buffers.take(operation.part_bytes * len(operation.members))
-        return self._all_gather_call(_tensor(whole), _tensor(own), group=group, async_op=True), (own, whole)
+        gathered = self._buffers.take(operation.part_bytes * len(operation.members))
+        return self._all_gather_call(_tensor(gathered), _tensor(own), group=group, async_op=True), (own, gathered)
 
     def _gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own, parts = self._own_and_parts(operation)
-        found = [_tensor(part) for part in parts] if operation.own == 0 else None
-        return self._dist.gather(_tensor(own), found, operation.members[0], group=group, async_op=True), (own, *parts)
+        received = [_tensor(part) for part in parts] if operation.own == 0 else None
+        return self._dist.gather(_tensor(own), received, operation.members[0], group=group, async_op=True), (
+            own,
+            *parts,
+        )
 
     def _scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own, parts = self._own_and_parts(operation)
@@ -123,16 +126,16 @@ class Gloo:
         return self._dist.broadcast(_tensor(own), operation.members[0], group=group, async_op=True), (own,)
 
     def _all_to_all(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        whole = operation.part_bytes * len(operation.members)
-        sent, received = self._buffers.take(whole), self._buffers.take(whole)
+        size_bytes = operation.part_bytes * len(operation.members)
+        sent, received = self._buffers.take(size_bytes), self._buffers.take(size_bytes)
         call = self._dist.all_to_all_single
         return call(_tensor(received), _tensor(sent), group=group, async_op=True), (sent, received)
 
     def _reduce_scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         part = _words(operation.part_bytes)
-        own, whole = self._buffers.take(part), self._buffers.take(part * len(operation.members))
-        work = self._reduce_scatter_call(_floats(own), _floats(whole), group=group, async_op=True)
-        return _Waited(work), (own, whole)
+        own, all_parts = self._buffers.take(part), self._buffers.take(part * len(operation.members))
+        work = self._reduce_scatter_call(_floats(own), _floats(all_parts), group=group, async_op=True)
+        return _Waited(work), (own, all_parts)
 
     def _barrier(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401, ARG002 - as the others
         return self._dist.barrier(group=group, async_op=True), ()

@@ -49,9 +49,9 @@ class Mpi:
             return group.Ialltoallv(*ends), (sent, received)
         return getattr(self, f"_{operation.kind.replace('-', '_')}")(group, operation)
 
-    def is_done(self, begun: tuple[Any, tuple[Bytes, ...]]) -> bool:
+    def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
         """Return whether an operation is complete; if so, release its buffers."""
-        request, buffers = begun
+        request, buffers = started
         if not request.Test():
             return False
         self._buffers.give(*buffers)
@@ -92,8 +92,8 @@ class Mpi:
         return group.Ibcast(own, root=0), (own,)
 
     def _all_to_all(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        whole = operation.part_bytes * len(operation.members)
-        ends = self._pair(whole, whole)
+        size_bytes = operation.part_bytes * len(operation.members)
+        ends = self._pair(size_bytes, size_bytes)
         return group.Ialltoall(*ends), ends
 
     def _reduce_scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py

@@ -25,7 +25,7 @@ class Transport(Protocol):
     def begin(self, operation: ReplayOperation) -> Any:  # noqa: ANN401 - its own
         """Start an operation and return the argument of `is_done`."""
 
-    def is_done(self, begun: Any) -> bool:  # noqa: ANN401 - its own
+    def is_done(self, started: Any) -> bool:  # noqa: ANN401 - its own
         """Return whether an operation is complete on this rank."""
 
 
@@ -45,7 +45,7 @@ class _Player:
         self._sleeps = sleeps
         self._waits_for = steps.parents.tolist()
         self._ready = [row for row, parents in enumerate(self._waits_for) if parents == 0]
-        self._begun: list[tuple[int, Any]] = []
+        self._started: list[tuple[int, Any]] = []
         self._sleeping: list[tuple[int, int]] = []
         self._lanes: dict[int, deque[int]] = {}
         self._channel_of = {row: number for number, rows in steps.channel.items() for row in rows}
@@ -63,7 +63,7 @@ class _Player:
             now = self._now()
             while self._sleeping and self._sleeping[0][0] <= now:
                 self._wake(heapq.heappop(self._sleeping)[1])
-            self._begun = [(row, begun) for row, begun in self._begun if not self._was_done(row, begun)]
+            self._started = [(row, started) for row, started in self._started if not self._finish_if_done(row, started)]
             if not self._ready:
                 time.sleep(0)  # yields the core to gloo's threads and to other ranks of this machine
         return OperationTimes(self._start, self._end - self._start)
@@ -95,11 +95,11 @@ class _Player:
             self._held.discard(row)
             self._next[channel] += 1
             self._start[row] = self._now()
-            self._begun.append((row, self._transport.begin(self._steps.operations[row])))
+            self._started.append((row, self._transport.begin(self._steps.operations[row])))
 
-    def _was_done(self, row: int, begun: Any) -> bool:  # noqa: ANN401 - the transport's
+    def _finish_if_done(self, row: int, started: Any) -> bool:  # noqa: ANN401 - the transport's
         """Return whether an operation is complete; if so, finish its row."""
-        if not self._transport.is_done(begun):
+        if not self._transport.is_done(started):
             return False
         self._finish(row)
         return True

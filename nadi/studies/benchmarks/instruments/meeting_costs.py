@@ -59,7 +59,7 @@ def _write_all(address, done, rounds):
 
 
 @kernel
-def _gather_all(address, done, took, rounds):
+def _gather_all(address, done, settle_ns, rounds):
     """Play the first worker: send a request, wait for the writes, and then measure `settle`."""
     team = meeting_at(address).team
     own = team.workers[0]
@@ -68,9 +68,9 @@ def _gather_all(address, done, took, rounds):
         store_release(team.words, PUBLISHED, number + 1)
         while load_acquire(done, 0) <= number:
             pass
-        begun = clock_ns()
+        start_ns = clock_ns()
         settle(address, own, number)
-        took[number] = clock_ns() - begun
+        settle_ns[number] = clock_ns() - start_ns
 
 
 def gather_costs() -> GatherCosts:
