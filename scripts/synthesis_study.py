@@ -270,8 +270,8 @@ def study(train: int, held_out: int, seed: int, test_seed: int, folder: str) -> 
 def show(figures: dict[str, Any]) -> None:
     """Print all figures as tables for docs/trace-synthesis.md."""
     print(
-        f"learned from {figures['learned from']}, tested on {figures['held out']} of {figures['nodes held out']:,} nodes; "
-        f"learning took {figures['learning CPU s']:.0f} s, everything {figures['CPU s']:.0f} s of CPU time\n"
+        f"learned from {figures['learned from']}, tested on {figures['held out']} of "
+        f"{figures['nodes held out']:,} nodes; learning took {figures['learning CPU s']:.0f} s, everything {figures['CPU s']:.0f} s of CPU time\n"
     )
     print("| simulated step time | sets | held out | mean | each: size, deviation, worst |")
     print("| --- | --- | --- | --- | --- |")
