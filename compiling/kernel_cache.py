@@ -304,6 +304,5 @@ def _fresh(process: int) -> Path:
 
 
 def _remove(folder: Path, process: int) -> None:
-    """Remove a temporary folder."""
     if os.getpid() == process:  # a forked process must not remove its parent's folder
         shutil.rmtree(folder, ignore_errors=True)

@@ -70,14 +70,12 @@ def c_function(address: int, parameters: str) -> Callable[..., int]:
 
 
 def _entry(array: np.ndarray) -> Any:
-    """Return the entry of an array."""
     if array.dtype != _INT64 or array.ndim != 1 or not array.flags.carray:
         raise TypeError(f"{array.dtype} array of shape {array.shape}: expected a contiguous, writable row of int64")
     return (ctypes.c_int64 * 2)(array.ctypes.data, len(array))
 
 
 def _file_name(function: Callable[..., Any], parameters: str) -> str:
-    """Return the name of a compiled function's cache file."""
     return f"{code_name(function)}-{parameters}-{_processor()}{CODE_SUFFIX}"
 
 

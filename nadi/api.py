@@ -261,7 +261,6 @@ def net(run: Run | str | Path) -> dict[str, Any]:
 
 
 def _opened(run: Run | str | Path) -> Run:
-    """Return the Run of a folder."""
     return run if isinstance(run, Run) else Run(run)
 
 
@@ -278,7 +277,6 @@ def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a temporary results folder."""
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)

@@ -312,7 +312,6 @@ def report(args: argparse.Namespace, all_results: Sequence[Result]) -> str:
 
 
 def _line(result: Result) -> str:
-    """Return a row of the Markdown table."""
     row = result.row
     cells = (
         result.fabric,

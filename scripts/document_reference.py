@@ -58,7 +58,6 @@ def commands_page() -> str:
 
 
 def _is_hidden(option: Any) -> bool:
-    """Return whether `--help` omits an option."""
     return bool(getattr(option, "hidden", False))
 
 

@@ -29,13 +29,11 @@ def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
 
 
 def _kinds_of_words() -> list[str]:
-    """Return the section about kinds of words."""
     rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind]
     return ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |", *rows, ""]
 
 
 def _section(kind: type[Row]) -> list[str]:
-    """Return the section about a kind of row."""
     doc = " ".join((kind.__doc__ or "").split())
     written = ", ".join(f"`{name}`" for name in kind.written_by)
     facts = f"{_size(kind)}, declared in `{_file(kind)}`, {'written by ' + written if written else 'read only'}."
@@ -44,12 +42,10 @@ def _section(kind: type[Row]) -> list[str]:
 
 
 def _file(kind: type[Row]) -> str:
-    """Return the path of the file that declares a kind of row."""
     return f"{kind.__module__.replace('.', '/')}.py"
 
 
 def _size(kind: type[Row]) -> str:
-    """Return the size of a row as text."""
     size = f"{kind.words} words ({kind.dtype.itemsize} bytes)"
     if any(declared.bits for declared in kind.declared.values()):
         return f"{kind.dtype.itemsize} bytes"

@@ -118,13 +118,11 @@ def run(folder: Path, topology: str, out: Path) -> Comparison:
 
 
 def _head(path: Path) -> str:
-    """Return the first 64 KiB of a file."""
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.read(1 << 16)
 
 
 def _run_file(out: Path, topology: str) -> Path:
-    """Write the run file of the simulation."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / "run.toml"
     groups = '\ngroups = "traces/groups.json"'

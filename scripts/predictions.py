@@ -226,7 +226,6 @@ def line(row: Prediction) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share as a percentage; "-" for 0."""
     return f"{share:.1%}" if share else "-"
 
 

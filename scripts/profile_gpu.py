@@ -109,7 +109,6 @@ class Bench:
         self.about = self._about(options)
 
     def _about(self, options: argparse.Namespace) -> dict[str, str]:
-        """Return the comments at the top of the table."""
         cudnn = torch.backends.cudnn.version() if self.cuda else None
         return {
             "device": self.name,
@@ -168,7 +167,6 @@ class Bench:
             self._add(case, *best)
 
     def _add(self, case: Case, seconds: float, times: list[float], label: str) -> None:
-        """Append a row."""
         self.rows.append(
             {
                 "gpu": self.gpu,

@@ -206,7 +206,6 @@ def distances(tables: Sequence[TraceTable], others: Sequence[TraceTable]) -> dic
 
 
 def _joined(tables: Sequence[TraceTable], of_table: Callable[[TraceTable], Floats]) -> Floats:
-    """Return the values of all tables."""
     return np.concatenate([np.zeros(0), *(of_table(table) for table in tables)])
 
 
@@ -216,22 +215,18 @@ def _kinds(table: TraceTable) -> Floats:
 
 
 def _fan_in(table: TraceTable) -> Floats:
-    """Return the number of dependencies of each node."""
     return np.diff(table.dep_ptr).astype(np.float64)
 
 
 def _sizes(table: TraceTable) -> Floats:
-    """Return the logarithms to base 2 of communication sizes."""
     return np.log2(table.comm_size[table.comm_size > 0].astype(np.float64))
 
 
 def _micros(table: TraceTable) -> Floats:
-    """Return the logarithms to base 2 of durations."""
     return np.log2(table.duration_micros[table.duration_micros > 0].astype(np.float64))
 
 
 def _depth(table: TraceTable) -> Floats:
-    """Return the logarithm to base 2 of the depth of a trace."""
     return np.array([np.log2(max(depth(table), 1))])
 
 
@@ -271,7 +266,8 @@ def show(figures: dict[str, Any]) -> None:
     """Print all figures as tables for docs/trace-synthesis.md."""
     print(
         f"learned from {figures['learned from']}, tested on {figures['held out']} of "
-        f"{figures['nodes held out']:,} nodes; learning took {figures['learning CPU s']:.0f} s, everything {figures['CPU s']:.0f} s of CPU time\n"
+        f"{figures['nodes held out']:,} nodes; "
+        f"learning took {figures['learning CPU s']:.0f} s, everything {figures['CPU s']:.0f} s of CPU time\n"
     )
     print("| simulated step time | sets | held out | mean | each: size, deviation, worst |")
     print("| --- | --- | --- | --- | --- |")

@@ -123,7 +123,6 @@ def _collectives(command: str, sizes: Sequence[str], scale: Callable[[dict[str, 
 
 
 def _microseconds(row: dict[str, Any]) -> float:
-    """Return the time of a row in microseconds."""
     return float(row["time_ps"]) / 1e6
 
 
@@ -144,19 +143,15 @@ def _script(name: str) -> dict[str, Any]:
 
 
 def _megatron_table() -> list[float]:
-    """Return the predicted step times in seconds."""
     return [row["predicted_s"] for row in _script("megatron_table.py")["rows"]]
 
 
 def _megatron_plans() -> list[float]:
-    """Return the predicted TFLOP/s per GPU."""
     trends = _script("megatron_trends.py")
     return [case["tflops"] for name in ("ptd-p", "zero3") for case in trends[name]]
 
 
 def _operators() -> list[float]:
-    """Return the TFLOP/s of the operators."""
-
     def tflops(gpu: str, text: str) -> float:
         (operator,) = parse_operators(text)
         return operator.flops / roofline_ps(operator, find_gpu(gpu), Efficiencies())
@@ -238,7 +233,6 @@ def _step_s(name: str, changes: dict[str, Any], text: str, cluster_name: str) ->
 
 
 def _figures(group: str) -> tuple[Figure, ...]:
-    """Return the published figures of a group of STEPS."""
     return tuple(Figure(row["what"], row["published_s"]) for row in STEPS[group]["rows"])
 
 

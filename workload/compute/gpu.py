@@ -23,7 +23,6 @@ _CLOCK = {"GHz": 1e9, "MHz": 1e6}
 
 
 def _clock_hz(value: object) -> float:
-    """Parse a clock rate such as "1.41GHz" into Hz."""
     text = value.strip() if isinstance(value, str) and len(value) < 20 else ""
     number, unit = text[:-3].strip(), text[-3:]
     try:
@@ -36,7 +35,6 @@ def _clock_hz(value: object) -> float:
 
 
 def _memory_bytes(value: object) -> int:
-    """Parse a memory size into bytes."""
     size_bytes = parse_bytes(value)
     if not 1 <= size_bytes <= _MAX_MEMORY_BYTES:
         raise ValueError(f"{short(value)}; expected 1 B to 1 PiB")
@@ -44,12 +42,10 @@ def _memory_bytes(value: object) -> int:
 
 
 def _rate_Bps(value: object) -> float:  # noqa: N802 - bytes, not bits
-    """Parse a memory rate into bytes per second."""
     return parse_rate_within(value, MEMORY_RATE_BPS) / BITS_PER_BYTE
 
 
 def _latency_ps(value: object) -> int:
-    """Parse a latency into ps."""
     return parse_time_within(value, _MAX_LATENCY_PS)
 
 
@@ -157,7 +153,6 @@ def find_gpu(name: str | Path) -> Gpu:
 
 
 def _read(path: Path) -> Gpu:
-    """Read a GPU file."""
     try:
         tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:

@@ -167,7 +167,6 @@ def parse_operators(text: str) -> tuple[Operator, ...]:
 
 
 def _parse(text: str) -> Operator:
-    """Parse one operator."""
     words = text.split()
     kind = KINDS.get(words[0]) if len(words) == 3 else None
     if kind is None:

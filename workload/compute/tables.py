@@ -200,14 +200,12 @@ def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    """Raise an error if a required column is missing."""
     missing = [column for column in _REQUIRED if column not in columns]
     if missing:
         raise WorkloadError(f"{path}: no column {missing[0]}; expected {', '.join(COLUMNS)}")
 
 
 def _measurement(path: Path, number: int, row: Mapping[str, object]) -> Measurement:
-    """Return the measurement of a row."""
     text = {column: str(row.get(column) or "").strip() for column in COLUMNS}
     try:
         operator = parse_operators(f"{text['operator']} {text['shape']} {text['dtype']}")[0]

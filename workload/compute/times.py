@@ -112,7 +112,6 @@ class ComputeTimes:
         return self.gpu.in_a_row.get(operator.dtype, 1.0)
 
     def _roofline_ps(self, operator: Operator) -> float:
-        """Return the time of an operator in ps by the roofline."""
         return roofline_ps(operator, self.gpu, self.efficiencies)
 
     def text_ps(self, text: str) -> int:

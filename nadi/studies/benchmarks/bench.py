@@ -56,7 +56,6 @@ def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:
 
 
 def _all_reduce(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
-    """Return a ring all-reduce of all NPUs."""
     return workload.collective_program("all-reduce", graph.npus, size_bytes, "ring")
 
 

@@ -116,7 +116,6 @@ def _write_pytorch(path: Path, nodes: int) -> None:
 
 
 def _pytorch_node(node_id: int, rng: np.random.Generator) -> Any:  # noqa: ANN401 - a message
-    """Return a node as Chakra's converter writes it."""
     is_kernel = node_id % 3 == 0
     deps = sorted({max(0, node_id - int(back)) for back in rng.integers(1, 40, 2)} - {node_id})
     host_attributes = [

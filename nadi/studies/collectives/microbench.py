@@ -351,7 +351,6 @@ def _range(text: str) -> list[int]:
 
 
 def _factor(text: str, step: str) -> int:
-    """Return the whole number of a step such as "x2"."""
     if not step[1:].isdecimal() or len(step) > _MAX_FACTOR_LENGTH:
         raise ConfigError(f"--sizes {text}: found factor {step!r}; expected a whole number, as x2")
     return int(step[1:])
@@ -375,7 +374,6 @@ def _row(
     size_bytes: int,
     results: pdes.Results,
 ) -> SweepRow:
-    """Return the row of one run."""
     kind = "all-to-all" if case.matrix else case.kind
     time_ps, shown_bytes = results.finish_time_ps, case.bytes(size_bytes, graph.npus)
     closed = closed_form(

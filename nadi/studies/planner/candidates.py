@@ -159,7 +159,6 @@ def _sizes_complaint(space: PlanSpace) -> str:
 
 
 def _divisors(number: int, maximum: int) -> list[int]:
-    """Return the divisors of a number up to a maximum."""
     return [d for d in range(1, min(number, maximum) + 1) if number % d == 0]
 
 

@@ -204,7 +204,6 @@ def explain_ranking(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _seconds(row: dict[str, Any], category: str) -> float:
-    """Return the time of a category in a step, in seconds."""
     return float(row["shares"][category] * row["step_s"])
 
 

@@ -162,7 +162,6 @@ def _extrapolated(first: StepTime, second: StepTime, factor: float) -> StepTime:
 
 
 def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
-    """Return the plan with the given number of micro-batches per step."""
     return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
 
 

@@ -37,8 +37,6 @@ class OperationTimes(NamedTuple):
 
 
 class _Player:
-    """State of one rank's replay."""
-
     def __init__(self, steps: ReplaySteps, transport: Transport, *, sleeps: bool) -> None:
         self._steps = steps
         self._transport = transport
@@ -69,7 +67,6 @@ class _Player:
         return OperationTimes(self._start, self._end - self._start)
 
     def _now(self) -> int:
-        """Return the nanoseconds since the replay started."""
         return time.perf_counter_ns() - self._zero
 
     def _take(self, row: int) -> None:

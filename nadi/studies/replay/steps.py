@@ -162,12 +162,10 @@ def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
 
 
 def _members(program: Program, group: int) -> tuple[int, ...]:
-    """Return the members of a group."""
     return tuple(program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist())
 
 
 def _collective(rank: int, node: int, row: int, traces: TraceSet, program: Program) -> ReplayOperation:
-    """Return the collective operation of a node."""
     slot = int(program.slot_ptr[rank] + program.node_group[node])
     group, size = int(program.slot_group[slot]), int(program.node_bytes[node])
     members = _members(program, group)

@@ -255,17 +255,14 @@ def _queues(runs: dict[str, Run]) -> Plot | None:
 
 
 def _factor(figure: Figure) -> float:
-    """Return the factor from a figure's value to the unit of its axis."""
     return 1e-9 if figure.form == "time" else 1.0
 
 
 def _axis(figure: Figure) -> str:
-    """Return the axis title of a figure."""
     return f"{label(figure)} (ms)" if figure.form == "time" else label(figure)
 
 
 def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSection:
-    """Return the section with the table of all points."""
     shown = figures_shown(table)
     headings = [Heading(key, COLUMNS["key"], is_text=True) for key in keys]
     headings += [Heading(label(each), f"{each.meaning[0].upper()}{each.meaning[1:]}.") for each in shown]

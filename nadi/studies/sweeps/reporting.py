@@ -33,13 +33,11 @@ def progress_reporter(sweep: SweepDefinition, points: int, *, quiet: bool) -> It
 
 
 def _write_line(sweep: SweepDefinition, outcome: PointOutcome) -> None:
-    """Write the outcome of a point to standard error."""
     sys.stderr.write(_outcome_text(sweep, outcome) + "\n")
     sys.stderr.flush()
 
 
 def _outcome_text(sweep: SweepDefinition, outcome: PointOutcome) -> str:
-    """Return the outcome of a point as text."""
     values = ", ".join(f"{key} = {value}" for key, value in sweep.points[outcome.point].values.items())
     state = outcome.error or ("already finished" if outcome.was_there else "finished")
     return f"point {outcome.point} ({values}): {state}"
