@@ -1,9 +1,9 @@
-"""Kernels are compiled, kept and loaded here; nothing of simulation is known.
+"""Compilation, caching and loading of kernels; independent of simulation.
 
-`compiler`, `primitives` and `records` are Numba's compiler with our options, and records and primitives as it compiles
-them. `kernel_sources` lists the files that kernels are made of, `kernel_cache` is the folder of compiled kernels, and
-`machine_code` writes, loads and calls them. Kernels come in by the decorators of pdes/core/jit.py.
+`compiler`, `primitives` and `records` configure Numba's compiler and extend it with records and machine instructions.
+`kernel_sources` lists the source files of kernels, `kernel_cache` is the folder of compiled kernels, and `machine_code`
+writes, loads and calls them. The decorators of pdes/core/jit.py submit kernels.
 """
 
 ENTRY_WORDS = 2
-"""Of an array in the directory of a record (`records`): its address, and its number of items."""
+"""Words of an array's entry in the directory of a record (`records`): its address and its number of items."""

@@ -1,14 +1,14 @@
-"""Where compiled kernels are kept: in a folder that nobody else can change, as what is loaded from it is run.
+"""The folder of compiled kernels, which nobody else can change, because its files are executed.
 
-Whoever can put a file there, or rename a folder on the way to it, could have another user's process run code of theirs.
-So every folder on the way is opened one after another, each relative to the one before, and checked once it is open:
-it must belong to this user or to root, and nobody else may write to it, unless its sticky bit keeps others from
-renaming what is in it. The innermost folder must be this user's alone. It stays open, and files are read and written
-relative to it, so that a name that changes its meaning after the check changes nothing. Where a check fails, kernels go
-to a fresh private folder for this process alone.
+An attacker who can put a file there, or rename a folder on the path to it, could make another user's process run code
+of theirs. So every folder on the path is opened relative to the one before, and checked after it is open: it must
+belong to this user or to root, and nobody else may have write permission, unless its sticky bit prevents others from
+renaming its entries. The innermost folder must belong to this user alone. It stays open, and files are read and written
+relative to it, so that renaming after the check has no effect. If a check fails, kernels go to a fresh private folder
+for this process alone.
 
-A file is plain data and machine code behind a digest (`compiling.machine_code`): what a full disk or a crash has left
-of one is not loaded but removed. Nothing is unpickled.
+A file is plain data and machine code after a digest (`compiling.machine_code`): a file that a full disk or a crash
+truncated is removed, not loaded. Nothing is unpickled.
 """
 
 import atexit
@@ -30,31 +30,32 @@ from compiling.kernel_sources import are_hashed, source_hash
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
-_MOST_LINKS = 40
+_MAX_LINKS = 40
+"""Maximum number of symbolic links on a path, as in Linux (MAXSYMLINKS)."""
 _DIGEST_BYTES = 16
 CODE_SUFFIX = ".o"
-"""Of files of machine code."""
-_ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
-"""O_PATH needs no permission to list a folder, only to pass through it."""
+"""Suffix of files of machine code."""
+_OPEN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+"""Flags to open a folder on the path. O_PATH needs permission only to traverse the folder, not to list it."""
 FAILURES: list[str] = []
-"""Why something that this process compiled could not be kept."""
+"""Reasons why compiled code of this process could not be written to the cache."""
 
 
 class CacheError(RuntimeError):
-    """There is no folder for compiled kernels at all."""
+    """No folder for compiled kernels can be created."""
 
     exit_code = 1
 
 
 class _UntrustedError(Exception):
-    """Somebody else could change what lies in a folder. One line: which folder, and why."""
+    """Another user could change the content of a folder. The message is one line: folder and reason."""
 
 
 class KernelFolder:
-    """An open folder of compiled kernels; it is closed when nobody has it any more.
+    """An open folder of compiled kernels; it is closed when the last reference is gone.
 
     Attributes:
-        path: Path by which the folder was found, for messages.
+        path: Path by which the folder was opened, for messages.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -63,13 +64,13 @@ class KernelFolder:
         weakref.finalize(self, os.close, descriptor)
 
     def names(self) -> list[str]:
-        """Return the names of the files of machine code, sorted."""
+        """Return the sorted names of the files of machine code."""
         return sorted(name for name in os.listdir(self._descriptor) if name.endswith(CODE_SUFFIX))  # noqa: PTH208
 
     def read(self, name: str) -> bytes | None:
-        """Return the sealed content of a file; None if there is none, or others could have written it.
+        """Return the content of a file after its digest; None if the file is missing, or others could have written it.
 
-        A file that was not written completely is removed.
+        An incomplete file is removed.
         """
         data = self._data(name)
         content = None if data is None else opened(data)
@@ -79,12 +80,12 @@ class KernelFolder:
         return content
 
     def is_intact(self, name: str) -> bool:
-        """Return whether a file is there and is what was written."""
+        """Return whether a file exists and matches its digest."""
         data = self._data(name)
         return data is not None and opened(data) is not None
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep content under a name, behind its digest. What fails is noted in FAILURES and is no error."""
+        """Write a digest and content to a file. A failure is recorded in FAILURES and raises no error."""
         part = f".{name}.{secrets.token_hex(8)}.part"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -101,78 +102,79 @@ class KernelFolder:
         with suppress(OSError):
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
             with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:  # noqa: PTH123
-                found = os.fstat(file.fileno())
-                is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-                if is_ours and not found.st_mode & _OTHERS_WRITE:
+                status = os.fstat(file.fileno())
+                is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+                if is_ours and not status.st_mode & _OTHERS_WRITE:
                     return file.read()
         return None
 
 
 def _settled_cache() -> tuple[KernelFolder, str]:
-    usual = os.environ.get("XDG_CACHE_HOME", "")
+    """Return the current folder of compiled kernels, and why it is not the usual one; "" if it is."""
+    xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
     base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
-        usual if os.path.isabs(usual) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
+        xdg_cache if os.path.isabs(xdg_cache) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
         "nadi",
     )
     return settle(Path(base), source_hash())
 
 
 def cache_dir() -> Path:
-    """Return the folder of compiled kernels for these sources: of NADI_CACHE_DIR, the user's own, or a private one."""
+    """Return the path of the folder of compiled kernels: in NADI_CACHE_DIR, the user's cache, or a private folder."""
     return _settled_cache()[0].path
 
 
 @functools.cache
 def settled_folder() -> KernelFolder:
-    """Return the folder of compiled kernels as it was when this process first asked."""
+    """Return the folder of compiled kernels that this process uses from its first request on."""
     return _settled_cache()[0]
 
 
 def cache_complaint() -> str:
-    """Return why compiled kernels are not kept where they should be, or cannot be; "" if all is well."""
+    """Return why compiled kernels are not written, or not in the usual folder; "" without problem."""
     return _settled_cache()[1] or what_was_not_kept()
 
 
 def what_was_not_kept() -> str:
-    """Return why something that this process has compiled could not be kept; "" if all was."""
+    """Return why compiled code of this process could not be written; "" if all was written."""
     return next(iter(FAILURES), "")
 
 
 def is_warm(compiled: Callable[..., Any]) -> bool:
-    """Return whether the machine code of a kernel for these sources is kept, complete."""
+    """Return whether the cache has intact machine code of a kernel for the current sources."""
     folder = _settled_cache()[0]
     return any(folder.is_intact(name) for name in folder.names() if name.startswith(f"{code_name(compiled)}-"))
 
 
 def corrupt_files() -> list[str]:
-    """Return the names of files of machine code that are not what was written."""
+    """Return the names of files of machine code that do not match their digest."""
     folder = _settled_cache()[0]
     return [name for name in folder.names() if not folder.is_intact(name)]
 
 
 def is_kept(function: Callable[..., Any]) -> bool:
-    """Return whether a compiled function may be kept.
+    """Return whether a compiled function may be written to the cache.
 
-    The folder is named after the hashed sources, so code of other files would not be noticed to be old. Code that
-    checks bounds is not kept, because it is called by Numba, which turns a failed check into an exception.
+    The folder is named after the hashed sources, so outdated code of other files would go unnoticed. Code with bounds
+    checks is not written, because Numba must call it to turn a failed check into an exception.
     """
     return are_hashed(function.__module__) and not os.environ.get("NUMBA_BOUNDSCHECK")
 
 
 def code_name(function: Callable[..., Any]) -> str:
-    """Return how the name of a function's file begins; what code depends on follows after a dash."""
+    """Return the beginning of the name of a function's cache file; parameters and processor follow after a dash."""
     return f"{function.__module__.removeprefix('pdes.')}.{function.__qualname__}"
 
 
 def settle(base: Path, name: str) -> tuple[KernelFolder, str]:
-    """Return the folder `name` in `base`, made if need be, and ""; or a fresh private folder, and why.
+    """Return the folder `name` in `base`, created if necessary, and ""; or a fresh private folder, and the reason.
 
     Raises:
-        CacheError: There is no folder for temporary files either.
+        CacheError: A temporary folder cannot be created either.
     """
-    path = Path(os.path.abspath(base)) / name  # noqa: PTH100 - links are looked at, not resolved
+    path = Path(os.path.abspath(base)) / name  # noqa: PTH100 - links must be checked, not resolved
     try:
-        return _private(path, _walked(path)), ""
+        return _private(path, _open_checked(path)), ""
     except _UntrustedError as error:
         complaint = str(error)
     except OSError as error:
@@ -180,68 +182,68 @@ def settle(base: Path, name: str) -> tuple[KernelFolder, str]:
     fresh = _fresh(os.getpid()) / name
     fresh.mkdir(mode=0o700, exist_ok=True)
     try:
-        return _private(fresh, os.open(fresh, _ON_THE_WAY)), complaint
+        return _private(fresh, os.open(fresh, _OPEN_FLAGS)), complaint
     except (OSError, _UntrustedError) as error:
         raise CacheError(f"no folder for compiled kernels: {error}; set NADI_CACHE_DIR") from None
 
 
 def sealed(content: bytes) -> bytes:
-    """Return content behind its digest."""
+    """Return the digest of content followed by the content."""
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest() + content
 
 
 def opened(data: bytes) -> bytes | None:
-    """Return what was sealed; None if it is not that any more."""
+    """Return the content after its digest; None if the digest does not match."""
     content = data[_DIGEST_BYTES:]
     return content if sealed(content) == data else None
 
 
-def _walked(path: Path) -> int:
-    """Open a folder from the root on, and make what is missing; every folder and link on the way is checked.
+def _open_checked(path: Path) -> int:
+    """Open a folder from the root, create missing folders, and check every folder and link on the path.
 
     Args:
         path: Absolute path. Symbolic links of this user and of root are followed.
 
     Returns:
-        Descriptor of the folder, which is not checked itself.
+        Descriptor of the folder, which itself is not checked.
 
     Raises:
-        _UntrustedError: Somebody else could change where the path leads.
-        OSError: A folder cannot be made or opened.
+        _UntrustedError: Another user could redirect the path.
+        OSError: A folder cannot be created or opened.
     """
-    at, here = os.open(path.anchor, _ON_THE_WAY), Path(path.anchor)
-    parts, links = [*reversed(path.parts[1:])], 0
+    descriptor, folder = os.open(path.anchor, _OPEN_FLAGS), Path(path.anchor)
+    parts, link_count = [*reversed(path.parts[1:])], 0
     try:
         while parts:
             part = parts.pop()
-            _check_on_the_way(here, at)
-            found = _made(part, at, here)
-            if stat.S_ISLNK(found.st_mode):
-                links += 1
-                target = _target(here / part, found, at, links)
+            _check_folder(folder, descriptor)
+            status = _created(part, descriptor, folder)
+            if stat.S_ISLNK(status.st_mode):
+                link_count += 1
+                target = _target(folder / part, status, descriptor, link_count)
                 parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
                 if not target.is_absolute():
                     continue
-                part, here = target.anchor, Path(target.anchor)
-            at, before = _opened_folder(part, at, here), at
-            os.close(before)
-            here = here.parent if part == ".." else here / part
+                part, folder = target.anchor, Path(target.anchor)
+            descriptor, parent = _opened_folder(part, descriptor, folder), descriptor
+            os.close(parent)
+            folder = folder.parent if part == ".." else folder / part
     except BaseException:
-        os.close(at)
+        os.close(descriptor)
         raise
-    return at
+    return descriptor
 
 
 def _opened_folder(part: str, at: int, here: Path) -> int:
     """Open a folder in an open one."""
     try:
-        return os.open(part, _ON_THE_WAY, dir_fd=at)
+        return os.open(part, _OPEN_FLAGS, dir_fd=at)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(here / part)) from None
 
 
-def _made(part: str, at: int, here: Path) -> os.stat_result:
-    """Return the status of an entry of an open folder, which is made if there is none."""
+def _created(part: str, at: int, here: Path) -> os.stat_result:
+    """Return the status of an entry of an open folder; create it as a folder if it is missing."""
     try:
         with suppress(FileNotFoundError):
             return os.stat(part, dir_fd=at, follow_symlinks=False)
@@ -252,37 +254,37 @@ def _made(part: str, at: int, here: Path) -> os.stat_result:
         raise OSError(error.errno, error.strerror, str(here / part)) from None
 
 
-def _target(link: Path, found: os.stat_result, at: int, links: int) -> Path:
-    """Return where a symbolic link leads."""
-    if found.st_uid not in {os.geteuid(), _ROOT}:
-        raise _UntrustedError(f"{link} is a link of user {found.st_uid}")
-    if links > _MOST_LINKS:
+def _target(link: Path, status: os.stat_result, at: int, links: int) -> Path:
+    """Return the target of a symbolic link."""
+    if status.st_uid not in {os.geteuid(), _ROOT}:
+        raise _UntrustedError(f"{link} is a link of user {status.st_uid}")
+    if links > _MAX_LINKS:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(link))
     return Path(os.readlink(link.name, dir_fd=at))
 
 
-def _check_on_the_way(path: Path, descriptor: int) -> None:
-    """Check that nobody else can rename what is in a folder: its sticky bit, as that of /tmp, prevents it, too."""
-    found = os.fstat(descriptor)
-    if found.st_uid not in {os.geteuid(), _ROOT}:
-        raise _UntrustedError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()} or root")
-    if found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
-        raise _UntrustedError(f"{path} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})")
+def _check_folder(path: Path, descriptor: int) -> None:
+    """Raise an error if another user can rename entries of a folder; a sticky bit, as on /tmp, prevents that."""
+    status = os.fstat(descriptor)
+    if status.st_uid not in {os.geteuid(), _ROOT}:
+        raise _UntrustedError(f"{path} belongs to user {status.st_uid}, not to {os.geteuid()} or root")
+    if status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
+        raise _UntrustedError(f"{path} can be written to by others (mode {stat.S_IMODE(status.st_mode):o})")
 
 
 def _private(path: Path, descriptor: int) -> KernelFolder:
-    """Return a folder for kernels that is this user's alone; the descriptor is closed.
+    """Return the folder of kernels after checking that it belongs to this user alone; the descriptor is closed.
 
     Raises:
-        _UntrustedError: It belongs to another user, or others may write to it.
-        OSError: Nothing can be written there.
+        _UntrustedError: The folder belongs to another user, or others may write to it.
+        OSError: The folder is not writable.
     """
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid():
-            raise _UntrustedError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}")
-        if found.st_mode & _OTHERS_WRITE:
-            raise _UntrustedError(f"{path} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})")
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise _UntrustedError(f"{path} belongs to user {status.st_uid}, not to {os.geteuid()}")
+        if status.st_mode & _OTHERS_WRITE:
+            raise _UntrustedError(f"{path} can be written to by others (mode {stat.S_IMODE(status.st_mode):o})")
         if not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=descriptor, effective_ids=True):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return KernelFolder(path, os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor))
@@ -302,5 +304,5 @@ def _fresh(process: int) -> Path:
 
 
 def _remove(folder: Path, process: int) -> None:
-    if os.getpid() == process:  # not in a process forked from it
+    if os.getpid() == process:  # a forked process must not remove its parent's folder
         shutil.rmtree(folder, ignore_errors=True)

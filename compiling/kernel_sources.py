@@ -1,4 +1,4 @@
-"""Which files kernels are made of: a cached kernel does not notice an edit in another file, so all are hashed."""
+"""Source files of kernels: all are hashed, because a cached kernel does not notice an edit in another file."""
 
 import functools
 import hashlib
@@ -17,27 +17,27 @@ FOLDERS = (
     "nadi/simulation/trace_decoding",
     "pdes",
 )
-"""All files that hold kernels, and what these import of ours, lie in one of these (tests/pdes/test_house_rules.py)."""
+"""Folders of all files with kernels and of the project's files that those import (tests/pdes/test_house_rules.py)."""
 _PACKAGES = tuple(f"{folder.replace('/', '.')}." for folder in FOLDERS)
 
 
 def are_hashed(module: str) -> bool:
-    """Whether a module's file is among the sources."""
+    """Return whether a module's file is among the sources."""
     return f"{module}.".startswith(_PACKAGES)
 
 
 def files() -> list[Path]:
-    """All of them."""
+    """Return the paths of all sources."""
     return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def modules() -> list[str]:
-    """Names of all of them, as they are imported."""
+    """Return the import names of all sources."""
     return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files()]
 
 
 def source_hash() -> str:
-    """Hash of all kernel sources, where they lie (code holds names of files), and what else counts."""
+    """Return a hash of all kernel sources, of their location (code contains file names) and of compiler settings."""
     digest = _hash_of_files(ROOT).copy()
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
         digest.update(f"{name}={os.environ.get(name, '')}".encode())
@@ -45,8 +45,8 @@ def source_hash() -> str:
 
 
 @functools.cache
-def _hash_of_files(root: Path) -> Any:  # noqa: ANN401 - a hash that goes on
-    """Of the sources below a folder and of what compiles them, once: a process runs what it has begun with."""
+def _hash_of_files(root: Path) -> Any:  # noqa: ANN401 - a hash that is updated further
+    """Return the hash of the sources and of the compilers' versions, computed once per process."""
     digest = hashlib.sha256(bytes(root))
     for path in files():
         digest.update(str(path.relative_to(root)).encode())

@@ -1,8 +1,8 @@
-"""Object code of compiled kernels: kept in the cache folder, linked in by LLVM, and called as C functions.
+"""Object code of compiled kernels: stored in the cache folder, linked by LLVM, and called as C functions.
 
-Numba compiles a kernel to an ELF object with a C function for it. A file of the cache is the name of that function, a
-line feed, and the object; nothing in it is pickled, as it would be in Numba's own cache. Objects call functions of
-Numba's runtime, which Numba registers with LLVM when its target context is made, so Numba is imported here.
+Numba compiles a kernel to an ELF object with a C function for it. A cache file consists of the name of that function, a
+line feed, and the object. Unlike in Numba's own cache, nothing is pickled. Objects call functions of Numba's runtime,
+which Numba registers with LLVM when its target context is created, so this module imports Numba.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ def keep(folder: KernelFolder, function: Callable[..., Any], parameters: str, sy
     Args:
         folder: Folder of compiled kernels.
         function: Python function that was compiled.
-        parameters: Types of its parameters, a letter each (`pdes.core.jit`).
+        parameters: Types of its parameters, one letter each (`pdes.core.jit`).
         symbol: Name of the C function in the object.
         code: Bytes of the ELF object.
     """
@@ -54,11 +54,11 @@ def c_function(address: int, parameters: str) -> Callable[..., int]:
 
     Args:
         address: Address of the kernel's C function.
-        parameters: Types of its parameters: "i" is an int64; "a" is the address of an array's entry, which is its
+        parameters: Types of its parameters: "i" is an int64; "a" is the address of an array's entry, which holds its
             address and its length, as in the directory of a record (`compiling.records`).
 
     Returns:
-        Function of integers and int64 arrays. It gives the kernel's result, 0 if the kernel has none.
+        Function of integers and int64 arrays that returns the kernel's result, or 0 for kernels without result.
     """
     types = [ctypes.c_int64 if parameter == "i" else ctypes.c_void_p for parameter in parameters]
     kernel = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(address)
@@ -81,7 +81,7 @@ def _file_name(function: Callable[..., Any], parameters: str) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Return a hash of the processor for which Numba compiles."""
+    """Return a hash of Numba's target processor."""
     text = " ".join(cpu_target.target_context.codegen().magic_tuple())
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Instructions of the machine that kernels use; pdes/core/jit.py has what they do in plain Python."""
+"""Machine instructions for kernels; pdes/core/jit.py has their equivalents in plain Python."""
 
 import time
 
@@ -11,7 +11,7 @@ from compiling.records import item_pointer
 
 @intrinsic
 def trailing_zeros(_typing_context, _x):
-    """The machine's instruction."""
+    """Count trailing zeros with the machine's instruction."""
 
     def codegen(_context, builder, _signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -21,7 +21,7 @@ def trailing_zeros(_typing_context, _x):
 
 @intrinsic
 def leading_zeros(_typing_context, _x):
-    """The machine's instruction."""
+    """Count leading zeros with the machine's instruction."""
 
     def codegen(_context, builder, _signature, args):
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -30,6 +30,7 @@ def leading_zeros(_typing_context, _x):
 
 
 def _prefetch(builder, pointer):
+    """Emit a prefetch of the cache line at a pointer."""
     i32 = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -38,7 +39,7 @@ def _prefetch(builder, pointer):
 
 @intrinsic
 def prefetch(_typing_context, array, _index):
-    """The machine's instruction."""
+    """Prefetch an item of an array."""
 
     def codegen(context, builder, signature, args):
         row = item_pointer(context, builder, signature, args, checked=False)
@@ -49,11 +50,12 @@ def prefetch(_typing_context, array, _index):
 
 
 CACHE_LINE = 64
+"""Bytes of a cache line on x86-64 and most Arm processors."""
 
 
 @intrinsic
 def prefetch_line(_typing_context, array, _index, _line):
-    """The machine's instruction."""
+    """Prefetch a cache line of an item by its number from the item's start."""
 
     def codegen(context, builder, signature, args):
         row = item_pointer(context, builder, signature, args, checked=False)
@@ -68,7 +70,7 @@ def prefetch_line(_typing_context, array, _index, _line):
 
 @intrinsic
 def clear_row(_typing_context, array, _index):
-    """Zeros in place of a row."""
+    """Set a row to zeros."""
 
     def codegen(context, builder, signature, args):
         row = item_pointer(context, builder, signature, args)
@@ -80,7 +82,7 @@ def clear_row(_typing_context, array, _index):
 
 @intrinsic
 def copy_row(_typing_context, into, _at, rows, _index):
-    """A copy of a row of another array of the same kind."""
+    """Copy a row from another array of the same kind."""
 
     def codegen(context, builder, signature, args):
         target = item_pointer(context, builder, signature, args)
@@ -93,7 +95,7 @@ def copy_row(_typing_context, into, _at, rows, _index):
 
 @intrinsic
 def peek(_typing_context, _address):
-    """The word at an address."""
+    """Return the word at an address."""
 
     def codegen(_context, builder, _signature, args):
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
@@ -103,7 +105,7 @@ def peek(_typing_context, _address):
 
 @intrinsic
 def load_unaligned(_typing_context, _address):
-    """A load that takes no address for a multiple of eight."""
+    """Return the word at an address that need not be a multiple of eight."""
 
     def codegen(_context, builder, _signature, args):
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
@@ -113,7 +115,7 @@ def load_unaligned(_typing_context, _address):
 
 @intrinsic
 def store_unaligned(_typing_context, _address, _value):
-    """A store that takes no address for a multiple of eight."""
+    """Store a word at an address that need not be a multiple of eight."""
 
     def codegen(context, builder, _signature, args):
         builder.store(args[1], builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
@@ -124,7 +126,7 @@ def store_unaligned(_typing_context, _address, _value):
 
 @intrinsic
 def call_hook(_typing_context, _address, *arguments):
-    """A call by address of a C function of some int64 that gives one."""
+    """Call the C function at an address, with int64 arguments and an int64 result."""
     count = len(arguments)
 
     def codegen(_context, builder, _signature, args):
@@ -137,7 +139,7 @@ def call_hook(_typing_context, _address, *arguments):
 
 @intrinsic
 def load_acquire(_typing_context, array, _index):
-    """An atomic load: what others wrote before they released the word is seen after it."""
+    """Load a word atomically; later reads see what the thread that released the word wrote before."""
 
     def codegen(context, builder, signature, args):
         return builder.load_atomic(item_pointer(context, builder, signature, args), "acquire", 8)
@@ -147,7 +149,7 @@ def load_acquire(_typing_context, array, _index):
 
 @intrinsic
 def store_release(_typing_context, array, _index, _value):
-    """An atomic store, after all that was written before."""
+    """Store a word atomically, after all earlier writes."""
 
     def codegen(context, builder, signature, args):
         builder.store_atomic(args[2], item_pointer(context, builder, signature, args), "release", 8)
@@ -158,7 +160,7 @@ def store_release(_typing_context, array, _index, _value):
 
 @intrinsic
 def fetch_add(_typing_context, array, _index, _value):
-    """An atomic addition that gives the value before."""
+    """Add to a word atomically and return its previous value."""
 
     def codegen(context, builder, signature, args):
         return builder.atomic_rmw("add", item_pointer(context, builder, signature, args), args[2], "acq_rel")
@@ -168,7 +170,7 @@ def fetch_add(_typing_context, array, _index, _value):
 
 @intrinsic
 def yield_core(_typing_context):
-    """POSIX sched_yield."""
+    """Call POSIX sched_yield."""
 
     def codegen(_context, builder, _signature, _args):
         kind = ir.FunctionType(ir.IntType(32), [])
@@ -177,20 +179,20 @@ def yield_core(_typing_context):
     return types.int32(), codegen
 
 
-NS_OF_S = 1_000_000_000
+NS_PER_S = 1_000_000_000
 
 
 @intrinsic
 def clock_ns(_typing_context):
-    """POSIX clock_gettime of the monotonic clock, some 20 ns."""
+    """Read the monotonic clock with POSIX clock_gettime, which takes about 20 ns."""
 
     def codegen(_context, builder, _signature, _args):
         i32, i64 = ir.IntType(32), ir.IntType(64)
-        found = cgutils.alloca_once(builder, i64, size=2)
+        timespec = cgutils.alloca_once(builder, i64, size=2)
         kind = ir.FunctionType(i32, [i32, i64.as_pointer()])
         function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
-        builder.call(function, [i32(time.CLOCK_MONOTONIC), found])
-        seconds, rest = builder.load(found), builder.load(builder.gep(found, [i64(1)]))
-        return builder.add(builder.mul(seconds, i64(NS_OF_S)), rest)
+        builder.call(function, [i32(time.CLOCK_MONOTONIC), timespec])
+        seconds, nanoseconds = builder.load(timespec), builder.load(builder.gep(timespec, [i64(1)]))
+        return builder.add(builder.mul(seconds, i64(NS_PER_S)), nanoseconds)
 
     return types.int64(), codegen

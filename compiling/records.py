@@ -1,9 +1,9 @@
-"""Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie.
+"""Records: NamedTuples of arrays in compiled code, represented by the address of a directory of the arrays' locations.
 
-Numba would pass a NamedTuple of a hundred arrays by value, seven hundred words a call: tens of microseconds, and most
-of the time to compile. Here a record is one address, a field of it another, and an array's own address is loaded
-where an element is used. The loads are marked invariant, so that LLVM does them once: a directory changes only
-between two calls of a kernel. Plain Python sees the NamedTuple itself.
+Numba would pass a NamedTuple of a hundred arrays by value, seven hundred words per call, which takes tens of
+microseconds and most of the compile time. Here a record is one address, a field another, and an array's own address is
+loaded where an element is used. The loads are marked invariant, so that LLVM executes them once: a directory changes
+only between two calls of a kernel. Plain Python uses the NamedTuple itself.
 """
 
 import operator
@@ -23,7 +23,7 @@ from compiling import ENTRY_WORDS
 
 
 class ItemsType(types.Type):
-    """An array, by the address of its entry."""
+    """An array, represented by the address of its entry."""
 
     def __init__(self, dtype):
         self.dtype = dtype
@@ -31,13 +31,13 @@ class ItemsType(types.Type):
 
 
 class RecordType(types.Type):
-    """A NamedTuple whose fields are arrays (Annotated with their dtype or kind of row), one row or such NamedTuples.
+    """A NamedTuple whose fields are arrays (Annotated with their dtype or kind of row), a row or NamedTuples.
 
-    It is the address of its first entry.
+    It is represented by the address of its first entry.
 
     Attributes:
-        fields: by name, the entry where the field begins, from the record's first, and its type.
-        entries: how many entries the record has.
+        fields: Index of the field's first entry in the record, and the field's type, by name.
+        entries: Number of entries of the record.
     """
 
     def __init__(self, record):
@@ -60,7 +60,7 @@ class RecordType(types.Type):
 @register_model(ItemsType)
 @register_model(RecordType)
 class _EntryModel(models.PrimitiveModel):
-    """The address of an entry."""
+    """The data model of an entry's address."""
 
     def __init__(self, manager, kind):
         super().__init__(manager, kind, ir.IntType(64).as_pointer())
@@ -94,6 +94,7 @@ class _ItemsAttributes(AttributeTemplate):
 
 
 def _load_invariant(builder, pointer):
+    """Load a word that LLVM may assume never changes."""
     word = builder.load(pointer)
     word.set_metadata("invariant.load", builder.module.add_metadata([]))
     return word
@@ -126,9 +127,9 @@ class _SetItem(AbstractTemplate):
 
 
 def item_pointer(context, builder, sig, args, checked=True):
-    """LLVM pointer to the item of an array, a record's or NumPy's: `args` begin with the array and the index.
+    """Return the LLVM pointer to an item of a record's or NumPy's array; `args` begin with the array and the index.
 
-    NUMBA_BOUNDSCHECK=1 has a record's arrays checked too, unless the item is only asked for early.
+    NUMBA_BOUNDSCHECK=1 also checks a record's arrays, unless the item is only prefetched.
     """
     kind = sig.args[0]
     if isinstance(kind, ItemsType):

@@ -1,4 +1,4 @@
-"""What `import nadi` offers: simulate, generate traces, rank parallel plans, and explain or compare the results."""
+"""The Python interface, `import nadi`: simulate, generate traces, rank parallel plans, explain and compare results."""
 
 import tempfile
 import weakref
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 Framework = Literal["megatron", "deepspeed", "fsdp"]
-_MOST_TOKENS = 10**18
-"""Largest number of training tokens, as `nadi plan --tokens` takes it."""
-_MOST_TIMES_FASTER = 100
-"""Largest speed-up of a what-if, as `nadi explain --faster` takes it."""
+_MAX_TOKENS = 10**18
+"""Maximum number of training tokens, as in `nadi plan --tokens`."""
+_MAX_SPEED_UP = 100
+"""Maximum speed-up factor of a what-if, as in `nadi explain --faster`."""
 
 
 def simulate(
@@ -40,30 +40,31 @@ def simulate(
     progress: bool = False,
     **sections: Mapping[str, Any],
 ) -> Run:
-    """Simulate, and give what came out.
+    """Run a simulation and return its results.
 
     Args:
-        run: a run file, or its sections as mappings: `{"workload": {...}, "topology": {...}}`; None = all is said by
-            what follows, which takes the place of what a run file says.
-        topology: keys of that section; or a fabric: a spec as text, a Graph, or a networkx graph as
-            `topologies.from_networkx` takes it.
-        workload: keys of that section; or traces: a TraceSet, a TraceTable of each NPU (None = it has nothing to do),
-            or one that all NPUs run.
-        groups: beside traces of each NPU or of all: NPUs, in member order, of the groups that the traces name.
-        schedules: algorithms of collectives by kind, "all-reduce" and so on.
-        out: folder for the results; None = a folder that goes when the Run does.
-        force: try what would take more memory than is free, or more than a day.
-        progress: show how far it is: a line that is written anew in a terminal and in a notebook, else a line every
-            few seconds, on standard error.
-        sections: other sections of a run file: `network={"mtu": "1KiB"}`; keys are those of docs/reference/run-file.md.
+        run: Path of a run file, or its sections as mappings: `{"workload": {...}, "topology": {...}}`; None = the other
+            arguments are the whole configuration. They override the run file.
+        topology: Keys of that section; or a fabric: a specification as text, a Graph, or a networkx graph for
+            `topologies.from_networkx`.
+        workload: Keys of that section; or traces: a TraceSet, a TraceTable per NPU (None = the NPU is idle), or one
+            TraceTable that all NPUs run.
+        groups: Members, in order, of the groups that the traces name; only with one or several TraceTables.
+        schedules: Custom collective algorithms by kind ("all-reduce" and so on).
+        out: Results folder; None = a temporary folder that is deleted with the Run.
+        force: Whether to try runs that need more memory than is free, or more than a day.
+        progress: Whether to show progress on standard error: one updated line in a terminal and in a notebook, else a
+            line every few seconds.
+        sections: Other sections of a run file, such as `network={"mtu": "1KiB"}`.
 
     Returns:
-        The results. Fabric and traces that were values are in `Run.config`, `Run.graph` and `Run.work` of this Run; a
-        Run of the same folder in another process has their names only, and says so where it would need them.
+        The results. `Run.config`, `Run.graph` and `Run.work` of this Run hold fabric and traces that were passed as
+        values; a Run of the same folder in another process only has their names, and raises an error where it needs the
+        values.
 
     Raises:
-        ConfigError, TraceError, WorkloadError, TopologyError: what is asked for is wrong; one line says what.
-        pdes.RunError: the run failed.
+        ConfigError, TraceError, WorkloadError, TopologyError: The input is wrong; the message is one line.
+        pdes.RunError: The run failed.
     """
     from nadi.configuration.run_file import load_config, put_over
     from nadi.insight.analysis.findings import find
@@ -74,54 +75,54 @@ def simulate(
     from nadi.reports.result_files.staging import staged
     from nadi.simulation.run import simulate as finished
 
-    tree: Mapping[str, Any] = {} if run is None or isinstance(run, (str, Path)) else run
-    tree = put_over(tree, sections)
+    settings_tree: Mapping[str, Any] = {} if run is None or isinstance(run, (str, Path)) else run
+    settings_tree = put_over(settings_tree, sections)
     npus = None
     if topology is not None:
-        tree, npus = _with_topology(tree, topology)
+        settings_tree, npus = _with_topology(settings_tree, topology)
     if workload is not None:
-        tree = _with_workload(tree, workload, groups, npus)
+        settings_tree = _with_workload(settings_tree, workload, groups, npus)
     elif groups is not None:
         raise ConfigError("groups: found without traces of each NPU in workload; expected both or neither")
     if schedules:
-        tree = _with_schedules(tree, schedules)
-    config = load_config(Path(run) if isinstance(run, (str, Path)) else None, sections=tree)
+        settings_tree = _with_schedules(settings_tree, schedules)
+    config = load_config(Path(run) if isinstance(run, (str, Path)) else None, sections=settings_tree)
     folder = Path(out) if out is not None else config.output.dir
-    kept = folder or Path(tempfile.mkdtemp(prefix="nadi-"))
+    results_folder = folder or Path(tempfile.mkdtemp(prefix="nadi-"))
     try:
         if config.output.report:
-            check_page(kept / REPORT)
-        with staged(kept, RUN_FILES, ALONE, key=SUMMARY_KEY) as staging:
-            with shown(quiet=not progress) as telling:
-                simulation = finished(config, telling, force=force)
+            check_page(results_folder / REPORT)
+        with staged(results_folder, RUN_FILES, ALONE, key=SUMMARY_KEY) as staging:
+            with shown(quiet=not progress) as display:
+                simulation = finished(config, display, force=force)
             write_results(simulation, find(simulation), staging)
     except BaseException:
         if folder is None:
-            _remove(kept)
+            _remove(results_folder)
         raise
-    opened = Run(kept, config=config)
+    result = Run(results_folder, config=config)
     if config.output.report:
-        write_page(kept / REPORT, report(opened))
+        write_page(results_folder / REPORT, report(result))
     if folder is None:
-        weakref.finalize(opened, _remove, kept)
-    return opened
+        weakref.finalize(result, _remove, results_folder)
+    return result
 
 
 def generate(
     model: "str | Path | Model", plan: "str | Mapping[str, Any] | ParallelPlan", framework: Framework = "megatron"
 ) -> "TraceSet":
-    """Traces of a training step, as `[workload] model` and `plan` of a run file have them made.
+    """Return the traces of a training step, as `model` and `plan` in [workload] of a run file define it.
 
     Args:
-        model: a name (`nadi workload models` lists them), the path of a TOML file, or a Model.
-        plan: "tp8,pp4,dp32", or the same as a mapping (docs/explanation/parallel.md).
+        model: Name of a model (`nadi workload models` lists them), path of a TOML file, or a Model.
+        plan: Parallel plan such as "tp8,pp4,dp32", or the same as a mapping (docs/explanation/parallel.md).
         framework: "megatron", "deepspeed" or "fsdp".
 
     Returns:
-        A trace for each kind of NPU; NPUs of the plan in the order tp, cp, dp, pp, the first fastest.
+        One trace per kind of NPU; the plan orders NPUs by tp, cp, dp, pp, the first varying fastest.
 
     Raises:
-        WorkloadError: the model or plan is not known, or cannot be done by the framework.
+        WorkloadError: The model or the plan is unknown, or the framework does not support it.
     """
     from workload.errors import WorkloadError
     from workload.generators.models import Model, find
@@ -130,10 +131,12 @@ def generate(
 
     if framework not in get_args(Framework):
         raise WorkloadError(f"framework {framework!r}: expected megatron, deepspeed or fsdp")
-    known = model if isinstance(model, Model) else find(str(model))
-    asked = plan if isinstance(plan, ParallelPlan) else parallel_plan(plan if isinstance(plan, str) else dict(plan))
-    rules.check(known, asked, framework)
-    return made(known, rules.settle(known, asked, framework), framework)
+    known_model = model if isinstance(model, Model) else find(str(model))
+    parsed_plan = (
+        plan if isinstance(plan, ParallelPlan) else parallel_plan(plan if isinstance(plan, str) else dict(plan))
+    )
+    rules.check(known_model, parsed_plan, framework)
+    return made(known_model, rules.settle(known_model, parsed_plan, framework), framework)
 
 
 def plan(
@@ -151,24 +154,24 @@ def plan(
     workers: int = 1,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Rank the parallel plans that train a model on a cluster by the time of a step, as `nadi plan` does.
+    """Rank the parallel plans that train a model on a cluster by step time, as `nadi plan` does.
 
     Args:
         model: Name of a model (`nadi workload models` lists them), or path of its TOML file or config.json.
         cluster: Name of a cluster; `nadi topology clusters` lists them.
         gpus: Number of GPUs of each plan.
-        constraints: What all plans have in common, as `--plan`: "gb1536,seq4096".
+        constraints: Values that all plans share, as in `--plan`: "gb1536,seq4096".
         framework: "megatron", "deepspeed" or "fsdp".
-        gpu: Name of the GPU in place of the cluster's own; "" = the cluster's.
-        reserve: Memory of each GPU that plans leave free, as "4GiB" or "5%"; None = the default of `nadi plan`.
-        confirm: Number of the best plans whose communication is also simulated by packets.
-        tokens: Number of tokens of a whole training, for its days, joules and dollars; 0 = not asked for.
-        energy_table: Path of a TOML file with powers and prices, over the default ones.
+        gpu: Name of the GPU in place of the cluster's; "" = the cluster's.
+        reserve: Memory of each GPU that plans must leave free, as "4GiB" or "5%"; None = the default of `nadi plan`.
+        confirm: Number of the best plans whose communication is also simulated at packet level.
+        tokens: Number of tokens of a whole training, for its days, energy and cost; 0 = do not report a training.
+        energy_table: Path of a TOML file with powers and prices that override the defaults.
         workers: Number of processes.
-        progress: Show on standard error how many plans are done.
+        progress: Whether to show the number of finished plans on standard error.
 
     Returns:
-        The content of plan.json (docs/explanation/planner.md): `rows` has a mapping for each plan, fastest first, with
+        The document of plan.json (docs/explanation/planner.md): `rows` has a mapping per plan, the fastest first, with
         `plan`, `step_s`, `mfu`, `memory_bytes`, `shares` and more.
 
     Raises:
@@ -178,16 +181,16 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress as shown
-    from nadi.studies.planner.planning import document, planned
+    from nadi.studies.planner.planning import document, rank_plans
+    from nadi.studies.planner.requests import plan_request
     from nadi.studies.planner.reserve import MemoryReserve
-    from nadi.studies.planner.wishes import wish_of
 
     _check_within("gpus", gpus, 1, MOST_GPUS, whole=True)
     _check_within("confirm", confirm, 0, MOST_GPUS, whole=True)
-    _check_within("tokens", tokens, 0, _MOST_TOKENS)
+    _check_within("tokens", tokens, 0, _MAX_TOKENS)
     _check_within("workers", workers, 1, MOST_WORKERS, whole=True)
     request = replace(
-        wish_of(str(model), str(cluster), gpus, constraints, framework, gpu),
+        plan_request(str(model), str(cluster), gpus, constraints, framework, gpu),
         confirm=confirm,
         workers=workers,
         energy_table=None if energy_table is None else Path(energy_table),
@@ -195,19 +198,20 @@ def plan(
     )
     if reserve is not None:
         request = replace(request, reserve=MemoryReserve.parse(reserve))
-    with shown(quiet=not progress) as telling:
-        return document(planned(request, telling))
+    with shown(quiet=not progress) as display:
+        return document(rank_plans(request, display))
 
 
 def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
-    """Explain why a run took as long as it did, as `nadi explain` does.
+    """Explain the time of a run, as `nadi explain` does.
 
     Args:
         run: A Run, or the folder of its results.
         faster: Factor from 1 to 100 by which each `what_if` speeds up GPUs, links or collectives.
 
     Returns:
-        The output of `nadi explain --json` (docs/explanation/explain.md); times are in ps. `by_what` and `by_bound`
+        The document of `nadi explain --json` (docs/explanation/explain.md); times are in picoseconds. `by_what` and
+        `by_bound`
         divide the critical path, `longest` has its longest pieces, `what_if` the time of the run after each change.
 
     Raises:
@@ -216,19 +220,19 @@ def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
     """
     from nadi.insight.explanation.document import explain as explained
 
-    _check_within("faster", faster, 1, _MOST_TIMES_FASTER)
+    _check_within("faster", faster, 1, _MAX_SPEED_UP)
     return explained(_opened(run), faster)
 
 
 def compare(*runs: Run | str | Path) -> dict[str, Any]:
-    """Compare runs with the first of them, as `nadi compare` does.
+    """Compare runs with the first one, as `nadi compare` does.
 
     Args:
         runs: Two to twenty Runs, or folders of their results.
 
     Returns:
-        The output of `nadi compare --json` (docs/reference/reports.md): settings, figures, times, collectives and more.
-        Its lists have one value for each run, in the order of `runs`; None = the run has no such value.
+        The document of `nadi compare --json` (docs/reference/reports.md): settings, figures, times, collectives, tiers
+        and links. Its lists have one value per run, in the order of `runs`; None = the run has no such value.
 
     Raises:
         ConfigError: There are too few or too many runs, or a folder cannot be read.
@@ -239,13 +243,13 @@ def compare(*runs: Run | str | Path) -> dict[str, Any]:
 
 
 def net(run: Run | str | Path) -> dict[str, Any]:
-    """Report what the network did in a run, as `nadi net` does.
+    """Report the network's behaviour in a run, as `nadi net` does.
 
     Args:
         run: A Run, or the folder of its results.
 
     Returns:
-        What `nadi net --json` prints: `links` that were busiest, marked, paused or dropping, `messages` with their
+        The document of `nadi net --json`: `links` that were busiest, marked, paused or dropping, `messages` with their
         completion times, `trees` along which pauses spread, and the `victims` of pauses.
 
     Raises:
@@ -262,10 +266,10 @@ def _opened(run: Run | str | Path) -> Run:
 
 
 def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole: bool = False) -> None:
-    """Refuse a number outside of the range that the command's option has.
+    """Raise an error if a number is outside the range of the command's option.
 
     Raises:
-        ConfigError: `value` is no number, or no whole number, from `minimum` to `maximum`.
+        ConfigError: `value` is not a number, or not a whole number, from `minimum` to `maximum`.
     """
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not minimum <= value <= maximum:
@@ -279,31 +283,31 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _with_topology(tree: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
-    """The sections with a fabric, and of how many NPUs that is, if it is a value."""
+def _with_topology(sections: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
+    """Return the sections with the fabric, and its number of NPUs if the fabric is a value."""
     from nadi.configuration.run_file import put_over
     from topologies import Graph, from_networkx
 
     if isinstance(topology, Mapping):
-        return put_over(tree, {"topology": topology}), None
+        return put_over(sections, {"topology": topology}), None
     if isinstance(topology, str):
-        return {**tree, "topology": {"spec": topology}}, None
+        return {**sections, "topology": {"spec": topology}}, None
     if hasattr(topology, "is_directed"):
         topology = from_networkx(topology)
     if not isinstance(topology, Graph):
         raise ConfigError(
             f"topology: found a {type(topology).__name__}; expected a Graph, a spec, or a mapping of keys"
         )
-    return {**tree, "topology": {"graph": topology}}, topology.npus
+    return {**sections, "topology": {"graph": topology}}, topology.npus
 
 
 def _with_workload(
-    tree: Mapping[str, Any],
+    sections: Mapping[str, Any],
     workload: Any,  # noqa: ANN401 - any of what `simulate` takes
     groups: Mapping[str, Sequence[int]] | None,
     npus: int | None,
 ) -> dict[str, Any]:
-    """The sections with traces. One trace for all needs to know how many NPUs there are: from the fabric."""
+    """Return the sections with the traces; one trace for all NPUs needs the number of NPUs of the fabric."""
     from et import TraceTable
     from nadi.configuration.run_file import put_over
     from workload import TraceSet
@@ -313,28 +317,30 @@ def _with_workload(
             "groups: found beside a mapping or a TraceSet; expected traces of each NPU, as a TraceTable each"
         )
     if isinstance(workload, Mapping):
-        return put_over(tree, {"workload": workload})
+        return put_over(sections, {"workload": workload})
     if isinstance(workload, TraceSet):
         traces = workload
     else:
-        traces = TraceSet.of([workload] * _npus(tree, npus) if isinstance(workload, TraceTable) else workload, groups)
-    return {**tree, "workload": {"trace_set": traces}}
+        traces = TraceSet.of(
+            [workload] * _npus(sections, npus) if isinstance(workload, TraceTable) else workload, groups
+        )
+    return {**sections, "workload": {"trace_set": traces}}
 
 
-def _npus(tree: Mapping[str, Any], npus: int | None) -> int:
-    """Of the fabric: known, or built to count them."""
+def _npus(sections: Mapping[str, Any], npus: int | None) -> int:
+    """Return the number of NPUs of the fabric, which is built if the number is unknown."""
     if npus is not None:
         return npus
     from nadi.configuration.sections import TopologySection
     from topologies import build
 
-    if "topology" not in tree:
-        raise ConfigError("workload: one trace for all NPUs; expected topology beside it, not in a run file")
-    return build(TopologySection.model_validate(tree["topology"]).source()).npus
+    if "topology" not in sections:
+        raise ConfigError("workload: one trace for all NPUs; expected the argument topology, not a run file")
+    return build(TopologySection.model_validate(sections["topology"]).source()).npus
 
 
-def _with_schedules(tree: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
-    """The sections with algorithms of one's own."""
+def _with_schedules(sections: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
+    """Return the sections with custom collective algorithms."""
     from nadi.configuration.run_file import put_over
     from workload import Plans
     from workload.collectives.custom.given import keep
@@ -342,5 +348,5 @@ def _with_schedules(tree: Mapping[str, Any], schedules: "Mapping[str, Plans]") -
     for kind, plans in schedules.items():
         if not isinstance(plans, Plans):
             raise ConfigError(f"schedules: {kind}: found a {type(plans).__name__}; expected Plans")
-    own = {kind: keep(plans, kind) for kind, plans in schedules.items()}
-    return put_over(tree, {"system": {"collectives": own}})
+    kept = {kind: keep(plans, kind) for kind, plans in schedules.items()}
+    return put_over(sections, {"system": {"collectives": kept}})

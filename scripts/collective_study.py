@@ -38,9 +38,9 @@ from topologies.units import format_bytes
 KINDS = ("all-reduce", "all-to-all")
 TABLE, PAGE, TEXT = "collective-study.csv", "collective-study.html", "collective-study.md"
 EVERY_LINK = "grid:algorithms=ring:bidirectional=true,splits=48,order=themis"
-EXPLAINS = 0.8
-"""Share of the time from which on something explains it."""
-BEGUN = time.perf_counter()
+MIN_EXPLAINED_SHARE = 0.8
+"""Minimum share of the time, 0 to 1, that a bound must reach to explain it."""
+START_S = time.perf_counter()
 
 
 def main() -> None:
@@ -52,59 +52,66 @@ def main() -> None:
         network = network_section(args.overrides)
         settings = network_settings(network, record_nodes=False, record_flows=False)
         chosen = {name: spec for name, spec in specs(args).items() if name in args.fabrics}
-        found: list[Result] = []
+        all_results: list[Result] = []
         with staged(args.out, files=(TABLE, PAGE, TEXT)) as folder, progress() as shown:
             for name, spec in chosen.items():
                 graph = topologies.build(spec)
                 fitted = fabrics.fitted(graph, settings)
                 for kind in args.kinds:
-                    asked = choose(graph, CollectiveCase(kind), args.algorithms, [1, *sizes], sharp_everywhere=True)
+                    selected = choose(graph, CollectiveCase(kind), args.algorithms, [1, *sizes], sharp_everywhere=True)
                     if kind == "all-reduce" and args.algorithms == ALL:
-                        asked.algorithms.append(EVERY_LINK)
-                    for each in asked.left_out:
-                        say(f"{name}, {kind}: {each.algorithm} is left out: {each.reason}")
+                        selected.algorithms.append(EVERY_LINK)
+                    for skipped in selected.left_out:
+                        say(f"{name}, {kind}: {skipped.algorithm} is skipped: {skipped.reason}")
                     rows = list(
                         measure(
                             graph,
                             CollectiveCase(kind),
-                            asked,
+                            selected,
                             [1, *sizes],
                             fitted,
                             shown,
                             Workers(workers=args.workers),
                         )
                     )
-                    found += results(name, graph, kind, rows)
+                    all_results += results(name, graph, kind, rows)
                     say(f"{name}, {kind}: {len(rows)} rows")
-            text = report(args, found)
-            write_csv(folder / TABLE, found)
+            text = report(args, all_results)
+            write_csv(folder / TABLE, all_results)
             (folder / TEXT).write_text(text, encoding="utf-8")
-            write_page(folder / PAGE, args, found, text)
+            write_page(folder / PAGE, args, all_results, text)
     print(text)
     say(f"results: {args.out}")
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parsed command line's parser."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--out", type=Path, default=Path("collective-study"), metavar="DIR", help="where the results go")
+    add("--out", type=Path, default=Path("collective-study"), metavar="DIR", help="results folder")
     add("--kinds", nargs="+", default=list(KINDS), choices=KINDS, metavar="KIND", help=f"of {', '.join(KINDS)}")
-    add("--sizes", default="64KiB:1GiB:x4", help="bytes of the whole buffer, as for nadi collective")
-    add("--algorithms", default=ALL, metavar="NAMES", help="as ring,direct; all are those that nadi has for a kind")
-    add("--rate", default="62GB/s", help="of a link, each direction")
-    add("--delay", default="500ns", help="of a link")
-    add("--near-rate", default="600GB/s", help="two levels: of an NPU inside its box")
-    add("--far-rate", default="37.5GB/s", help="two levels: of an NPU between boxes")
+    add("--sizes", default="64KiB:1GiB:x4", help="sizes of the whole buffer, as in nadi collective")
+    add("--algorithms", default=ALL, metavar="NAMES", help="algorithms, such as ring,direct, or all")
+    add("--rate", default="62GB/s", help="link rate in each direction")
+    add("--delay", default="500ns", help="link delay")
+    add("--near-rate", default="600GB/s", help="two levels: rate of an NPU within its host")
+    add("--far-rate", default="37.5GB/s", help="two levels: rate of an NPU between hosts")
     names = list(specs(parser.parse_args([])))
     add("--fabrics", nargs="+", default=names, choices=names, metavar="NAME", help=f"of {', '.join(names)}")
-    add("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE", help="as network.mtu=1KiB")
-    add("--workers", type=int, default=1, metavar="N", help="threads")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="KEY=VALUE",
+        help="run-file key, such as network.mtu=1KiB",
+    )
+    add("--workers", type=int, default=1, metavar="N", help="number of threads")
     return parser
 
 
 def specs(args: argparse.Namespace) -> dict[str, str]:
-    """The fabrics, all of 64 NPUs, by name."""
+    """Return the topology specification of each fabric, all with 64 NPUs."""
     link = f"rate={args.rate},delay={args.delay}"
     rates = f"rates={args.near_rate}_{args.far_rate},delays={args.delay}"
     return {
@@ -119,7 +126,7 @@ def specs(args: argparse.Namespace) -> dict[str, str]:
 
 @contextmanager
 def refused(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Wrong values end as argparse ends them: one line, exit code 2."""
+    """Report invalid values as argparse does: one line, exit code 2."""
     try:
         yield
     except ValueError as error:
@@ -129,8 +136,8 @@ def refused(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """A line of progress."""
-    print(f"{time.perf_counter() - BEGUN:6.0f} s  {text}", file=sys.stderr, flush=True)
+    """Print a line of progress with the elapsed time."""
+    print(f"{time.perf_counter() - START_S:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 # Bounds.
@@ -138,12 +145,12 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Cut:
-    """A part of the NPUs as large as all others that the fabric can be cut into, and what leaves it.
+    """A cut of the fabric into equal parts.
 
     Attributes:
-        name: in words.
-        npus: how many the part has.
-        rate_bps: of all links that leave it.
+        name: Name of the cut.
+        npus: Number of NPUs of one part.
+        rate_bps: Rate in bits per second of all links that leave one part.
     """
 
     name: str
@@ -151,10 +158,10 @@ class Cut:
     rate_bps: int
 
     def bound_ps(self, kind: str, npus: int, size_bytes: int) -> float:
-        """Picoseconds in which the bytes that must leave the part can.
+        """Return the minimum time in ps in which the necessary bytes can leave a part.
 
-        All-to-all: a (n-a) blocks of S/n. All-reduce: of g = n/a equal parts each sends at least 2(g-1)/g S where only
-        NPUs add (Patarasuk and Yuan, 2009, with parts for nodes).
+        All-to-all: a (n-a) blocks of S/n. All-reduce: each of g = n/a equal parts sends at least 2(g-1)/g S if only
+        NPUs reduce (Patarasuk and Yuan, 2009, with parts as nodes).
         """
         parts = npus / self.npus
         if kind == "all-to-all":
@@ -165,12 +172,12 @@ class Cut:
 
 
 def cuts(graph: Graph) -> list[Cut]:
-    """One NPU alone; where there are dimensions, the halves and single slices of each."""
-    own = int(graph.link_rate_bps[graph.link_src == 0].sum())
-    found = [Cut("links of an NPU", 1, own)]
+    """Return the cuts of a fabric: one NPU, and in each dimension the halves and single slices."""
+    npu_rate_bps = int(graph.link_rate_bps[graph.link_src == 0].sum())
+    all_cuts = [Cut("links of an NPU", 1, npu_rate_bps)]
     routing = graph.routing
     if not isinstance(routing, DimensionRouting):
-        return found
+        return all_cuts
     for d, size in enumerate(graph.dims):
         digit = routing.digit[:, d]
         words = f" of dimension {d + 1}" if len(graph.dims) > 1 else ""
@@ -178,18 +185,18 @@ def cuts(graph: Graph) -> list[Cut]:
             inside = (digit >= 0) & (digit < width)
             leaves = inside[graph.link_src] & ~inside[graph.link_dst]
             rate_bps = int(graph.link_rate_bps[leaves].sum())
-            found.append(Cut(name, graph.npus * width // size, rate_bps))
-    return found
+            all_cuts.append(Cut(name, graph.npus * width // size, rate_bps))
+    return all_cuts
 
 
 def distance_ps(graph: Graph) -> int:
-    """Delays and switch latencies from NPU 0 to the NPU farthest from it: nothing that all need is faster."""
-    longest = 0
+    """Return the delays and switch latencies in ps to the farthest NPU, a lower bound of every collective."""
+    longest_ps = 0
     for other in range(1, graph.npus):
         links = np.array(topologies.route(graph, 0, other))
         between = graph.node_latency_ps[graph.link_src[links[1:]]]
-        longest = max(longest, int(graph.link_delay_ps[links].sum() + between.sum()))
-    return longest
+        longest_ps = max(longest_ps, int(graph.link_delay_ps[links].sum() + between.sum()))
+    return longest_ps
 
 
 @dataclass(frozen=True)
@@ -197,14 +204,14 @@ class Result:
     """A row of the study.
 
     Attributes:
-        fabric: its name here.
-        links: that leave an NPU.
-        links_Bps: their rate in all.
-        row: what was measured.
-        empty_ps: the same collective with one byte, measured.
-        distance_ps: latency bound: to the farthest NPU.
-        cut: the tightest one, and
-        cut_ps: bandwidth bound: what must cross it.
+        fabric: Name of the fabric.
+        links: Number of links that leave an NPU.
+        links_Bps: Total rate of these links in bytes per second.
+        row: Measured times and bandwidths.
+        empty_ps: Time in ps of the same collective with one byte.
+        distance_ps: Latency bound in ps: the distance to the farthest NPU.
+        cut: Name of the tightest cut.
+        cut_ps: Bandwidth bound in ps of the tightest cut.
     """
 
     fabric: str
@@ -217,42 +224,42 @@ class Result:
     cut_ps: float
 
     def why(self) -> str:
-        """What explains the time, in words."""
+        """Return the explanation of the time."""
         time_ps, row = self.row.time_ps, self.row
         empty, crossing = self.empty_ps / time_ps, self.cut_ps / time_ps
-        if empty >= EXPLAINS:
+        if empty >= MIN_EXPLAINED_SHARE:
             return f"latency: one byte takes {empty:.0%} of it"
-        if crossing >= EXPLAINS:
+        if crossing >= MIN_EXPLAINED_SHARE:
             return f"bandwidth: {self.cut}, {crossing:.0%} of it"
-        if empty + crossing >= EXPLAINS:
+        if empty + crossing >= MIN_EXPLAINED_SHARE:
             return f"latency ({empty:.0%}) and bandwidth ({self.cut}, {crossing:.0%}) together"
         links = f"its busiest link sends for {row.busiest_link:.0%} of it, all links for {row.mean_link:.0%}"
-        if row.busiest_link >= EXPLAINS:
+        if row.busiest_link >= MIN_EXPLAINED_SHARE:
             return f"no bound ({crossing:.0%}) but the algorithm: {links}"
-        if empty + row.busiest_link >= EXPLAINS:
+        if empty + row.busiest_link >= MIN_EXPLAINED_SHARE:
             return f"latency ({empty:.0%}) and the algorithm: {links}"
         return f"waiting: latency {empty:.0%}, bandwidth {crossing:.0%}; {links}"
 
 
 def results(name: str, graph: Graph, kind: str, rows: Sequence[SweepRow]) -> list[Result]:
-    """Rows with their bounds; those of one byte give the others' latency."""
+    """Return the rows with their bounds; the one-byte rows give the latency of the others."""
     own = graph.link_src == 0
     links, links_Bps = int(own.sum()), float(graph.link_rate_bps[own].sum()) / BITS_PER_BYTE  # noqa: N806 - bytes, not bits
     empty_ps = {row.algorithm: row.time_ps for row in rows if row.bytes == 1}
-    far_ps, of_fabric, found = distance_ps(graph), cuts(graph), []
+    far_ps, fabric_cuts, bounded = distance_ps(graph), cuts(graph), []
     for row in rows:
         if row.bytes > 1:
-            bounds = {cut.name: cut.bound_ps(kind, graph.npus, row.bytes) for cut in of_fabric}
+            bounds = {cut.name: cut.bound_ps(kind, graph.npus, row.bytes) for cut in fabric_cuts}
             cut = max(bounds, key=bounds.__getitem__)
-            found.append(Result(name, links, links_Bps, row, empty_ps[row.algorithm], far_ps, cut, bounds[cut]))
-    return found
+            bounded.append(Result(name, links, links_Bps, row, empty_ps[row.algorithm], far_ps, cut, bounds[cut]))
+    return bounded
 
 
-# Written.
+# Output.
 
 
 def columns(result: Result) -> dict[str, Any]:
-    """A line of the CSV file."""
+    """Return a row of the CSV file."""
     return {
         "fabric": result.fabric,
         "links_per_npu": result.links,
@@ -266,20 +273,20 @@ def columns(result: Result) -> dict[str, Any]:
     }
 
 
-def write_csv(path: Path, found: Sequence[Result]) -> None:
-    """All results."""
+def write_csv(path: Path, all_results: Sequence[Result]) -> None:
+    """Write all results."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns(found[0]))
+        writer = csv.DictWriter(file, columns(all_results[0]))
         writer.writeheader()
-        writer.writerows(columns(result) for result in found)
+        writer.writerows(columns(result) for result in all_results)
 
 
-def report(args: argparse.Namespace, found: Sequence[Result]) -> str:
-    """Markdown: the fabrics, then for each kind a table of all results, and which fabric and algorithm is fastest."""
+def report(args: argparse.Namespace, all_results: Sequence[Result]) -> str:
+    """Return Markdown: the fabrics, then for each kind a table of all results and the fastest fabric and algorithm."""
     lines = [f"# {' and '.join(args.kinds)} of 64 NPUs", ""]
-    lines += ["| fabric | links of an NPU | their rate in all GB/s | spec |", "| --- | --- | --- | --- |"]
-    of_fabric = {result.fabric: result for result in found}
-    for name, result in of_fabric.items():
+    lines += ["| fabric | links per NPU | total link rate per NPU, GB/s | specification |", "| --- | --- | --- | --- |"]
+    by_fabric = {result.fabric: result for result in all_results}
+    for name, result in by_fabric.items():
         lines.append(f"| {name} | {result.links} | {result.links_Bps / 1e9:g} | `{specs(args)[name]}` |")
     for kind in args.kinds:
         lines += ["", f"## {kind}", ""]
@@ -294,10 +301,12 @@ def report(args: argparse.Namespace, found: Sequence[Result]) -> str:
             "why",
         )
         lines += [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-        own = [result for result in found if result.row.kind == kind]
-        lines += [_line(result) for result in own]
-        for size in (own[0].row.bytes, own[-1].row.bytes):
-            best = min((result for result in own if result.row.bytes == size), key=lambda result: result.row.time_ps)
+        of_kind = [result for result in all_results if result.row.kind == kind]
+        lines += [_line(result) for result in of_kind]
+        for size in (of_kind[0].row.bytes, of_kind[-1].row.bytes):
+            best = min(
+                (result for result in of_kind if result.row.bytes == size), key=lambda result: result.row.time_ps
+            )
             lines += ["", f"Fastest at {format_bytes(size)}: {best.fabric}, {best.row.algorithm}: {best.why()}."]
     return "\n".join(lines) + "\n"
 
@@ -317,55 +326,57 @@ def _line(result: Result) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def write_page(path: Path, args: argparse.Namespace, found: Sequence[Result], text: str) -> None:
-    """Pictures of all results and the text in one page."""
+def write_page(path: Path, args: argparse.Namespace, all_results: Sequence[Result], text: str) -> None:
+    """Write a page with charts of all results and the text."""
     if importlib.util.find_spec("plotly") is None:
-        say("no pictures: plotly is not installed; pip install 'nadi[plot]'")
+        say("no charts: plotly is not installed; pip install 'nadi[plot]'")
         return
     import html  # noqa: PLC0415 - of the page only
 
     from plotly.io import to_html  # noqa: PLC0415 - an extra
 
-    drawn = [figure for kind in args.kinds for figure in figures(kind, [r for r in found if r.row.kind == kind])]
-    parts = [to_html(each, full_html=False, include_plotlyjs=number == 0) for number, each in enumerate(drawn)]
+    charts = [figure for kind in args.kinds for figure in figures(kind, [r for r in all_results if r.row.kind == kind])]
+    parts = [to_html(each, full_html=False, include_plotlyjs=number == 0) for number, each in enumerate(charts)]
     head = "<!doctype html><meta charset='utf-8'><title>Collective study</title>"
     path.write_text(f"{head}{''.join(parts)}<pre>{html.escape(text)}</pre>", encoding="utf-8")
 
 
-def figures(kind: str, found: Sequence[Result]) -> Iterator[Any]:
-    """Time over size with the bounds dashed, and bus bandwidth of the largest size over what an NPU's links carry."""
+def figures(kind: str, all_results: Sequence[Result]) -> Iterator[Any]:
+    """Yield time over size with dashed bounds, and bus bandwidth at the largest size over the total link rate."""
     from plotly import colors  # noqa: PLC0415 - an extra
     from plotly import graph_objects as go  # noqa: PLC0415 - an extra
 
-    names = list(dict.fromkeys(result.fabric for result in found))
+    names = list(dict.fromkeys(result.fabric for result in all_results))
     colour = dict(zip(names, (colors.qualitative.D3 * len(names))[: len(names)], strict=True))
     axes = {"xaxis": {"type": "log", "title": "bytes"}, "yaxis": {"type": "log", "title": "µs"}}
     over_size = go.Figure(layout={"title": f"{kind} of 64 NPUs: time, and bounds dashed", **axes})
-    marks = dict(zip(dict.fromkeys(result.row.algorithm for result in found), range(50), strict=False))
+    marks = dict(zip(dict.fromkeys(result.row.algorithm for result in all_results), range(50), strict=False))
     for name in names:
         for algorithm, mark in marks.items():
-            own = [result for result in found if (result.fabric, result.row.algorithm) == (name, algorithm)]
+            own = [result for result in all_results if (result.fabric, result.row.algorithm) == (name, algorithm)]
             line = {"x": [each.row.bytes for each in own], "y": [each.row.time_ps / 1e6 for each in own]}
             style = {"line": {"color": colour[name]}, "marker": {"symbol": mark}, "legendgroup": name}
             over_size.add_scatter(**line, **style, name=f"{name}, {algorithm}", mode="lines+markers")
-        own = [each for each in found if each.fabric == name and each.row.algorithm == found[0].row.algorithm]
+        own = [
+            each for each in all_results if each.fabric == name and each.row.algorithm == all_results[0].row.algorithm
+        ]
         bound = [max(each.distance_ps, each.cut_ps) / 1e6 for each in own]
         style = {"line": {"color": colour[name], "dash": "dash"}, "legendgroup": name}
         over_size.add_scatter(x=[each.row.bytes for each in own], y=bound, **style, name=f"{name}, bound", mode="lines")
     yield over_size
-    largest = max(result.row.bytes for result in found)
+    largest = max(result.row.bytes for result in all_results)
     axes = {
-        "xaxis": {"type": "log", "title": "rate of all links of an NPU, GB/s"},
+        "xaxis": {"type": "log", "title": "total link rate of an NPU, GB/s"},
         "yaxis": {"type": "log", "title": "bus bandwidth, GB/s"},
     }
-    over_rate = go.Figure(layout={"title": f"{kind} of {format_bytes(largest)}: what the links give", **axes})
+    over_rate = go.Figure(layout={"title": f"{kind} of {format_bytes(largest)}: bus bandwidth over link rate", **axes})
     for algorithm, mark in marks.items():
-        own = [each for each in found if (each.row.algorithm, each.row.bytes) == (algorithm, largest)]
+        own = [each for each in all_results if (each.row.algorithm, each.row.bytes) == (algorithm, largest)]
         points = {"x": [each.links_Bps / 1e9 for each in own], "y": [each.row.busbw_Bps / 1e9 for each in own]}
         words = {"text": [each.fabric for each in own], "textposition": "top center"}
         over_rate.add_scatter(**points, **words, marker={"symbol": mark}, name=algorithm, mode="markers+text")
-    ends = sorted({result.links_Bps / 1e9 for result in found})
-    over_rate.add_scatter(x=ends, y=ends, name="all links always full", mode="lines", line={"dash": "dash"})
+    ends = sorted({result.links_Bps / 1e9 for result in all_results})
+    over_rate.add_scatter(x=ends, y=ends, name="all links saturated", mode="lines", line={"dash": "dash"})
     yield over_rate
 
 

@@ -1,10 +1,10 @@
-"""A step that PyTorch has recorded on all ranks, beside the simulation of the same step.
+"""Compare a training step that PyTorch recorded on all ranks with the simulation of the same step.
 
     python scripts/measured_step.py FOLDER -t dgx-a100:npus=8 --out measured-step
 
-FOLDER holds the host execution traces and Kineto traces of all ranks, or is an archive (.tgz) of them. Their last step
-is converted (`nadi trace convert`) and simulated with the host's and the kernels' times as recorded and collectives on
-the fabric. The measured side is read from the Kineto files themselves, not from what the converter makes of them.
+FOLDER holds the host execution traces and Kineto traces of all ranks, or is an archive (.tgz) of them. `nadi trace
+convert` converts their last step; the simulation uses the recorded times of host and kernels, and simulates collectives
+on the fabric. The measurements are read from the Kineto files themselves, not from the converted traces.
 """
 
 import argparse
@@ -29,19 +29,20 @@ LATE = "(ranks that begin earlier)"
 
 
 class Rank(NamedTuple):
-    """A rank's last step in microseconds: its length; names, beginnings and times of its NCCL kernels."""
+    """A rank's last step in microseconds: its duration; name, start and duration of its NCCL kernels."""
 
     span_us: float
     kernels: list[tuple[str, float, float]]
 
 
 class Comparison(NamedTuple):
-    """Measured beside simulated.
+    """Measured and simulated times.
 
     Attributes:
-        spans_us: by rank, of the step: measured and simulated.
-        collectives_us: by name of the kernel: how many, and medians of measured (the least over ranks) and simulated.
-        started_us: of all collectives of all ranks, how much later they begin in the simulation.
+        spans_us: Measured and simulated duration of the step in microseconds, by rank.
+        collectives_us: Number of calls and median measured (minimum over ranks) and simulated times in microseconds, by
+            kernel name.
+        started_us: Simulated minus measured start in microseconds, of all collectives of all ranks.
     """
 
     spans_us: dict[int, tuple[float, float]]
@@ -50,7 +51,7 @@ class Comparison(NamedTuple):
 
 
 def measured(path: Path) -> tuple[int, Rank]:
-    """Number and step of a rank."""
+    """Return the number and the last step of a rank."""
     document = json.loads(path.read_text(encoding="utf-8", errors="replace"), strict=False)
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
     step = [event for event in events if event["name"].startswith("ProfilerStep#")][-1]
@@ -58,36 +59,36 @@ def measured(path: Path) -> tuple[int, Rank]:
     device = [e for e in events if e.get("cat") in {"kernel", "gpu_memcpy", "gpu_memset"} and begin <= e["ts"]]
     last = max([end, *(event["ts"] + event["dur"] for event in device)])
     kernels = sorted((e["ts"] - begin, e["dur"], e["name"]) for e in device if "nccl" in e["name"])
-    named = [(name.split("(")[0], float(start), float(took)) for start, took, name in kernels]
+    named = [(name.split("(")[0], float(start), float(duration)) for start, duration, name in kernels]
     return int(document["distributedInfo"]["rank"]), Rank(float(last - begin), named)
 
 
 def compare(ranks: dict[int, Rank], results: Path) -> Comparison:
-    """Put a run's results beside what was measured; the k-th collective of a rank is the k-th kernel of NCCL's."""
+    """Compare the results of a run with the measurements; the k-th collective of a rank is its k-th NCCL kernel."""
     columns = ["npu", "name", "kind", "group", "start_ps", "finish_ps"]
     rows = pq.read_table(results / "nodes.parquet", columns=columns).to_pylist()
     members = {row["group"]: row["members"] for row in pq.read_table(results / "collectives.parquet").to_pylist()}
     spans, started = {}, []
     simulated: dict[int, list[float]] = defaultdict(list)
-    for rank, said in ranks.items():
-        own = [row for row in rows if row["npu"] == rank]
-        begin = max((row["finish_ps"] for row in own if row["name"] == LATE), default=0)
-        spans[rank] = (said.span_us, (max(row["finish_ps"] for row in own) - begin) / 1e6)
-        done = sorted(
+    for rank, recorded in ranks.items():
+        rank_rows = [row for row in rows if row["npu"] == rank]
+        begin = max((row["finish_ps"] for row in rank_rows if row["name"] == LATE), default=0)
+        spans[rank] = (recorded.span_us, (max(row["finish_ps"] for row in rank_rows) - begin) / 1e6)
+        collectives = sorted(
             (row["start_ps"], row["finish_ps"])
-            for row in own
+            for row in rank_rows
             if row["kind"] == "collective" and members[row["group"]] > 1
         )
-        for place, ((start, finish), kernel) in enumerate(zip(done, said.kernels, strict=True)):
+        for place, ((start, finish), kernel) in enumerate(zip(collectives, recorded.kernels, strict=True)):
             started.append((start - begin) / 1e6 - kernel[1])
             simulated[place].append((finish - start) / 1e6)
     by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for place, times in simulated.items():
-        least = min(said.kernels[place][2] for said in ranks.values())
-        by_name[next(iter(ranks.values())).kernels[place][0]].append((least, min(times)))
+        fastest = min(recorded.kernels[place][2] for recorded in ranks.values())
+        by_name[next(iter(ranks.values())).kernels[place][0]].append((fastest, min(times)))
     medians = {
-        name: (len(some), statistics.median(m for m, _ in some), statistics.median(s for _, s in some))
-        for name, some in by_name.items()
+        name: (len(pairs), statistics.median(m for m, _ in pairs), statistics.median(s for _, s in pairs))
+        for name, pairs in by_name.items()
     }
     return Comparison(spans, medians, started)
 
@@ -96,7 +97,7 @@ def run(folder: Path, topology: str, out: Path) -> Comparison:
     """Convert, simulate and compare.
 
     Raises:
-        SystemExit: a command has failed; it has said why.
+        SystemExit: A command failed and printed the reason.
     """
     with tempfile.TemporaryDirectory() as unpacked:
         if folder.is_file():
@@ -132,18 +133,20 @@ def _run_file(out: Path, topology: str) -> Path:
     return file
 
 
-def table(found: Comparison) -> str:
-    """The comparison as text."""
+def table(comparison: Comparison) -> str:
+    """Return the comparison as text."""
     lines = ["rank  measured us  simulated us   error"]
-    for rank, (real, made) in sorted(found.spans_us.items()):
-        lines.append(f"{rank:4d} {real:12.1f} {made:13.1f} {made / real - 1:+8.3%}")
+    for rank, (measured_us, simulated_us) in sorted(comparison.spans_us.items()):
+        lines.append(f"{rank:4d} {measured_us:12.1f} {simulated_us:13.1f} {simulated_us / measured_us - 1:+8.3%}")
     lines += ["", f"{'collective':44} count  measured us  simulated us   error"]
-    for name, (count, real, made) in sorted(found.collectives_us.items()):
-        lines.append(f"{name:44} {count:5d} {real:12.1f} {made:13.1f} {made / real - 1:+8.2%}")
-    late = sorted(found.started_us)
-    at = {share: late[min(int(share * len(late)), len(late) - 1)] for share in (0.05, 0.5, 0.95)}
-    shown = ", ".join(f"{share:.0%} {value:+.0f}" for share, value in at.items())
-    lines += ["", f"beginnings of {len(late)} collectives in the simulation less measured, us: {shown}"]
+    for name, (count, measured_us, simulated_us) in sorted(comparison.collectives_us.items()):
+        lines.append(
+            f"{name:44} {count:5d} {measured_us:12.1f} {simulated_us:13.1f} {simulated_us / measured_us - 1:+8.2%}"
+        )
+    delays_us = sorted(comparison.started_us)
+    quantiles = {share: delays_us[min(int(share * len(delays_us)), len(delays_us) - 1)] for share in (0.05, 0.5, 0.95)}
+    shown = ", ".join(f"{share:.0%} {value:+.0f}" for share, value in quantiles.items())
+    lines += ["", f"simulated minus measured start of {len(delays_us)} collectives, us: {shown}"]
     return "\n".join(lines) + "\n"
 
 
@@ -153,8 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("-t", "--topology", default="dgx-a100:npus=8")
     parser.add_argument("--out", type=Path, default=Path("measured-step"))
-    given = parser.parse_args(arguments)
-    sys.stdout.write(table(run(given.folder, given.topology, given.out)))
+    args = parser.parse_args(arguments)
+    sys.stdout.write(table(run(args.folder, args.topology, args.out)))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Iteration times of Megatron-LM on A100 (Narayanan et al., arXiv 2104.04473, Table 1), each told from the other nine.
+"""Cross-validation on the iteration times of Megatron-LM on A100 (Narayanan et al., arXiv 2104.04473, Table 1).
 
     python scripts/megatron_table.py [-o table.json] [--exact]
 
-Two numbers are fitted, the pace of each class of operators in a step against that of benchmarks: of products, and of
-what memory bounds. Of each row they are fitted to the other rows, and the row is predicted (leave one out). Plans are
-those of the paper's own scripts (Megatron-LM, examples/sc21/run_table_1.sh): micro-batches, interleaving, and which
-data parallelism; its code was Megatron-LM before 3.0, without sequence parallelism, asynchronous tensor parallelism or
-fused accumulation.
+Two numbers are fitted: the sustained share of the benchmark rate of products, and of memory-bound operators. Each row
+is predicted by a fit to the other nine rows (leave one out). Plans are those of the paper's own scripts (Megatron-LM,
+examples/sc21/run_table_1.sh): micro-batches, interleaving, and kind of data parallelism; its code was Megatron-LM
+before 3.0, without sequence parallelism, asynchronous tensor parallelism or fused accumulation.
 """
 
 import argparse
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs.units import PS_PER_S
-from nadi.studies.planner.step import TargetMachine, site, step_time
+from nadi.studies.planner.step import TargetMachine, step_time, target_machine
 from topologies import clusters
 from workload import ComputeModel
 from workload.compute import ComputeTimes, SustainedShare, find_gpu
@@ -36,9 +35,9 @@ class Row(NamedTuple):
     """A row of the table.
 
     Attributes:
-        model: in the library.
-        plan: of the paper's script.
-        iteration_s: work of the paper's formula over its TFLOP/s and GPUs.
+        model: Name of the model in the library.
+        plan: Parallel plan of the paper's script.
+        iteration_s: Measured iteration time in seconds: operations of the paper's formula over its TFLOP/s and GPUs.
     """
 
     model: str
@@ -58,85 +57,90 @@ ROWS = (
     Row("megatron-529.6b", f"tp8,pp35,dp9,vpp3,mb1,gb2520,{_LOCAL}", 54.08),
     Row("megatron-1t", f"tp8,pp64,dp6,mb1,gb3072,{_LOCAL}", 102.63),
 )
-_TRIED = ((1.0, 1.0), (0.8, 1.0), (1.0, 0.8))
-"""Paces at which each row is run: its time is linear in their reciprocals, but for what hides behind what."""
+_SAMPLED_SHARES = ((1.0, 1.0), (0.8, 1.0), (1.0, 0.8))
+"""Shares at which each row is simulated; without overlap, its time would be linear in their reciprocals."""
 
 
 class Line(NamedTuple):
-    """A row's time: fixed_s + product_s / pace of products + other_s / pace of the others."""
+    """The time of a row as a function of shares: fixed_s + product_s / products + other_s / others."""
 
     fixed_s: float
     product_s: float
     other_s: float
 
     def at(self, products: float, others: float) -> float:
-        """Seconds."""
+        """Return the time in seconds at the given shares."""
         return self.fixed_s + self.product_s / products + self.other_s / others
 
 
 def settled(row: Row) -> ParallelPlan:
-    """The row's plan."""
+    """Return the settled plan of a row."""
     return rules.settle(models.find(row.model), parallel_plan(row.plan))
 
 
-def with_pace(where: TargetMachine, pace: SustainedShare) -> TargetMachine:
-    """The same cluster, its GPUs at another pace."""
-    return replace(where, compute=ComputeModel(times=ComputeTimes(find_gpu("a100"), pace=pace)))
+def with_share(machine: TargetMachine, share: SustainedShare) -> TargetMachine:
+    """Return the cluster with GPUs at another sustained share."""
+    return replace(machine, compute=ComputeModel(times=ComputeTimes(find_gpu("a100"), pace=share)))
 
 
-def seconds(where: TargetMachine, row: Row, *, exact: bool) -> float:
-    """A row's step."""
-    return step_time(where, models.find(row.model), settled(row), "megatron", exact=exact).step_ps / PS_PER_S
+def seconds(machine: TargetMachine, row: Row, *, exact: bool) -> float:
+    """Return the step time of a row in seconds."""
+    return step_time(machine, models.find(row.model), settled(row), "megatron", exact=exact).step_ps / PS_PER_S
 
 
 def line(row: Row, *, exact: bool) -> Line:
-    """How a row's time depends on the paces."""
-    where = site(clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100")))
-    times = [seconds(with_pace(where, SustainedShare(*tried)), row, exact=exact) for tried in _TRIED]
-    matrix = np.array([[1, 1 / products, 1 / others] for products, others in _TRIED])
+    """Return how the time of a row depends on the shares."""
+    machine = target_machine(clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100")))
+    times = [seconds(with_share(machine, SustainedShare(*shares)), row, exact=exact) for shares in _SAMPLED_SHARES]
+    matrix = np.array([[1, 1 / products, 1 / others] for products, others in _SAMPLED_SHARES])
     return Line(*np.linalg.solve(matrix, np.array(times)).tolist())
 
 
 def fitted(lines: Sequence[Line], measured_s: Sequence[float]) -> tuple[float, float]:
-    """The two paces with the least squares of relative errors, to half a percent."""
+    """Return the two shares with the least squares of relative errors, to half a percent."""
     grid: NDArray[np.float64] = np.arange(0.4, 1.001, 0.005)
     return min(
         itertools.product(grid.tolist(), grid.tolist()),
-        key=lambda pair: sum((one.at(*pair) / s - 1) ** 2 for one, s in zip(lines, measured_s, strict=True)),
+        key=lambda pair: sum((each.at(*pair) / s - 1) ** 2 for each, s in zip(lines, measured_s, strict=True)),
     )
 
 
 def main() -> None:
     """Print the table, and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--out", metavar="FILE.json", help="the table as JSON")
-    parser.add_argument("--rows", type=int, default=len(ROWS), help="only the first rows")
-    parser.add_argument("--exact", action="store_true", help="run whole steps, not two short ones")
-    given = parser.parse_args()
-    rows = ROWS[: given.rows]
+    parser.add_argument("-o", "--out", metavar="FILE.json", help="file for the table as JSON")
+    parser.add_argument("--rows", type=int, default=len(ROWS), help="number of rows to use, from the first")
+    parser.add_argument(
+        "--exact", action="store_true", help="simulate whole steps instead of extrapolating from two short ones"
+    )
+    args = parser.parse_args()
+    rows = ROWS[: args.rows]
     lines = []
     for row in rows:
-        lines.append(line(row, exact=given.exact))
+        lines.append(line(row, exact=args.exact))
         print(f"{row.model}: {lines[-1]}", flush=True)
     measured_s = [row.iteration_s for row in rows]
     all_fitted = fitted(lines, measured_s)
-    found = []
+    predictions = []
     for number, row in enumerate(rows):
-        others = [one for other, one in enumerate(lines) if other != number]
-        pair = fitted(others, [s for other, s in enumerate(measured_s) if other != number])
-        predicted_s = lines[number].at(*pair)
+        others = [each for other, each in enumerate(lines) if other != number]
+        shares = fitted(others, [s for other, s in enumerate(measured_s) if other != number])
+        predicted_s = lines[number].at(*shares)
         error = predicted_s / row.iteration_s - 1
-        found.append({"model": row.model, "measured_s": row.iteration_s, "predicted_s": predicted_s, "error": error})
-        print(
-            f"{row.model:16s} {row.iteration_s:8.2f} s {predicted_s:8.2f} s {error:+7.1%}  {pair[0]:.3f} {pair[1]:.3f}"
+        predictions.append(
+            {"model": row.model, "measured_s": row.iteration_s, "predicted_s": predicted_s, "error": error}
         )
-    errors = [abs(one["error"]) for one in found]
+        print(
+            f"{row.model:16s} {row.iteration_s:8.2f} s {predicted_s:8.2f} s {error:+7.1%}  "
+            f"{shares[0]:.3f} {shares[1]:.3f}"
+        )
+    errors = [abs(prediction["error"]) for prediction in predictions]
     print(
         f"mean error {np.mean(errors):.1%}, worst {max(errors):.1%}; all rows: {all_fitted[0]:.3f} {all_fitted[1]:.3f}"
     )
-    if given.out:
-        with open(given.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
-            json.dump({"rows": found, "products": all_fitted[0], "others": all_fitted[1]}, file, indent=2)
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
+            json.dump({"rows": predictions, "products": all_fitted[0], "others": all_fitted[1]}, file, indent=2)
 
 
 if __name__ == "__main__":

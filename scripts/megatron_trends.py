@@ -1,10 +1,10 @@
-"""Trends that Megatron-LM published of A100 (Narayanan et al., arXiv 2104.04473), each run at closed forms on selene.
+"""Trends that Megatron-LM published for A100 (Narayanan et al., arXiv 2104.04473), simulated at closed forms on selene.
 
     python scripts/megatron_trends.py [NAME ...] [-o trends.json]
 
 Nothing is fitted to them. Models and plans are those of the paper's own scripts (Megatron-LM, examples/sc21,
-run_figure_12.sh, 13, 16, 18), of section 5.2 for ZeRO-3, in the manner of DeepSpeed of then. Rates are as published:
-operations of the paper's formula F, with all layers worked out again, for each second and GPU.
+run_figure_12.sh, 13, 16, 18), and of section 5.2 for ZeRO-3 in the style of DeepSpeed of 2021. Rates are as published:
+operations of the paper's formula F, with full recomputation, per second and GPU.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nadi.studies.planner.step import StepTime, TargetMachine, site, step_time
+from nadi.studies.planner.step import StepTime, TargetMachine, step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.models import Model, training_flops
@@ -27,7 +27,7 @@ ZERO = (
     "zero3,gather=list,prefetch=0,recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,fused_accumulation=false"
 )
 NETWORK = {"p2p_share": 0.5}
-"""NCCL 2.8.3, which the paper's scripts ran (SRUN.sh: NGC 20.12), has both GPUs of a pair of PCIe switches send their
+"""NCCL 2.8.3, which the paper used (SRUN.sh: NGC 20.12), makes both GPUs of a pair of PCIe switches send their
 messages over the same one of its two HCAs: docs/explanation/nccl.md, "Messages between hosts"."""
 _SHOWN = ("compute", "tp", "dp", "pp", "bubble")
 
@@ -36,9 +36,9 @@ class Case(NamedTuple):
     """One point of a figure.
 
     Attributes:
-        label: of the point.
-        plan: as users write it.
-        published: TFLOP/s of a GPU, where the paper prints the number.
+        label: Label of the point.
+        plan: Parallel plan as text.
+        published: Published TFLOP/s per GPU; None if the paper has no number.
     """
 
     label: str
@@ -47,23 +47,23 @@ class Case(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """A figure or table.
+    """A figure or table of the paper.
 
     Attributes:
-        says: what the paper says of it.
-        model: what is trained.
-        cases: its points.
-        framework: by which all of them are trained.
+        claim: Statement of the paper.
+        model: Model to train.
+        cases: Points of the figure.
+        framework: Training framework of all points.
     """
 
-    says: str
+    claim: str
     model: Model
     cases: tuple[Case, ...]
     framework: rules.Framework = "megatron"
 
 
 def gpt(layers: int, hidden: int, heads: int) -> Model:
-    """A GPT of the paper: 2,048 tokens, a vocabulary of 51,200."""
+    """Return a GPT model of the paper: 2,048 tokens, a vocabulary of 51,200."""
     name = f"gpt-{layers}x{hidden}"
     return Model(name=name, layers=layers, hidden=hidden, heads=heads, vocab=51200, sequence=2048, dropout=True)
 
@@ -128,7 +128,14 @@ TRENDS = {
 
 
 class Point(NamedTuple):
-    """A case that was run."""
+    """A simulated case.
+
+    Attributes:
+        case: Case that was simulated.
+        plan: Settled parallel plan.
+        step: Step time and its breakdown.
+        tflops: TFLOP/s per GPU.
+    """
 
     case: Case
     plan: ParallelPlan
@@ -136,71 +143,73 @@ class Point(NamedTuple):
     tflops: float
 
 
-def point(where: TargetMachine, trend: Trend, case: Case) -> Point:
-    """Run a case.
+def point(machine: TargetMachine, trend: Trend, case: Case) -> Point:
+    """Simulate a case.
 
     Raises:
-        WorkloadError: its plan breaks a rule.
+        WorkloadError: The plan breaks a rule.
     """
     plan = rules.settle(trend.model, parallel_plan(case.plan), trend.framework)
     rules.check(trend.model, plan, trend.framework)
-    step = step_time(where, trend.model, plan, trend.framework)
-    done = training_flops(trend.model, plan.global_batch, plan.sequence, recompute=plan.recompute)
-    return Point(case, plan, step, done / step.step_ps / plan.gpus)
+    step = step_time(machine, trend.model, plan, trend.framework)
+    operations = training_flops(trend.model, plan.global_batch, plan.sequence, recompute=plan.recompute)
+    return Point(case, plan, step, operations / step.step_ps / plan.gpus)
 
 
 def run(trend: Trend, cluster: str = "selene") -> list[Point]:
-    """All cases of a trend, on as many GPUs of the cluster as each has."""
-    own = clusters.find(cluster)
-    times = ComputeTimes(find_gpu(own.gpu), pace=IN_STEPS)
-    sites: dict[int, TargetMachine] = {}
+    """Simulate all cases of a trend, each on its number of GPUs of the cluster."""
+    found_cluster = clusters.find(cluster)
+    times = ComputeTimes(find_gpu(found_cluster.gpu), pace=IN_STEPS)
+    machines: dict[int, TargetMachine] = {}
     points = []
     for case in trend.cases:
         gpus = parallel_plan(case.plan).gpus
-        if gpus not in sites:
-            sites = {gpus: site(own, gpus, times, network_keys=NETWORK)}
-        points.append(point(sites[gpus], trend, case))
+        if gpus not in machines:
+            machines = {gpus: target_machine(found_cluster, gpus, times, network_keys=NETWORK)}
+        points.append(point(machines[gpus], trend, case))
         print(line(points[-1]), flush=True)
     return points
 
 
-def line(one: Point) -> str:
-    """A point, for people."""
-    published = f"{one.case.published:8.0f}" if one.case.published else 8 * " "
-    shares = "  ".join(f"{name} {one.step.of(name):6.1%}" for name in _SHOWN)
-    return f"{one.case.label:26s} {one.step.step_ps / 1e12:8.3f} s {one.tflops:7.1f} TFLOP/s {published}  {shares}"
+def line(point: Point) -> str:
+    """Return a point as a line of text."""
+    published = f"{point.case.published:8.0f}" if point.case.published else 8 * " "
+    shares = "  ".join(f"{name} {point.step.of(name):6.1%}" for name in _SHOWN)
+    return (
+        f"{point.case.label:26s} {point.step.step_ps / 1e12:8.3f} s {point.tflops:7.1f} TFLOP/s {published}  {shares}"
+    )
 
 
 def document(points: Sequence[Point]) -> list[dict[str, object]]:
-    """Points as JSON."""
+    """Return points as JSON."""
     return [
         {
-            "label": one.case.label,
-            "plan": str(one.plan),
-            "step_s": one.step.step_ps / 1e12,
-            "tflops": one.tflops,
-            "published_tflops": one.case.published,
+            "label": point.case.label,
+            "plan": str(point.plan),
+            "step_s": point.step.step_ps / 1e12,
+            "tflops": point.tflops,
+            "published_tflops": point.case.published,
         }
-        for one in points
+        for point in points
     ]
 
 
 def main() -> None:
     """Print the trends, and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TRENDS)}; none = all")
-    parser.add_argument("-o", "--out", metavar="FILE.json", help="the points as JSON")
-    given = parser.parse_args()
-    unknown = sorted(set(given.names) - set(TRENDS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"trends: {', '.join(TRENDS)}; default: all")
+    parser.add_argument("-o", "--out", metavar="FILE.json", help="file for the points as JSON")
+    args = parser.parse_args()
+    unknown = sorted(set(args.names) - set(TRENDS))
     if unknown:
         parser.error(f"no trend {unknown[0]}; expected {', '.join(TRENDS)}")
-    found = {}
-    for name in given.names or TRENDS:
-        print(f"{name}: {TRENDS[name].says}", flush=True)
-        found[name] = document(run(TRENDS[name]))
-    if given.out:
-        with open(given.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
-            json.dump(found, file, indent=2)
+    results = {}
+    for name in args.names or TRENDS:
+        print(f"{name}: {TRENDS[name].claim}", flush=True)
+        results[name] = document(run(TRENDS[name]))
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
+            json.dump(results, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python scripts/predictions.py [LIST ...] [--only NAME] [--exact] [-o predictions.json]
 
-Each row is a step at closed forms on a cluster by name; long steps are told by two short ones (`nadi plan` does the
-same). A further run is a row of `LISTS`.
+Each row is a closed-form step on a named cluster; long steps are extrapolated from two short ones, as in `nadi plan`.
+To predict another run, add a row to `LISTS`.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from inputs.units import PS_PER_S
-from nadi.studies.planner.step import StepTime, site, step_time
+from nadi.studies.planner.step import StepTime, step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.memory import does_not_fit
@@ -29,15 +29,15 @@ _TODAY = "sp,zero1"
 
 
 class Run(NamedTuple):
-    """What is predicted.
+    """A training run to predict.
 
     Attributes:
-        name: of the row.
-        model: a name of the library, or a file.
-        plan: as users write it.
-        cluster: by name.
-        framework: by which.
-        gpu: in place of the cluster's, "" = that.
+        name: Name of the row.
+        model: Name of a model of the library, or path of a file.
+        plan: Parallel plan as text.
+        cluster: Name of the cluster.
+        framework: Training framework of the plan.
+        gpu: Name of the GPU in place of the cluster's; "" = the cluster's.
     """
 
     name: str
@@ -141,16 +141,16 @@ class Prediction(NamedTuple):
     """A row of a table.
 
     Attributes:
-        run: what.
-        plan: settled.
-        step: its time.
-        tokens_per_s: of all GPUs.
-        mfu: operations that the model needs over the peak of all GPUs, in the plan's data type, 0 to 1; of attention's
-            pairs of query and key those that a causal mask leaves.
-        hfu: the same with what is worked out again.
-        mfu_all_pairs: mfu with all pairs.
-        does_not_fit: why the plan does not fit in memory, "" = it does.
-        took_s: to predict.
+        run: Training run that was predicted.
+        plan: Settled parallel plan.
+        step: Step time and its breakdown.
+        tokens_per_s: Throughput of all GPUs together in tokens per second.
+        mfu: Model operations over the peak of all GPUs in the plan's data type, 0 to 1; attention counts the query-key
+            pairs that a causal mask leaves.
+        hfu: Same ratio with recomputed operations.
+        mfu_all_pairs: MFU with all query-key pairs counted.
+        does_not_fit: Reason why the plan does not fit in memory; "" = it fits.
+        took_s: Wall time of the prediction in seconds.
     """
 
     run: Run
@@ -165,11 +165,11 @@ class Prediction(NamedTuple):
 
 
 def settled(run: Run) -> ParallelPlan:
-    """Its plan.
+    """Return the settled plan of a run.
 
     Raises:
-        WorkloadError: the model is not known, or its plan breaks a rule.
-        TopologyError: the cluster has no fabric of so many GPUs.
+        WorkloadError: The model is unknown, or the plan breaks a rule.
+        TopologyError: The cluster has no fabric for that number of GPUs.
     """
     model = find(run.model)
     plan = rules.settle(model, parallel_plan(run.plan), run.framework)
@@ -179,44 +179,44 @@ def settled(run: Run) -> ParallelPlan:
 
 
 def predicted(run: Run, *, exact: bool = False) -> Prediction:
-    """Predict one.
+    """Predict the step of a run.
 
     Raises:
-        WorkloadError, TopologyError: as `settled`.
+        WorkloadError, TopologyError: The run is wrong, see `settled`.
     """
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)
     gpu = find_gpu(run.gpu or cluster.gpu)
-    where = site(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS))
-    step = step_time(where, model, plan, run.framework, exact=exact)
+    machine = target_machine(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS))
+    step = step_time(machine, model, plan, run.framework, exact=exact)
     seconds = step.step_ps / PS_PER_S
-    could = gpu.peak_of(plan.dtype) * plan.gpus * seconds
+    peak_operations = gpu.peak_of(plan.dtype) * plan.gpus * seconds
     batch, tokens = plan.global_batch, plan.sequence
-    needed, done = (
-        training_flops(model, batch, tokens, recompute=again, causal=True) for again in ("none", plan.recompute)
+    model_operations, all_operations = (
+        training_flops(model, batch, tokens, recompute=recompute, causal=True) for recompute in ("none", plan.recompute)
     )
     return Prediction(
         run=run,
         plan=plan,
         step=step,
         tokens_per_s=plan.global_batch * plan.sequence / seconds,
-        mfu=needed / could,
-        hfu=done / could,
-        mfu_all_pairs=training_flops(model, batch, tokens) / could,
+        mfu=model_operations / peak_operations,
+        hfu=all_operations / peak_operations,
+        mfu_all_pairs=training_flops(model, batch, tokens) / peak_operations,
         does_not_fit=does_not_fit(model, plan, gpu.memory_bytes, run.framework),
-        took_s=time.perf_counter() - begun,
+        took_s=time.perf_counter() - start_s,
     )
 
 
 def heading() -> str:
-    """The first two lines of a table in Markdown."""
+    """Return the first two lines of a Markdown table."""
     axes = " | ".join(_AXES)
     columns = f"| run | cluster | GPUs | plan | step (s) | tokens/s | MFU | HFU | all pairs | {axes} | bubble |"
     return f"{columns}\n|{' --- |' * (10 + len(_AXES))}"
 
 
 def line(row: Prediction) -> str:
-    """A row in Markdown."""
+    """Return a row of a Markdown table."""
     shares = " | ".join(_percent(row.step.of(axis)) for axis in (*_AXES, "bubble"))
     return (
         f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
@@ -230,13 +230,13 @@ def _percent(share: float) -> str:
 
 
 def _shown(plan: str) -> str:
-    """A plan without what a whole list has in common."""
+    """Return a plan without the parts that all rows of a list share."""
     parts = [part for part in plan.split(",") if part not in {*_THEN.split(","), *_TODAY.split(",")}]
     return ",".join(part for part in parts if "overlap_grad_reduce" not in part and "scatter_gather" not in part)
 
 
 def document(row: Prediction) -> dict[str, Any]:
-    """A row as JSON."""
+    """Return a row as JSON."""
     return {
         **row.run._asdict(),
         "plan": str(row.plan),
@@ -253,8 +253,8 @@ def document(row: Prediction) -> dict[str, Any]:
     }
 
 
-def asked(names: Sequence[str], only: str | None) -> Iterator[tuple[str, list[Run]]]:
-    """Lists that have any, each with its chosen runs."""
+def chosen_runs(names: Sequence[str], only: str | None) -> Iterator[tuple[str, list[Run]]]:
+    """Yield the lists with chosen runs."""
     for name in names or LISTS:
         runs = [run for run in LISTS[name] if only in (None, run.name)]
         if runs:
@@ -264,35 +264,37 @@ def asked(names: Sequence[str], only: str | None) -> Iterator[tuple[str, list[Ru
 def main() -> None:
     """Print the tables, and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lists", nargs="*", metavar="LIST", help=f"of {', '.join(LISTS)}; none = all")
-    parser.add_argument("--only", metavar="NAME", help="only the runs of this name")
-    parser.add_argument("--exact", action="store_true", help="run whole steps, not two short ones")
-    parser.add_argument("-o", "--out", metavar="FILE.json", help="the rows as JSON")
-    given = parser.parse_args()
-    unknown = sorted(set(given.lists) - set(LISTS))
+    parser.add_argument("lists", nargs="*", metavar="LIST", help=f"lists: {', '.join(LISTS)}; default: all")
+    parser.add_argument("--only", metavar="NAME", help="name of the only run to predict")
+    parser.add_argument(
+        "--exact", action="store_true", help="simulate whole steps instead of extrapolating from two short ones"
+    )
+    parser.add_argument("-o", "--out", metavar="FILE.json", help="file for the rows as JSON")
+    args = parser.parse_args()
+    unknown = sorted(set(args.lists) - set(LISTS))
     if unknown:
         parser.error(f"no list {unknown[0]}; expected {', '.join(LISTS)}")
-    chosen = dict(asked(given.lists, given.only))
+    chosen = dict(chosen_runs(args.lists, args.only))
     for run in (run for runs in chosen.values() for run in runs):
         try:
             settled(run)
         except ValueError as error:
             parser.exit(2, f"{parser.prog}: error: {run.name}: {error}\n")
-    found: dict[str, list[dict[str, Any]]] = {}
+    documents: dict[str, list[dict[str, Any]]] = {}
     for name, runs in chosen.items():
         print(f"{name}:\n\n{heading()}", flush=True)
         rows = []
         for run in runs:
-            rows.append(predicted(run, exact=given.exact))
+            rows.append(predicted(run, exact=args.exact))
             print(line(rows[-1]), flush=True)
-        found[name] = [document(row) for row in rows]
+        documents[name] = [document(row) for row in rows]
         print()
         for row in rows:
             if row.does_not_fit:
                 print(f"{row.run.name} {row.does_not_fit}\n")
-    if given.out:
-        with open(given.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
-            json.dump(found, file, indent=2)
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
+            json.dump(documents, file, indent=2)
 
 
 if __name__ == "__main__":

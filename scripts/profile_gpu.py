@@ -1,16 +1,16 @@
-"""Measures how long the operators of language models take on this machine's GPU, into a table that Nadi reads.
+"""Measure the operators of language models on this machine's GPU and write a table that Nadi reads.
 
-    python3 scripts/profile_gpu.py -o h100.csv            # a GPU, some five minutes
+    python3 scripts/profile_gpu.py -o h100.csv            # a GPU, about five minutes
     python3 scripts/profile_gpu.py -o cpu.csv --device cpu --tiny
 
-It needs PyTorch and nothing else, none of this project's modules either, so that it can be copied to a bare machine.
-Each row is the median of several launches, each timed by CUDA events around as many calls as take a millisecond or
-more, after a warm-up. Between launches L2 is not flushed unless --flush is given: in a model, too, an operator finds in
-L2 what the one before it has left there, as far as that fits. The table is written anew after each family, so that a
-run that is cut off keeps what it has. What a build of PyTorch cannot do (fp8, grouped products) is left out and said.
+The script only needs PyTorch and imports no module of this project, so it can be copied to a bare machine. Each row is
+the median of several launches after a warm-up; CUDA events time each launch around as many calls as take a millisecond
+or more. Without --flush, L2 is not flushed between launches, because in a model, too, an operator finds the output of
+the previous operator in L2 as far as it fits. The table is rewritten after each family, so that an interrupted run
+keeps its rows. Operators that a build of PyTorch lacks (fp8, grouped products) are skipped and listed.
 
-Columns: gpu, operator, shape, dtype, time_ps, source, date; and what else may help: least_ps, most_ps (over the
-launches), tflops, gbps. Kinds and shapes of operators are those of workload/compute/operators.py.
+Columns: gpu, operator, shape, dtype, time_ps, source, date; and for information: least_ps, most_ps (over the launches),
+tflops, gbps. workload/compute/operators.py defines kinds and shapes of operators.
 """
 
 import argparse
@@ -43,31 +43,36 @@ NAMES = {
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 COLUMNS = ("gpu", "operator", "shape", "dtype", "time_ps", "source", "date", "least_ps", "most_ps", "tflops", "gbps")
 LAUNCHES = 7
+"""Number of timed launches per operator."""
 TARGET_S = 0.004
-"""How long one launch of several calls takes, at least."""
-MOST_CALLS = 400
+"""Minimum duration of one launch of several calls in seconds."""
+MAX_CALLS = 400
+"""Maximum number of calls per launch."""
 WARM_S = 0.02
+"""Duration of the warm-up in seconds."""
 SMALL_S = 30e-6
-"""What takes less than this is called in a CUDA graph, as the host takes some 10 us to launch it."""
-CALLS_OF_GRAPH = 100
-BOUND_BY_HOST = 1.1
-"""So many times the host's time an operator must take for its events to be its own."""
-MOST_RESERVED_BYTES = 40 << 30
+"""Operators below this many seconds run in a CUDA graph, because the host takes about 10 us per launch."""
+CALLS_PER_GRAPH = 100
+MIN_HOST_RATIO = 1.1
+"""Minimum device time over host time; below, the device waits for the host and the operator runs in a CUDA graph."""
+MAX_RESERVED_BYTES = 40 << 30
+"""Reserved memory in bytes above which PyTorch's cache is emptied."""
 FLUSH_BYTES = 256 << 20
+"""Bytes that --flush writes to evict L2; several times its size."""
 
 
 class Case(NamedTuple):
     """One operator to measure.
 
     Attributes:
-        kind: of the operator.
-        shape: of the operator.
-        dtype: of the operator.
-        make: makes its tensors and gives what to call.
-        flops: of one call, for the column.
-        moved_bytes: of one call, for the column.
-        contexts: makers of contexts in which it is made and called, by a name that is put into `source`; the fastest
-            counts.
+        kind: Kind of the operator.
+        shape: Shape of the operator.
+        dtype: Data type of the operator.
+        make: Function that creates the tensors and returns the call to time.
+        flops: Floating-point operations of one call, for the column.
+        moved_bytes: Memory traffic of one call in bytes, for the column.
+        contexts: Name and factory of the contexts in which the operator is created and called; the fastest counts, and
+            its name is part of `source`.
     """
 
     kind: str
@@ -80,21 +85,21 @@ class Case(NamedTuple):
 
 
 class HostBoundError(RuntimeError):
-    """The device waited for the host, so that the time is not the operator's."""
+    """The device waited for the host, so the time is not the operator's."""
 
 
 class Bench:
-    """Where the operators run, how they are timed, and the table."""
+    """The device, the timing of operators, and the table."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Look at the device."""
+        """Query the device."""
         self.device = torch.device(options.device)
         self.tiny = options.tiny
         self.cuda = self.device.type == "cuda"
         self.out = Path(options.out)
         self.deadline = time.monotonic() + options.seconds
         self.rows: list[dict[str, object]] = []
-        self.left_out: list[str] = []
+        self.skipped: list[str] = []
         self.stream = torch.cuda.Stream(self.device) if self.cuda else None
         self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=self.device) if options.flush else None
         self.name = torch.cuda.get_device_name(self.device) if self.cuda else platform.processor() or "cpu"
@@ -115,30 +120,31 @@ class Bench:
         }
 
     def tensor(self, *shape: int, dtype: str = "bf16", grad: bool = False) -> torch.Tensor:
-        """Normal values, as of a model: zeros would draw less power and run faster."""
-        made = torch.randn(
+        """Return normally distributed values, as in a model: zeros would draw less power and run faster."""
+        values = torch.randn(
             shape, dtype=torch.float32 if math.prod(shape) < 1 << 28 else DTYPES[dtype], device=self.device
         )
-        return made.to(DTYPES[dtype]).requires_grad_(grad)
+        return values.to(DTYPES[dtype]).requires_grad_(grad)
 
-    def integers(self, most: int, *shape: int) -> torch.Tensor:
-        """Whole numbers below `most`."""
-        return torch.randint(most, shape, device=self.device)
+    def integers(self, limit: int, *shape: int) -> torch.Tensor:
+        """Return random whole numbers below `limit`."""
+        return torch.randint(limit, shape, device=self.device)
 
     def run(self, family: str, cases: Iterator[Case]) -> None:
-        """Measure a family and write the table."""
-        began = time.monotonic()
+        """Measure a family of operators and rewrite the table."""
+        start_s = time.monotonic()
         count = len(self.rows)
         for case in cases:
             if time.monotonic() > self.deadline:
-                self.left_out.append(f"{family}: out of time")
+                self.skipped.append(f"{family}: out of time")
                 break
             with torch.cuda.stream(self.stream) if self.stream else nullcontext():
                 self._measure(case)
         self.write()
-        print(f"{family}: {len(self.rows) - count} rows, {time.monotonic() - began:.1f} s", flush=True)
+        print(f"{family}: {len(self.rows) - count} rows, {time.monotonic() - start_s:.1f} s", flush=True)
 
     def _measure(self, case: Case) -> None:
+        """Measure one operator in each of its contexts."""
         best: tuple[float, list[float], str] | None = None
         complaints = []
         for label, context in case.contexts:
@@ -150,13 +156,13 @@ class Bench:
                 complaints.append(f"{label or type(error).__name__}: {first[:120]}")
                 continue
             finally:
-                if self.cuda and torch.cuda.memory_reserved() > MOST_RESERVED_BYTES:
+                if self.cuda and torch.cuda.memory_reserved() > MAX_RESERVED_BYTES:
                     torch.cuda.empty_cache()
             if best is None or statistics.median(times) < best[0]:
                 best = statistics.median(times), times, label
         if best is None:
             name = f"{case.kind} {'x'.join(map(str, case.shape))} {case.dtype}"
-            self.left_out.append(f"{name}: {'; '.join(complaints)}")
+            self.skipped.append(f"{name}: {'; '.join(complaints)}")
         else:
             self._add(case, *best)
 
@@ -178,85 +184,87 @@ class Bench:
         )
 
     def _times(self, call: Callable[[], Any]) -> list[float]:
-        """Seconds of one call, of each launch."""
+        """Return the time of one call in seconds for each launch."""
         call()
         self._wait()
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         call()
         self._wait()
-        once = max(time.perf_counter() - began, 1e-7)
+        call_s = max(time.perf_counter() - start_s, 1e-7)
         if not self.cuda:
-            return [self._on_host(call, max(1, min(10, int(0.001 / once)))) for _ in range(LAUNCHES)]
-        for _ in range(min(MOST_CALLS, int(WARM_S / once))):
+            return [self._on_host(call, max(1, min(10, int(0.001 / call_s)))) for _ in range(LAUNCHES)]
+        for _ in range(min(MAX_CALLS, int(WARM_S / call_s))):
             call()
         if self.flush is not None:
             return [self._on_device(call, 1)[0] for _ in range(LAUNCHES)]
-        calls = max(1, min(MOST_CALLS, int(TARGET_S / once)))
+        calls = max(1, min(MAX_CALLS, int(TARGET_S / call_s)))
         seconds, host_s = self._on_device(call, calls)
-        if seconds < SMALL_S or seconds < BOUND_BY_HOST * host_s:
+        if seconds < SMALL_S or seconds < MIN_HOST_RATIO * host_s:
             return self._in_a_graph(call)
         return [self._on_device(call, calls)[0] for _ in range(LAUNCHES)]
 
     def _in_a_graph(self, call: Callable[[], Any]) -> list[float]:
-        """Seconds of one call where the host would be too slow to launch them one by one."""
+        """Return the seconds of one call per launch of a CUDA graph, for operators that a host launches too slowly."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.stream):
-                for _ in range(CALLS_OF_GRAPH):
+                for _ in range(CALLS_PER_GRAPH):
                     call()
         except RuntimeError as error:
             raise HostBoundError(f"too short for the host, and no CUDA graph: {str(error).splitlines()[0]}") from None
         graph.replay()
-        return [self._on_device(graph.replay, 1)[0] / CALLS_OF_GRAPH for _ in range(LAUNCHES)]
+        return [self._on_device(graph.replay, 1)[0] / CALLS_PER_GRAPH for _ in range(LAUNCHES)]
 
     def _on_device(self, call: Callable[[], Any], calls: int) -> tuple[float, float]:
-        """Seconds of one call on the device, and those that the host took to launch it."""
+        """Return the time of one call on the device, and the host's time to launch it, in seconds."""
         before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         if self.flush is not None:
             self.flush.zero_()
         before.record()
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         for _ in range(calls):
             call()
-        host_s = time.perf_counter() - began
+        host_s = time.perf_counter() - start_s
         after.record()
         after.synchronize()
         return before.elapsed_time(after) / 1e3 / calls, host_s / calls
 
     def _on_host(self, call: Callable[[], Any], calls: int) -> float:
+        """Return the time of one call on the CPU in seconds."""
         if self.flush is not None:
             self.flush.zero_()
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         for _ in range(calls):
             call()
-        return (time.perf_counter() - began) / calls
+        return (time.perf_counter() - start_s) / calls
 
     def _wait(self) -> None:
         if self.cuda:
             torch.cuda.synchronize()
 
     def write(self) -> None:
-        """Write the table whole, in place of what was there."""
-        beside = self.out.with_name(self.out.name + ".part")
-        with beside.open("w", newline="", encoding="utf-8") as file:
+        """Replace the table file."""
+        part = self.out.with_name(self.out.name + ".part")
+        with part.open("w", newline="", encoding="utf-8") as file:
             file.writelines(f"# {key}: {value}\n" for key, value in self.about.items())
-            file.writelines(f"# left out: {text}\n" for text in self.left_out)
+            file.writelines(f"# skipped: {text}\n" for text in self.skipped)
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(self.rows)
-        os.replace(beside, self.out)  # noqa: PTH105 - Path.replace is the same and no shorter
+        os.replace(part, self.out)  # noqa: PTH105 - Path.replace is no shorter
 
 
 def _driver() -> str:
+    """Return driver version, maximum clock and power limit of the GPU."""
     command = ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        return "not known"
+        return "unknown"
 
 
 def gemms(bench: Bench) -> Iterator[Case]:
-    """Layers of models by tokens, forward, as gradients of inputs and of weights; then a grid for interpolation."""
+    """Yield layers of models by tokens (forward, input gradients, weight gradients), then a grid for interpolation."""
     shapes: list[tuple[int, int, int]] = []
     layers = ((4608, 12288), (12288, 1536), (6144, 12288), (12288, 6144), (1280, 8192), (8192, 1024), (7168, 8192))
     layers += ((8192, 3584), (3072, 4096), (4096, 4096), (14336, 4096), (4096, 14336), (2304, 2304), (9216, 2304))
@@ -284,7 +292,7 @@ def _gemm(bench: Bench, m: int, n: int, k: int, dtype: str) -> Case:
 
 
 def fp8_gemms(bench: Bench) -> Iterator[Case]:
-    """Products in fp8 with one scale for each matrix, where PyTorch and the GPU have them."""
+    """Yield fp8 products with one scale per matrix, where PyTorch and the GPU support them."""
     sizes = (512, 2048, 4096, 8192)
     shapes = [(m, n, k) for m in (2048, 8192) for n in sizes for k in sizes]
     shapes += [
@@ -302,14 +310,14 @@ def _fp8(bench: Bench, m: int, n: int, k: int) -> Callable[[], Callable[[], Any]
     def make() -> Callable[[], Any]:
         a = bench.tensor(m, k).to(torch.float8_e4m3fn)
         b = bench.tensor(n, k).to(torch.float8_e4m3fn).t()
-        one = torch.ones((), device=bench.device)
-        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: SLF001
+        scale = torch.ones((), device=bench.device)
+        return lambda: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)  # noqa: SLF001
 
     return make
 
 
 def batched_gemms(bench: Bench) -> Iterator[Case]:
-    """Scores and values of attention that is not fused."""
+    """Yield scores and values of unfused attention."""
     shapes = [(batch, s, s, d) for batch in (8, 32, 128) for s in (512, 2048) for d in (64, 128)]
     shapes += [(batch, s, d, s) for batch in (8, 32, 128) for s in (512, 2048) for d in (64, 128)]
     for batch, m, n, k in [(2, 16, 16, 8)] if bench.tiny else shapes:
@@ -323,7 +331,7 @@ def batched_gemms(bench: Bench) -> Iterator[Case]:
 
 
 def grouped_gemms(bench: Bench) -> Iterator[Case]:
-    """Experts of a mixture: rows shared out evenly."""
+    """Yield products of experts with evenly divided rows."""
     shapes = [(g, m, n, k) for g in (8, 32) for m in (2048, 8192, 32768) for n, k in ((2048, 2048), (4096, 2048))]
     shapes += [(g, m, n, k) for g in (8, 32) for m in (2048, 8192, 32768) for n, k in ((7168, 2048), (4096, 7168))]
     for groups, m, n, k in [(2, 32, 32, 16)] if bench.tiny else shapes:
@@ -339,7 +347,7 @@ def grouped_gemms(bench: Bench) -> Iterator[Case]:
 
 
 def attentions(bench: Bench) -> Iterator[Case]:
-    """Fused attention, forward and backward: papers' shapes, models' shapes, decoding."""
+    """Yield fused attention, forward and backward: shapes of papers, of models, and of decoding."""
     shapes = [
         (16384 // s, 2048 // d, 2048 // d, s, s, d) for s in (512, 1024, 2048, 4096, 8192, 16384) for d in (64, 128)
     ]
@@ -360,6 +368,7 @@ def attentions(bench: Bench) -> Iterator[Case]:
 
 
 def _amounts(shape: tuple[int, ...]) -> tuple[float, float]:
+    """Return floating-point operations and memory traffic in bytes of an attention."""
     batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
     pairs = queries * (queries + 1) / 2 if causal else queries * keys
     moved = 2.0 * batch * (dim + value_dim) * (heads * queries + kv_heads * keys)
@@ -367,7 +376,7 @@ def _amounts(shape: tuple[int, ...]) -> tuple[float, float]:
 
 
 def _backends(bench: Bench) -> tuple[tuple[str, Callable[[], AbstractContextManager[Any]]], ...]:
-    """Fused attentions of PyTorch; which of them is the fastest depends on the GPU."""
+    """Return PyTorch's fused attention backends; the fastest depends on the GPU."""
     if not bench.cuda:
         return (("", nullcontext),)
     from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - not in every PyTorch that has a CPU
@@ -416,7 +425,7 @@ def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def latent_attentions(bench: Bench) -> Iterator[Case]:
-    """Decoding on compressed keys that are values too, which all heads share (DeepSeek-V2), as PyTorch has it."""
+    """Yield decoding on compressed keys that also are the values and that all heads share (DeepSeek-V2)."""
     shapes = [(batch, heads, 1, keys, 512, 64) for batch in (1, 16, 64) for heads in (16, 128) for keys in (2048, 8192)]
     for shape in [(1, 2, 1, 16, 8, 4)] if bench.tiny else shapes:
         batch, heads, queries, keys, rank, rope = shape
@@ -438,7 +447,7 @@ def _latent(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def copies(bench: Bench) -> Iterator[Case]:
-    """Tensors copied one after another, a launch each."""
+    """Yield sequential copies of tensors, one launch each."""
     shapes = [(count, values) for count in (16, 256) for values in (1 << 14, 1 << 18, 1 << 22)]
     for count, values in [(2, 32)] if bench.tiny else shapes:
         yield Case(
@@ -458,7 +467,7 @@ def _copies(bench: Bench, count: int, values: int) -> Callable[[], Any]:
 
 
 def rows_of_values(bench: Bench) -> Iterator[Case]:
-    """Norms and softmax, forward and backward."""
+    """Yield norms and softmax, forward and backward."""
     columns = (1024, 4096, 8192, 16384)
     shapes = [(rows, c) for rows in (256, 2048, 16384) for c in columns] + [(2048, 12288), (16, 8192), (65536, 2048)]
     kinds = {"norm": (_norm, 2), "norm-backward": (_norm_backward, 3)}
@@ -496,7 +505,7 @@ def _softmax_backward(bench: Bench, rows: int, columns: int) -> Callable[[], Any
 
 
 def elementwise(bench: Bench) -> Iterator[Case]:
-    """One read and one write (an activation), two reads and one write (a residual), dropout with its mask."""
+    """Yield one read and one write (activation), two reads and one write (residual), and dropout with its mask."""
     sizes = (1, 1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
     for values in (1, 256) if bench.tiny else sizes:
 
@@ -518,7 +527,7 @@ def elementwise(bench: Bench) -> Iterator[Case]:
 
 
 def lookups(bench: Bench) -> Iterator[Case]:
-    """Embedding forward and backward, permutation of rows, routing."""
+    """Yield embedding forward and backward, permutation of rows, and routing."""
     vocab = 64 if bench.tiny else 32000
     tokens_and_hidden = [(t, h) for t in (2048, 16384) for h in (2048, 4096, 8192, 12288)]
     kinds = {"embedding": (_embedding, 2), "embedding-backward": (_embedding_backward, 3), "permute": (_permute, 2)}
@@ -538,7 +547,7 @@ def _embedding(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[
 
 
 def _embedding_backward(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[], Any]:
-    """Gradients are added to a buffer that is there, as frameworks with one for all gradients do."""
+    """Return a call that adds gradients to an existing buffer, as frameworks with one gradient buffer do."""
     total, ids, gradient = bench.tensor(vocab, hidden), bench.integers(vocab, tokens), bench.tensor(tokens, hidden)
     return lambda: total.index_add_(0, ids, gradient)
 
@@ -560,7 +569,7 @@ def _routing(bench: Bench, tokens: int, experts: int, top_k: int) -> Callable[[]
 
 
 def losses(bench: Bench) -> Iterator[Case]:
-    """Cross-entropy, forward and backward, as PyTorch has it."""
+    """Yield cross-entropy, forward and backward, as in PyTorch."""
     shapes = [(t, v) for t in (2048, 8192) for v in (4000, 16032, 32000, 50304)]
     for tokens, columns in [(8, 32)] if bench.tiny else shapes:
 
@@ -572,7 +581,7 @@ def losses(bench: Bench) -> Iterator[Case]:
 
 
 def optimizers(bench: Bench) -> Iterator[Case]:
-    """A fused Adam step in fp32: weights, two moments and gradients are read, all but gradients written: 28 bytes."""
+    """Yield fused fp32 Adam steps: 16 bytes read (weight, gradient, two moments), 12 written per parameter."""
     for parameters in (256,) if bench.tiny else (1 << 20, 1 << 24, 1 << 26, 1 << 28, 1 << 30):
 
         def make(parameters: int = parameters) -> Callable[[], Any]:
@@ -600,15 +609,17 @@ FAMILIES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure all families."""
+    """Measure the chosen families."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-o", "--out", required=True, metavar="FILE.csv", help="the table")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE.csv", help="file for the table")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda, cuda:1 or cpu")
-    parser.add_argument("--gpu", help="name in the table; else from the device's")
-    parser.add_argument("--families", default=",".join(FAMILIES), help="which, in order; all: %(default)s")
-    parser.add_argument("--tiny", action="store_true", help="a few small shapes of each, to try the script")
-    parser.add_argument("--flush", action="store_true", help="write 256 MiB between launches, so that L2 is empty")
-    parser.add_argument("--seconds", type=float, default=330, help="after which no further operator is begun")
+    parser.add_argument("--gpu", help="name of the GPU in the table; default: from the device's name")
+    parser.add_argument("--families", default=",".join(FAMILIES), help="families in order; default: %(default)s")
+    parser.add_argument("--tiny", action="store_true", help="measure a few small shapes per family, to test the script")
+    parser.add_argument("--flush", action="store_true", help="write 256 MiB between launches to evict L2")
+    parser.add_argument(
+        "--seconds", type=float, default=330, help="time limit in seconds after which no operator starts"
+    )
     options = parser.parse_args(arguments)
     unknown = [family for family in options.families.split(",") if family not in FAMILIES]
     if unknown:
@@ -616,8 +627,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bench = Bench(options)
     for family in options.families.split(","):
         bench.run(family, FAMILIES[family](bench))
-    for text in bench.left_out:
-        print(f"left out: {text}")
+    for text in bench.skipped:
+        print(f"skipped: {text}")
     print(f"{options.out}: {len(bench.rows)} rows of {bench.gpu} ({bench.name})")
     return 0
 

@@ -1,10 +1,10 @@
-"""The picture of a report in README: docs/images/report.png.
+"""Create the screenshot of a report for the README: docs/images/report.png.
 
-    python scripts/report_picture.py          of a training step that it simulates
-    python scripts/report_picture.py DIR      of a finished run
+    python scripts/report_picture.py          simulates a training step
+    python scripts/report_picture.py DIR      uses the results of a finished run
 
-Of a training step of a GPT on a DGX SuperPOD, packet by packet, it shows the figures, where the time went, and the
-timeline, as Chromium (Debian's package) draws them. Needs playwright, of the extra `dev`.
+The screenshot shows the figures, the time breakdown and the timeline of a packet-level training step of a GPT on a DGX
+SuperPOD, rendered by Chromium (Debian's package). The script needs playwright, which the extra `dev` installs.
 """
 
 import shutil
@@ -27,28 +27,30 @@ TIMEOUT_MS = 300_000
 
 
 def main() -> None:
-    """Simulate, write a page of some sections, and take its picture."""
+    """Simulate, write a page of some sections, and take a screenshot of it."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        sys.exit("no chromium; expected Debian's package of that name")
+        sys.exit("chromium: not found; expected Debian's package chromium")
     if len(sys.argv) > 1:
         run = Run(sys.argv[1])
     else:
         run = nadi.simulate(workload=STEP, topology={"cluster": "selene"}, network={"mtu": "16KiB"})
-    whole = report(run)
-    page = Page(whole.title, whole.lead, [section for section in whole.sections if section.id in SHOWN])
+    full_report = report(run)
+    page = Page(
+        full_report.title, full_report.lead, [section for section in full_report.sections if section.id in SHOWN]
+    )
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder, "report.html")
         write_page(file, page)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        shown = browser.new_page(viewport={"width": WIDTH, "height": 4000}, color_scheme="light")
-        shown.set_default_timeout(TIMEOUT_MS)
-        shown.goto(file.as_uri())
-        shown.wait_for_function(
+        tab = browser.new_page(viewport={"width": WIDTH, "height": 4000}, color_scheme="light")
+        tab.set_default_timeout(TIMEOUT_MS)
+        tab.goto(file.as_uri())
+        tab.wait_for_function(
             "[...document.querySelectorAll('div.plot')].every((plot) => plot.querySelector('.main-svg'))"
         )
-        end = shown.evaluate("document.querySelector('#timeline figure').getBoundingClientRect().bottom")
-        shown.screenshot(path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": end})
+        end = tab.evaluate("document.querySelector('#timeline figure').getBoundingClientRect().bottom")
+        tab.screenshot(path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": end})
         browser.close()
     sys.stdout.write(f"{PICTURE}\n")
 

@@ -1,10 +1,10 @@
-"""How runs scale with workers: measured on this machine, and projected for as many ranks as wanted.
+"""Scaling of runs with the number of workers: measured on this machine, and projected to any number of ranks.
 
-    python scripts/scaling_study.py --out scaling            some ten minutes on a quiet machine
-    python scripts/scaling_study.py --out scaling --quick    under a minute, for a look
+    python scripts/scaling_study.py --out scaling            about ten minutes on an idle machine
+    python scripts/scaling_study.py --out scaling --quick    under a minute, as a preview
 
-Strong and weak scaling, and what a meeting costs, are measured with `nadi bench` in processes of their own, ways of
-running in turn, medians over the turns. The projection records one run for each number of ranks and replays some of
+`nadi bench` measures strong and weak scaling, and the cost of a meeting, in processes of their own; the ways of running
+alternate, and the median over the turns counts. The projection records one run per number of ranks and replays some of
 its logical processes alone, see nadi/studies/benchmarks/instruments/recording.py; docs/explanation/performance.md
 explains the results.
 """
@@ -69,15 +69,18 @@ from topologies.units import parse_bytes
 
 COPIES, THREADS, PROCESSES, RANKS, THROUGH_MPI = "copies", "threads", "processes", "ranks", "ranks through MPI"
 WAYS = (THREADS, PROCESSES, RANKS, THROUGH_MPI)
-BEGUN = time.perf_counter()
+START_S = time.perf_counter()
 PROBE_ROUNDS, PROBE_EACH = 2000, 20
 PROBE_MESSAGES = (1, 8, 16)
+"""Numbers of messages each way of the exchanges that `probe` measures."""
 PROBE_RECORDS = 32
 PROBE_WORDS = parcel_words(PROBE_RECORDS, CROSSING_WORDS - 1)
 DISTURBED = 0.05
-"""Share of all cores' time above which others have disturbed a measurement."""
+"""Share of all cores' time, 0 to 1, above which other processes have disturbed a measurement."""
 DEFAULT_ALPHA_US = 12.0
+"""Fixed cost of an exchange between nodes in microseconds, if it is not measured."""
 DEFAULT_MESSAGE_US = 1.0
+"""Cost of each further message in microseconds, if it is not measured."""
 NO_COSTS = ParcelCosts(0.0, 0.0, 0.0, 0.0)
 QUICK = {
     "topology": "fat-tree:k=8,rate=100Gbps,delay=1us",
@@ -95,7 +98,7 @@ QUICK = {
     "repeats": 2,
     "probes": 1,
 }
-"""What --quick sets where the command line says nothing."""
+"""Defaults of options with --quick; FULL has those without."""
 FULL = {
     "topology": "fat-tree:k=16,rate=100Gbps,delay=1us",
     "size": "4MiB",
@@ -135,7 +138,7 @@ def main() -> None:
         write_csv(args.out, "sync", rows)
     sync = sync.given(args)
     if "projection" not in args.skip:
-        rows["projection"] = beside(args, rows.get("strong", []), capacity, sync) + projection(args, sync)
+        rows["projection"] = compare_projection(args, rows.get("strong", []), capacity, sync) + projection(args, sync)
         write_csv(args.out, "projection", rows)
     facts |= {"sync_us": sync.as_dict(), "ended": now(), "load_at_end": os.getloadavg()}
     (args.out / "machine.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -144,13 +147,13 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line, with defaults filled in."""
+    """Parse the command line and fill in the defaults."""
     cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--out", type=Path, default=Path("scaling-study"), metavar="DIR", help="where the results go")
+    add("--out", type=Path, default=Path("scaling-study"), metavar="DIR", help="results folder")
     add("--quick", action="store_true", help="small problems and one turn")
-    add("--skip", nargs="*", default=[], choices=["strong", "weak", "sync", "projection"], help="leave these out")
+    add("--skip", nargs="*", default=[], choices=["strong", "weak", "sync", "projection"], help="parts to skip")
     add("--bench", default="permutation", choices=list(BENCHES), help="traffic")
     add("--topology", metavar="SPEC", help="fabric of strong scaling")
     add("--size", metavar="BYTES", help="message of strong scaling")
@@ -163,55 +166,60 @@ def arguments() -> argparse.Namespace:
         help="default: 2 to all cores",
     )
     add("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY", help=f"of {', '.join(WAYS)}")
-    add("--runs", type=int, metavar="N", help="of each process; its fastest counts")
-    add("--turns", type=int, metavar="N", help="of all ways; the median counts")
-    add("--patience", type=float, metavar="SECONDS", help="wait so long for a quiet machine before each")
-    add("--tries", type=int, metavar="N", help="of a measurement that others disturb; the least disturbed counts")
-    add("--weak-npus", type=int, metavar="N", help="NPUs of each worker")
+    add("--runs", type=int, metavar="N", help="runs per process; the fastest counts")
+    add("--turns", type=int, metavar="N", help="turns of all ways; the median counts")
+    add("--patience", type=float, metavar="SECONDS", help="maximum wait for an idle machine before each measurement")
+    add("--tries", type=int, metavar="N", help="attempts of a disturbed measurement; the least disturbed counts")
+    add("--weak-npus", type=int, metavar="N", help="NPUs per worker")
     add("--weak-size", metavar="BYTES", help="message of weak scaling")
-    add("--fabric", default="fat-tree:npus={npus},rate=100Gbps,delay=1us", help="of weak scaling and projection")
+    add("--fabric", default="fat-tree:npus={npus},rate=100Gbps,delay=1us", help="fabric of weak scaling and projection")
     add("--sync-topology", default="fat-tree:k=4,rate=1Gbps,delay=1us", help="fabric with nearly empty windows")
-    add("--sync-size", metavar="BYTES", help="message there")
-    add("--npus", type=int, nargs="+", metavar="N", help="sizes of the projection")
-    add("--ranks", type=int, nargs="+", metavar="R", help="ranks of the projection")
-    add("--partitioner", metavar="NAME", default=DEFAULT_METHOD, help="partition method (docs/explanation/parallel.md)")
+    add("--sync-size", metavar="BYTES", help="message on that fabric")
+    add("--npus", type=int, nargs="+", metavar="N", help="fabric sizes of the projection in NPUs")
+    add("--ranks", type=int, nargs="+", metavar="R", help="numbers of ranks of the projection")
+    add(
+        "--partitioner",
+        metavar="NAME",
+        default=DEFAULT_METHOD,
+        help="partitioner of the projection; docs/explanation/parallel.md lists them",
+    )
     add("--projection-size", metavar="BYTES", help="message of the projection")
-    add("--windows-limit", type=int, metavar="N", help="record so many only; biased to busy windows")
+    add("--windows-limit", type=int, metavar="N", help="maximum number of recorded windows; biased to busy windows")
     add("--lps-per-rank", type=int, default=1, metavar="N")
-    add("--replays", type=int, default=6, metavar="N", help="logical processes that are replayed for each number")
-    add("--repeats", type=int, metavar="N", help="of each replay; the least of each window counts")
-    add("--probes", type=int, metavar="N", help="starts of a bare exchange between two ranks; the least counts")
-    add("--ranks-per-node", type=int, nargs="+", default=[1, 32], metavar="N", help="that share memory")
-    add("--inside-us", type=float, help="two workers that share memory; default: measured here")
-    add("--alpha-us", type=float, help="fixed cost of an exchange between nodes; default: measured here")
-    add("--beta-us", type=float, default=3.0, help="of an exchange between nodes: a cluster's latency (assumed)")
-    add("--message-us", type=float, help="for each other node but the first; default: measured here")
-    add("--line-us", type=float, default=0.1, help="a cache line of a core of the same node, far away (assumed)")
-    add("--release-us", type=float, default=0.03, help="for each further worker that reads one line (assumed)")
-    add("--gbps", type=float, nargs="+", default=[100.0], help="of a node's network (assumed)")
+    add("--replays", type=int, default=6, metavar="N", help="logical processes to replay per number of ranks")
+    add("--repeats", type=int, metavar="N", help="repetitions of a replay; the minimum of each window counts")
+    add("--probes", type=int, metavar="N", help="starts of a bare exchange between two ranks; the minimum counts")
+    add("--ranks-per-node", type=int, nargs="+", default=[1, 32], metavar="N", help="ranks that share memory")
+    add("--inside-us", type=float, help="meeting of two workers that share memory; default: measured")
+    add("--alpha-us", type=float, help="fixed cost of an exchange between nodes; default: measured")
+    add("--beta-us", type=float, default=3.0, help="network latency of an exchange between nodes (assumed)")
+    add("--message-us", type=float, help="cost of each further message; default: measured")
+    add("--line-us", type=float, default=0.1, help="read of a distant core's cache line in the same node (assumed)")
+    add("--release-us", type=float, default=0.03, help="cost of each further worker that reads the same line (assumed)")
+    add("--gbps", type=float, nargs="+", default=[100.0], help="network rate of a node (assumed)")
     add("--probe", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     for name, value in (QUICK if args.quick else FULL).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
     if not MPIEXEC.exists():
-        say(f"{MPIEXEC}: not found; leaving MPI ranks out")
+        say(f"{MPIEXEC}: not found; skipping MPI ranks")
         args.ways = [way for way in args.ways if way not in {RANKS, THROUGH_MPI}]
     return args
 
 
 def say(text: str) -> None:
-    """A line of progress."""
-    print(f"{time.perf_counter() - BEGUN:6.0f} s  {text}", flush=True)
+    """Print a line of progress with the elapsed time."""
+    print(f"{time.perf_counter() - START_S:6.0f} s  {text}", flush=True)
 
 
 def now() -> str:
-    """Date and time."""
+    """Return date and time."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def machine(args: argparse.Namespace) -> dict[str, object]:
-    """What the figures were measured with."""
+    """Return the facts about the machine and the software of the measurements."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     models = {line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")}
@@ -231,19 +239,26 @@ def machine(args: argparse.Namespace) -> dict[str, object]:
 
 
 def version(package: str) -> str | None:
-    """Of an installed package."""
+    """Return the version of an installed package; None if it is missing."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-# Measured.
+# Measurements.
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A benchmark on a fabric."""
+    """A benchmark on a fabric.
+
+    Attributes:
+        bench: Name of the benchmark.
+        topology: Topology specification of the fabric.
+        size: Message size with its unit.
+        partitioner: Name of the partitioner.
+    """
 
     bench: str
     topology: str
@@ -251,7 +266,7 @@ class Problem:
     partitioner: str = DEFAULT_METHOD
 
     def divided(self, lps: int) -> tuple:
-        """Fabric, program, settings, the LP of each node, as in `nadi bench`, and the work expected of each LP."""
+        """Return fabric, program, settings, the LP of each node as in `nadi bench`, and each LP's expected work."""
         graph = topologies.build(self.topology)
         program = BENCHES[self.bench].program(graph, parse_bytes(self.size), 1)
         load = traffic_load(graph, program, NetworkSection())
@@ -263,7 +278,7 @@ class Problem:
 
 
 def commands(way: str, workers: int, arguments: list[str]) -> list[list[str]]:
-    """What to start at the same time."""
+    """Return the commands to start at the same time."""
     bench = nadi_command(["bench", *arguments, "--json", "--quiet"])
     if way == COPIES:
         return [bench] * workers
@@ -274,40 +289,45 @@ def commands(way: str, workers: int, arguments: list[str]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Turn:
-    """What processes side by side have said, and the share of all cores' time that others took meanwhile."""
+    """One measurement.
+
+    Attributes:
+        figures: JSON documents of the processes that ran side by side.
+        others: Share of all cores' time that other processes used during the measurement.
+    """
 
     figures: list[dict]
     others: float
 
     @property
     def rate(self) -> float:
-        """Packet-hops per second of all of them."""
+        """Packet-hops per second of all processes together."""
         return sum(each["packet_hops_per_s"] for each in self.figures)
 
 
 def measure(title: str, args: argparse.Namespace, jobs: dict[tuple, list[list[str]]]) -> dict[tuple, list[Turn]]:
-    """Every job in every turn; one that others disturbed is done again, at most --tries times."""
-    found = {job: [] for job in jobs}
+    """Measure every job in every turn; a disturbed measurement is repeated, up to --tries times."""
+    turns_of_job = {job: [] for job in jobs}
     for turn in range(args.turns):
-        for job, started in jobs.items():
-            tries = []
-            while len(tries) < args.tries and not (tries and tries[-1].others < DISTURBED):
+        for job, job_commands in jobs.items():
+            attempts = []
+            while len(attempts) < args.tries and not (attempts and attempts[-1].others < DISTURBED):
                 wait_for_quiet(args.patience)
                 before = cpu_seconds()
-                figures = run_side_by_side(started)
-                own, all_of_it, cores = (after - then for after, then in zip(cpu_seconds(), before, strict=True))
-                tries.append(Turn(figures, max(0.0, (all_of_it - own) / cores)))
-            found[job].append(min(tries, key=lambda each: each.others))
-            last = found[job][-1]
+                figures = run_side_by_side(job_commands)
+                own, total, cores = (end - start for end, start in zip(cpu_seconds(), before, strict=True))
+                attempts.append(Turn(figures, max(0.0, (total - own) / cores)))
+            turns_of_job[job].append(min(attempts, key=lambda each: each.others))
+            last = turns_of_job[job][-1]
             say(
                 f"{title}, turn {turn + 1} of {args.turns}: {job[1]} {job[0]}: {last.rate / 1e6:.1f} M/s; "
-                f"others had {last.others:.0%}, {len(tries)} tries"
+                f"other processes {last.others:.0%}, {len(attempts)} attempts"
             )
-    return found
+    return turns_of_job
 
 
 def cpu_seconds() -> tuple[float, float, float]:
-    """Seconds that cores were busy for this process and those it has waited for, for anyone, and could have been."""
+    """Return the busy seconds of this process and its children, of all cores, and the total seconds of all cores."""
     own = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     stat = Path("/proc/stat")
     if not stat.exists():
@@ -318,9 +338,9 @@ def cpu_seconds() -> tuple[float, float, float]:
 
 
 def wait_for_quiet(patience_s: float) -> None:
-    """Until others leave the cores alone for a second, or patience ends."""
-    until = time.monotonic() + patience_s
-    while time.monotonic() < until:
+    """Wait until other processes leave the cores idle for a second, or patience ends."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
         before = cpu_seconds()
         time.sleep(1.0)
         _, busy, total = (after - then for after, then in zip(cpu_seconds(), before, strict=True))
@@ -329,12 +349,12 @@ def wait_for_quiet(patience_s: float) -> None:
 
 
 def median_rate(turns: list[Turn]) -> float:
-    """Packet-hops per second."""
+    """Return the median packet-hops per second."""
     return statistics.median(turn.rate for turn in turns)
 
 
 def spread(turns: list[Turn]) -> dict[str, float]:
-    """Median and extremes, for a row."""
+    """Return median and extremes for a row."""
     return {
         "packet_hops_per_s": median_rate(turns),
         "least_per_s": min(turn.rate for turn in turns),
@@ -346,18 +366,22 @@ def spread(turns: list[Turn]) -> dict[str, float]:
 
 
 def strong(args: argparse.Namespace) -> tuple[list[dict], dict[int, float]]:
-    """One problem on more and more workers; capacity: what as many independent copies reach, over one."""
-    what = [args.bench, "--topology", args.topology, "--size", args.size, "--runs", str(args.runs)]
-    jobs = {(COPIES, n): commands(COPIES, n, what) for n in [1, *args.workers]}
-    jobs |= {(way, n): commands(way, n, what) for n in args.workers for way in args.ways}
-    found = measure("strong", args, jobs)
-    digests = {each["digest"] for turns in found.values() for turn in turns for each in turn.figures}
+    """Measure one problem on increasing numbers of workers.
+
+    Returns:
+        Rows, and the capacity by number of workers: rate of as many independent copies over the rate of one.
+    """
+    options = [args.bench, "--topology", args.topology, "--size", args.size, "--runs", str(args.runs)]
+    jobs = {(COPIES, n): commands(COPIES, n, options) for n in [1, *args.workers]}
+    jobs |= {(way, n): commands(way, n, options) for n in args.workers for way in args.ways}
+    turns_of_job = measure("strong", args, jobs)
+    digests = {each["digest"] for turns in turns_of_job.values() for turn in turns for each in turn.figures}
     if len(digests) > 1:
         raise SystemExit(f"defect: {len(digests)} different digests")
-    serial = median_rate(found[COPIES, 1])
-    capacity = {n: median_rate(found[COPIES, n]) / serial for n in [1, *args.workers]}
+    serial = median_rate(turns_of_job[COPIES, 1])
+    capacity = {n: median_rate(turns_of_job[COPIES, n]) / serial for n in [1, *args.workers]}
     rows = []
-    for (way, workers), turns in found.items():
+    for (way, workers), turns in turns_of_job.items():
         row = {"way": way, "workers": workers, "topology": args.topology, **spread(turns)}
         speed_up = row["packet_hops_per_s"] / serial
         row |= {"speed_up": speed_up, "capacity": capacity[workers], "efficiency": speed_up / capacity[workers]}
@@ -367,20 +391,20 @@ def strong(args: argparse.Namespace) -> tuple[list[dict], dict[int, float]]:
 
 
 def weak(args: argparse.Namespace) -> list[dict]:
-    """As many NPUs for each worker; efficiency: over as many copies of the smallest problem side by side."""
+    """Measure problems that grow with the workers; efficiency is relative to independent copies side by side."""
 
-    def what(workers: int) -> list[str]:
+    def options(workers: int) -> list[str]:
         fabric = args.fabric.format(npus=args.weak_npus * workers)
         return [args.bench, "--topology", fabric, "--size", args.weak_size, "--runs", str(args.runs)]
 
-    jobs = {(COPIES, n): commands(COPIES, n, what(1)) for n in [1, *args.workers]}
-    jobs |= {(way, n): commands(way, n, what(n)) for n in args.workers for way in args.ways}
-    found = measure("weak", args, jobs)
-    serial = median_rate(found[COPIES, 1])
+    jobs = {(COPIES, n): commands(COPIES, n, options(1)) for n in [1, *args.workers]}
+    jobs |= {(way, n): commands(way, n, options(n)) for n in args.workers for way in args.ways}
+    turns_of_job = measure("weak", args, jobs)
+    serial = median_rate(turns_of_job[COPIES, 1])
     rows = []
-    for (way, workers), turns in found.items():
+    for (way, workers), turns in turns_of_job.items():
         row = {"way": way, "workers": workers, "npus": turns[0].figures[0]["npus"], **spread(turns)}
-        copies = median_rate(found[COPIES, workers])
+        copies = median_rate(turns_of_job[COPIES, workers])
         row |= {"speed_up": row["packet_hops_per_s"] / serial, "capacity": copies / serial}
         row["efficiency"] = row["packet_hops_per_s"] / copies
         rows.append(row)
@@ -390,18 +414,19 @@ def weak(args: argparse.Namespace) -> list[dict]:
 
 @dataclass
 class Sync:
-    """What meeting at the end of a window costs, in microseconds.
+    """Cost of the meeting at the end of a window in microseconds.
 
     Attributes:
-        measured: of (way, workers).
-        inside: of two workers that share memory.
-        alpha: of an exchange between two nodes.
-        message: of each further node.
-        beta: of a cluster's network, once: all nodes send to all at the same time.
-        line: of a cache line that another core of the node has written, far away from this one.
-        further: of each further line that is read at the same time, as much of it as measured on lines of another core.
-        release: of each further worker that reads the same line.
-        parcels: of packing and unpacking, which all workers of a node do at the same time.
+        measured: Measured cost by (way, workers).
+        inside: Meeting of two workers that share memory.
+        alpha: Fixed cost of an exchange between two nodes.
+        message: Cost of each further node.
+        beta: Latency of a cluster's network, which counts once because all nodes send at the same time.
+        line: Read of a cache line that a distant core of the node has written.
+        further: Read of each further line at the same time, in proportion to `line` as measured on another core's
+            lines.
+        release: Cost of each further worker that reads the same line.
+        parcels: Costs of packing and unpacking, which all workers of a node do at the same time.
     """
 
     measured: dict[tuple[str, int], float] | None = None
@@ -415,7 +440,7 @@ class Sync:
     parcels: ParcelCosts = NO_COSTS
 
     def given(self, args: argparse.Namespace) -> "Sync":
-        """With what the command line says."""
+        """Return the costs with the values of the command line."""
         self.inside = self.inside if args.inside_us is None else args.inside_us
         self.alpha = self.alpha if args.alpha_us is None else args.alpha_us
         self.message = self.message if args.message_us is None else args.message_us
@@ -426,17 +451,24 @@ class Sync:
         return self
 
     def as_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the costs for JSON."""
         kept = {name: value for name, value in vars(self).items() if name not in {"measured", "parcels"}}
         return kept | self.parcels._asdict()
 
     def of_ranks(self, recording: Recording, ranks: int, per_node: int, gbps: float) -> dict[str, np.ndarray]:
-        """Of so many ranks, so many of them to a node, of such a network: nanoseconds per term, float64[windows].
+        """Return the cost of a window by term, float64[windows] in nanoseconds.
 
-        From each node one message to each other one, which its ranks share among them. Every LP packs what it sends to
-        other nodes, and looks through all that came to its node. Who sends or publishes looks at the lines of all
-        workers twice, once all is packed and once all is done; then all read the line that says how they go on. Two
-        workers that meet were measured on cores that may be close to each other, so both ways are as long again.
+        Each node sends one message to each other node, and its ranks share these messages. Every LP packs its packets
+        to other nodes, and scans all that arrived at its node. The worker that sends or publishes reads the lines of
+        all workers twice, once after packing and once at the end; then all workers read the line with the next window.
+        The meeting of two workers was measured on cores that may be close to each other, so both directions add the
+        cost of a distant line.
+
+        Args:
+            recording: Recording of the run.
+            ranks: Number of ranks.
+            per_node: Number of ranks per node.
+            gbps: Network rate of a node in Gb/s.
         """
         nodes = -(-ranks // per_node)
         widest = min(ranks, per_node)
@@ -457,46 +489,46 @@ class Sync:
 
 
 def sync_costs(args: argparse.Namespace) -> tuple[list[dict], Sync]:
-    """What is left of the time of a nearly empty window when the work of the slowest worker is taken off."""
-    what = ["permutation", "--topology", args.sync_topology, "--size", args.sync_size, "--runs", str(args.runs)]
-    jobs = {(way, n): commands(way, n, what) for n in args.workers for way in args.ways}
-    found = measure("sync", args, jobs)
+    """Measure the time of a nearly empty window minus the work of the slowest worker."""
+    options = ["permutation", "--topology", args.sync_topology, "--size", args.sync_size, "--runs", str(args.runs)]
+    jobs = {(way, n): commands(way, n, options) for n in args.workers for way in args.ways}
+    turns_of_job = measure("sync", args, jobs)
     rows, measured = [], {}
     for workers in args.workers:
         work_us, windows = empty_work(Problem("permutation", args.sync_topology, args.sync_size), workers, args)
         for way in args.ways:
-            turns = found[way, workers]
-            each = [turn.figures[0]["wall_s"] * 1e6 / turn.figures[0]["windows"] - work_us for turn in turns]
-            measured[way, workers] = statistics.median(each)
+            turns = turns_of_job[way, workers]
+            sync_us = [turn.figures[0]["wall_s"] * 1e6 / turn.figures[0]["windows"] - work_us for turn in turns]
+            measured[way, workers] = statistics.median(sync_us)
             rows.append({
                 "way": way,
                 "workers": workers,
                 "sync_us": measured[way, workers],
-                "least_us": min(each),
-                "most_us": max(each),
+                "least_us": min(sync_us),
+                "most_us": max(sync_us),
                 "work_us": work_us,
                 "windows": windows,
                 "others": statistics.fmean(turn.others for turn in turns),
             })  # fmt: skip
             say(f"  {workers} {way}: {measured[way, workers]:.2f} us a window beside {work_us:.2f} us of work")
     sync = Sync(measured)
-    least = min(args.workers)
-    shared = [measured[way, least] for way in (RANKS, PROCESSES, THREADS) if (way, least) in measured]
+    min_workers = min(args.workers)
+    shared = [measured[way, min_workers] for way in (RANKS, PROCESSES, THREADS) if (way, min_workers) in measured]
     sync.inside = shared[0] if shared else sync.inside
-    if (THROUGH_MPI, least) in measured:
-        sync.alpha = measured[THROUGH_MPI, least]
-        took = exchange_us(args)
-        (few, few_us), *_, (many, many_us) = took.items()
+    if (THROUGH_MPI, min_workers) in measured:
+        sync.alpha = measured[THROUGH_MPI, min_workers]
+        exchanges = exchange_us(args)
+        (few, few_us), *_, (many, many_us) = exchanges.items()
         sync.message = (many_us - few_us) / (many - few)
-        rows += [{"way": f"bare exchange, {n} messages", "workers": 2, "sync_us": us} for n, us in took.items()]
+        rows += [{"way": f"bare exchange, {n} messages", "workers": 2, "sync_us": us} for n, us in exchanges.items()]
         say(f"  exchange of 1 message {few_us:.1f} us, each more {sync.message:.2f} us")
     return rows, sync
 
 
 def empty_work(problem: Problem, workers: int, args: argparse.Namespace) -> tuple[float, int]:
-    """Microseconds of the slowest worker's work in a window, on average, and the number of windows.
+    """Return the mean work of the slowest worker per window in microseconds, and the number of windows.
 
-    All LPs on one worker, in the compiled loop; the slowest one's share of it by what it does in each window.
+    All LPs run on one worker in the compiled loop; the slowest worker's share follows from its work in each window.
     """
     recorded = recorded_run(problem, workers, None, args)
     share = float(
@@ -509,19 +541,20 @@ def empty_work(problem: Problem, workers: int, args: argparse.Namespace) -> tupl
 
 
 def exchange_us(args: argparse.Namespace) -> dict[int, float]:
-    """Microseconds of an exchange between two ranks, by the number of messages each way; the least of some tries."""
-    found = {}
+    """Return the microseconds of an exchange between two ranks by number of messages, the minimum of all probes."""
+    fastest_us = {}
     for _ in range(args.probes):
         wait_for_quiet(args.patience)
         command = [str(MPIEXEC), "-n", "2", sys.executable, __file__, "--probe"]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout  # noqa: S603
-        for width, took_us in json.loads(said).items():
-            found[int(width)] = min(took_us, found.get(int(width), took_us))
-    return dict(sorted(found.items()))
+        stdout = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout  # noqa: S603
+        for width, duration_us in json.loads(stdout).items():
+            fastest_us[int(width)] = min(duration_us, fastest_us.get(int(width), duration_us))
+    return dict(sorted(fastest_us.items()))
 
 
 @kernel
 def _trade_often(address: int, rounds: int) -> int:
+    """Exchange parcels `rounds` times; return 1 if MPI fails."""
     parcels = meeting_at(address).parcels
     for number in range(rounds):
         if send_all(parcels, number) != 0 or take_all(parcels, number) != 0:
@@ -530,48 +563,56 @@ def _trade_often(address: int, rounds: int) -> int:
 
 
 def probe() -> None:
-    """As a rank: exchanges of short parcels by the engine's own code, of some messages; prints microseconds of each."""
+    """Exchange short parcels as an MPI rank with the engine's code; print microseconds by number of messages."""
     from mpi4py import MPI  # noqa: PLC0415 - only ranks need it
 
     world = MPI.COMM_WORLD
     other = 1 - world.Get_rank()
 
-    found = {}
-    for width in PROBE_MESSAGES:
-        words = np.zeros(3 * width * PROBE_WORDS, np.int64)
-        begins = PROBE_WORDS * np.arange(3 * width)
+    medians_us = {}
+    for messages in PROBE_MESSAGES:
+        words = np.zeros(3 * messages * PROBE_WORDS, np.int64)
+        begins = PROBE_WORDS * np.arange(3 * messages)
         parcels = no_parcels([None])._replace(
             words=words,
             headers=headers_of(words),
-            outgoing=begins[:width].copy(),
-            incoming=begins[width:].copy(),
+            outgoing=begins[:messages].copy(),
+            incoming=begins[messages:].copy(),
             record_words=np.array([CROSSING_WORDS - 1]),
-            answers=np.arange(width),
-            ranks=np.full(width, other),
+            answers=np.arange(messages),
+            ranks=np.full(messages, other),
         )
-        words[begins[:width]] = PROBE_RECORDS
+        words[begins[:messages]] = PROBE_RECORDS
         team = team_in(np.zeros(team_words(1), np.int64))
-        trade = ParcelExchange(MPI, world, world, team, 0, parcels, np.full(3 * width, PROBE_WORDS))
+        trade = ParcelExchange(MPI, world, world, team, 0, parcels, np.full(3 * messages, PROBE_WORDS))
         meeting = Directory(Meeting(team, new_crew(1), np.zeros(1, np.int64), parcels))
-        took = []
+        durations_s = []
         for _ in range(PROBE_ROUNDS // PROBE_EACH):
-            begun = time.perf_counter()
+            start_s = time.perf_counter()
             if _trade_often(meeting.address, PROBE_EACH):
                 raise SystemExit("MPI has failed")
-            took.append((time.perf_counter() - begun) / PROBE_EACH)
+            durations_s.append((time.perf_counter() - start_s) / PROBE_EACH)
         team.workers[0].window = PROBE_EACH - 1
         trade.close()
-        found[width] = statistics.median(took[1:]) * 1e6
+        medians_us[messages] = statistics.median(durations_s[1:]) * 1e6
     if other == 1:
-        print(json.dumps(found))
+        print(json.dumps(medians_us))
 
 
-# Projected.
+# Projection.
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording, what its LPs cost, how far that is off, and what of it is before parcels are sent to other nodes."""
+    """A recording with its fitted costs.
+
+    Attributes:
+        recording: Recording of the run.
+        cost: Cost of an LP per window.
+        error: Maximum relative error of `cost`.
+        sent: Cost of an LP per window until its parcels to other nodes are sent.
+        sent_error: Maximum relative error of `sent`.
+    """
 
     recording: Recording
     cost: WindowCost
@@ -580,10 +621,7 @@ class Recorded:
     sent_error: float
 
     def hidden_ns(self, ranks: int, terms: dict[str, np.ndarray]) -> np.ndarray:
-        """float64[windows]: time on the network in which the slowest rank still works on what goes to no other node.
-
-        Parcels are on their way when the last rank has put in what it sends.
-        """
+        """Return float64[windows]: network time in ns during which the slowest rank still works within its node."""
         travel_ns = terms.get("latency", 0.0) + terms.get("wire", 0.0)
         busiest = busiest_ns(self.recording, self.cost, ranks)
         first = np.minimum(rank_sums(self.sent.of(self.recording), ranks).max(axis=1), busiest)
@@ -593,7 +631,7 @@ class Recorded:
 def recorded_run(
     problem: Problem, lps: int, most_windows: int | None, args: argparse.Namespace, lps_per_node: int = 0
 ) -> Recorded:
-    """Divide the problem as `nadi bench` does, record it, replay some LPs and fit their cost; lps_per_node: 0 = all."""
+    """Partition the problem, record it, replay some LPs and fit their cost; lps_per_node: 0 = all LPs on one node."""
     graph, program, settings, owner, expected = problem.divided(lps)
     chosen = {int(expected.argmax()), *np.linspace(0, lps - 1, min(lps, args.replays)).round().astype(int).tolist()}
     sim = pdes.build_world(graph, program, settings, owner)
@@ -611,8 +649,10 @@ def recorded_run(
     return Recorded(recording, *fit(recording, spent), *fit(recording, sent))
 
 
-def beside(args: argparse.Namespace, measured: list[dict], capacity: dict[int, float], sync: Sync) -> list[dict]:
-    """The projection of what strong scaling has measured, and by how much it is off."""
+def compare_projection(
+    args: argparse.Namespace, measured: list[dict], capacity: dict[int, float], sync: Sync
+) -> list[dict]:
+    """Return the projections of the measured strong scaling with their errors."""
     if not measured or sync.measured is None:
         return []
     problem = Problem(args.bench, args.topology, args.size)
@@ -626,25 +666,25 @@ def beside(args: argparse.Namespace, measured: list[dict], capacity: dict[int, f
                 continue
             sync_ns = sync.measured[row["way"], workers] * 1e3
             terms = {"measured": np.full(recorded.recording.windows, sync_ns)}
-            found = projected_row(recorded, serial_s, workers, terms)
-            expected = found["speed_up"] * capacity[workers] / workers
-            found |= {
+            projected = projected_row(recorded, serial_s, workers, terms)
+            expected = projected["speed_up"] * capacity[workers] / workers
+            projected |= {
                 "problem": args.topology,
                 "way": row["way"],
                 "speed_up_of_capacity": expected,
                 "measured_speed_up": row["speed_up"],
                 "error_percent": 100 * (expected / row["speed_up"] - 1),
             }
-            rows.append(found)
+            rows.append(projected)
             say(
-                f"  {workers} {row['way']}: projected {found['speed_up']:.2f} x, on this machine's capacity "
-                f"{expected:.2f} x, measured {row['speed_up']:.2f} x, off by {found['error_percent']:+.0f} %"
+                f"  {workers} {row['way']}: projected {projected['speed_up']:.2f} x, on this machine's capacity "
+                f"{expected:.2f} x, measured {row['speed_up']:.2f} x, off by {projected['error_percent']:+.0f} %"
             )
     return rows
 
 
 def projected_row(recorded: Recorded, serial_s: float, ranks: int, terms: dict[str, np.ndarray]) -> dict:
-    """Where the time of so many ranks goes; terms: of a meeting, ns of each window."""
+    """Return the projected time of a number of ranks by component; terms: cost of a meeting in ns per window."""
     recording, cost = recorded.recording, recorded.cost
     sync_ns = np.sum(list(terms.values()), axis=0)
     busiest_s = float(busiest_ns(recording, cost, ranks).sum()) * 1e-9
@@ -674,7 +714,7 @@ def projected_row(recorded: Recorded, serial_s: float, ranks: int, terms: dict[s
 
 
 def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
-    """Each fabric on each number of ranks."""
+    """Project each fabric to each number of ranks."""
     rows = []
     for npus in args.npus:
         problem = Problem(args.bench, args.fabric.format(npus=npus), args.projection_size, args.partitioner)
@@ -685,12 +725,12 @@ def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
             try:
                 lps = ranks * args.lps_per_rank
                 per_node = max(args.ranks_per_node) * args.lps_per_rank
-                each = per_node if 1 < per_node < lps else 0
-                recorded = serial if lps == 1 else recorded_run(problem, lps, args.windows_limit, args, each)
+                lps_per_node = per_node if 1 < per_node < lps else 0
+                recorded = serial if lps == 1 else recorded_run(problem, lps, args.windows_limit, args, lps_per_node)
             except PartitionError as error:
                 say(f"  {ranks} ranks: {error}")
                 break
-            digests = {each.recording.results.digest for each in (serial, recorded) if each.recording.results}
+            digests = {case.recording.results.digest for case in (serial, recorded) if case.recording.results}
             if len(digests) > 1:
                 raise SystemExit(f"defect: {ranks} ranks gave another digest")
             ways = [(per_node, gbps) for per_node in args.ranks_per_node for gbps in args.gbps]
@@ -710,11 +750,11 @@ def projection(args: argparse.Namespace, sync: Sync) -> list[dict]:
     return rows
 
 
-# Written.
+# Output.
 
 
 def write_csv(out: Path, name: str, rows: dict[str, list[dict]]) -> None:
-    """A table; columns in the order in which its rows bring them."""
+    """Write a table; columns have the order of their first appearance."""
     columns = list(dict.fromkeys(column for row in rows[name] for column in row))
     path = out / f"{name}.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -725,9 +765,9 @@ def write_csv(out: Path, name: str, rows: dict[str, list[dict]]) -> None:
 
 
 def plot(out: Path, rows: dict[str, list[dict]]) -> None:
-    """Pictures of all tables in one page, and as PNG where kaleido is."""
+    """Write charts of all tables to one page, and as PNG if kaleido is installed."""
     if importlib.util.find_spec("plotly") is None:
-        say("no pictures: plotly is not installed; pip install 'nadi[plot]'")
+        say("no charts: plotly is not installed; pip install 'nadi[plot]'")
         return
     from plotly import graph_objects as go  # noqa: PLC0415 - an extra
     from plotly.io import to_html  # noqa: PLC0415 - an extra

@@ -1,10 +1,9 @@
-"""A small transformer trained on random tokens, to collect traces of: data parallel, sharded, or tensor parallel.
+"""A small transformer trained on random tokens, for trace collection: data parallel, sharded, or tensor parallel.
 
     nadi trace collect -o recorded -- torchrun --nproc-per-node 2 scripts/train_example.py --parallel ddp
     nadi trace convert recorded -o traces
 
-Without GPUs it trains on CPUs over gloo. `--ranks 2` starts them itself, so that python will do in place
-of torchrun.
+Without GPUs it trains on CPUs over gloo. `--ranks 2` starts the ranks itself, without torchrun.
 """
 
 import argparse
@@ -20,7 +19,7 @@ PARALLEL = ("ddp", "fsdp", "tp")
 
 
 class Layer(nn.Module):
-    """Attention and a feed-forward network, each with a norm before it and added to its input."""
+    """Attention and a feed-forward network, each with pre-normalisation and a residual connection."""
 
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
@@ -29,21 +28,21 @@ class Layer(nn.Module):
         self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """From tokens x hidden to the same."""
-        seen = self.norm1(x)
-        x = x + self.attention(seen, seen, seen, need_weights=False)[0]
+        """Return the output [tokens, hidden] for an input of the same shape."""
+        normed = self.norm1(x)
+        x = x + self.attention(normed, normed, normed, need_weights=False)[0]
         return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
 
 
 def model(layers: int, hidden: int, heads: int, words: int) -> nn.Sequential:
-    """A transformer."""
+    """Return a transformer."""
     return nn.Sequential(
         nn.Embedding(words, hidden), *(Layer(hidden, heads) for _ in range(layers)), nn.Linear(hidden, words)
     )
 
 
 def distributed(plain: nn.Sequential, parallel: str, device: str) -> nn.Module:
-    """The model over all ranks."""
+    """Return the model distributed over all ranks."""
     if parallel == "ddp":
         return DistributedDataParallel(plain, bucket_cap_mb=1)
     if parallel == "fsdp":
@@ -67,7 +66,7 @@ def distributed(plain: nn.Sequential, parallel: str, device: str) -> nn.Module:
 
 
 def main() -> None:
-    """Train, as one of torchrun's ranks, or as all of `--ranks`."""
+    """Train as one of torchrun's ranks, or start all ranks of `--ranks`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parallel", choices=PARALLEL, default="ddp")
     parser.add_argument("--steps", type=int, default=6)
@@ -76,24 +75,24 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--ranks", type=int, default=0)
-    given = parser.parse_args()
-    if not given.ranks:
-        train(given, "env://", None)
+    args = parser.parse_args()
+    if not args.ranks:
+        train(args, "env://", None)
         return
     with tempfile.TemporaryDirectory() as folder:
         children = []
-        for rank in range(given.ranks):
+        for rank in range(args.ranks):
             child = os.fork()
             if child == 0:
-                train(given, f"file://{folder}/store", rank)
+                train(args, f"file://{folder}/store", rank)
                 os._exit(0)
             children.append(child)
         failed = [child for child in children if os.waitpid(child, 0)[1]]
     if failed:
-        raise SystemExit(f"{len(failed)} of {given.ranks} ranks have failed")
+        raise SystemExit(f"{len(failed)} of {args.ranks} ranks have failed")
 
 
-def train(given: argparse.Namespace, store: str, rank: int | None) -> None:
+def train(args: argparse.Namespace, store: str, rank: int | None) -> None:
     """Train as one rank."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
@@ -102,17 +101,17 @@ def train(given: argparse.Namespace, store: str, rank: int | None) -> None:
     if rank is None:
         dist.init_process_group(backend)
     else:
-        dist.init_process_group(backend, init_method=store, rank=rank, world_size=given.ranks)
+        dist.init_process_group(backend, init_method=store, rank=rank, world_size=args.ranks)
     if device == "cuda":
         torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
     torch.manual_seed(0)
-    words = 512
-    trained = distributed(model(given.layers, given.hidden, 4, words).to(device), given.parallel, device)
-    optimizer = torch.optim.AdamW(trained.parameters())
-    for _ in range(given.steps):
-        tokens = torch.randint(words, (given.batch, given.length + 1), device=device)
-        told = trained(tokens[:, :-1])
-        loss = nn.functional.cross_entropy(told.flatten(0, 1), tokens[:, 1:].flatten())
+    vocab = 512
+    trained_model = distributed(model(args.layers, args.hidden, 4, vocab).to(device), args.parallel, device)
+    optimizer = torch.optim.AdamW(trained_model.parameters())
+    for _ in range(args.steps):
+        tokens = torch.randint(vocab, (args.batch, args.length + 1), device=device)
+        logits = trained_model(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

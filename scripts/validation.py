@@ -1,14 +1,13 @@
 """Figures that others measured or published, beside what Nadi says: docs/explanation/validation.md.
 
-    python scripts/validation.py                  run what takes seconds, keep what was recorded of the rest
-    python scripts/validation.py --all            run everything, a quarter of an hour; again = go on where it ended
+    python scripts/validation.py                  run the groups that take seconds, keep recorded values of the others
+    python scripts/validation.py --all            run all groups, about 15 minutes; resumes after an interruption
     python scripts/validation.py GROUP ...        run these groups only
 
-What came out stands in scripts/validation.json, with its date and a hash of the code that told it, and the page is made
-of that. Both files are written after every group. `--all` leaves out the groups that the same code has told already,
-so that it goes on where it was interrupted.
-tests/docs/test_validation.py runs the quickest groups again and holds the page to the file. A further figure is a row
-of a group below.
+scripts/validation.json records the results with their date and a hash of the code that produced them, and the page is
+generated from it. Both files are written after every group. `--all` skips groups that the same code has already run, so
+that it resumes where it was interrupted. tests/docs/test_validation.py runs the quickest groups again and compares the
+page with the file. To add a figure, add a row to a group below.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from typing import Any, NamedTuple
 import et
 import nadi
 from nadi.cli.main import main as run_command
-from nadi.studies.planner.step import site, step_time
+from nadi.studies.planner.step import step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, parse_operators
 from workload.compute.roofline import roofline_ps
@@ -43,7 +42,7 @@ CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", 
 """Folders whose files tell the figures."""
 PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
 STEPS = tomllib.loads((HERE / "published_steps.toml").read_text(encoding="utf-8"))
-"""Published training steps by group: facts, and what Nadi first predicted."""
+"""Published training steps by group, and Nadi's first predictions."""
 _ONE_HOST = "rail-optimised:npus=8,gpus_per_host=8,nvlink_rate=2400Gbps,nvlink_delay=20ns"
 _TWO_HOSTS = "rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,delay=500ns,nvlink_rate=2400Gbps,nvlink_delay=20ns"
 _INTRODUCTION = """# Validation
@@ -60,8 +59,8 @@ run of each group.
 _REST = """
 ## What is not compared
 
-- **Steps on B200**, and those of [the predictions](predictions.md) that no group above has: they were written down
-  before anything was looked up, and nobody has yet held them to measurements.
+- **Steps on B200**, and the steps of [the predictions](predictions.md) that are in no group above: they were predicted
+  before any measurement was looked up, and have not been compared with measurements yet.
 - **Tails of completion times** of real fabrics under congestion: controls are compared with their papers' figures and
   with naive models ([the fabric](fabric.md#tests)), not with counters of real switches.
 - **Serving**: [predicted before any figure was read](inference.md#predictions-made-before-figures-were-read).
@@ -71,27 +70,32 @@ _REST = """
 
 
 class Figure(NamedTuple):
-    """A published figure: what of, and its value in the group's unit."""
+    """A published figure.
+
+    Attributes:
+        what: Name of the figure.
+        published: Published value in the group's unit.
+    """
 
     what: str
     published: float
 
 
 class Group(NamedTuple):
-    """Figures of one source that one command tells.
+    """Figures of one source that one command reproduces.
 
     Attributes:
-        name: on the command line and in the file.
-        title: of the section.
-        source: who published them.
-        remark: what was assumed or fitted.
-        unit: of all figures.
-        figures: the published ones.
-        command: with which a reader gets the same.
-        run: Nadi's values, in the order of the figures.
-        takes: "moments" (tests run it), "seconds" or "minutes" (with --all only).
+        name: Name on the command line and in the file.
+        title: Title of the section.
+        source: Publication or data set of the figures.
+        remark: Assumptions, and parameters that were fitted.
+        unit: Unit of all figures.
+        figures: Published figures of the source.
+        command: Command that reproduces Nadi's values.
+        run: Function that returns Nadi's values in the order of the figures.
+        takes: Run time: "moments" (tests run it), "seconds" or "minutes" (with --all only).
         first: Nadi's values when the figures were first predicted, in their order; () = not kept.
-        first_when: by which commit that was.
+        first_when: Commit of the first prediction.
     """
 
     name: str
@@ -108,13 +112,13 @@ class Group(NamedTuple):
 
 
 def _collectives(command: str, sizes: Sequence[str], scale: Callable[[dict[str, Any]], float]) -> list[float]:
-    """A value of each row of `nadi collective`, run in this process."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    """Run `nadi collective` in this process and return a value of each row."""
+    stdout = io.StringIO()
+    with contextlib.redirect_stdout(stdout):
         code = run_command([*shlex.split(command)[1:], "--sizes", ",".join(sizes), "--json", "-q"])
     if code:
         raise SystemExit(f"{command}: exit code {code}")
-    return [scale(row) for row in json.loads(said.getvalue())["rows"]]
+    return [scale(row) for row in json.loads(stdout.getvalue())["rows"]]
 
 
 def _microseconds(row: dict[str, Any]) -> float:
@@ -129,12 +133,12 @@ _SIZES_TWO = ("1GiB", "2GiB", "4GiB", "10GiB")
 
 
 def _script(name: str) -> dict[str, Any]:
-    """The JSON that a script of this folder writes."""
+    """Run a script of this folder and return its JSON output."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         subprocess.run([sys.executable, HERE / name, "-o", out], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
-        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-        return found
+        document: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+        return document
 
 
 def _megatron_table() -> list[float]:
@@ -142,8 +146,8 @@ def _megatron_table() -> list[float]:
 
 
 def _megatron_plans() -> list[float]:
-    found = _script("megatron_trends.py")
-    return [case["tflops"] for name in ("ptd-p", "zero3") for case in found[name]]
+    trends = _script("megatron_trends.py")
+    return [case["tflops"] for name in ("ptd-p", "zero3") for case in trends[name]]
 
 
 def _operators() -> list[float]:
@@ -165,6 +169,7 @@ def _operators() -> list[float]:
 
 
 def _zero() -> list[float]:
+    """Return the memory of model states in GB for each ZeRO stage."""
     plans = [parallel_plan(f"dp64,zero{zero},grad_dtype=fp16,dtype=fp16") for zero in range(4)]
     return [states_of(7_500_000_000, 64, plan).total / 1e9 for plan in plans]
 
@@ -177,6 +182,7 @@ _NS3_PUBLISHED_US = {
 
 
 def _ns3() -> list[float]:
+    """Return the times of all fabrics and sizes in microseconds."""
     return [_ns3_us(fabric, size) for fabric in _NS3_PUBLISHED_US for size in _NS3_SIZES]
 
 
@@ -215,14 +221,14 @@ def _step_s(name: str, changes: dict[str, Any], text: str, cluster_name: str) ->
     Args:
         name: Name of a model of the library.
         changes: Keys of the model that have other values.
-        text: Parallel plan.
+        text: Parallel plan as text.
         cluster_name: Name of the cluster.
     """
     model, cluster = find(name).model_copy(update=changes), clusters.find(cluster_name)
     plan = rules.settle(model, parallel_plan(text))
     rules.check(model, plan)
-    where = site(cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS))
-    return step_time(where, model, plan, "megatron").step_ps / 1e12
+    machine = target_machine(cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS))
+    return step_time(machine, model, plan, "megatron").step_ps / 1e12
 
 
 def _figures(group: str) -> tuple[Figure, ...]:
@@ -230,13 +236,13 @@ def _figures(group: str) -> tuple[Figure, ...]:
 
 
 _LAYERS = {
-    "nothing worked out again": ("", 19.6),
+    "no recomputation": ("", 19.6),
     "sequence parallelism": (",sp", 19.0),
     "full recomputation": (",recompute=full", 27.2),
     "selective recomputation": (",recompute=selective", 20.9),
     "selective recomputation, sequence parallelism": (",sp,recompute=selective", 20.3),
 }
-"""Of a layer of the 22 B model: the words of its plan, and its published milliseconds."""
+"""Plan options and published milliseconds of a layer of the 22 B model."""
 
 
 def _layers() -> list[float]:
@@ -298,10 +304,10 @@ GROUPS = (
         "nvidia-h100",
         "Training steps: NVIDIA's 26 dense recipes on 8 to 2,048 H100",
         "NVIDIA/dgxc-benchmarking (Apache-2.0), README of release 25.04.01",
-        "Predicted at commit 51b013e (2026-11-23), when nobody of the project had read the figures. The table has that "
-        "prediction and what the code predicts now. Nothing is fitted to these runs: mechanisms that were missing have "
-        "been added since ([which](compute.md#what-published-steps-showed)), and the pace is still fitted to the ten "
-        "rows of the first group alone. Plans with a pipeline have the deferred gradients of NVIDIA's recipes "
+        "Predicted at commit 51b013e (2026-11-23), before anyone in the project had read the figures. The table has "
+        "the first and the current prediction. Nothing is fitted to these runs: missing mechanisms have "
+        "been added since ([list](compute.md#what-published-steps-showed)), and the shares are still fitted to the ten "
+        "rows of the first group only. Plans with a pipeline have the deferred gradients of NVIDIA's recipes "
         "(`defer_embedding_wgrad`) since later that day.",
         "s",
         _figures("nvidia-h100"),
@@ -316,8 +322,8 @@ GROUPS = (
         "Training steps: sequence parallelism and recomputation on A100",
         "Korthikanti et al., arXiv 2205.05198, table 5 and section 6.3",
         "Three of these steps were [predicted](predictions.md) before the table was looked up: 175 B, 530 B and 1 T "
-        "with sequence parallelism at 12.37, 35.19 and 70.67 s, 10.0, 7.0 and 1.2 % too fast "
-        "([why](compute.md#what-published-steps-showed), and what is left). Nothing is fitted to them.",
+        "with sequence parallelism at 12.37, 35.19 and 70.67 s, which is 10.0, 7.0 and 1.2 % too fast "
+        "([reasons](compute.md#what-published-steps-showed)). Nothing is fitted to them.",
         "s",
         _figures("sequence-parallel-a100"),
         "python scripts/validation.py sequence-parallel-a100",
@@ -339,7 +345,8 @@ GROUPS = (
         "nccl-one-host",
         "All-reduce of NCCL in one host of 8 A100, by packets",
         "nccl-tests of Oracle Japan's tutorial, BM.GPU4.8, CUDA 11.3",
-        "Nothing is fitted: NCCL's constants, NVLink's flits. At 128 MiB the published time is 8 % above the line "
+        "Nothing is fitted; the model uses NCCL's constants and NVLink's flits. At 128 MiB the published time is 8 % "
+        "above the line "
         "through its neighbours.",
         "µs",
         tuple(map(Figure, _SIZES_ONE, (589.5, 1191.0, 2122.0, 4208.0, 8167.0))),
@@ -349,7 +356,7 @@ GROUPS = (
     ),
     Group(
         "nccl-one-host-large",
-        "The same, larger buffers",
+        "All-reduce of NCCL in one host of 8 A100, larger buffers",
         "as above",
         "",
         "µs",
@@ -361,7 +368,7 @@ GROUPS = (
     Group(
         "nccl-two-hosts",
         "All-reduce of NCCL on two hosts of 8 A100, RoCE, by packets",
-        "nccl-tests on OCI BM.GPU4.8, two NICs of 100 Gb/s for each GPU",
+        "nccl-tests on OCI BM.GPU4.8, two NICs of 100 Gb/s per GPU",
         "Nothing is fitted.",
         "µs",
         tuple(map(Figure, _SIZES_TWO, (10776.0, 21287.0, 42381.0, 105287.0))),
@@ -432,7 +439,7 @@ GROUPS = (
 
 
 def errors_of(group: Group, values: Sequence[float]) -> list[float]:
-    """Return the relative errors, signed, in the order of the figures."""
+    """Return the signed relative errors in the order of the figures."""
     return [value / figure.published - 1 for figure, value in zip(group.figures, values, strict=True)]
 
 
@@ -440,29 +447,32 @@ def page(recorded: dict[str, Any]) -> str:
     """docs/explanation/validation.md, of what was recorded."""
     parts = [_INTRODUCTION, "| group | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
     for group in GROUPS:
-        sizes = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]
-        mean = sum(sizes) / len(sizes)
+        absolute = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]
+        mean = sum(absolute) / len(absolute)
         date = recorded[group.name]["date"]
-        parts.append(f"| [{group.title}](#{group.name}) | {len(sizes)} | {mean:.1%} | {max(sizes):.1%} | {date} |")
+        parts.append(
+            f"| [{group.title}](#{group.name}) | {len(absolute)} | {mean:.1%} | {max(absolute):.1%} | {date} |"
+        )
     parts.extend(_section(group, recorded[group.name]["values"]) for group in GROUPS)
     return "\n".join(parts) + _REST
 
 
 def _section(group: Group, values: Sequence[float]) -> str:
-    when = f" predicted at {group.first_when} | error then |" if group.first else ""
+    """Return the section of a group."""
+    first_heading = f" predicted at {group.first_when} | first error |" if group.first else ""
     lines = [
         f'\n<a id="{group.name}"></a>\n',
         f"## {group.title}\n",
         f"Published: {group.source}. {group.remark}".rstrip() + "\n",
         f"    {group.command}\n",
-        f"| | published ({group.unit}) |{when} Nadi ({group.unit}) | error |",
+        f"| | published ({group.unit}) |{first_heading} Nadi ({group.unit}) | error |",
         f"| --- | --- |{' --- | --- |' if group.first else ''} --- | --- |",
     ]
     errors = errors_of(group, values)
-    then = _first_cells(group)
+    first_cells = _first_cells(group)
     lines.extend(
         f"| {figure.what} | {_shown(figure.published)} |{cells} {_shown(value)} | {error:+.1%} |"
-        for figure, cells, value, error in zip(group.figures, then, values, errors, strict=True)
+        for figure, cells, value, error in zip(group.figures, first_cells, values, errors, strict=True)
     )
     if group.first:
         lines.append(_means(group, errors))
@@ -470,7 +480,7 @@ def _section(group: Group, values: Sequence[float]) -> str:
 
 
 def _first_cells(group: Group) -> list[str]:
-    """Return what each row says of the first prediction, with its error."""
+    """Return the cells of each row for the first prediction and its error."""
     if not group.first:
         return [""] * len(group.figures)
     errors = errors_of(group, group.first)
@@ -478,36 +488,37 @@ def _first_cells(group: Group) -> list[str]:
 
 
 def _means(group: Group, errors: Sequence[float]) -> str:
-    """Return the last row of a table: the means of the errors' sizes, then and now."""
+    """Return the last row of a table: the mean absolute error of the first and of the current prediction."""
     then, now = (sum(map(abs, each)) / len(each) for each in (errors_of(group, group.first), errors))
-    return f"| mean of the sizes | | | {then:.1%} | | {now:.1%} |"
+    return f"| mean absolute error | | | {then:.1%} | | {now:.1%} |"
 
 
 def _shown(value: float) -> str:
-    """Four digits or so."""
+    """Return a value with about four digits."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def code_hash(root: Path) -> str:
-    """Of the paths and bytes of all code and tables below a folder."""
-    found = hashlib.sha256()
+    """Return a hash of the paths and contents of all code and tables below a folder."""
+    digest = hashlib.sha256()
     for folder in CODE:
         for path in sorted((root / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 content = path.read_bytes()
-                found.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
-    return found.hexdigest()[:12]
+                digest.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
+    return digest.hexdigest()[:12]
 
 
 def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: str, *, everything: bool) -> bool:
-    """Whether a group is to be run.
+    """Return whether a group is to be run.
 
     Args:
-        group: which.
-        recorded: what came out before, by group.
-        names: of groups; none = all that are quick, or with everything those that this code has not told yet.
-        code: hash of the code.
-        everything: also what takes minutes.
+        group: Group to decide on.
+        recorded: Recorded results by group.
+        names: Names of the chosen groups; none = all quick groups, or with `everything` the groups that this code has
+            not run yet.
+        code: Hash of the code.
+        everything: Whether to include groups that take minutes.
     """
     if names:
         return group.name in names
@@ -517,39 +528,41 @@ def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: s
     return group.takes != "minutes" or not before
 
 
-def write(recorded: dict[str, Any], record: Path = RECORDED, made: Path = PAGE) -> None:
-    """The file, by a new one in its place; and the page, once no group is missing."""
+def write(recorded: dict[str, Any], record: Path = RECORDED, page_file: Path = PAGE) -> None:
+    """Replace the file, and write the page once no group is missing."""
     ordered = {group.name: recorded[group.name] for group in GROUPS if group.name in recorded}
     written = record.with_suffix(".new")
     written.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
     written.replace(record)
     if len(ordered) == len(GROUPS):
-        made.write_text(page(ordered), encoding="utf-8")
+        page_file.write_text(page(ordered), encoding="utf-8")
 
 
 def main() -> None:
-    """Run what is asked for, record it, write the page, and say what was not run."""
+    """Run the chosen groups, record their results, write the page, and print which groups were not run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(group.name for group in GROUPS))
-    parser.add_argument("--all", action="store_true", help="those that take minutes, too, unless this code told them")
-    given = parser.parse_args()
-    unknown = sorted(set(given.groups) - {group.name for group in GROUPS})
+    parser.add_argument(
+        "--all", action="store_true", help="also run groups that take minutes, unless this code has already run them"
+    )
+    args = parser.parse_args()
+    unknown = sorted(set(args.groups) - {group.name for group in GROUPS})
     if unknown:
         parser.error(f"no group {unknown[0]}; expected {', '.join(group.name for group in GROUPS)}")
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
     code = code_hash(HERE.parent)
     for group in GROUPS:
-        if not wanted(group, recorded, given.groups, code, everything=given.all):
+        if not wanted(group, recorded, args.groups, code, everything=args.all):
             date = recorded[group.name]["date"] if group.name in recorded else "never"
             print(f"{group.name}: not run; recorded {date}")
             continue
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         values = group.run()
         today = dt.datetime.now(tz=dt.UTC).date().isoformat()
         recorded[group.name] = {"date": today, "code": code, "values": values}
         write(recorded)
         errors = [abs(error) for error in errors_of(group, values)]
-        mean, took_s = sum(errors) / len(errors), time.perf_counter() - began
+        mean, took_s = sum(errors) / len(errors), time.perf_counter() - start_s
         print(
             f"{group.name}: {len(errors)} figures, mean {mean:.1%}, worst {max(errors):.1%}, {took_s:.0f} s", flush=True
         )

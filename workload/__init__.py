@@ -1,8 +1,8 @@
-"""From traces to what each NPU does: groups, collectives, compute, memory; and from models to traces.
+"""Workloads: programs built from traces (groups, collectives, compute, memory), and traces generated from models.
 
-`load_set` finds the files, `build_program` checks them against each other and makes a Program, which the engine
-runs. `transformer` writes traces of a training, `collective_program` and `pairs_program` are the smallest programs.
-What the user gave wrong raises WorkloadError.
+`load_set` finds the trace files; `build_program` checks them against each other and returns the Program that the engine
+runs. `transformer` writes the traces of a training; `collective_program` and `pairs_program` are the smallest programs.
+Wrong user input raises WorkloadError.
 """
 
 from workload.collectives import algorithms_of, closed_form, default_algorithm

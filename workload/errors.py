@@ -1,18 +1,19 @@
-"""The error of this stage."""
+"""The error of the workload stage."""
 
 import sys
 from collections.abc import Iterable
 
 NOBODY = sys.maxsize
+"""Value of WorkloadError.npu for errors that are in no trace; larger than any NPU's number."""
 
 
 class WorkloadError(ValueError):
     """The user's traces, groups or settings are wrong.
 
-    The text is one line: file and node (or setting), what was found, what was expected.
+    The message is one line: file and node (or setting), value found, value expected.
 
     Attributes:
-        npu: in whose trace it was found, NOBODY if in none.
+        npu: NPU whose trace is wrong; NOBODY if the error is in no trace.
     """
 
     exit_code = 2
@@ -23,5 +24,5 @@ class WorkloadError(ValueError):
 
 
 def first_of(errors: Iterable[WorkloadError]) -> WorkloadError:
-    """Which of several errors to tell: that of the least NPU, so that all ranks tell what one alone would."""
+    """Return the error of the NPU with the smallest number, so that several ranks report the same error as one rank."""
     return min(errors, key=lambda error: error.npu)

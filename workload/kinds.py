@@ -1,4 +1,4 @@
-"""The kinds of collectives, and which of them a comm_type of a trace means."""
+"""The kinds of collectives, and their mapping from a trace's comm_type."""
 
 import numpy as np
 
@@ -20,17 +20,17 @@ ALL_GATHER, GATHER, ALL_TO_ALL, REDUCE_SCATTER, BARRIER = (
     KINDS.index(name) for name in ("all-gather", "gather", "all-to-all", "reduce-scatter", "barrier")
 )
 
-# KINDS stand in the order of CollectiveCommType, but for the variant of reduce-scatter
+# KINDS has the order of CollectiveCommType, except for the second variant of reduce-scatter.
 KIND_OF_COMM_TYPE = np.arange(len(CollectiveCommType), dtype=np.int8)
 KIND_OF_COMM_TYPE[CollectiveCommType.REDUCE_SCATTER_BLOCK] = REDUCE_SCATTER
 KIND_OF_COMM_TYPE[CollectiveCommType.BARRIER] = BARRIER
 
 
 def kind_index(kind: str) -> int:
-    """Row of `kind` in KINDS.
+    """Return the index of `kind` in KINDS.
 
     Raises:
-        WorkloadError: there is no such kind.
+        WorkloadError: The kind is unknown.
     """
     if kind not in KINDS:
         raise WorkloadError(f"collective {kind!r}: expected one of {', '.join(KINDS)}")

@@ -1,4 +1,4 @@
-"""Where the members of a group stand on the fabric: what algorithms that know it may ask.
+"""The shape of a group: the position of its members on the fabric, for algorithms that depend on it.
 
 Links and paths are those of the reference walker of topologies.routing, on an idle fabric without failures.
 """
@@ -16,29 +16,32 @@ from workload.errors import WorkloadError
 
 Int64 = NDArray[np.int64]
 
-_MOST_PAIRS = 32
+_MAX_PAIRS = 32
+"""Maximum number of member pairs whose paths are sampled; a minimum over all pairs is too slow for large groups."""
 
 
 class Shape(NamedTuple):
-    """A group of n members on a fabric; hashable, and equal for groups that stand alike.
+    """A group of n members on a fabric; hashable, and equal for groups with the same positions.
 
     Attributes:
-        members: n.
-        grid: extents of the fabric's dimensions in which members differ, fastest first, if the members are all places
-            of such a grid in its order: member i has digit (i // product of the earlier extents) mod extent. Else (n,).
-        rate_bps: of each dimension of the grid, what a member can send in it: over its links one way round (ring), to
-            all others at once (fully connected), or towards the switch; parallel links together, the slowest member's.
-        latency_ps: of each dimension, of a message of no bytes to the next member in it, the farthest of them.
-        host: of each member, numbered in order of appearance.
-        place: of each member, its number among the NPUs of its host on the fabric.
-        inside_bps: what a member can send to another of its host; 0 = no host has two. The slowest member's.
-        inside_ps: latency of a message of no bytes there, the farthest.
-        outside_bps: what a member can send to another host, over all its NICs together; 0 = there is one host.
-        outside_ps: latency there.
-        nics: links over which a member reaches other hosts, the least.
-        trees: of aggregators in the switches; only for algorithms that name TREES.
-        accelerator: what the fabric says that its NPUs are; "" = nothing.
-        line_bps: inside_bps and outside_bps as the fabric has them, where those are less headers; () = they are these.
+        members: Number of members n.
+        grid: Sizes of the fabric's dimensions in which members differ, fastest first, if the members fill such a grid
+            in
+            its order: member i has digit (i // product of the earlier sizes) mod size. Otherwise (n,).
+        rate_bps: Send rate of a member in each dimension of the grid in bits per second: over its links in one
+            direction (ring), to all others at once (fully connected), or towards the switch; sum of parallel links,
+            slowest member.
+        latency_ps: Latency in ps of an empty message to the next member in each dimension, for the farthest pair.
+        host: Host of each member, numbered in order of appearance.
+        place: Index of each member among the NPUs of its host on the fabric.
+        inside_bps: Send rate in bits per second to another member of the host, slowest member; 0 = no host has two.
+        inside_ps: Latency in ps of an empty message within a host, for the farthest pair.
+        outside_bps: Send rate in bits per second to another host over all NICs together; 0 = a single host.
+        outside_ps: Latency in ps of an empty message to another host.
+        nics: Minimum number of a member's links to other hosts.
+        trees: Aggregation trees in the switches, only for algorithms that name TREES.
+        accelerator: Name of the NPU type on the fabric; "" = unknown.
+        line_bps: Line rates in bits per second of inside_bps and outside_bps where those exclude headers; () = equal.
     """
 
     members: int
@@ -58,32 +61,32 @@ class Shape(NamedTuple):
 
     @property
     def lines_bps(self) -> tuple[int, int]:
-        """What a member's links to its host and to others carry, headers and all."""
+        """Line rates in bits per second of a member's links within its host and to other hosts, headers included."""
         inside_bps, outside_bps = self.line_bps or (self.inside_bps, self.outside_bps)
         return inside_bps, outside_bps
 
     def branches(self) -> tuple[AggregatorBranch, ...]:
-        """The trees.
+        """Return the aggregation trees.
 
         Raises:
-            WorkloadError: there are none.
+            WorkloadError: The shape has no trees.
         """
         if not self.trees:
-            raise WorkloadError("no tree of switches is known here, expected a fabric")
+            raise WorkloadError("no aggregation tree is known, expected a fabric")
         return self.trees
 
 
 def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
-    """The shape of a group.
+    """Return the shape of a group.
 
     Args:
-        graph: the fabric.
+        graph: Fabric.
         members: int[n], NPUs in member order.
-        trees: with these trees of aggregators, where there are two members or more; see
+        trees: Name of the aggregation trees to include for groups of at least two members; "" = none. See
             workload.collectives.trees.aggregators.
 
     Raises:
-        WorkloadError: there are no such trees.
+        WorkloadError: The fabric has no such trees.
     """
     npu = np.asarray(members, np.int64)
     grid, dims = _grid(graph, npu)
@@ -102,28 +105,28 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
 
 
 def _grid(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Extents, and the fabric's dimension of each; (n,) and -1 if the members are no grid."""
+    """Return the grid's sizes and the fabric's dimension of each; (n,) and (-1,) if the members are not a grid."""
     strides = [math.prod(graph.dims[:d]) for d in range(len(graph.dims))]
     digits = [npu // stride % size for stride, size in zip(strides, graph.dims, strict=True)]
-    found = [np.unique(digit) for digit in digits]
-    dims = [d for d, values in enumerate(found) if len(values) > 1]
-    if dims and math.prod(len(found[d]) for d in dims) == len(npu):
+    values_of_dim = [np.unique(digit) for digit in digits]
+    dims = [d for d, values in enumerate(values_of_dim) if len(values) > 1]
+    if dims and math.prod(len(values_of_dim[d]) for d in dims) == len(npu):
         expected = npu[:1] - sum(digits[d][0] * strides[d] for d in dims)
         for d in dims:
-            expected = (expected[None, :] + found[d][:, None] * strides[d]).reshape(-1)
+            expected = (expected[None, :] + values_of_dim[d][:, None] * strides[d]).reshape(-1)
         if np.array_equal(expected, npu):
-            return tuple(len(found[d]) for d in dims), tuple(dims)
+            return tuple(len(values_of_dim[d]) for d in dims), tuple(dims)
     return (len(npu),), (-1,)
 
 
 def _links(graph: Graph, npu: Int64, grid: tuple[int, ...], axis: int, dim: int) -> tuple[int, int]:
-    """Rate in bits per second and latency in ps along one axis of the grid; dim: the fabric's dimension, -1 = none."""
+    """Return rate in bits per second and latency in ps along one axis of the grid; dim: fabric dimension, -1 = none."""
     stride, extent = math.prod(grid[:axis]), grid[axis]
     if extent == 1:
         return 0, 0
     line = npu[: stride * extent : stride].tolist()
-    some = range(0, extent, -(-extent // _MOST_PAIRS))
-    pairs = [(line[i], line[(i + 1) % extent]) for i in some]
+    sampled = range(0, extent, -(-extent // _MAX_PAIRS))
+    pairs = [(line[i], line[(i + 1) % extent]) for i in sampled]
     rate_bps = min(sum(int(graph.link_rate_bps[link]) for link in next_links(graph, *pair)) for pair in pairs)
     routing = graph.routing
     if isinstance(routing, DimensionRouting) and tuple(routing.sizes.tolist()) == graph.dims and dim >= 0:
@@ -134,34 +137,35 @@ def _links(graph: Graph, npu: Int64, grid: tuple[int, ...], axis: int, dim: int)
 def _neighbours(
     npu: Int64, host: tuple[int, ...], place: tuple[int, ...]
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Pairs of NPUs: some members and the next of the same host, and the one of the same place in the next host."""
-    own: dict[int, list[int]] = {}
+    """Return NPU pairs of sampled members: the next member of the host, and the same place in the next host."""
+    members_of_host: dict[int, list[int]] = {}
     for member in range(len(npu)):
-        own.setdefault(host[member], []).append(member)
+        members_of_host.setdefault(host[member], []).append(member)
     inside, outside = [], []
-    for member in range(0, len(npu), -(-len(npu) // _MOST_PAIRS)):
-        near, far = own[host[member]], own[(host[member] + 1) % len(own)]
-        if len(near) > 1:
-            inside.append((int(npu[member]), int(npu[near[(near.index(member) + 1) % len(near)]])))
-        if far is not near:
-            other = next((m for m in far if place[m] == place[member]), far[0])
+    for member in range(0, len(npu), -(-len(npu) // _MAX_PAIRS)):
+        same_host, next_host = members_of_host[host[member]], members_of_host[(host[member] + 1) % len(members_of_host)]
+        if len(same_host) > 1:
+            inside.append((int(npu[member]), int(npu[same_host[(same_host.index(member) + 1) % len(same_host)]])))
+        if next_host is not same_host:
+            other = next((m for m in next_host if place[m] == place[member]), next_host[0])
             outside.append((int(npu[member]), int(npu[other])))
     return inside, outside
 
 
 def _paths(graph: Graph, pairs: list[tuple[int, int]]) -> tuple[int, int]:
-    """Rate in bits per second of the slowest and latency in ps of the longest path; 0 if there is none."""
+    """Return the rate in bits per second of the slowest path and the latency in ps of the longest; 0 without pairs."""
     rates = (sum(int(graph.link_rate_bps[link]) for link in next_links(graph, *pair)) for pair in pairs)
     return min(rates, default=0), max((_latency_ps(graph, route(graph, *pair)) for pair in pairs), default=0)
 
 
 def _latency_ps(graph: Graph, links: Sequence[int]) -> int:
+    """Return the latency of a path in ps: link delays and switch latencies."""
     delays = sum(int(graph.link_delay_ps[link]) for link in links)
     return delays + sum(int(graph.node_latency_ps[graph.link_src[link]]) for link in links[1:])
 
 
 def _hosts(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Host and place of each member."""
+    """Return host and place of each member."""
     host = graph.host.astype(np.int64)
     by_host = np.argsort(host, kind="stable")
     ordered = host[by_host]

@@ -227,7 +227,7 @@ class _Seer:
 
     @functools.cached_property
     def _numba_type_(self) -> Any:
-        return _compiler().type_of_seer(self._row)
+        return _compiler().type_of_row_view(self._row)
 
 
 def seen_as(row: type[Row]) -> Any:

@@ -1,7 +1,4 @@
-"""Write the examples beside this file again, after a change of nadi/launching/templates/slurm.
-
-python scripts/slurm/make_examples.py
-"""
+"""Regenerate the examples in this folder (`python scripts/slurm/make_examples.py`) after a change of the template."""
 
 from pathlib import Path, PurePosixPath
 

@@ -30,7 +30,7 @@ def test_what_is_measured_is_what_was_written(tmp_path, kind):
 
 
 def test_the_command(nadi, monkeypatch):
-    monkeypatch.setattr(trace_decoding, "_in_a_process", lambda path, runs: trace_decoding.measure(str(path), runs))
+    monkeypatch.setattr(trace_decoding, "_measure_in_process", lambda path, n: trace_decoding.measure(str(path), n))
     monkeypatch.setattr(trace_decoding.run_decoding_bench, "__defaults__", (1000, 1))
     found = nadi("bench", "trace", "--runs", "1", "--json", "-q").document
     assert [row["kind"] for row in found["files"]] == ["megatron", "pytorch"]

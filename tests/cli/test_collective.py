@@ -288,7 +288,7 @@ def test_all_leaves_out_what_only_other_switches_can(nadi):
     done = {each["algorithm"] for each in plain.document["rows"]}
     assert done.isdisjoint(SWITCHES_REDUCE)
     assert {band["algorithm"] for band in plain.document["winners"]} <= done
-    assert "in-network, nvls (switch 0 is no NVSwitch, and the fabric does not say that it reduces" in plain.err
+    assert "in-network, nvls (switch 0 is not an NVSwitch, and the fabric does not declare that it reduces" in plain.err
     assert plain.err.count("\n") == 1
     named = nadi(*arguments, "-t", "switch:npus=4", "--algorithm", "nvls,in-network").document
     assert [each["algorithm"] for each in named["rows"]] == ["nvls", "in-network"]
@@ -301,7 +301,7 @@ def test_all_leaves_out_nvls_where_the_machine_has_none(nadi):
     old, new = (nadi(*arguments, "-t", f"{machine}:npus=8") for machine in ("dgx-a100", "dgx-h100"))
     done = [{each["algorithm"] for each in outcome.document["rows"]} for outcome in (old, new)]
     assert done[1] - done[0] == {"nvls", "in-network"}
-    assert "nvswitch 0 is of A100s, which have no NVLink SHARP" in old.err
+    assert "nvswitch 0 belongs to A100 GPUs, which have no NVLink SHARP" in old.err
     assert "nvls" not in new.err
 
 
@@ -354,7 +354,7 @@ def test_all_leaves_out_what_refuses(nadi, monkeypatch):
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
     outcome = nadi(*arguments, "--algorithm", "all", "--json")
     assert outcome.code == 0
-    assert outcome.err.startswith("nadi: left out: direct (direct of 4 members: expected 5); in-network, nvls (")
+    assert outcome.err.startswith("nadi: skipped: direct (direct of 4 members: expected 5); in-network, nvls (")
     assert all(name in outcome.err for name in SWITCHES_REDUCE)
     assert outcome.err.count("\n") == 1
     rest = [name for name in algorithms_of("all-reduce") if name not in {"direct", *SWITCHES_REDUCE}]
@@ -369,7 +369,7 @@ def test_all_where_none_is_left(nadi, monkeypatch):
     monkeypatch.setattr("workload.collective_program", refusing("all", "too few"))
     outcome = nadi("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
     assert outcome.code == 2
-    assert outcome.err == "nadi: error: --algorithm all: none does barrier here; dissemination: too few\n"
+    assert outcome.err == "nadi: error: --algorithm all: no algorithm performs barrier here; dissemination: too few\n"
 
 
 def test_names_of_algorithms():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nadi.studies.planner.candidates import PlanSpace, candidates
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
-from nadi.studies.planner.step import site, step_time
+from nadi.studies.planner.step import step_time, target_machine
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from topologies import clusters
@@ -196,7 +196,7 @@ def test_a_reserve_stays_free(nadi, model, tmp_path):
         assert how is None or (kept[name]["recompute"], kept[name]["memory_bytes"]) == (how, peaks[how])
     assert 0 < len(kept) < len(free)
     assert {row["recompute"] for row in kept.values()} == {"none", "full"}
-    said = "80.0 GiB less 78.0 GiB in reserve"
+    said = "80.0 GiB minus 78.0 GiB in reserve"
     assert said in nadi("plan", "--merge", tmp_path / "out").out
     assert said in (tmp_path / "out" / "plan.html").read_text()
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["answers"][tight["model"]] == tight
@@ -257,7 +257,7 @@ def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
 def test_long_steps_stand_on_the_line_through_short_ones(model, text):
     tiny, cluster = find(str(model)), clusters.find("small-a100")
     plan = rules.settle(tiny, parallel_plan(text))
-    where = site(cluster, 8, ComputeTimes(find_gpu("a100"), pace=IN_STEPS))
+    where = target_machine(cluster, 8, ComputeTimes(find_gpu("a100"), pace=IN_STEPS))
     short, exact = (step_time(where, tiny, plan, "megatron", exact=exact) for exact in (False, True))
     assert (short.is_whole, exact.is_whole) == (False, True)
     assert short.step_ps == pytest.approx(exact.step_ps, rel=0.002)
@@ -316,7 +316,7 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
             assert row["packets_step_s"] == pytest.approx(row["step_s"], rel=0.05)
     assert json.loads((tmp_path / "out" / "plan.json").read_text()) == found.document
     listed = nadi("plan", "--model", model, *options, "--top", 3)
-    assert "by packets" in listed.out
+    assert "packet step" in listed.out
     assert "longer" in listed.out
 
 

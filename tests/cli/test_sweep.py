@@ -108,7 +108,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_pa
 
     outcome = nadi("sweep", file, "-o", out, "--jobs", "2")
     assert outcome.code == 0
-    assert outcome.err.count("was finished") == len(there)
+    assert outcome.err.count("already finished") == len(there)
     assert all((out / "runs" / name / "summary.json").stat().st_mtime_ns == when for name, when in there.items())
     made = rows(out)
     assert len(made) == 12
@@ -212,8 +212,11 @@ def test_shards_share_the_points(nadi, sweep, tmp_path):
             'method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = "x", most = 2}\n',
             "expected two numbers",
         ),
-        ('method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = 2, most = 1}\n', "expected rising ends"),
-        ("run = [", "no TOML"),
+        (
+            'method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = 2, most = 1}\n',
+            "expected rising bounds",
+        ),
+        ("run = [", "not TOML"),
     ],
 )
 def test_wrong_files_are_one_line(nadi, sweep, tmp_path, text, expected):
@@ -254,10 +257,10 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
     assert found.code == 0, found.err
     assert "points, ranked by p99 completion" in found.out
     text = (tmp_path / "out" / "sweep.html").read_text()
-    assert "completion time of messages, cumulative distribution" in text
-    assert "slow-down of messages, cumulative distribution" in text
+    assert "message completion time, cumulative distribution" in text
+    assert "message slow-down, cumulative distribution" in text
     assert "1 more within 1% of it" in text  # the seed changes nothing
-    assert "no value of engine.seed is best by more than 1%" in text
+    assert "No value of engine.seed is best by more than 1% on average" in text
     assert "topology.params.delay = 1us is best" in text
     assert unexplained(text) == []
     file.write_text(f'run = "run.toml"\nrank = "speed"\n{values}')

@@ -97,7 +97,7 @@ def test_zipf_shares():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((), "all-to-all-v: found none of --matrix and --skew; expected one"),
+        ((), "all-to-all-v: found neither of --matrix and --skew; expected one"),
         (("--matrix", "x", "--skew", "zipf:1"), "all-to-all-v: found both of --matrix and --skew; expected one"),
         (("--skew", "zipf:-1"), "--skew zipf:-1: expected zipf:EXPONENT, as zipf:1.2, with an exponent from 0 to 16"),
         (("--skew", "even"), "--skew even: expected zipf:EXPONENT, as zipf:1.2, with an exponent from 0 to 16"),
@@ -127,7 +127,7 @@ def test_others_have_no_matrix(nadi):
         ("1,2\n3\n", "rows of 1 and 2 numbers; expected rows of whole numbers, or NumPy's .npy"),
         ("", "rows of no numbers; expected rows of whole numbers, or NumPy's .npy"),
         ("1,2\n3,4\n", "found 2 x 2; expected 4 x 4, a row for each sender"),
-        ("0,0,0,0\n" * 3 + "0,0,0,-5\n", "found -5 B; expected 0 or more, and 2^63 in a row at most"),
+        ("0,0,0,0\n" * 3 + "0,0,0,-5\n", "found -5 B; expected 0 or more, and a row sum below 2^63"),
     ],
 )
 def test_matrices_that_cannot_be_are_refused_in_one_line(nadi, tmp_path, content, text):

@@ -116,7 +116,7 @@ def test_a_kernel_of_another_result_does_not_compile():
     def half(x):
         return x / 2
 
-    with pytest.raises(TypeError, match="half gives float64, expected int64 or nothing"):
+    with pytest.raises(TypeError, match="half returns float64, expected int64 or None"):
         compiler.compiled_c_function(compiler.dispatcher(half, "c"), "i")
 
 

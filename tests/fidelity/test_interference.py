@@ -10,7 +10,7 @@ import pytest
 
 import nadi
 import topologies
-from nadi.studies.planner.step import site, step_time
+from nadi.studies.planner.step import step_time, target_machine
 from pdes.build.growth import grow
 from pdes.core.state import NEED_EVENTS
 from tests.fidelity.running import KINDS
@@ -159,7 +159,7 @@ def test_runs_and_plans_agree(framework):
         topology={"cluster": "dgx-h100-superpod"},
         network={"fidelity": "closed-form"},
     )
-    where = site(cluster, 16, ComputeTimes(find_gpu("h100"), pace=IN_STEPS))
+    where = target_machine(cluster, 16, ComputeTimes(find_gpu("h100"), pace=IN_STEPS))
     planned = step_time(where, model, rules.settle(model, plan, framework), framework, exact=True)
     assert planned.step_ps == found.finish_time_ps
 

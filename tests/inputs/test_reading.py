@@ -99,7 +99,7 @@ def test_a_header_that_claims_a_terabyte(refuse, tmp_path):
     assert len(claims) == len(data)
     path.write_bytes(claims)
     line = refuse("collective", "all-to-all-v", "-t", "ring:npus=4", "-q", "--matrix", path)
-    assert "a header of 1,280,000,000,000 bytes of numbers, but 128 follow" in line
+    assert "the header declares 1,280,000,000,000 bytes of numbers, but 128 follow" in line
     of_version_9 = b"\x93NUMPY\x09\x00" + data[8:]
     for wrong in (data[:9], data[:40], data[:-1], of_version_9, data.replace(b"'descr'", b"'desc\xff'")):
         path.write_bytes(wrong)

@@ -111,7 +111,7 @@ def test_a_cache_that_cannot_be_written_goes_elsewhere(tmp_path, monkeypatch):
 
 
 def test_an_allocation_in_a_kernel_does_not_compile():
-    allowed = numba.njit(pipeline_class=compiler._PlainIndices)(allocates.py_func)
+    allowed = numba.njit(pipeline_class=compiler._KernelCompiler)(allocates.py_func)
     assert allowed(3) == 0.0, "only _nrt=False may forbid it"
     with pytest.raises(numba.core.errors.NumbaError, match="zeros"):
         allocates(3)

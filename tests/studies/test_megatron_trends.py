@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nadi.studies.planner.step import site
+from nadi.studies.planner.step import target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 
@@ -29,7 +29,7 @@ def rates(trends):
     def of(manner, *plans, hidden=4096, framework="megatron", network=()):
         key = tuple(network)
         if key not in sites:
-            sites[key] = site(clusters.find("selene"), 32, times, network_keys=dict(network))
+            sites[key] = target_machine(clusters.find("selene"), 32, times, network_keys=dict(network))
         where = sites[key]
         trend = trends.Trend("", trends.gpt(16, hidden, 32), (), framework)
         return [trends.point(where, trend, trends.Case("", f"{plan},{manner}")).tflops for plan in plans]

@@ -295,7 +295,7 @@ def test_a_gpu_of_ones_own(tmp_path):
         ("sms = 10", "sms = 0", "sms: found 0; Input should be greater than or equal to 1"),
         ("sms = 10", "", "sms: missing; expected it in a GPU's file"),
         ("sms = 10", "sm = 10", "sm: unknown key; expected one of name, peak_flops, memory, memory_bandwidth"),
-        ('clock = "1GHz"', 'clock = "1"', "clock: '1' is not a clock; expected 1MHz to 100GHz, as 1.41GHz"),
+        ('clock = "1GHz"', 'clock = "1"', "clock: '1' is not a clock rate; expected 1MHz to 100GHz, such as 1.41GHz"),
         ('fp16 = "10TFLOPS"', 'fp17 = "10TFLOPS"', "peak_flops: data type 'fp17'; expected some of fp32"),
         ('fp32 = "1TFLOPS"', "", "peak_flops: no fp32; expected it among the data types"),
         ('"10TFLOPS"', "10", "peak_flops.fp16: 10 is not a compute rate; expected a number > 0"),

@@ -1,4 +1,4 @@
-"""How long an accelerator computes: operators, what GPUs can do, tables of measured times, a roofline."""
+"""Compute times of accelerators: operators, GPU specifications, tables of measured times, and a roofline model."""
 
 from workload.compute.aicb import AicbModel, read_aicb
 from workload.compute.efficiency import ALONE, IN_SERVING, IN_STEPS, Efficiencies, SustainedShare

@@ -1,7 +1,7 @@
-"""Times that AICB (SimAI's AIOB) has measured, as text, to measured times of operators.
+"""Conversion of times that AICB (SimAI's AIOB) measured into measured times of operators.
 
-AIOB writes microseconds by names of its own, without their shapes; these follow from the model that it was
-told (workload_generator/mocked_model/training/AiobMegatron.py of aliyun/aicb), which the caller says again here.
+AIOB writes microseconds under its own operator names, without shapes. The shapes follow from the model that AIOB ran
+(workload_generator/mocked_model/training/AiobMegatron.py of aliyun/aicb), which the caller must provide.
 """
 
 import re
@@ -20,23 +20,23 @@ _VALUE = re.compile(r"\s+time_gpu_(max|min|avg):\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+
 
 @dataclass(frozen=True)
 class AicbModel:
-    """What AIOB was told.
+    """The model that AIOB ran.
 
     Attributes:
-        hidden: size.
-        heads: of attention, all of them.
-        ffn: width of the MLP, 0 = 4 hidden.
-        vocab: padded.
-        sequence: tokens.
-        micro_batch: sequences.
-        tp: tensor-parallel GPUs.
-        sequence_parallel: norms see the tokens of one of them only.
-        gated: the MLP has a third matrix (SwiGLU).
-        parameters: of the model, 0 = not known; only of param_time.
-        dtype: of all but param_time.
+        hidden: Hidden size of the model.
+        heads: Number of attention heads before tensor parallelism.
+        ffn: Width of the MLP; 0 = 4 hidden.
+        vocab: Padded vocabulary size.
+        sequence: Sequence length in tokens.
+        micro_batch: Number of sequences per micro-batch.
+        tp: Number of tensor-parallel GPUs.
+        sequence_parallel: Whether norms process only one tensor-parallel GPU's share of the tokens.
+        gated: Whether the MLP has a third matrix (SwiGLU).
+        parameters: Number of parameters of the model, needed for param_time only; 0 = unknown.
+        dtype: Data type of all operators except param_time.
 
     Raises:
-        WorkloadError: a size that is not above 0, or that tp does not divide.
+        WorkloadError: A size is below 1, or not a multiple of tp.
     """
 
     hidden: int
@@ -63,21 +63,21 @@ class AicbModel:
 
     @property
     def width(self) -> int:
-        """Of the MLP."""
+        """Width of the MLP."""
         return self.ffn or 4 * self.hidden
 
     @property
     def tokens(self) -> int:
-        """Of a micro-batch."""
+        """Number of tokens of a micro-batch."""
         return self.sequence * self.micro_batch
 
     def operators(self) -> dict[str, Operator]:
-        """The operator of each of AIOB's names."""
+        """Return the operator by AIOB name."""
         h, tp, tokens, width = self.hidden, self.tp, self.tokens, self.width // self.tp
         own_heads, head = self.heads // tp, h // self.heads
         rows = tokens // tp if self.sequence_parallel else tokens
         square = (self.micro_batch * own_heads, self.sequence, self.sequence, head)
-        of: dict[str, tuple[str, tuple[int, ...]]] = {
+        shapes: dict[str, tuple[str, tuple[int, ...]]] = {
             "Emb": ("embedding", (tokens, h)),
             "layernorm": ("norm", (rows, h)),
             "atten_qkv": ("gemm", (tokens, 3 * h // tp, h)),
@@ -96,49 +96,50 @@ class AicbModel:
             "layernorm_post": ("norm", (rows, h)),
             "logit_time": ("gemm", (tokens, self.vocab // tp, h)),
         }
-        found = {name: Operator(kind, shape, self.dtype) for name, (kind, shape) in of.items()}
+        operators = {name: Operator(kind, shape, self.dtype) for name, (kind, shape) in shapes.items()}
         if self.parameters:
-            found["param_time"] = Operator("elementwise", (self.parameters // tp, 1, 1), "fp32")
-        return found
+            operators["param_time"] = Operator("elementwise", (self.parameters // tp, 1, 1), "fp32")
+        return operators
 
 
 def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measurement], list[str]]:
-    """Measured times of AIOB's text: the average of each name; of names with one operator, their mean.
+    """Read measured times from AIOB's text: the average of each name, and the mean of names with the same operator.
 
     Args:
-        path: the text.
-        gpu: on which it was measured.
-        model: what AIOB was told.
+        path: Path of the text.
+        gpu: Name of the GPU that was measured.
+        model: Model that AIOB ran.
 
     Returns:
-        The rows, and the names that have no operator here.
+        The measurements, and the names without a known operator.
 
     Raises:
-        WorkloadError: the file cannot be read, or is not of this form.
+        WorkloadError: The file cannot be read, or does not have this format.
     """
     averages = _averages(Path(path))
     known = model.operators()
-    times: dict[Operator, list[float]] = {}
-    for name, micros in averages.items():
-        if name in known and micros > 0:
-            times.setdefault(known[name], []).append(micros)
+    measured_us: dict[Operator, list[float]] = {}
+    for name, time_us in averages.items():
+        if name in known and time_us > 0:
+            measured_us.setdefault(known[name], []).append(time_us)
     source = f"AICB {Path(path).name}"
     rows = [
-        Measurement(gpu, operator, round(sum(each) / len(each) * PS_PER_US), source) for operator, each in times.items()
+        Measurement(gpu, operator, round(sum(times_us) / len(times_us) * PS_PER_US), source)
+        for operator, times_us in measured_us.items()
     ]
     return rows, [name for name in averages if name not in known]
 
 
 def _averages(path: Path) -> dict[str, float]:
-    """Microseconds by name."""
+    """Return the average time in microseconds by name."""
     try:
         lines = inputs.read_text(path).splitlines()
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise WorkloadError(f"{path}: {said}; expected AICB's times") from None
+        reason = getattr(error, "strerror", None) or error
+        raise WorkloadError(f"{path}: {reason}; expected AICB's times") from None
     if not lines or not lines[0].startswith("train_iter:"):
         raise WorkloadError(f"{path}: line 1: expected train_iter:N, as AICB's times begin")
-    found: dict[str, float] = {}
+    averages: dict[str, float] = {}
     name = ""
     for number, line in enumerate(lines[1:], 2):
         heading, value = _NAME.fullmatch(line), _VALUE.fullmatch(line)
@@ -146,7 +147,7 @@ def _averages(path: Path) -> dict[str, float]:
             name = heading[1]
         elif value and name:
             if value[1] == "avg":
-                found[name] = float(value[2])
+                averages[name] = float(value[2])
         elif line.strip():
             raise WorkloadError(f"{path}: line {number}: {line.strip()[:60]!r}; expected a name or its time_gpu_avg")
-    return found
+    return averages

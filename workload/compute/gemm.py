@@ -1,15 +1,15 @@
-"""How long a product of matrices takes: tiles, waves of tiles over the SMs, the loop over k, and what memory reads.
+"""Roofline of matrix products: tiles, waves of tiles over the SMs, the loop over k, and memory traffic.
 
-A library cuts the result into tiles, one for each thread block. All SMs work on a wave of tiles at a time; the last
-wave takes as long as a full one (NVIDIA, Matrix Multiplication Background User's Guide, sections 4 and 5). Where there
-are few tiles the loop over k is split among several SMs, whose sums are then added. Here as there, the time is that of
-the best of a list of tiles and splits:
+A library divides the result into tiles, one per thread block. All SMs work on one wave of tiles at a time; the last
+wave takes as long as a full one (NVIDIA, Matrix Multiplication Background User's Guide, sections 4 and 5). With few
+tiles, the loop over k is split among several SMs, whose partial sums are then added. As in a library, the time is that
+of the best of a list of tiles and splits:
 
     wave = max(2 tile_m tile_n k / (peak of an SM x efficiency), bytes of operands / an SM's share of L2) + 2 latencies
     time = launch + max(waves x wave + sums, bytes of the matrices / (bandwidth x efficiency))
 
-A wave begins with a read and ends with a write that nothing hides: two latencies of memory. As every tile and split
-takes no less for a larger m, n, k or batch, neither does the best of them.
+A wave begins with a read and ends with a write that nothing hides: two memory latencies. The time of every tile and
+split is monotonic in m, n, k and batch, and so is the best.
 """
 
 from inputs.units import PS_PER_S
@@ -18,22 +18,22 @@ from workload.compute.gpu import Gpu
 from workload.compute.operators import DTYPE_BYTES, Operator
 
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
-"""Rows and columns of the result that a thread block makes: those of CUTLASS (`cutlass_profiler`) and cuBLAS."""
+"""Rows and columns of the result per thread block: the tiles of CUTLASS (`cutlass_profiler`) and cuBLAS."""
 SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)
-"""Into how many parts the loop over k may be cut."""
-_LEAST_K = 64
-"""Elements of k that a thread block reads at a time."""
+"""Numbers of parts into which the loop over k may be split."""
+_K_STEP = 64
+"""Number of elements of k that a thread block reads at a time."""
 _SUM_BYTES = 8
-"""Of each partial sum in fp32: written once and read once."""
+"""Bytes of memory traffic per partial sum: one fp32 write and one fp32 read."""
 
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Picoseconds of a gemm, batched-gemm or grouped-gemm.
+    """Return the time in ps of a gemm, batched-gemm or grouped-gemm.
 
-    The rows of a grouped one are shared out evenly: with uneven groups it takes longer.
+    The rows of a grouped product are divided evenly over the groups; uneven groups would take longer.
 
     Raises:
-        WorkloadError: the GPU does not know the data type.
+        WorkloadError: The GPU has no rate for the data type.
     """
     batch, m, n, k = _dimensions(operator)
     peak = gpu.peak_of(operator.dtype) * gpu.sustained
@@ -49,7 +49,7 @@ def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> floa
 
 
 def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
-    """Products, and m, n, k of each; of a grouped one those of its largest group."""
+    """Return the number of products and the m, n, k of each; of a grouped product, those of its largest group."""
     if operator.kind == "gemm":
         return (1, *operator.shape)  # type: ignore[return-value]
     batch, m, n, k = operator.shape
@@ -69,13 +69,26 @@ def _tiled_ps(
     dtype: str,
     gpu: Gpu,
     flops: float,
-    memory: float,
+    memory_efficiency: float,
 ) -> float:
-    """Picoseconds with one tile and one split; flops: per second that all SMs reach; memory: efficiency."""
+    """Return the time in ps with one tile and one split.
+
+    Args:
+        batch: Number of products.
+        m: Rows of each product.
+        n: Columns of each product.
+        k: Length of the sum.
+        tile: Rows and columns of a tile.
+        splits: Number of parts of the loop over k.
+        dtype: Data type of the operands.
+        gpu: GPU that runs the products.
+        flops: Operations per second that all SMs reach together.
+        memory_efficiency: Share of the memory bandwidth that is reached.
+    """
     rows, columns = tile
     tiles = batch * -(-m // rows) * -(-n // columns) * splits
     waves = -(-tiles // gpu.sms)
-    depth = -(-k // (splits * _LEAST_K)) * _LEAST_K
+    depth = -(-k // (splits * _K_STEP)) * _K_STEP
     compute_ps = 2.0 * rows * columns * depth / (flops / gpu.sms) * PS_PER_S
     narrow, wide = sorted((min(rows, m), min(columns, n)))
     read_bytes = (narrow + wide / gpu.cluster) * depth * DTYPE_BYTES[dtype]
@@ -83,5 +96,5 @@ def _tiled_ps(
     sums_ps = 0.0
     if splits > 1:
         moved_bytes = _SUM_BYTES * splits * batch * m * n
-        sums_ps = moved_bytes / (gpu.memory_bandwidth_Bps * memory) * PS_PER_S + gpu.launch_overhead_ps
+        sums_ps = moved_bytes / (gpu.memory_bandwidth_Bps * memory_efficiency) * PS_PER_S + gpu.launch_overhead_ps
     return waves * (max(compute_ps, read_ps) + 2 * gpu.memory_latency_ps) + sums_ps

@@ -1,6 +1,6 @@
-"""What a GPU can do: a TOML file for each, with the source of every number.
+"""GPU specifications: a TOML file per GPU, with the source of every number.
 
-`find_gpu("h100")` reads the library's own file, `find_gpu("mine.toml")` a user's.
+`find_gpu("h100")` reads a file of the library, `find_gpu("mine.toml")` a user's file.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from workload.compute.operators import DTYPE_BYTES
 from workload.errors import WorkloadError
 
 _FOLDER = Path(__file__).parent / "gpus"
-_LONGEST_LATENCY_PS = 10**9
-_MOST_MEMORY_BYTES = 1 << 50
+_MAX_LATENCY_PS = 10**9
+_MAX_MEMORY_BYTES = 1 << 50
 _CLOCK = {"GHz": 1e9, "MHz": 1e6}
 
 
@@ -30,13 +30,13 @@ def _clock_hz(value: object) -> float:
     except (ValueError, KeyError):
         hertz = 0.0
     if not 1e6 <= hertz <= 1e11:
-        raise ValueError(f"{short(value)} is not a clock; expected 1MHz to 100GHz, as 1.41GHz")
+        raise ValueError(f"{short(value)} is not a clock rate; expected 1MHz to 100GHz, such as 1.41GHz")
     return hertz
 
 
 def _memory_bytes(value: object) -> int:
     size_bytes = parse_bytes(value)
-    if not 1 <= size_bytes <= _MOST_MEMORY_BYTES:
+    if not 1 <= size_bytes <= _MAX_MEMORY_BYTES:
         raise ValueError(f"{short(value)}; expected 1 B to 1 PiB")
     return size_bytes
 
@@ -46,10 +46,11 @@ def _rate_Bps(value: object) -> float:  # noqa: N802 - bytes, not bits
 
 
 def _latency_ps(value: object) -> int:
-    return parse_time_within(value, _LONGEST_LATENCY_PS)
+    return parse_time_within(value, _MAX_LATENCY_PS)
 
 
 def _as(parse: Callable[[object], object]) -> BeforeValidator:
+    """Return a validator that parses a value with its unit."""
     return BeforeValidator(parse)
 
 
@@ -57,32 +58,32 @@ _UNITS = ("_bytes", "_Bps", "_hz", "_ps")
 
 
 def _key(name: str) -> str:
-    """Of a file, where values carry their units."""
+    """Return the key of a field in a file, where values carry their units."""
     return name.rsplit("_", 1)[0] if name.endswith(_UNITS) else name
 
 
 class Gpu(BaseModel):
-    """One kind of GPU. Keys of the file are these names without their units.
+    """A kind of GPU. Keys of its file are these names without their units.
 
     Attributes:
-        name: of the file, or what the user calls it.
-        peak_flops: floating-point operations per second by data type, dense; those of fp32 are vector operations.
-        memory_bytes: of HBM.
-        memory_bandwidth_Bps: bytes per second of HBM.
-        l2_bytes: of the last cache.
-        l2_bandwidth_Bps: bytes per second that all SMs together read of it.
-        sms: streaming multiprocessors.
-        clock_hz: at which peak_flops are reached.
-        sustained: share of its peak that power leaves to large dense matrix products, against A100, which is 1.
-        in_a_row: share of that, by data type, which is left where products follow each other for long, as in a step,
-            against A100, which is 1; a type that is not named has 1.
-        cluster: SMs that share what they read of one operand of a matrix product (thread block clusters).
-        special_functions: exponentials of one SM in a clock.
-        memory_latency_ps: of one read of HBM.
-        launch_overhead_ps: between launches that follow each other.
-        host_link_Bps: bytes per second to the host, one direction.
-        attention: the fused attention that its libraries have, one of workload.compute.attention.ALGORITHMS.
-        sources: where a number is from, by key.
+        name: Name of the GPU in the file.
+        peak_flops: Dense floating-point operations per second by data type; those of fp32 are vector operations.
+        memory_bytes: Capacity of HBM in bytes.
+        memory_bandwidth_Bps: Bandwidth of HBM in bytes per second.
+        l2_bytes: Capacity of the last-level cache in bytes.
+        l2_bandwidth_Bps: Read bandwidth of the last-level cache in bytes per second, for all SMs together.
+        sms: Number of streaming multiprocessors.
+        clock_hz: Clock rate in Hz at which peak_flops hold.
+        sustained: Share of the peak that the power limit leaves to large dense matrix products, relative to A100 (1).
+        in_a_row: Further share by data type that is left in long sequences of products, as in a training step, relative
+            to A100 (1); 1 for data types that are not named.
+        cluster: Number of SMs that share reads of one operand of a matrix product (thread block cluster).
+        special_functions: Exponentials per SM and clock.
+        memory_latency_ps: Latency of an HBM read in ps.
+        launch_overhead_ps: Time in ps between consecutive kernel launches.
+        host_link_Bps: Bandwidth to the host in bytes per second, one direction.
+        attention: Fused attention algorithm of its libraries, one of workload.compute.attention.ALGORITHMS.
+        sources: Source of the numbers, by key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key)
@@ -108,6 +109,7 @@ class Gpu(BaseModel):
     @field_validator("peak_flops", "in_a_row")
     @classmethod
     def _known_types(cls, value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        """Check the data types of a table by data type."""
         unknown = [dtype for dtype in value if dtype not in DTYPE_BYTES]
         if unknown:
             raise ValueError(f"data type {unknown[0]!r}; expected some of {', '.join(DTYPE_BYTES)}")
@@ -116,10 +118,10 @@ class Gpu(BaseModel):
         return value
 
     def peak_of(self, dtype: str) -> float:
-        """Floating-point operations per second of matrix products.
+        """Return the floating-point operations per second of matrix products.
 
         Raises:
-            WorkloadError: the GPU does not know the data type.
+            WorkloadError: The GPU has no rate for the data type.
         """
         peak = self.peak_flops.get(dtype)
         if peak is None:
@@ -131,15 +133,15 @@ class Gpu(BaseModel):
 
 
 def gpu_names() -> tuple[str, ...]:
-    """Names of the library's GPUs."""
+    """Return the names of the library's GPUs."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 def find_gpu(name: str | Path) -> Gpu:
-    """A GPU by its name in the library, or by the path of a TOML file.
+    """Return a GPU by its name in the library, or by the path of a TOML file.
 
     Raises:
-        WorkloadError: neither is there, or the file is wrong.
+        WorkloadError: The GPU is unknown, or the file is wrong.
     """
     if str(name).lower() in gpu_names():
         return _read(_FOLDER / f"{str(name).lower()}.toml")
@@ -164,12 +166,15 @@ def _read(path: Path) -> Gpu:
 
 
 def _complaint(error: ValidationError) -> str:
-    found: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    where = ".".join(map(str, found["loc"]))
-    if found["type"] == "extra_forbidden":
+    """Return the message for a file that does not match the schema."""
+    first_error: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    key = ".".join(map(str, first_error["loc"]))
+    if first_error["type"] == "extra_forbidden":
         known = ", ".join(_key(name) for name in Gpu.model_fields)
-        return f"{where}: unknown key; expected one of {known}"
-    if found["type"] == "missing":
-        return f"{where}: missing; expected it in a GPU's file"
-    reason = found.get("ctx", {}).get("error")
-    return f"{where}: {reason}" if reason is not None else f"{where}: found {short(found['input'])}; {found['msg']}"
+        return f"{key}: unknown key; expected one of {known}"
+    if first_error["type"] == "missing":
+        return f"{key}: missing; expected it in a GPU's file"
+    reason = first_error.get("ctx", {}).get("error")
+    if reason is not None:
+        return f"{key}: {reason}"
+    return f"{key}: found {short(first_error['input'])}; {first_error['msg']}"

@@ -1,28 +1,28 @@
-"""Operators: single computations of an accelerator, by kind, shape and data type.
+"""Operators: single computations of an accelerator, described by kind, shape and data type.
 
-A compute node of a generated trace names the operators that it does one after another in its attribute `operators`:
+A compute node of a generated trace lists its sequential operators in its attribute `operators`:
 
     gemm 2048x4608x12288 bf16; norm 2048x12288 bf16
 
-so that whoever has the trace can say how long they take on a GPU of his choice. Shapes, in order (all are counts):
+so that their time can be computed for any GPU. Entries of shapes, in order:
 
-| kind | shape | what |
+| kind | shape | operation |
 | --- | --- | --- |
 | gemm | m, n, k | (m x k) times (k x n) |
-| batched-gemm | batch, m, n, k | as many of these |
-| grouped-gemm | groups, m, n, k | m rows shared out over groups (experts), each with its own (k x n) |
+| batched-gemm | batch, m, n, k | `batch` independent products |
+| grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n) |
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
-| latent-attention | batch, heads, queries, keys, rank, rope_dim | fused, on compressed keys that are values too |
+| latent-attention | batch, heads, queries, keys, rank, rope_dim | fused, on compressed keys that also are the values |
 | softmax, softmax-backward | rows, columns | scale, mask and softmax in one |
 | norm, norm-backward | rows, columns | RMSNorm or LayerNorm |
-| elementwise | values, reads, writes | each value takes part in so many reads and writes |
+| elementwise | values, reads, writes | each value is read `reads` times and written `writes` times |
 | dropout | values, reads, writes | elementwise with a mask of one byte per value, written forward and read backward |
-| embedding, embedding-backward | tokens, hidden | rows of a table are looked up, or gradients are added to them |
+| embedding, embedding-backward | tokens, hidden | table look-up of rows, or addition of gradients to them |
 | cross-entropy | tokens, columns | loss over logits, forward and backward in one |
 | routing | tokens, experts, top_k | scores to the experts of each token |
-| permute | tokens, hidden | rows are put in another order |
-| copies | count, values | so many copies of so many values, each launched by itself |
-| optimizer | parameters, bytes | a step that reads and writes so many bytes for each parameter |
+| permute | tokens, hidden | reordering of rows |
+| copies | count, values | `count` copies of `values` values, each with its own launch |
+| optimizer | parameters, bytes | a step that reads and writes `bytes` bytes per parameter |
 """
 
 from collections.abc import Callable, Sequence
@@ -31,21 +31,21 @@ from typing import NamedTuple
 from workload.errors import WorkloadError
 
 DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5}
-"""Bytes of a value. tf32 is stored as fp32."""
+"""Bytes per value by data type. tf32 is stored as fp32."""
 _BACKWARD_ATTENTION_FLOPS = 2.5
-"""Times the forward pass: five products in place of two, as scores are worked out again (FlashAttention-2, 3.1)."""
+"""Operations over those of the forward pass: five products to two, as scores are recomputed (FlashAttention-2, 3.1)."""
 
 _MASK_VALUES = 0.5
-"""Size of a dropout mask's byte in values of 16 bits."""
+"""Size of a dropout mask's byte in 16-bit values."""
 
 
 class _Kind(NamedTuple):
-    """What is known of a kind: names of its shape's entries, its work and its traffic.
+    """Work and memory traffic of a kind of operator.
 
     Attributes:
-        shape: names of the entries.
-        flops: floating-point operations from the entries.
-        values: values of the data type that memory reads or writes at least, from the entries.
+        shape: Names of the shape's entries.
+        flops: Function from the entries to floating-point operations.
+        values: Function from the entries to the minimum number of values that memory reads or writes.
     """
 
     shape: tuple[str, ...]
@@ -54,7 +54,7 @@ class _Kind(NamedTuple):
 
 
 def _score_pairs(queries: int, keys: int, causal: int) -> float:
-    """Pairs of query and key that are worked out; with a causal mask a query sees keys up to its own place."""
+    """Return the number of query-key pairs; with a causal mask, a query only sees keys up to its own position."""
     if not causal:
         return float(queries * keys)
     longest = min(queries, keys)
@@ -118,19 +118,19 @@ KINDS: dict[str, _Kind] = {
     "copies": _Kind(("count", "values"), lambda _n, _v: 0.0, lambda n, v: 2.0 * n * v),
     "optimizer": _Kind(("parameters", "bytes"), lambda p, _b: 12.0 * p, lambda p, b: float(p * b)),
 }
-"""Every kind of operator."""
+"""All kinds of operators."""
 
 PRODUCTS = ("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention")
-"""Kinds that tensor cores do."""
+"""Kinds that run on tensor cores."""
 
 
 class Operator(NamedTuple):
     """One computation.
 
     Attributes:
-        kind: one of KINDS.
-        shape: as this file's table says.
-        dtype: one of DTYPE_BYTES.
+        kind: Key of KINDS.
+        shape: Entries of the shape, see the table above.
+        dtype: Key of DTYPE_BYTES.
     """
 
     kind: str
@@ -139,12 +139,12 @@ class Operator(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations that are done; those of PRODUCTS are exact."""
+        """Number of floating-point operations; exact for PRODUCTS."""
         return round(KINDS[self.kind].flops(*self.shape))
 
     @property
     def bytes(self) -> int:
-        """Bytes that memory reads and writes if everything that is used twice stays on the chip."""
+        """Memory traffic in bytes, assuming that values that are used twice stay on the chip."""
         values = KINDS[self.kind].values(*self.shape)
         return round(values if self.kind == "optimizer" else values * DTYPE_BYTES[self.dtype])
 
@@ -153,15 +153,15 @@ class Operator(NamedTuple):
 
 
 def format_operators(operators: Sequence[Operator]) -> str:
-    """The text of an `operators` attribute."""
+    """Return the text of an `operators` attribute."""
     return "; ".join(map(str, operators))
 
 
 def parse_operators(text: str) -> tuple[Operator, ...]:
-    """The operators of an `operators` attribute.
+    """Parse the text of an `operators` attribute.
 
     Raises:
-        WorkloadError: an unknown kind or data type, or a shape that is not of the kind.
+        WorkloadError: A kind or data type is unknown, or a shape does not match its kind.
     """
     return tuple(_parse(part) for part in text.split(";")) if text.strip() else ()
 

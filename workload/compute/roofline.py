@@ -1,4 +1,4 @@
-"""A roofline with mechanisms: how long an operator takes on a GPU of which nothing has been measured."""
+"""A roofline with mechanisms: operator times on a GPU without measurements."""
 
 from workload.compute.attention import attention_ps
 from workload.compute.efficiency import Efficiencies
@@ -20,14 +20,14 @@ _TIMES = {"gemm": product_ps, "attention": attention_ps}
 
 
 def class_of(kind: str) -> str:
-    """Which of the efficiencies a kind of operator has: gemm, attention, memory or optimizer."""
+    """Return the efficiency class of a kind of operator: gemm, attention, memory or optimizer."""
     return _CLASSES.get(kind, "memory")
 
 
 def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Picoseconds of an operator by mechanisms alone; 0 where there is nothing to do.
+    """Return the time of an operator in ps from the mechanisms alone; 0 for empty operators.
 
     Raises:
-        WorkloadError: the GPU does not know the data type.
+        WorkloadError: The GPU has no rate for the data type.
     """
     return _TIMES.get(class_of(operator.kind), streaming_ps)(operator, gpu, efficiencies)

@@ -1,7 +1,7 @@
-"""From a time on one GPU to a time on another, by what bounds the operator (SimAI, NSDI 2025, section 4.2).
+"""Scaling of a measured time from one GPU to another, by the resource that bounds the operator (SimAI, NSDI 2025, 4.2).
 
-What compute bounds goes with the peak rate of its data type, what memory bounds with the bandwidth; what is all launch
-and latency stays as it is.
+Compute-bound operators scale with the peak rate of their data type, memory-bound ones with the bandwidth; operators
+that consist of launch and latency keep their time.
 """
 
 from inputs.units import PS_PER_S
@@ -10,10 +10,10 @@ from workload.compute.operators import PRODUCTS, Operator
 
 
 def bound_of(operator: Operator, gpu: Gpu) -> str:
-    """What takes the longest on a GPU at its full rates: "compute", "memory" or "latency".
+    """Return the bound of an operator on a GPU at full rates: "compute", "memory" or "latency".
 
     Raises:
-        WorkloadError: the GPU does not know the data type.
+        WorkloadError: The GPU has no rate for the data type.
     """
     count = operator.shape[0] if operator.kind == "copies" else 1
     times = {
@@ -25,10 +25,10 @@ def bound_of(operator: Operator, gpu: Gpu) -> str:
 
 
 def scaled_ps(time_ps: float, operator: Operator, known: Gpu, new: Gpu) -> float:
-    """Picoseconds on GPU `new` of an operator that took time_ps on GPU `known`.
+    """Return the time in ps on GPU `new` of an operator that took time_ps on GPU `known`.
 
     Raises:
-        WorkloadError: one of them does not know the data type.
+        WorkloadError: One of the GPUs has no rate for the data type.
     """
     bound = bound_of(operator, known)
     if bound == "compute":
@@ -40,5 +40,5 @@ def scaled_ps(time_ps: float, operator: Operator, known: Gpu, new: Gpu) -> float
 
 
 def _rate_of(operator: Operator) -> str:
-    """The data type whose rate counts: all but products are done in fp32."""
+    """Return the data type whose peak rate applies: all operators except products compute in fp32."""
     return operator.dtype if operator.kind in PRODUCTS else "fp32"

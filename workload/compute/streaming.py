@@ -1,11 +1,11 @@
-"""How long operators take that memory bounds: norm, softmax, element-wise, embedding, loss, routing, optimizer.
+"""Roofline of memory-bound operators: norm, softmax, element-wise, embedding, loss, routing, optimizer.
 
     time = launches x launch overhead + latency + max(bytes / rate, operations / vector rate)
-    rate = min(bandwidth x efficiency, busy SMs x what one SM can have under way / latency)
+    rate = min(bandwidth x efficiency, busy SMs x bytes in flight per SM / latency)
 
-By Little's law an SM that has 64 KiB of reads under way moves 64 KiB in each latency of memory; so a few rows, which
-are on as few SMs, do not fill the bandwidth. Small operators are all launch and latency. Copies are one after another,
-each with a launch and a latency of its own.
+By Little's law, an SM with 64 KiB of reads in flight moves 64 KiB per memory latency; so a few rows, which occupy as
+few SMs, do not saturate the bandwidth. Small operators consist of launch and latency. Copies are sequential, each with
+its own launch and latency.
 """
 
 from inputs.units import PS_PER_S
@@ -14,20 +14,20 @@ from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
 
 _IN_FLIGHT_BYTES = 64 << 10
-"""Of one SM: 2,048 threads with two reads of 16 bytes each, its limit of registers."""
-_VALUES_OF_A_BLOCK = 1024
-"""That one thread block does where values do not belong to rows."""
+"""Bytes in flight per SM: 2,048 threads with two reads of 16 bytes each, limited by registers."""
+_VALUES_PER_BLOCK = 1024
+"""Number of values per thread block for operators without rows."""
 _LAUNCHES = {"norm-backward": 2, "embedding-backward": 2, "cross-entropy": 3, "routing": 4}
-"""Of an operator, where these are several: gradients of a norm's weights are summed up by a second one, those of
-an embedding are sorted first, a loss over parallel columns has a maximum, a sum and a gradient, routing a softmax, a
-top-k, counts and places."""
+"""Number of kernel launches of operators with several: a norm's weight gradients are summed by a second kernel, an
+embedding's gradients are sorted first, a loss over parallel columns has a maximum, a sum and a gradient, and routing a
+softmax, a top-k, counts and positions."""
 
 
 def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Picoseconds of an operator that is no product.
+    """Return the time in ps of an operator that is not a product.
 
     Raises:
-        WorkloadError: never for a GPU that knows fp32.
+        WorkloadError: The GPU has no rate for fp32.
     """
     if not operator.bytes:
         return 0.0
@@ -35,19 +35,19 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         count, values = operator.shape
         return count * streaming_ps(Operator("elementwise", (values, 1, 1), operator.dtype), gpu, efficiencies)
     efficiency = efficiencies.optimizer if operator.kind == "optimizer" else efficiencies.memory
-    of_an_sm = (
+    sm_rate = (
         _IN_FLIGHT_BYTES / (gpu.memory_latency_ps / PS_PER_S) if gpu.memory_latency_ps else gpu.memory_bandwidth_Bps
     )
     busy = min(_blocks(operator), gpu.sms)
-    rate = min(gpu.memory_bandwidth_Bps * efficiency, busy * of_an_sm)
+    rate = min(gpu.memory_bandwidth_Bps * efficiency, busy * sm_rate)
     work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS_PER_S
     return _LAUNCHES.get(operator.kind, 1) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_ps
 
 
 def _blocks(operator: Operator) -> int:
-    """Thread blocks: one for each row or token; else one for so many values."""
+    """Return the number of thread blocks: one per row or token, or one per _VALUES_PER_BLOCK values."""
     if operator.kind in {"elementwise", "dropout", "optimizer"}:
-        return -(-operator.shape[0] // _VALUES_OF_A_BLOCK)
+        return -(-operator.shape[0] // _VALUES_PER_BLOCK)
     if operator.kind in {"permute", "embedding", "embedding-backward"}:
-        return -(-operator.shape[0] * operator.shape[1] // _VALUES_OF_A_BLOCK)
+        return -(-operator.shape[0] * operator.shape[1] // _VALUES_PER_BLOCK)
     return operator.shape[0]

@@ -1,14 +1,14 @@
-"""Tables of measured times: CSV or Parquet with a row for each operator, as `scripts/profile_gpu.py` writes them.
+"""Tables of measured operator times: CSV or Parquet with a row per operator, as `scripts/profile_gpu.py` writes them.
 
-Columns: gpu, operator, shape, dtype, time_ps, source, date; others are not read. Lines that begin with # say more. A
+Columns: gpu, operator, shape, dtype, time_ps, source, date; others are ignored. Lines that begin with # are comments. A
 name without a suffix is a table of this library, in the folder beside this file.
 
-A shape that was measured has its measured time. Another one of the same kind and data type has what the roofline
-(`workload.compute.roofline`) says of it, times what measurement and roofline differ by at the shapes around it: the
-mean of the logarithms of these factors at the nearest shapes, weighted by the inverse square of their distance, which
-is that of the logarithms of the entries. Entries that are no sizes (a head's dimensions, causal or not, reads and
-writes) must be the same. Nothing is extrapolated: each entry must lie between the least and the greatest that were
-measured, and the nearest shape must be within a factor of 4 in all (2 in the logarithms to base 2).
+A measured shape has its measured time. Other shapes of the same kind and data type have the time of the roofline
+(`workload.compute.roofline`) times a correction factor: the geometric mean of measurement over roofline at the nearest
+measured shapes, weighted by the inverse square of their distance between the logarithms of the entries. Entries that
+are not sizes (head dimensions, causal or not, reads and writes) must be equal. There is no extrapolation: each entry
+must be between the measured minimum and maximum, and the nearest shape must be within a factor of 4 (2 in logarithms to
+base 2).
 """
 
 import csv
@@ -27,23 +27,25 @@ from workload.errors import WorkloadError
 _FOLDER = Path(__file__).parent / "tables"
 COLUMNS = ("gpu", "operator", "shape", "dtype", "time_ps", "source", "date")
 _REQUIRED = COLUMNS[:5]
-_SAME = {"head_dim", "value_dim", "causal", "reads", "writes", "bytes", "top_k"}
-"""Entries of shapes that are no sizes."""
-_FARTHEST = 2.0
+_NOT_SIZES = {"head_dim", "value_dim", "causal", "reads", "writes", "bytes", "top_k"}
+"""Entries of shapes that are not sizes and must be equal."""
+_MAX_DISTANCE = 2.0
+"""Maximum distance of the nearest measured shape, in logarithms to base 2."""
 _NEIGHBOURS = 4
+"""Number of measured shapes from which others are interpolated."""
 
 Roofline = Callable[[Operator], float]
 
 
 class Measurement(NamedTuple):
-    """One row.
+    """One row of a table.
 
     Attributes:
-        gpu: its name.
-        operator: what was measured.
-        time_ps: how long it took.
-        source: who measured it, or with what.
-        date: when.
+        gpu: Name of the GPU.
+        operator: Operator that was measured.
+        time_ps: Measured time in ps.
+        source: Tool or person that measured it.
+        date: Date of the measurement.
     """
 
     gpu: str
@@ -54,88 +56,90 @@ class Measurement(NamedTuple):
 
 
 class MeasuredTimes:
-    """What was measured on one GPU; of several rows of one operator the last one counts."""
+    """Measured times on one GPU; of several rows of one operator, the last one counts."""
 
     def __init__(self, gpu: str, rows: Iterable[Measurement]) -> None:
-        """Take the rows of one GPU.
+        """Index the rows of one GPU.
 
         Args:
-            gpu: its name; rows of others are left out.
-            rows: of tables, in their order.
+            gpu: Name of the GPU; rows of other GPUs are ignored.
+            rows: Rows of tables, in their order.
         """
         self.gpu = gpu
         self.exact: dict[Operator, int] = {row.operator: row.time_ps for row in rows if row.gpu == gpu}
         self._families: dict[tuple[object, ...], list[tuple[tuple[float, ...], Operator]]] = defaultdict(list)
         for operator in self.exact:
             if min(operator.shape) > 0:
-                self._families[_family(operator)].append((_place(operator), operator))
+                self._families[_family(operator)].append((_position(operator), operator))
 
     def __len__(self) -> int:
         return len(self.exact)
 
     def time_ps(self, operator: Operator, roofline_ps: Roofline) -> float | None:
-        """Picoseconds as measured, or between shapes that were; None where the table says nothing.
+        """Return the measured or interpolated time in ps; None outside the measured range.
 
         Args:
-            operator: any.
-            roofline_ps: the roofline of this table's GPU.
+            operator: Operator to look up.
+            roofline_ps: Roofline of this table's GPU.
         """
         if operator in self.exact:
             return float(self.exact[operator])
-        near = self._near(operator)
-        if not near:
+        neighbours = self._near(operator)
+        if not neighbours:
             return None
-        weights = [1.0 / distance**2 for distance, _ in near]
-        logs = [math.log(max(self.exact[found], 1) / max(roofline_ps(found), 1.0)) for _, found in near]
+        weights = [1.0 / distance**2 for distance, _ in neighbours]
+        logs = [math.log(max(self.exact[known], 1) / max(roofline_ps(known), 1.0)) for _, known in neighbours]
         factor = math.exp(sum(w * log for w, log in zip(weights, logs, strict=True)) / sum(weights))
         return roofline_ps(operator) * factor
 
     def _near(self, operator: Operator) -> list[tuple[float, Operator]]:
-        """The nearest measured shapes of its family and how far they are; none if it is beyond their bounds."""
+        """Return the nearest measured shapes with their distances; none outside the measured range."""
         family = self._families.get(_family(operator)) if min(operator.shape) > 0 else None
         if not family:
             return []
-        place = _place(operator)
-        for axis, value in enumerate(place):
-            values = [found[axis] for found, _ in family]
+        position = _position(operator)
+        for axis, value in enumerate(position):
+            values = [other_position[axis] for other_position, _ in family]
             if not min(values) <= value <= max(values):
                 return []
-        near = sorted((math.dist(place, found), str(other), other) for found, other in family)[:_NEIGHBOURS]
-        return [(distance, other) for distance, _, other in near] if near[0][0] <= _FARTHEST else []
+        by_distance = sorted((math.dist(position, sizes), str(other), other) for sizes, other in family)
+        if by_distance[0][0] > _MAX_DISTANCE:
+            return []
+        return [(distance, other) for distance, _, other in by_distance[:_NEIGHBOURS]]
 
 
 def _family(operator: Operator) -> tuple[object, ...]:
-    """What must be the same for shapes to be compared."""
+    """Return the properties that two operators must share for interpolation."""
     names = KINDS[operator.kind].shape
-    same = [entry for name, entry in zip(names, operator.shape, strict=True) if name in _SAME]
-    return (operator.kind, operator.dtype, *same)
+    fixed = [entry for name, entry in zip(names, operator.shape, strict=True) if name in _NOT_SIZES]
+    return (operator.kind, operator.dtype, *fixed)
 
 
-def _place(operator: Operator) -> tuple[float, ...]:
-    """Logarithms to base 2 of the sizes."""
+def _position(operator: Operator) -> tuple[float, ...]:
+    """Return the logarithms to base 2 of the sizes."""
     names = KINDS[operator.kind].shape
-    return tuple(math.log2(entry) for name, entry in zip(names, operator.shape, strict=True) if name not in _SAME)
+    return tuple(math.log2(entry) for name, entry in zip(names, operator.shape, strict=True) if name not in _NOT_SIZES)
 
 
 def table_names() -> tuple[str, ...]:
-    """Tables of this library."""
+    """Return the names of the library's tables."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.csv")))
 
 
 def read_tables(tables: Sequence[str | Path]) -> list[Measurement]:
-    """The rows of tables, by their names in this library or their paths.
+    """Read the rows of several tables, by name in the library or by path.
 
     Raises:
-        WorkloadError: a table is not there or cannot be read, or a row is wrong.
+        WorkloadError: A table does not exist or cannot be read, or a row is wrong.
     """
     return [row for table in tables for row in read_table(table)]
 
 
 def read_table(table: str | Path) -> list[Measurement]:
-    """The rows of one table.
+    """Read the rows of one table.
 
     Raises:
-        WorkloadError: as `read_tables`.
+        WorkloadError: The table does not exist or cannot be read, or a row is wrong.
     """
     path = _FOLDER / f"{table}.csv" if str(table) in table_names() else Path(table)
     if path.suffix not in {".csv", ".parquet"}:
@@ -153,10 +157,10 @@ def read_table(table: str | Path) -> list[Measurement]:
 
 
 def write_table(path: Path, rows: Iterable[Measurement]) -> None:
-    """Write rows as CSV, in place of what was there.
+    """Write rows as CSV, replacing the file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: The file cannot be written.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -168,6 +172,7 @@ def write_table(path: Path, rows: Iterable[Measurement]) -> None:
 
 
 def _csv_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
+    """Return line number and cells of each row of a CSV file."""
     lines = inputs.read_text(path).splitlines()
     kept = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     rows = [next(csv.reader([line])) for _, line in kept]
@@ -176,13 +181,14 @@ def _csv_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
     for (number, _), row in zip(kept[1:], rows[1:], strict=True):
         if len(row) != len(columns):
             raise WorkloadError(
-                f"{path}: row {number}: {len(row)} fields; expected {len(columns)}, as the heading has (is it cut off?)"
+                f"{path}: row {number}: {len(row)} fields; expected {len(columns)}, as in the header (truncated file?)"
             )
     return [(number, dict(zip(columns, row, strict=True))) for (number, _), row in zip(kept[1:], rows[1:], strict=True)]
 
 
 def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
-    import pyarrow as pa  # noqa: PLC0415 - half a second, which only who has such a table pays
+    """Return number and cells of each row of a Parquet file."""
+    import pyarrow as pa  # noqa: PLC0415 - half a second, only for Parquet tables
     import pyarrow.parquet as pq  # noqa: PLC0415 - the same
 
     try:
@@ -193,8 +199,8 @@ def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
     return list(enumerate(table.to_pylist(), 1))
 
 
-def _check_columns(path: Path, found: Sequence[str]) -> None:
-    missing = [column for column in _REQUIRED if column not in found]
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    missing = [column for column in _REQUIRED if column not in columns]
     if missing:
         raise WorkloadError(f"{path}: no column {missing[0]}; expected {', '.join(COLUMNS)}")
 

@@ -1,4 +1,4 @@
-"""How long operators take on a GPU: as measured there, as measured on another one and scaled, or by a roofline."""
+"""Operator times on a GPU: measured on it, scaled from another GPU's measurements, or from a roofline."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,15 +13,15 @@ from workload.compute.tables import MeasuredTimes, Measurement
 from workload.errors import WorkloadError
 
 MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "between measured shapes", "scaled", "roofline"
-"""How a time was found."""
+"""Source of a time."""
 
 
 class TimeEstimate(NamedTuple):
-    """A time and how it was found.
+    """A time and its source.
 
     Attributes:
-        time_ps: picoseconds.
-        how: MEASURED, BETWEEN, SCALED or ROOFLINE.
+        time_ps: Time in ps.
+        how: Source of the time: MEASURED, BETWEEN, SCALED or ROOFLINE.
     """
 
     time_ps: int
@@ -29,12 +29,12 @@ class TimeEstimate(NamedTuple):
 
 
 class ComputeTimes:
-    """Times of operators on one GPU. Equal operators are worked out once.
+    """Times of operators on one GPU, cached by operator.
 
     Attributes:
-        gpu: on which they run.
-        efficiencies: of the roofline.
-        pace: of all times, measured ones too.
+        gpu: GPU that runs the operators.
+        efficiencies: Efficiencies of the roofline.
+        pace: Sustained share of the rate, which applies to all times, measured ones included.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class ComputeTimes:
         efficiencies: Efficiencies | None = None,
         pace: SustainedShare = ALONE,
     ) -> None:
-        """Prepare the tables.
+        """Index the tables.
 
         Args:
-            gpu: on which the operators run.
-            tables: rows of measured times, of any GPUs.
-            scale_from: what this GPU's rows do not say is taken from this one's and scaled; None = from the roofline.
-            efficiencies: of the roofline, None = as they are documented.
-            pace: share of the rate that operators reach alone.
+            gpu: GPU that runs the operators.
+            tables: Rows of measured times on any GPUs.
+            scale_from: GPU whose measurements are scaled where this GPU has none; None = use the roofline.
+            efficiencies: Efficiencies of the roofline; None = defaults.
+            pace: Sustained share of the rate that operators reach alone.
 
         Raises:
-            WorkloadError: the tables have no row of the GPU scale_from.
+            WorkloadError: The tables have no row of the GPU scale_from.
         """
         self.gpu = gpu
         self.efficiencies = efficiencies or Efficiencies()
@@ -65,35 +65,36 @@ class ComputeTimes:
         self._own = MeasuredTimes(gpu.name, rows)
         self._other = None if scale_from is None else MeasuredTimes(scale_from.name, rows)
         self._scale_from = scale_from
-        self._found: dict[Operator, TimeEstimate] = {}
+        self._estimates: dict[Operator, TimeEstimate] = {}
         self._of_text: dict[str, int] = {}
         if self._other is not None and not len(self._other):
             raise WorkloadError(f"scale_from is {self._other.gpu}: the tables have no row of it, expected some")
 
     def time_ps(self, operator: Operator) -> int:
-        """Picoseconds of one operator.
+        """Return the time of one operator in ps.
 
         Raises:
-            WorkloadError: the GPU does not know the data type, or it takes longer than 11 days.
+            WorkloadError: The GPU has no rate for the data type, or the operator takes longer than 11 days.
         """
         return self.find(operator).time_ps
 
     def find(self, operator: Operator) -> TimeEstimate:
-        """Picoseconds of one operator and how they were found.
+        """Return the time of one operator and its source.
 
         Raises:
-            WorkloadError: as `time_ps`.
+            WorkloadError: The GPU has no rate for the data type, or the operator takes longer than 11 days.
         """
-        found = self._found.get(operator)
-        if found is None:
-            alone_ps, how = self._work_out(operator)
-            time = alone_ps / self.pace.of(operator.kind)
-            if not time <= LONGEST_PS:
+        estimate = self._estimates.get(operator)
+        if estimate is None:
+            alone_ps, source = self._estimate(operator)
+            sustained_ps = alone_ps / self.pace.of(operator.kind)
+            if not sustained_ps <= LONGEST_PS:
                 raise WorkloadError(f"operator {str(operator)!r} takes longer than 11 days, expected less")
-            found = self._found[operator] = TimeEstimate(round(time), how)
-        return found
+            estimate = self._estimates[operator] = TimeEstimate(round(sustained_ps), source)
+        return estimate
 
-    def _work_out(self, operator: Operator) -> tuple[float, str]:
+    def _estimate(self, operator: Operator) -> tuple[float, str]:
+        """Return the time in ps that the operator takes alone, and its source."""
         time_ps = self._own.time_ps(operator, self._roofline_ps)
         if time_ps is not None:
             return time_ps, MEASURED if operator in self._own.exact else BETWEEN
@@ -105,7 +106,7 @@ class ComputeTimes:
         return self._roofline_ps(operator) / self._in_a_row(operator), ROOFLINE
 
     def _in_a_row(self, operator: Operator) -> float:
-        """What is left of a product's rate in a step; 1 for what is no product of matrices."""
+        """Return the share of a product's rate that is left in a long sequence; 1 for other operators."""
         if not self.pace.in_a_row or not operator.kind.endswith("gemm"):
             return 1.0
         return self.gpu.in_a_row.get(operator.dtype, 1.0)
@@ -114,10 +115,10 @@ class ComputeTimes:
         return roofline_ps(operator, self.gpu, self.efficiencies)
 
     def text_ps(self, text: str) -> int:
-        """Picoseconds of the operators of an `operators` attribute, one after another.
+        """Return the time in ps of the sequential operators of an `operators` attribute.
 
         Raises:
-            WorkloadError: as `parse_operators` and `time_ps`.
+            WorkloadError: The text is wrong, or an operator has no time.
         """
         time_ps = self._of_text.get(text)
         if time_ps is None:
@@ -126,12 +127,12 @@ class ComputeTimes:
 
     @property
     def product_flops(self) -> float:
-        """Operations per second of work of which nothing is known but its operations: products in 16 bits."""
+        """Operations per second of work with unknown shape: products in 16 bits."""
         dtype = "bf16" if "bf16" in self.gpu.peak_flops else "fp16" if "fp16" in self.gpu.peak_flops else "fp32"
-        left = self.gpu.in_a_row.get(dtype, 1.0) if self.pace.in_a_row else 1.0
-        return self.gpu.peak_of(dtype) * self.gpu.sustained * self.efficiencies.gemm * self.pace.products * left
+        share = self.gpu.in_a_row.get(dtype, 1.0) if self.pace.in_a_row else 1.0
+        return self.gpu.peak_of(dtype) * self.gpu.sustained * self.efficiencies.gemm * self.pace.products * share
 
     @property
     def memory_Bps(self) -> float:  # noqa: N802 - bytes, not bits
-        """Bytes per second of work of which nothing is known but its bytes."""
+        """Bytes per second of work of which only the bytes are known."""
         return self.gpu.memory_bandwidth_Bps * self.efficiencies.memory * self.pace.others

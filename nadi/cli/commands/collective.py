@@ -92,7 +92,7 @@ def collective(
     ranks = connected_ranks(os.environ)
     from nadi.configuration.effects import without_effect
     from nadi.launching.workers import Workers
-    from nadi.studies.collectives.microbench import listed
+    from nadi.studies.collectives.microbench import skipped_text
     from nadi.terminal.printing import say
 
     with together(ranks):
@@ -100,7 +100,7 @@ def collective(
         config = _config(topology, overrides)
         measurement = _measurement(config, kind, sizes, matrix, skew, ",".join(algorithm), seed, who, force=force)
     if measurement.chosen.left_out and ranks.rank == 0:
-        say(f"nadi: left out: {listed(measurement.chosen.left_out)}", err=True)
+        say(f"nadi: skipped: {skipped_text(measurement.chosen.left_out)}", err=True)
     if unused := without_effect(config) if ranks.rank == 0 else "":
         say(f"nadi: {unused}", err=True)
     sweep = _measured(measurement, out, quiet=quiet)

@@ -84,18 +84,18 @@ def plan(
     from nadi.launching.progress import progress
     from nadi.launching.shards import shard_of
     from nadi.studies.planner.plan_file import read_answers
-    from nadi.studies.planner.planning import document, merged, planned
+    from nadi.studies.planner.planning import document, merge_shards, rank_plans
+    from nadi.studies.planner.requests import plan_request, sweep_requests
     from nadi.studies.planner.reserve import MemoryReserve
-    from nadi.studies.planner.wishes import swept, wish_of
 
     if merge:
-        _answer(lambda: {"merged": merged(read_answers(merge, TABLE))}, top, out, as_json=as_json)
+        _answer(lambda: {"merged": merge_shards(read_answers(merge, TABLE))}, top, out, as_json=as_json)
         return
     for option, value in (("--model", model), ("--cluster", cluster), ("--gpus", gpus)):
         if not value:
             raise ConfigError(f"{option} is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR")
     request = replace(
-        wish_of(model, cluster, gpus, base, framework, gpu),
+        plan_request(model, cluster, gpus, base, framework, gpu),
         reserve=MemoryReserve.parse(reserve),
         confirm=confirm,
         workers=workers,
@@ -103,7 +103,7 @@ def plan(
         energy_table=energy_table,
         tokens=tokens,
     )
-    requests = swept(request, sweep)
+    requests = sweep_requests(request, sweep)
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
@@ -124,7 +124,7 @@ def plan(
 
     def planned_answers() -> Answers:
         with progress(quiet=quiet) as shown:
-            return {name: document(planned(request, shown)) for name, request in requests.items()}
+            return {name: document(rank_plans(request, shown)) for name, request in requests.items()}
 
     _answer(planned_answers, top, out, as_json=as_json)
 

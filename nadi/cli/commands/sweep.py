@@ -39,9 +39,9 @@ def sweep(
     from nadi.launching.ending import unwound
     from nadi.launching.shards import shard_of
     from nadi.studies.sweeps.points import read_sweep
+    from nadi.studies.sweeps.reporting import progress_reporter
     from nadi.studies.sweeps.results import finish
     from nadi.studies.sweeps.running import earlier_outcomes, run_points
-    from nadi.studies.sweeps.telling import telling
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
 
@@ -61,8 +61,8 @@ def sweep(
     if merge:
         outcomes = earlier_outcomes(found, out)
     else:
-        with unwound(), telling(found, len(own), quiet=quiet) as tell:
-            outcomes = run_points(found, out, own, jobs, tell, force=force)
+        with unwound(), progress_reporter(found, len(own), quiet=quiet) as report:
+            outcomes = run_points(found, out, own, jobs, report, force=force)
     failed = [outcome for outcome in outcomes if outcome.error]
     if not shard:
         table = finish(found, out, outcomes)

@@ -20,10 +20,10 @@ def render(report: CheckReport, most: int, fixes: Sequence[TraceFix] | None) -> 
         lines += [Text(f"fixed    {count:,} {what}"), *_examples(examples, count, most)]
     if fixes is not None and not fixes:
         lines.append(Text("fixed    nothing"))
-    for sort in report.sorts:
-        head = Text(f"{sort.severity:<8} ", style=_STYLES[sort.severity])
-        head.append(f"{sort.check}: {sort.count:,} {sort.what}", style="none")
-        lines += [head, *_examples(sort.examples, sort.count, most)]
+    for group in report.groups:
+        head = Text(f"{group.severity:<8} ", style=_STYLES[group.severity])
+        head.append(f"{group.check}: {group.count:,} {group.what}", style="none")
+        lines += [head, *_examples(group.examples, group.count, most)]
     counts = ", ".join(_counted(report.count(severity), severity) for severity in SEVERITIES)
     size = f"{_counted(report.traces, 'distinct trace')}, {_counted(report.nodes, 'node')}"
     return Group(*lines, Text(inputs.shown(f"{report.path}: {counts}; {size}")))

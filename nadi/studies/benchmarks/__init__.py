@@ -1,1 +1,1 @@
-"""How fast this machine simulates: `nadi bench`."""
+"""Simulation speed of this machine: `nadi bench`."""

@@ -1,9 +1,9 @@
-"""Benchmarks: packet-hops per second on this machine, beside what the machine does on a plain event heap.
+"""Benchmarks: packet-hops per second on this machine, relative to the machine's speed on a plain event heap.
 
-A benchmark builds its fabric and program, runs them some times, checks that every run gives the same digest, and
-reports the fastest run: what else a shared machine does only ever slows a run down. `calibration_per_s` is the
-fastest of measurements in the same process between the runs (`instruments.calibration`), so that `ratio` can be
-compared between machines; `ratio_median` is the median over the runs, each beside the measurements next to it.
+A benchmark builds its fabric and program, runs several times, checks that every run gives the same digest, and reports
+the fastest run, because other load on a shared machine only slows runs down. `calibration_per_s` is the fastest of the
+calibrations between the runs in the same process (`instruments.calibration`), so that `ratio` is comparable between
+machines; `ratio_median` is the median over the runs, each relative to the two adjacent calibrations.
 """
 
 import statistics
@@ -33,7 +33,15 @@ from workload import Program
 
 @dataclass(frozen=True)
 class Bench:
-    """A benchmark: its fabric, what every NPU sends, how the program is made, and what it chooses of the packets."""
+    """A benchmark.
+
+    Attributes:
+        name: Name of the benchmark.
+        spec: Topology specification of the fabric.
+        size_bytes: Bytes that each NPU sends, or of the collective.
+        program: Function that builds the program from fabric, size in bytes and seed.
+        choices: Fields of pdes.Settings that differ from the defaults.
+    """
 
     name: str
     spec: str
@@ -43,26 +51,27 @@ class Bench:
 
 
 def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:
+    """Return a program in which every NPU sends to its partner in a random permutation."""
     return workload.pairs_program(workload.permutation(graph.npus, seed), size_bytes)
 
 
-def _all_reduce(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
+def _all_reduce(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
     return workload.collective_program("all-reduce", graph.npus, size_bytes, "ring")
 
 
-def _hierarchical(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
-    """Inside servers, along rails, inside servers; where there are no servers, groups of eight."""
+def _hierarchical(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
+    """Return a hierarchical all-reduce: within servers, along rails, within servers; else groups of eight."""
     group = int(np.bincount(graph.host).max())
     return workload.hierarchical_program(graph.npus, group if group > 1 else 8, size_bytes)
 
 
-def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - nothing is random here
-    """Every NPU and the one half the fabric away: in another pod, where there are pods."""
+def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
+    """Return a program in which every NPU sends to the NPU half the fabric away: in another pod if there are pods."""
     return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
 
 
 _ROCE = {"switch": pdes.SharedBuffer(), "congestion_control": pdes.congestion.control("dcqcn")}
-"""Shared buffers, ECN, PFC and DCQCN."""
+"""Settings of RoCE: shared buffers, ECN, PFC and DCQCN."""
 
 BENCHES = {
     bench.name: bench
@@ -89,26 +98,26 @@ def run_bench(
     """Run a benchmark; on several ranks all call it and get the same figures.
 
     Args:
-        name: of BENCHES.
-        progress: told what is going on.
-        spec: another fabric.
-        size_bytes: another size, 0 = that of the benchmark.
-        seed: of the permutation and of ECMP.
-        runs: how many; the figures are those of the fastest.
-        workers: who runs it; METIS divides the fabric among them by the traffic.
+        name: Key of BENCHES.
+        progress: Display of the current step.
+        spec: Topology specification in place of the benchmark's; "" = the benchmark's.
+        size_bytes: Size in bytes in place of the benchmark's; 0 = the benchmark's.
+        seed: Seed of the permutation and of ECMP.
+        runs: Number of runs; the figures are those of the fastest.
+        workers: Ranks, processes and threads; METIS partitions the fabric by the traffic.
 
     Returns:
-        Figures that JSON can hold. `first_event_s` is from the start of the first run's set-up to its first event,
-        compiling included; `compile_s` what of it was compiling or loading the kernels. `waiting_shares` of each run:
-        what part of all workers' time they waited for each other.
+        JSON-compatible figures. `first_event_s` is the time from the start of the first run's set-up to its first
+        event, compilation included; `compile_s` is the part spent compiling or loading kernels; `waiting_shares` is the
+        share of all workers' time spent waiting for each other, per run.
 
     Raises:
-        ConfigError, TopologyError, WorkloadError: wrong arguments.
-        pdes.RunError: a run failed, or two runs gave different digests.
+        ConfigError, TopologyError, WorkloadError: An argument is wrong.
+        pdes.RunError: A run failed, or two runs gave different digests.
     """
     bench = BENCHES[name]
     bench = replace(bench, spec=spec or bench.spec, size_bytes=size_bytes or bench.size_bytes)
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     graph = topologies.build(bench.spec)
     program = bench.program(graph, bench.size_bytes, seed)
     owner = None
@@ -116,7 +125,7 @@ def run_bench(
         load = traffic_load(graph, program, NetworkSection())
         owner = divide(graph, workers.lps, DEFAULT_METHOD, load, NetworkSection())[0].owner
         owner = workers.ranks.exchange(owner)[0]
-    built_s = time.perf_counter() - begun
+    built_s = time.perf_counter() - start_s
     settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, nvlink_framing=False, **bench.choices)
     results, calibrations = [], [pairs_per_second(runs=1)]
     for _ in range(runs):
@@ -125,9 +134,9 @@ def run_bench(
     if len({result.digest for result in results}) > 1:
         raise pdes.RunError(f"bench {name}: {runs} runs with the same input gave different digests")
     first = results[0]
-    beside = [statistics.fmean(pair) for pair in pairwise(calibrations)]
+    adjacent = [statistics.fmean(pair) for pair in pairwise(calibrations)]
     rates = [result.counters["packet_hops"] / result.wall_s for result in results]
-    ratios = [rate / calibration for rate, calibration in zip(rates, beside, strict=True)]
+    ratios = [rate / calibration for rate, calibration in zip(rates, adjacent, strict=True)]
     best, rate, calibration = results[rates.index(max(rates))], max(rates), max(calibrations)
     return {
         "bench": name,
@@ -159,6 +168,6 @@ def run_bench(
 
 
 def waiting_share(results: pdes.Results) -> float:
-    """What part of all workers' time they waited; 0 where it was not recorded."""
+    """Return the share of all workers' time, 0 to 1, spent waiting; 0 if it was not recorded."""
     waiting_s, working_s = (float(np.sum(results.workers.get(name, 0.0))) for name in ("waiting_s", "working_s"))
     return waiting_s / (waiting_s + working_s) if waiting_s else 0.0

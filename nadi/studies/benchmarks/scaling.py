@@ -1,11 +1,10 @@
-"""What two workers make of this machine, measured in one go: `nadi bench NAME --scaling`.
+"""Speed-up of two workers on this machine, measured in one session: `nadi bench NAME --scaling`.
 
-`capacity` is what the machine gives two independent serial runs side by side, over one alone: shared caches, memory and
-turbo clocks keep it below two. Such a pair is done when both of it are, as two workers of one run are: where a guest
-of the machine holds up one of them, the pair has lost that time too. Each way of running is a process of its own, one
-after another, some times in turn. A way's figure is that of its fastest round of all turns, as everywhere in
-`nadi bench`: others on the machine only ever make a round slower, and two workers that meet in every window more so
-than two runs that do not. What each turn gave stands beside it.
+`capacity` is the rate of two independent serial runs side by side over the rate of one; shared caches, memory and turbo
+clocks keep it below two. The pair ends when its slower run ends, as a parallel run does. Each configuration runs in its
+own processes, several turns after each other. Its figure is that of its fastest round over all turns, as everywhere in
+`nadi bench`: other load only slows a round down, and slows two workers that synchronise in every window more than two
+independent runs. The figures of each turn are reported too.
 """
 
 import json
@@ -21,7 +20,9 @@ from nadi.launching.python import nadi_command
 from pdes import RunError
 
 TIMEOUT_S = 600
+"""Maximum wall time in seconds of one configuration in one turn."""
 TURNS = 3
+"""Number of times that every configuration is measured."""
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 
@@ -31,25 +32,25 @@ def measure_pairs(
     """Measure one serial run, two side by side, one and two MPI ranks, two that send messages, processes, threads.
 
     Args:
-        name: benchmark.
-        progress: told what is measured.
-        topology: another fabric.
-        size: another size, as people write it.
-        runs: of each process.
+        name: Name of the benchmark.
+        progress: Display of the current configuration.
+        topology: Topology specification in place of the benchmark's.
+        size: Size in place of the benchmark's, with its unit.
+        runs: Number of runs in each process.
 
     Returns:
-        `capacity` and `rows`: workers, packet_hops_per_s, of_turns (the same of each turn), speed_up over serial, share
-        of capacity, waiting (least part of the workers' time in which they waited, of all rounds), digest.
+        `capacity` and `rows`: workers, packet_hops_per_s, of_turns (the rate in each turn), speed_up over serial, share
+        of capacity, waiting (minimum share of the workers' time spent waiting, over all rounds); and the digest.
 
     Raises:
-        RunError: a run failed, or gave another digest.
-        ConfigError: there is no mpiexec beside this Python.
+        RunError: A run failed, or two runs gave different digests.
+        ConfigError: This Python installation has no mpiexec.
     """
     if not MPIEXEC.exists():
-        raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec beside Python, pip install 'nadi[mpi]'")
+        raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec in Python's folder, pip install 'nadi[mpi]'")
     nadi = nadi_command(["bench", name, "--json", "--quiet", "--runs", str(runs)])
     nadi += ["--topology", topology] * bool(topology) + ["--size", size] * bool(size)
-    ways = {
+    configurations = {
         "serial": [nadi],
         "2 serial side by side": [nadi, nadi],
         "1 MPI rank": [[str(MPIEXEC), "-n", "1", *nadi]],
@@ -58,52 +59,52 @@ def measure_pairs(
         "2 processes": [[*nadi, "--workers", "2", "--backend", "processes"]],
         "2 threads": [[*nadi, "--workers", "2", "--backend", "threads"]],
     }
-    rates: dict[str, list[float]] = {way: [] for way in ways}
-    waiting = dict.fromkeys(ways, 1.0)
+    rates: dict[str, list[float]] = {configuration: [] for configuration in configurations}
+    waiting = dict.fromkeys(configurations, 1.0)
     digests = set()
     for turn in range(TURNS):
-        for way, commands in ways.items():
-            progress.say(f"turn {turn + 1} of {TURNS}: {way}")
+        for configuration, commands in configurations.items():
+            progress.say(f"turn {turn + 1} of {TURNS}: {configuration}")
             figures = run_side_by_side(commands)
-            rates[way].append(joint_rate(figures))
-            waiting[way] = min(waiting[way], *figures[0]["waiting_shares"])
-            digests |= {each["digest"] for each in figures}
+            rates[configuration].append(joint_rate(figures))
+            waiting[configuration] = min(waiting[configuration], *figures[0]["waiting_shares"])
+            digests |= {run["digest"] for run in figures}
     if len(digests) > 1:
-        raise RunError(f"bench {name}: ways of running gave {len(digests)} different digests")
+        raise RunError(f"bench {name}: configurations gave {len(digests)} different digests")
     serial = max(rates["serial"])
     capacity = max(rates["2 serial side by side"]) / serial
     rows = [
         {
-            "workers": way,
-            "packet_hops_per_s": max(found),
-            "of_turns": found,
-            "speed_up": max(found) / serial,
-            "share": max(found) / serial / capacity,
-            "waiting": waiting[way],
+            "workers": configuration,
+            "packet_hops_per_s": max(turn_rates),
+            "of_turns": turn_rates,
+            "speed_up": max(turn_rates) / serial,
+            "share": max(turn_rates) / serial / capacity,
+            "waiting": waiting[configuration],
         }
-        for way, found in rates.items()
+        for configuration, turn_rates in rates.items()
     ]
     return {"bench": name, "capacity": capacity, "turns": TURNS, "digest": digests.pop(), "rows": rows}
 
 
 def joint_rate(figures: list[dict[str, Any]]) -> float:
-    """Packet-hops per second of programs that ran side by side: of the best round, until the last of it was done."""
+    """Return packet-hops per second of runs side by side, in the best round; a round ends when its slowest run ends."""
     rounds = zip(*(each["walls_s"] for each in figures), strict=True)
     return max(sum(each["packet_hops"] for each in figures) / max(walls) for walls in rounds)
 
 
 def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
-    """Run commands at the same time, none of them told of an MPI launcher that started this process.
+    """Run commands concurrently, without the environment variables of an MPI launcher.
 
     Args:
-        commands: programs with their arguments; each prints its figures as one JSON document.
+        commands: Programs with their arguments; each prints one JSON document.
 
     Returns:
-        Figures of each, in the order of `commands`.
+        JSON document of each command, in the order of `commands`.
 
     Raises:
-        RunError: a command failed.
-        subprocess.TimeoutExpired: one took longer than TIMEOUT_S.
+        RunError: A command failed.
+        subprocess.TimeoutExpired: A command took longer than TIMEOUT_S.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "HYDRA"))}
     processes = [

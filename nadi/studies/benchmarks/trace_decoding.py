@@ -1,9 +1,9 @@
-"""How fast trace files become tables, beside protobuf's parser on the same bytes in the same process.
+"""Speed of reading trace files, compared with protobuf's parser on the same bytes on the same machine.
 
-Two kinds of nodes: those of `nadi workload megatron` (GPT-3 13B, names and operators), and such as Chakra's converter
-makes of PyTorch's traces (inputs and outputs as text, eight attributes). Each file is read in a process of its own, so
-that its peak memory is that of reading. protobuf (upb) only makes messages of a part of the nodes; the table, with its
-checks, comes out of the other.
+Two kinds of files: nodes of `nadi workload megatron` (GPT-3 13B, names and operators), and nodes as Chakra's converter
+makes them from PyTorch traces (inputs and outputs as text, eight attributes). Each file is read in a process of its
+own, so that its peak memory is that of reading. protobuf (upb) only creates messages for part of the nodes; Nadi's
+reader checks all nodes and returns the table.
 """
 
 import json
@@ -28,38 +28,39 @@ NAME = "trace"
 NODES = 1_000_000
 _MODEL, _PLAN, _NODES_OF_MICRO_BATCH = "gpt3-13b", "tp8,mb1,gb{}", 492
 _PYTORCH_SHARE = 5
-"""Its nodes are made one by one: so many times fewer."""
-_MOST_PARSED = 50_000
-_WRITTEN_AT_ONCE_BYTES = 1 << 20
-"""As where files are copied. What is written in pieces of 8 KiB the system keeps so, and reads three times slower."""
+"""The PyTorch file has this factor fewer nodes, because Python creates them one at a time."""
+_MAX_PARSED = 50_000
+"""Maximum number of nodes that protobuf parses."""
+_WRITE_BUFFER_BYTES = 1 << 20
+"""Write buffer in bytes, as in file copies. Files written in pieces of 8 KiB are read three times slower."""
 _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
 
 
 def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs: int = 5) -> dict[str, Any]:
-    """Write files of about so many nodes into a folder that goes again, and read them.
+    """Write temporary trace files and measure how fast they are read.
 
     Args:
-        progress: told what is going on.
-        nodes: of the first file.
-        runs: how many; the figures are those of the fastest, in processor time of one core.
+        progress: Display of the current step.
+        nodes: Approximate number of nodes of the first file.
+        runs: Number of runs; the figures are those of the fastest, in CPU time of one core.
 
     Returns:
-        Figures that JSON can hold: "files", a row for each.
+        JSON-compatible figures: `files` has a row per file.
     """
     rows = []
     with tempfile.TemporaryDirectory(prefix="nadi-bench-") as folder:
         for kind, write in (("megatron", _write_megatron), ("pytorch", _write_pytorch)):
-            progress.say(f"writing nodes as of {kind}")
+            progress.say(f"writing {kind} nodes")
             path = Path(folder) / f"{kind}.0.et"
             write(path, nodes)
             progress.say(f"reading {path.stat().st_size / MIB:,.0f} MiB")
-            rows.append({"kind": kind, "file_bytes": path.stat().st_size, **_in_a_process(path, runs)})
+            rows.append({"kind": kind, "file_bytes": path.stat().st_size, **_measure_in_process(path, runs)})
             path.unlink()
     return {"bench": NAME, "runs": runs, "files": rows}
 
 
 def measure(path: str, runs: int) -> dict[str, Any]:
-    """Read a file some times, as often with all attributes kept, then have protobuf parse its first nodes as often."""
+    """Measure reading a file without and with all attributes, and protobuf parsing its first nodes."""
     use_compiled_decoder()
     before = pdes.peak_rss_bytes()
     table = et.read_trace(path)
@@ -67,7 +68,7 @@ def measure(path: str, runs: int) -> dict[str, Any]:
     del table
     decode_s = min(_cpu_s(lambda: et.read_trace(path)) for _ in range(runs))
     kept_s = min(_cpu_s(lambda: et.read_trace(path, keep_others=True)) for _ in range(runs))
-    messages = [message for (_, message), _ in zip(iter_messages(path), range(_MOST_PARSED + 1), strict=False)][1:]
+    messages = [message for (_, message), _ in zip(iter_messages(path), range(_MAX_PARSED + 1), strict=False)][1:]
     parse_s = min(_cpu_s(lambda: [Node.FromString(message) for message in messages]) for _ in range(runs))
     return {
         "nodes": nodes,
@@ -80,8 +81,8 @@ def measure(path: str, runs: int) -> dict[str, Any]:
     }
 
 
-def _in_a_process(path: Path, runs: int) -> dict[str, Any]:
-    """What `measure` finds in a process that has done nothing else."""
+def _measure_in_process(path: Path, runs: int) -> dict[str, Any]:
+    """Return the figures of `measure` from a fresh process."""
     text = f"import json; from {__name__} import measure; print(json.dumps(measure({str(path)!r}, {runs})))"
     done = subprocess.run(code_command(text), capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if done.returncode:
@@ -90,9 +91,10 @@ def _in_a_process(path: Path, runs: int) -> dict[str, Any]:
 
 
 def _cpu_s(function: Any) -> float:  # noqa: ANN401 - anything that can be called
-    begun = time.process_time()
+    """Return the CPU time of a call in seconds."""
+    start_s = time.process_time()
     function()
-    return time.process_time() - begun
+    return time.process_time() - start_s
 
 
 def _write_megatron(path: Path, nodes: int) -> None:
@@ -105,18 +107,18 @@ def _write_megatron(path: Path, nodes: int) -> None:
 
 
 def _write_pytorch(path: Path, nodes: int) -> None:
-    """Host operations, and every third node a kernel."""
-    chance = np.random.default_rng(1)
-    with path.open("wb", _WRITTEN_AT_ONCE_BYTES) as file:
+    """Write host operations, with a kernel as every third node."""
+    rng = np.random.default_rng(1)
+    with path.open("wb", _WRITE_BUFFER_BYTES) as file:
         file.write(frame(et.metadata().SerializeToString()))
         for node_id in range(max(1, nodes // _PYTORCH_SHARE)):
-            file.write(frame(_pytorch_node(node_id, chance).SerializeToString()))
+            file.write(frame(_pytorch_node(node_id, rng).SerializeToString()))
 
 
-def _pytorch_node(node_id: int, chance: np.random.Generator) -> Any:  # noqa: ANN401 - a message
+def _pytorch_node(node_id: int, rng: np.random.Generator) -> Any:  # noqa: ANN401 - a message
     is_kernel = node_id % 3 == 0
-    deps = sorted({max(0, node_id - int(back)) for back in chance.integers(1, 40, 2)} - {node_id})
-    said = [
+    deps = sorted({max(0, node_id - int(back)) for back in rng.integers(1, 40, 2)} - {node_id})
+    host_attributes = [
         et.attribute("rf_id", "int64", node_id + 7),
         et.attribute("fw_parent", "int64", 0),
         et.attribute("seq_id", "int64", -1),
@@ -124,9 +126,13 @@ def _pytorch_node(node_id: int, chance: np.random.Generator) -> Any:  # noqa: AN
         et.attribute("tid", "int64", 1),
         et.attribute("fw_tid", "int64", 0),
     ]
-    more = [et.attribute("stream", "int64", 7)] if is_kernel else [*said, et.attribute("op_schema", "string", _SCHEMA)]
+    attributes = (
+        [et.attribute("stream", "int64", 7)]
+        if is_kernel
+        else [*host_attributes, et.attribute("op_schema", "string", _SCHEMA)]
+    )
     name = "ampere_sgemm_128x64_tn" if is_kernel else f"aten::addmm({node_id % 97})"
-    node = et.comp_node(node_id, name, duration_micros=int(chance.integers(1, 900)), deps=deps, attrs=more)
+    node = et.comp_node(node_id, name, duration_micros=int(rng.integers(1, 900)), deps=deps, attrs=attributes)
     node.inputs.values = f"[[{node_id}, {node_id + 1}, 0, 2359296, 4, 'cuda:0'], [{node_id}, 3, 0, 512, 4, 'cuda:0']]"
     node.inputs.shapes, node.inputs.types = "[[32, 512], [512, 512]]", "['Tensor(float)', 'Tensor(float)']"
     node.outputs.values = f"[[{node_id + 2}, {node_id + 3}, 0, 16384, 4, 'cuda:0']]"

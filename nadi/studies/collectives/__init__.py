@@ -1,1 +1,1 @@
-"""Sweeps of `nadi collective`: one collective, size after size, algorithm by algorithm."""
+"""Sweeps of `nadi collective`: one collective over sizes and algorithms on an idle fabric."""

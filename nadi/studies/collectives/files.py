@@ -1,4 +1,4 @@
-"""Files of a sweep of `nadi collective`: a Parquet table of all rows, and a page."""
+"""Result files of `nadi collective`: a Parquet table of all rows, and an HTML page."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
 
 
 def _write_table(path: Path, sweep: CollectiveSweep) -> None:
-    """A row for each algorithm and size; settings of network and system stand in the file's metadata."""
+    """Write one row per algorithm and size; the file's metadata hold the settings of network and system."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

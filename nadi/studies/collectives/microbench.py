@@ -1,4 +1,4 @@
-"""One collective of all NPUs on an idle fabric, size after size, with the closed form beside: what nccl-tests does."""
+"""One collective of all NPUs on an idle fabric over several sizes, with closed forms, as nccl-tests measures it."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,32 +32,35 @@ from workload.program.aggregation import switches_of
 from workload.shape import shape_of
 
 ALL = "all"
-MOST_SIZES = 1000
-_WITHOUT_BYTES = "barrier"
-_LONG_S = 5.0
-_LONGEST_FACTOR = 15
+MAX_SIZES = 1000
+"""Maximum number of sizes in one range of --sizes."""
+_KIND_WITHOUT_SIZE = "barrier"
+_MIN_ESTIMATE_S = 5.0
+"""Estimated wall times above this many seconds are shown in the progress line."""
+_MAX_FACTOR_LENGTH = 15
+"""Maximum number of characters of a factor such as "x2"."""
 
 
 class SweepRow(NamedTuple):
-    """A collective and how long it took.
+    """Measured and analytical times of a collective with one algorithm and size.
 
     Attributes:
-        kind: see workload.KINDS.
-        algorithm: as the user writes it, parameters too.
-        way: what an algorithm that chooses among several took for the size; "" of others.
-        bytes: the whole buffer S; 0 for a barrier; of an all-to-all-v the mean of what members send, as rccl-tests
-            counts.
-        time_ps: from the start to when the last NPU was done.
-        algbw_Bps: bytes / time.
-        busbw_Bps: that times the bus factor of nccl-tests.
-        closed_form_ps: what the algorithm takes on an idle network.
-        closed_form_played: its steps were played; else that is what its formula says.
-        ratio: time / closed form; NaN where the closed form is 0.
-        bound_ps: what the busiest link takes at least, see nadi.simulation.closed_forms.link_bound.
-        busiest_link: share of the time in which the busiest link was sending.
-        mean_link: the same, mean of all links.
-        packet_hops: of the run.
-        digest: of the run.
+        kind: Kind of the collective, one of workload.KINDS or "all-to-all-v".
+        algorithm: Algorithm with its parameters, as the user writes it.
+        way: Variant that a selecting algorithm chose for the size; "" for other algorithms.
+        bytes: Size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v,
+            as in rccl-tests.
+        time_ps: Time in ps from the start until the last NPU finishes.
+        algbw_Bps: Algorithm bandwidth in bytes per second: bytes / time.
+        busbw_Bps: Bus bandwidth in bytes per second: algorithm bandwidth times the bus factor of nccl-tests.
+        closed_form_ps: Closed-form time of the algorithm on an idle network, in ps.
+        closed_form_played: Whether the closed form played the schedule's steps; False = it used a formula.
+        ratio: Time over closed form; NaN if the closed form is 0.
+        bound_ps: Lower bound in ps from the busiest link, see nadi.simulation.closed_forms.link_bound.
+        busiest_link: Utilisation of the busiest link, 0 to 1.
+        mean_link: Mean utilisation of all links, 0 to 1.
+        packet_hops: Number of packet-hops of the run.
+        digest: Digest of the run.
     """
 
     kind: str
@@ -78,12 +81,13 @@ class SweepRow(NamedTuple):
 
 
 class CollectiveCase(NamedTuple):
-    """What is done, apart from the algorithm.
+    """A collective without its algorithm and size.
 
     Attributes:
-        kind: see workload.KINDS, or "all-to-all-v".
-        matrix: of an all-to-all-v, the bytes from member (row) to member (column) by size and number of members.
-        settings: algorithms in place of defaults, and what those get that say no splits.
+        kind: One of workload.KINDS, or "all-to-all-v".
+        matrix: Function from size in bytes and number of members to the bytes between members (row = sender) of an
+            all-to-all-v.
+        settings: Algorithms that override the defaults, and the number of splits of algorithms that name none.
     """
 
     kind: str
@@ -91,18 +95,18 @@ class CollectiveCase(NamedTuple):
     settings: CollectiveSettings = CollectiveSettings()
 
     def algorithms(self) -> tuple[str, ...]:
-        """All that do it, the default first.
+        """Return all algorithms of the collective, the default first.
 
         Raises:
-            workload.WorkloadError: unknown kind.
+            workload.WorkloadError: The kind is unknown.
         """
         return uneven_algorithms() if self.matrix else workload.algorithms_of(self.kind)
 
     def default(self, graph: Graph) -> str:
-        """The algorithm for who names none on this fabric.
+        """Return the algorithm that runs on this fabric if the user names none.
 
         Raises:
-            workload.WorkloadError: unknown kind.
+            workload.WorkloadError: The kind is unknown.
         """
         if self.matrix:
             algorithms = {**defaults_on(graph), **self.settings.algorithm}
@@ -111,133 +115,138 @@ class CollectiveCase(NamedTuple):
         return named or defaults_on(graph).get(self.kind) or workload.default_algorithm(self.kind)
 
     def with_parameters(self, algorithm: str) -> str:
-        """An algorithm with the parameters that the settings give to those which name none.
+        """Return an algorithm with the parameters that the settings add to algorithms without their own.
 
         Raises:
-            workload.WorkloadError: it is unknown.
+            workload.WorkloadError: The algorithm is unknown.
         """
         kind = UNEVEN if self.matrix else self.kind
         return replace(self.settings, algorithm={kind: algorithm}).algorithm_of(kind)
 
     def program(self, graph: Graph, algorithm: str, size_bytes: int) -> Program:
-        """Of all NPUs.
+        """Return the program in which all NPUs perform the collective.
 
         Raises:
-            workload.WorkloadError: the algorithm is unknown, or refuses the fabric or the size.
+            workload.WorkloadError: The algorithm is unknown, or refuses the fabric or the size.
         """
         if self.matrix:
             return workload.uneven_program(self.matrix(size_bytes, graph.npus), algorithm, graph)
-        most_bytes = self.settings.most_bytes
-        return workload.collective_program(self.kind, graph.npus, size_bytes, algorithm, graph, most_bytes)
+        max_bytes = self.settings.most_bytes
+        return workload.collective_program(self.kind, graph.npus, size_bytes, algorithm, graph, max_bytes)
 
     def bytes(self, size_bytes: int, members: int) -> int:
-        """What the table shows of a size."""
+        """Return the size in bytes that the table shows."""
         return int(self.matrix(size_bytes, members).sum()) // members if self.matrix else size_bytes
 
 
 class SkippedAlgorithm(NamedTuple):
-    """An algorithm that does not do this collective on this fabric, and why."""
+    """An algorithm that cannot perform the collective on this fabric, and the reason."""
 
     algorithm: str
     reason: str
 
 
 class ChosenAlgorithms(NamedTuple):
-    """The algorithms that are asked for and do it, those of "all" that are left out, and what was made to find out.
+    """The algorithms of a sweep.
 
     Attributes:
-        made: the program of the first row, until that is run.
+        algorithms: Algorithms that perform the collective.
+        left_out: Algorithms of "all" that cannot perform it.
+        first_program: Program of the first row, built while checking; empty after that row has run.
     """
 
     algorithms: list[str]
     left_out: list[SkippedAlgorithm]
-    made: list[Program]
+    first_program: list[Program]
 
 
 def choose(
     graph: Graph,
-    done: CollectiveCase,
+    case: CollectiveCase,
     text: str,
     sizes: Sequence[int],
     check: Callable[[Program], None] = lambda _: None,
     *,
     sharp_everywhere: bool = False,
 ) -> ChosenAlgorithms:
-    """The algorithms that --algorithm names, and those of "all" that are left out.
+    """Return the algorithms that --algorithm names, and those of "all" that are skipped.
 
-    Left out is what refuses the members, the fabric or a size, and what has switches reduce other than NVSwitches with
-    NVLink SHARP: no fabric says that they can. Who names such an algorithm takes it that they do.
+    "all" skips algorithms that refuse the members, the fabric or a size. It also skips algorithms that reduce in
+    switches other than NVSwitches with NVLink SHARP, because no fabric declares that its switches can. Naming such an
+    algorithm assumes that they can.
 
     Args:
-        graph: the fabric; all its NPUs take part.
-        done: the collective.
-        text: "all", names apart by commas, or "" for the kind's default.
-        sizes: bytes; algorithms are asked for the first, the last and the largest.
-        check: raises ConfigError where a program is too much.
-        sharp_everywhere: "all" takes it, too, that every switch can reduce.
+        graph: Fabric; all its NPUs are members.
+        case: Collective to run.
+        text: "all", names separated by commas, or "" for the default of the kind.
+        sizes: Sizes in bytes; each algorithm is tried with the first, the last and the largest.
+        check: Function that raises ConfigError if a program is too large to run.
+        sharp_everywhere: Whether "all" assumes that every switch can reduce.
 
     Raises:
-        ConfigError: an empty name, "all" where none is left, or as `check`.
-        workload.WorkloadError: unknown kind, or a named algorithm is unknown or refuses.
+        ConfigError: A name is empty, "all" leaves no algorithm, or `check` refuses a program.
+        workload.WorkloadError: The kind or a named algorithm is unknown, or a named algorithm refuses.
     """
-    names = done.algorithms() if text == ALL else split_names(text) if text else (done.default(graph),)
-    fit: list[str] = []
+    names = case.algorithms() if text == ALL else split_names(text) if text else (case.default(graph),)
+    usable: list[str] = []
     left_out: list[SkippedAlgorithm] = []
-    made: list[Program] = []
-    asks_switches = text == ALL and not sharp_everywhere
-    for given in names:
-        name = given
+    first_program: list[Program] = []
+    checks_switches = text == ALL and not sharp_everywhere
+    for candidate in names:
+        name = candidate
         try:
-            name = done.with_parameters(given)
+            name = case.with_parameters(candidate)
             switches: set[int] = set()
             for size in dict.fromkeys((max(sizes), sizes[-1], sizes[0])):
-                program = done.program(graph, name, size)
+                program = case.program(graph, name, size)
                 check(program)
-                if asks_switches:
+                if checks_switches:
                     switches.update(switches_of(program))
         except (WorkloadError, ConfigError) as error:
             if text != ALL:
                 raise
             left_out.append(SkippedAlgorithm(name, str(error)))
             continue
-        why_not = _cannot_reduce(graph, switches)
-        if why_not:
-            left_out.append(SkippedAlgorithm(name, f"{why_not}; with --algorithm NAME it does"))
+        reason = _cannot_reduce(graph, switches)
+        if reason:
+            left_out.append(SkippedAlgorithm(name, f"{reason}; use --algorithm NAME to assume that it can"))
         else:
-            fit.append(name)
-            made = made or [program]
+            usable.append(name)
+            first_program = first_program or [program]
         del program
-    if not fit:
-        raise ConfigError(f"--algorithm all: none does {done.kind} here; {left_out[0].algorithm}: {left_out[0].reason}")
-    return ChosenAlgorithms(fit, left_out, made)
+    if not usable:
+        first = left_out[0]
+        raise ConfigError(f"--algorithm all: no algorithm performs {case.kind} here; {first.algorithm}: {first.reason}")
+    return ChosenAlgorithms(usable, left_out, first_program)
 
 
 def _cannot_reduce(graph: Graph, switches: Iterable[int]) -> str:
-    """Why a switch that these have reduce does not; "" = all of them can."""
-    made = generations().get(graph.accelerator)
+    """Return why the first switch that cannot reduce cannot; "" if all of them can."""
+    generation = generations().get(graph.accelerator)
     for switch in sorted(switches):
         if graph.node_kind[switch] != NVSWITCH:
-            return f"{graph.node_name(switch)} is no NVSwitch, and the fabric does not say that it reduces (SHARP)"
-        if made is not None and made.nvls_efficiency == 0:
-            return f"{graph.node_name(switch)} is of {made.name.upper()}s, which have no NVLink SHARP"
+            reason = "is not an NVSwitch, and the fabric does not declare that it reduces (SHARP)"
+            return f"{graph.node_name(switch)} {reason}"
+        if generation is not None and generation.nvls_efficiency == 0:
+            return f"{graph.node_name(switch)} belongs to {generation.name.upper()} GPUs, which have no NVLink SHARP"
     return ""
 
 
-def listed(left_out: Sequence[SkippedAlgorithm]) -> str:
-    """One line: what is left out, and why; what has one reason stands together."""
-    of_reason: dict[str, list[str]] = {}
-    for each in left_out:
-        of_reason.setdefault(each.reason, []).append(each.algorithm)
-    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in of_reason.items())
+def skipped_text(left_out: Sequence[SkippedAlgorithm]) -> str:
+    """Return one line with the skipped algorithms, grouped by reason."""
+    names_by_reason: dict[str, list[str]] = {}
+    for skipped in left_out:
+        names_by_reason.setdefault(skipped.reason, []).append(skipped.algorithm)
+    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in names_by_reason.items())
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Names of "ring,direct" or "ring:channels=4,bidirectional=true,direct", each once.
+    """Split "ring,direct" or "ring:channels=4,bidirectional=true,direct" into unique names.
 
-    What follows a comma belongs to the name before it where it is KEY=VALUE.
+    A part KEY=VALUE after a comma is a parameter of the name before it.
 
     Raises:
-        ConfigError: an empty name, or a parameter before any name.
+        ConfigError: A name is empty, or a parameter comes before any name.
     """
     names: list[str] = []
     for part in (part.strip() for part in text.split(",")):
@@ -253,63 +262,64 @@ def split_names(text: str) -> tuple[str, ...]:
 
 def measure(
     graph: Graph,
-    done: CollectiveCase,
+    case: CollectiveCase,
     chosen: ChosenAlgorithms,
     sizes: Sequence[int],
     settings: pdes.Settings,
     progress: Progress | NoProgress,
     workers: Workers = SERIAL,
 ) -> Iterator[SweepRow]:
-    """Run a collective with each algorithm and size; on several ranks all call it and get the same rows.
+    """Yield a row for each algorithm and size; on several ranks all call it and get the same rows.
 
     Args:
-        graph: the fabric; all its NPUs take part.
-        done: the collective.
-        chosen: names, or names and parameters; `made` is used up.
-        sizes: bytes of the whole buffer S.
-        settings: packets and switching.
-        progress: told which row of how many this is.
-        workers: who runs it; METIS divides the fabric by the traffic of each algorithm's first size.
+        graph: Fabric; all its NPUs are members.
+        case: Collective to run.
+        chosen: Algorithms with their parameters; the program in `first_program` is consumed.
+        sizes: Sizes of the whole buffer S in bytes.
+        settings: Settings of the packet network.
+        progress: Display of the current row.
+        workers: Ranks, processes and threads; METIS partitions the fabric by the traffic of each algorithm's first
+            size.
 
     Raises:
-        workload.WorkloadError: an algorithm that does not do this kind.
-        partition.PartitionError: the fabric cannot be divided among so many.
-        pdes.RunError: a run failed.
+        workload.WorkloadError: An algorithm does not perform this kind.
+        partition.PartitionError: The fabric cannot be partitioned into that many parts.
+        pdes.RunError: A run failed.
     """
     rows = len(chosen.algorithms) * len(sizes)
     for number, algorithm in enumerate(chosen.algorithms):
         owner = None
-        walls: list[tuple[int, float]] = []
+        wall_s_by_size: list[tuple[int, float]] = []
         for place, size in enumerate(sizes):
             row = f"row {number * len(sizes) + place + 1} of {rows}: {algorithm}, {format_bytes(size)}"
-            progress.begin(row + _expected(walls, size))
-            begun = time.perf_counter()
-            program = chosen.made.pop() if chosen.made else done.program(graph, algorithm, size)
+            progress.begin(row + _estimate(wall_s_by_size, size))
+            start_s = time.perf_counter()
+            program = chosen.first_program.pop() if chosen.first_program else case.program(graph, algorithm, size)
             if owner is None:
                 owner = _owner(graph, program, workers)
             results = run_program(graph, program, settings, progress, workers, owner)
             progress.begin(f"{row}, on an idle network")
-            yield _row(graph, program, settings, done, algorithm, size, results)
-            walls.append((size, time.perf_counter() - begun))
-            del program  # before the next is made
+            yield _row(graph, program, settings, case, algorithm, size, results)
+            wall_s_by_size.append((size, time.perf_counter() - start_s))
+            del program  # frees its memory before the next program is built
 
 
 def sizes_of(kind: str, text: str) -> list[int]:
-    """Bytes of --sizes for a kind; a barrier has none, so it is one row whatever the sizes.
+    """Return the sizes of --sizes for a kind; a barrier has the single size 0.
 
     Raises:
-        ConfigError, TopologyError: as `parse_sizes`.
+        ConfigError, TopologyError: The text is wrong, see `parse_sizes`.
     """
     sizes = parse_sizes(text)
-    return [0] if kind == _WITHOUT_BYTES else sizes
+    return [0] if kind == _KIND_WITHOUT_SIZE else sizes
 
 
 def parse_sizes(text: str) -> list[int]:
-    """Bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (each twice the one before) or "1MiB:8MiB:+1MiB", each once.
+    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB".
 
     Raises:
-        ConfigError: anything else, a step that does not grow, or more than MOST_SIZES.
-        TopologyError: a part is no size.
+        ConfigError: The form is wrong, the step does not increase, or a range has more than MAX_SIZES sizes.
+        TopologyError: A part is not a size.
     """
     sizes = [size for part in text.split(",") for size in _range(part.strip())]
     if not sizes or min(sizes) < 1:
@@ -318,6 +328,7 @@ def parse_sizes(text: str) -> list[int]:
 
 
 def _range(text: str) -> list[int]:
+    """Return the sizes of one part: a size, or FIRST:LAST:STEP."""
     parts = text.split(":")
     if len(parts) == 1:
         return [parse_bytes_within(text, MAX_BYTES)]
@@ -332,21 +343,21 @@ def _range(text: str) -> list[int]:
     while first <= last:
         sizes.append(first)
         first = first * factor + summand
-        if len(sizes) > MOST_SIZES:
-            raise ConfigError(f"--sizes {text}: more than {MOST_SIZES} sizes; expected fewer")
+        if len(sizes) > MAX_SIZES:
+            raise ConfigError(f"--sizes {text}: more than {MAX_SIZES} sizes; expected fewer")
     if not sizes:
         raise ConfigError(f"--sizes {text}: the first size is above the last; expected first:last:step")
     return sizes
 
 
 def _factor(text: str, step: str) -> int:
-    if not step[1:].isdecimal() or len(step) > _LONGEST_FACTOR:
+    if not step[1:].isdecimal() or len(step) > _MAX_FACTOR_LENGTH:
         raise ConfigError(f"--sizes {text}: found factor {step!r}; expected a whole number, as x2")
     return int(step[1:])
 
 
 def _owner(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32] | None:
-    """int32[nodes], the LP of each node; None = one LP."""
+    """Return int32[nodes], the LP of each node; None = one LP."""
     if workers.lps == 1:
         return None
     load = traffic_load(graph, program, NetworkSection())
@@ -358,13 +369,13 @@ def _row(
     graph: Graph,
     program: Program,
     settings: pdes.Settings,
-    done: CollectiveCase,
+    case: CollectiveCase,
     algorithm: str,
     size_bytes: int,
     results: pdes.Results,
 ) -> SweepRow:
-    kind = "all-to-all" if done.matrix else done.kind
-    time_ps, shown_bytes = results.finish_time_ps, done.bytes(size_bytes, graph.npus)
+    kind = "all-to-all" if case.matrix else case.kind
+    time_ps, shown_bytes = results.finish_time_ps, case.bytes(size_bytes, graph.npus)
     closed = closed_form(
         graph,
         program,
@@ -377,9 +388,9 @@ def _row(
     )
     busy = utilisation(graph, results.links["tx_bytes"], time_ps)
     return SweepRow(
-        done.kind,
+        case.kind,
         algorithm,
-        "" if done.matrix else _way(graph, kind, algorithm, int(program.node_bytes[0])),
+        "" if case.matrix else _way(graph, kind, algorithm, int(program.node_bytes[0])),
         shown_bytes,
         time_ps,
         *bandwidths_Bps(KINDS.index(kind), graph.npus, shown_bytes, time_ps),
@@ -395,18 +406,18 @@ def _row(
 
 
 def _way(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> str:
-    """What an algorithm that chooses takes for a size with all NPUs."""
+    """Return the variant that a selecting algorithm chooses for a size with all NPUs; "" for other algorithms."""
     chosen = choose_algorithm(kind, algorithm)
     if not chosen.needs_shape or graph.npus < 2:
         return ""
     return chosen.describe(kind, shape_of(graph, range(graph.npus), trees=chosen.trees), size_bytes)
 
 
-def _expected(walls: Sequence[tuple[int, float]], size_bytes: int) -> str:
-    """How long a row will take, as the last two (bytes, seconds) went on, where that is worth a word."""
-    if len(walls) < 2:
+def _estimate(wall_s_by_size: Sequence[tuple[int, float]], size_bytes: int) -> str:
+    """Return the estimated wall time of a row as text, extrapolated from the last two (bytes, seconds); "" if short."""
+    if len(wall_s_by_size) < 2:
         return ""
-    (before, before_s), (last, last_s) = walls[-2:]
+    (before, before_s), (last, last_s) = wall_s_by_size[-2:]
     per_byte_s = max(last_s - before_s, 0.0) / max(last - before, 1)
     wall_s = last_s + per_byte_s * max(size_bytes - last, 0)
-    return f", about {wall_s:,.0f} s" if wall_s > _LONG_S else ""
+    return f", about {wall_s:,.0f} s" if wall_s > _MIN_ESTIMATE_S else ""

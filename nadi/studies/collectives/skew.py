@@ -1,4 +1,4 @@
-"""Bytes from each member to each for `nadi collective all-to-all-v`: from a file, or more for some than for others."""
+"""Bytes between members for `nadi collective all-to-all-v`: from a matrix file, or drawn from a skewed distribution."""
 
 import io
 import math
@@ -18,8 +18,10 @@ from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 Int64 = NDArray[np.int64]
 
-_MOST_TOKENS = 1 << 16
-_LARGEST_EXPONENT = 16.0
+_MAX_TOKENS = 1 << 16
+"""Number of equal tokens into which a member's buffer is divided, unless it has fewer bytes."""
+_MAX_EXPONENT = 16.0
+"""Maximum Zipf exponent: at 16 one member gets nearly all bytes."""
 
 
 def demand(
@@ -30,29 +32,29 @@ def demand(
     seed: int,
     settings: CollectiveSettings = CollectiveSettings(),
 ) -> tuple[CollectiveCase, str]:
-    """What `nadi collective` does, and where its matrix comes from, "" if it has none.
+    """Return the collective that `nadi collective` runs, and the source of its matrix; "" without a matrix.
 
     Raises:
-        ConfigError: an all-to-all-v without matrix or skew, or both, another kind with one, or as `read_matrix` and
-            `parse_skew`.
+        ConfigError: An all-to-all-v has neither or both of matrix and skew, another kind has one, or `read_matrix` or
+            `parse_skew` refuses it.
     """
     if kind != UNEVEN:
         if matrix or skew:
             raise ConfigError(f"--{'matrix' if matrix else 'skew'}: found with {kind}; expected with {UNEVEN} only")
         return CollectiveCase(kind, None, settings), ""
     if bool(matrix) == bool(skew):
-        raise ConfigError(f"{UNEVEN}: found {'both' if matrix else 'none'} of --matrix and --skew; expected one")
+        raise ConfigError(f"{UNEVEN}: found {'both' if matrix else 'neither'} of --matrix and --skew; expected one")
     if matrix is None:
         return CollectiveCase(kind, parse_skew(skew, seed), settings), skew
-    read = read_matrix(matrix, members)
-    return CollectiveCase(kind, lambda _, __: read, settings), str(matrix)
+    bytes_between = read_matrix(matrix, members)
+    return CollectiveCase(kind, lambda _, __: bytes_between, settings), str(matrix)
 
 
 def read_matrix(path: Path, members: int) -> Int64:
-    """int64[members, members], bytes from member (row) to member (column), of a .npy file, else CSV.
+    """Return int64[members, members] from a .npy or CSV file: bytes from member (row) to member (column).
 
     Raises:
-        ConfigError: the file cannot be read, is no square matrix of whole numbers from 0, or of other members.
+        ConfigError: The file cannot be read, is not a square matrix of whole numbers from 0, or has another size.
     """
     try:
         matrix = _of_npy(path) if path.suffix == ".npy" else _of_csv(path)
@@ -71,12 +73,12 @@ def read_matrix(path: Path, members: int) -> Int64:
         raise ConfigError(f"--matrix {path}: found {matrix.dtype}; expected whole numbers of bytes")
     if matrix.min() < 0 or int(matrix.max()) > np.iinfo(np.int64).max // members:
         wrong = matrix.min() if matrix.min() < 0 else matrix.max()
-        raise ConfigError(f"--matrix {path}: found {wrong} B; expected 0 or more, and 2^63 in a row at most")
+        raise ConfigError(f"--matrix {path}: found {wrong} B; expected 0 or more, and a row sum below 2^63")
     return matrix.astype(np.int64)
 
 
 def _of_npy(path: Path) -> NDArray[Any]:
-    """The array of a file, of which no more is believed than the file has."""
+    """Return the array of a .npy file after checking that its header matches the size of the file."""
     data = inputs.read_bytes(path)
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
@@ -86,14 +88,14 @@ def _of_npy(path: Path) -> NDArray[Any]:
     shape, _, dtype = header(file)
     claimed = math.prod(shape) * dtype.itemsize
     if claimed != len(data) - file.tell():
-        raise ValueError(f"a header of {claimed:,} bytes of numbers, but {len(data) - file.tell():,} follow")
+        raise ValueError(f"the header declares {claimed:,} bytes of numbers, but {len(data) - file.tell():,} follow")
     file.seek(0)
     loaded: NDArray[Any] = np.load(file, allow_pickle=False)
     return loaded
 
 
 def _of_csv(path: Path) -> Int64:
-    """Numbers apart by commas; empty lines and what follows a # do not count."""
+    """Return the comma-separated numbers of a file; empty lines and comments after # are ignored."""
     lines = (line.partition("#")[0].strip() for line in inputs.read_text(path).splitlines())
     rows = [[int(cell) for cell in line.split(",")] for line in lines if line]
     lengths = sorted({len(row) for row in rows})
@@ -103,20 +105,20 @@ def _of_csv(path: Path) -> Int64:
 
 
 def parse_skew(text: str, seed: int) -> Callable[[int, int], Int64]:
-    """What makes the matrix of a size and a number of members, of "zipf:EXPONENT".
+    """Return a function from size in bytes and number of members to the matrix of "zipf:EXPONENT".
 
-    Every member sends the size, of which the member that stands k-th in a random order gets a share of 1 / k^EXPONENT
-    (Zipf): 0 is even. Sizes are whole tokens, 65,536 to a member's buffer or one byte each.
+    Every member sends the size. Members are ranked in a random order, and the k-th gets a share proportional to
+    1 / k^EXPONENT (Zipf); exponent 0 is even. Shares are rounded to tokens: 65,536 per buffer, or one byte each.
 
     Raises:
-        ConfigError: another form, or an exponent out of range.
+        ConfigError: The form is wrong, or the exponent is out of range.
     """
     name, _, number = text.partition(":")
     try:
         exponent = float(number)
     except ValueError:
         exponent = math.nan
-    if name != "zipf" or not 0 <= exponent <= _LARGEST_EXPONENT:
+    if name != "zipf" or not 0 <= exponent <= _MAX_EXPONENT:
         raise ConfigError(f"--skew {text}: expected zipf:EXPONENT, as zipf:1.2, with an exponent from 0 to 16")
 
     def matrix(size_bytes: int, members: int) -> Int64:
@@ -129,10 +131,10 @@ def parse_skew(text: str, seed: int) -> Callable[[int, int], Int64]:
 
 
 def _shared(size_bytes: int, weight: NDArray[np.float64]) -> Int64:
-    """int64[members]: a size in whole tokens by weight; what is left over goes to the largest fractions."""
-    tokens = min(size_bytes, _MOST_TOKENS)
+    """Return int64[members]: a size divided into whole tokens by weight; the largest fractions get the rest."""
+    tokens = min(size_bytes, _MAX_TOKENS)
     exact = tokens * weight / weight.sum()
-    count = np.floor(exact).astype(np.int64)
-    most_left = np.argsort(count - exact, kind="stable")
-    count[most_left[: tokens - int(count.sum())]] += 1
-    return count * (size_bytes // tokens)
+    tokens_of_member = np.floor(exact).astype(np.int64)
+    by_remainder = np.argsort(tokens_of_member - exact, kind="stable")
+    tokens_of_member[by_remainder[: tokens - int(tokens_of_member.sum())]] += 1
+    return tokens_of_member * (size_bytes // tokens)

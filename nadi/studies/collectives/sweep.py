@@ -1,4 +1,4 @@
-"""A sweep of `nadi collective`: all rows of one collective on one fabric, and what is told of them."""
+"""A sweep of `nadi collective`: all rows of one collective on one fabric, and its JSON document."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,18 +10,18 @@ from nadi.studies.collectives.winners import Band, winners
 
 @dataclass(frozen=True)
 class CollectiveSweep:
-    """One collective on one fabric, all sizes and algorithms.
+    """One collective on one fabric, with all sizes and algorithms.
 
     Attributes:
-        kind: see workload.KINDS.
-        topology: name of the fabric.
-        npus: how many it has, the members.
-        network: packets and switches.
-        seed: of hashed choices.
-        rows: algorithm by algorithm.
-        left_out: algorithms that refused.
-        matrix: where the bytes of an all-to-all-v come from, "zipf:1.2" or a file; "" of other kinds.
-        system: how collectives are done.
+        kind: Kind of the collective, one of workload.KINDS or "all-to-all-v".
+        topology: Name of the fabric.
+        npus: Number of NPUs, all of which are members.
+        network: Network section of the run.
+        seed: Seed of hashed path choices.
+        rows: Rows, ordered by algorithm and size.
+        left_out: Algorithms of "all" that cannot perform the collective.
+        matrix: Source of an all-to-all-v's bytes: "zipf:1.2" or a file; "" for other kinds.
+        system: System section of the run: settings of collectives.
     """
 
     kind: str
@@ -35,11 +35,11 @@ class CollectiveSweep:
     system: SystemSection = field(default_factory=SystemSection)
 
     def winners(self) -> list[Band]:
-        """Which algorithm is fastest at which sizes."""
+        """Return the fastest algorithm by size."""
         return winners(self.rows)
 
     def document(self) -> dict[str, Any]:
-        """What --json prints; ratio is null where the closed form is 0."""
+        """Return the document that --json prints; `ratio` is null if the closed form is 0."""
         return {
             "kind": self.kind,
             "topology": self.topology,
@@ -50,5 +50,5 @@ class CollectiveSweep:
             "system": self.system.model_dump(mode="json"),
             "rows": [row._asdict() | {"ratio": row.ratio if row.closed_form_ps > 0 else None} for row in self.rows],
             "winners": [band._asdict() for band in self.winners()],
-            "left_out": [each._asdict() for each in self.left_out],
+            "left_out": [skipped._asdict() for skipped in self.left_out],
         }

@@ -1,4 +1,4 @@
-"""The tables that `nadi collective` prints: rows by size, the fastest first, and who wins where."""
+"""Terminal tables of `nadi collective`: rows by size, the fastest first, and the fastest algorithm by size."""
 
 from nadi.insight.analysis.cautions import NOBODY_WAITS
 from nadi.studies.collectives.microbench import SweepRow
@@ -10,19 +10,19 @@ FASTEST = "fastest"
 
 
 def sweep_table(sweep: CollectiveSweep) -> FittedTable:
-    """Size by size; of several algorithms the fastest stands first, the others say how many times as long they take."""
-    of_size: dict[int, list[SweepRow]] = {}
+    """Return the table of rows by size; several algorithms are sorted by time, with their factor over the fastest."""
+    rows_by_size: dict[int, list[SweepRow]] = {}
     for row in sweep.rows:
-        of_size.setdefault(row.bytes, []).append(row)
+        rows_by_size.setdefault(row.bytes, []).append(row)
     several = len({row.algorithm for row in sweep.rows}) > 1
-    chosen = any(row.way for row in sweep.rows)
+    has_variants = any(row.way for row in sweep.rows)
     table = FittedTable(
         f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}",
         "size",
         TableColumn("algorithm", form="name"),
         "time",
         *([TableColumn("vs fastest")] if several else []),
-        *([TableColumn("way", 6, form="name")] if chosen else []),
+        *([TableColumn("variant", 6, form="name")] if has_variants else []),
         TableColumn("algbw GB/s", 5),
         TableColumn("busbw GB/s", 1),
         TableColumn("closed form", 4),
@@ -30,23 +30,23 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         TableColumn("bound", 3),
     )
     bands = sweep.winners()
-    for size, alike in of_size.items():
-        unit = time_unit(row.time_ps for row in alike)
+    for size, rows in rows_by_size.items():
+        unit = time_unit(row.time_ps for row in rows)
         fastest = next(band.algorithm for band in bands if band.from_bytes <= size <= band.to_bytes)
-        by_time = sorted(alike, key=lambda row: (row.time_ps, row.algorithm != fastest)) if several else alike
+        by_time = sorted(rows, key=lambda row: (row.time_ps, row.algorithm != fastest)) if several else rows
         for place, row in enumerate(by_time):
-            over = f"{row.time_ps / by_time[0].time_ps:.3f}" if by_time[0].time_ps else "-"
-            about = "" if row.closed_form_played else "~"
+            factor = f"{row.time_ps / by_time[0].time_ps:.3f}" if by_time[0].time_ps else "-"
+            marker = "" if row.closed_form_played else "~"
             table.add_row(
                 size_text(size) if place == 0 else "",
                 row.algorithm,
                 _time(row.time_ps, unit),
-                *([over if place else FASTEST] if several else []),
-                *([row.way or "-"] if chosen else []),
+                *([factor if place else FASTEST] if several else []),
+                *([row.way or "-"] if has_variants else []),
                 f"{row.algbw_Bps / 1e9:.3f}",
                 f"{row.busbw_Bps / 1e9:.3f}",
-                about + _time(row.closed_form_ps, unit),
-                f"{about}{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
+                marker + _time(row.closed_form_ps, unit),
+                f"{marker}{row.ratio:.4f}" if row.closed_form_ps > 0 else "-",
                 _time(row.bound_ps, unit),
                 bold=several and place == 0,
             )
@@ -54,13 +54,13 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
             table.end_group()
     busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
     if busiest > 1 and sweep.network.congestion_aware is False:
-        table.notes.append(f"links would have to carry more than they can, up to {busiest:.0%} of it: {NOBODY_WAITS}")
+        table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {NOBODY_WAITS}")
     return table
 
 
 def winners_table(sweep: CollectiveSweep) -> FittedTable:
-    """Neighbouring sizes at which one algorithm is fastest."""
-    columns = TableColumn("algorithm", form="name"), "from size", "to size", TableColumn("times as fast as the next", 1)
+    """Return the table of bands: consecutive sizes with the same fastest algorithm."""
+    columns = TableColumn("algorithm", form="name"), "from size", "to size", TableColumn("speed-up over the next", 1)
     table = FittedTable("fastest", *columns)
     for band in sweep.winners():
         lead = f"{band.least_lead:.2f} to {band.most_lead:.2f}" if band.least_lead is not None else "-"

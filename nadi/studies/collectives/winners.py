@@ -1,34 +1,34 @@
-"""Which algorithm of a collective is fastest at which sizes."""
+"""The fastest algorithm of a collective by size."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
 class TimedCollective(Protocol):
-    """A collective and how long it took, see nadi.studies.collectives.microbench.SweepRow."""
+    """A collective with its time, such as nadi.studies.collectives.microbench.SweepRow."""
 
     @property
     def algorithm(self) -> str:
-        """Its name."""
+        """Name of the algorithm."""
 
     @property
     def bytes(self) -> int:
-        """Of the whole buffer."""
+        """Size of the whole buffer in bytes."""
 
     @property
     def time_ps(self) -> int:
-        """How long it took."""
+        """Time of the collective in ps."""
 
 
 class Band(NamedTuple):
-    """Neighbouring sizes at which one algorithm is fastest.
+    """Consecutive sizes with the same fastest algorithm.
 
     Attributes:
-        algorithm: its name.
-        from_bytes: least size.
-        to_bytes: largest size.
-        least_lead: time of the next best over its own, the least of these sizes; None where it is alone.
-        most_lead: the same, the most.
+        algorithm: Name of the fastest algorithm.
+        from_bytes: Smallest size in bytes.
+        to_bytes: Largest size in bytes.
+        least_lead: Minimum over the sizes of the second-best time divided by the best; None without a second algorithm.
+        most_lead: Maximum of the same ratio.
     """
 
     algorithm: str
@@ -39,14 +39,14 @@ class Band(NamedTuple):
 
 
 def winners(rows: Sequence[TimedCollective]) -> list[Band]:
-    """Bands from the least size to the largest. Where several are equally fast, the winner of the size before stays."""
-    of_size: dict[int, list[TimedCollective]] = {}
+    """Return the bands from the smallest size to the largest; a tie keeps the winner of the size before."""
+    rows_by_size: dict[int, list[TimedCollective]] = {}
     for row in rows:
-        of_size.setdefault(row.bytes, []).append(row)
+        rows_by_size.setdefault(row.bytes, []).append(row)
     bands: list[Band] = []
-    for size, alike in sorted(of_size.items()):
+    for size, timed in sorted(rows_by_size.items()):
         last = bands[-1].algorithm if bands else ""
-        by_time = sorted((row.time_ps, row.algorithm != last, row.algorithm) for row in alike)
+        by_time = sorted((row.time_ps, row.algorithm != last, row.algorithm) for row in timed)
         first_ps, _, algorithm = by_time[0]
         lead = None
         if len(by_time) > 1:
@@ -55,6 +55,6 @@ def winners(rows: Sequence[TimedCollective]) -> list[Band]:
             bands.append(Band(algorithm, size, size, lead, lead))
             continue
         leads = [each for each in (bands[-1].least_lead, bands[-1].most_lead, lead) if each is not None]
-        least, most = min(leads, default=None), max(leads, default=None)
-        bands[-1] = bands[-1]._replace(to_bytes=size, least_lead=least, most_lead=most)
+        minimum, maximum = min(leads, default=None), max(leads, default=None)
+        bands[-1] = bands[-1]._replace(to_bytes=size, least_lead=minimum, most_lead=maximum)
     return bands

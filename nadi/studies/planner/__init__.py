@@ -1,1 +1,1 @@
-"""Which parallel plan trains a model soonest: all valid plans, those that fit, ranked by the time of their step."""
+"""The planner: enumerate valid parallel plans of a model, drop those that do not fit, rank the rest by step time."""

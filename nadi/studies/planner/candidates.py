@@ -1,9 +1,9 @@
-"""Candidate plans: every parallel plan by which a model can be trained on a number of GPUs.
+"""Candidate plans: every parallel plan that can train a model on a given number of GPUs.
 
 What the user fixed in `--plan` is a constraint: every candidate has exactly those values. What the user left open is
 enumerated: every way to factor the GPUs into tensor, context, pipeline and data parallelism, with every expert
-parallelism, interleaving and micro-batch that the rules of the framework allow. Of recomputation the planner takes the
-least that fits in memory, since more only takes longer: none, then selective, then full.
+parallelism, interleaving and micro-batch that the rules of the framework allow. Recomputation costs time, so the
+planner takes the lightest mode that fits in memory: none, then selective, then full.
 """
 
 import math
@@ -24,8 +24,10 @@ _FACTORS = ("tp", "cp", "pp", "dp")
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _LONG_SEQUENCE = 16_384
 """Sequence length in tokens from which the planner tries context parallelism."""
-_SHORTEST_PART = 2_048
+_MIN_TOKENS_PER_GPU = 2_048
 """Minimum number of tokens of a sequence on each GPU of a context-parallel group."""
+_MAX_CHUNKS = 8
+"""Maximum number of model chunks per pipeline stage that the planner tries."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,11 @@ class PlanSpace:
 
     Attributes:
         gpus: Number of GPUs of each plan.
-        gpus_per_host: Maximum tensor parallelism unless the user fixed it: across hosts it is slower by far.
-        memory_bytes: Memory of a GPU in bytes, less the reserve.
-        base: What the user fixed: the fields that were given (`model_fields_set`) are constraints on every plan.
-        framework: Framework whose rules hold.
+        gpus_per_host: Maximum tensor parallelism unless the user fixed it, because tensor parallelism across hosts is
+            slow.
+        memory_bytes: GPU memory in bytes that plans may use: capacity minus the reserve.
+        base: User's constraints: each field that was given (`model_fields_set`) holds for every plan.
+        framework: Framework whose rules every plan must keep.
     """
 
     gpus: int
@@ -48,12 +51,12 @@ class PlanSpace:
 
 
 class Candidate(NamedTuple):
-    """A plan that keeps the rules and the user's constraints.
+    """A plan that keeps the framework's rules and the user's constraints.
 
     Attributes:
-        plan: The settled plan; its recomputation is the fixed one, else the least that fits, or full.
-        peak_bytes: Memory in bytes that the fullest GPU needs.
-        fits: Whether that is at most the memory of the space.
+        plan: Settled plan; its recomputation is the fixed mode, else the lightest mode that fits, else full.
+        peak_bytes: Peak memory in bytes of the fullest GPU.
+        fits: Whether the peak is within the memory of the space.
     """
 
     plan: ParallelPlan
@@ -65,38 +68,39 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
     """Yield every valid plan of a space, including those that do not fit in memory.
 
     Raises:
-        WorkloadError: no plan is valid; the text names the rule or the constraint that the simplest plan breaks.
+        WorkloadError: No plan is valid; the text names the rule or the constraint that the simplest plan breaks.
     """
-    found, complaint = False, ""
+    has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
         settled = rules.settle(model, plan, space.framework)
         broken = rules.first_broken(model, settled, space.framework) or _dropped(space.base, settled)
         if not broken:
-            found = True
+            has_valid = True
             yield _lightest(model, settled, space)
         complaint = complaint or f"of {settled}, {broken}"
-    if not found:
+    if not has_valid:
         why = _sizes_complaint(space) or complaint or "no sizes of the open axes fit the fixed ones"
         raise WorkloadError(f"{model.name} on {space.gpus} GPUs{_with_constraints(space)}: no plan is valid; {why}")
 
 
 def _with_constraints(space: PlanSpace) -> str:
+    """Return the constraints as they are appended to a message; "" without any."""
     constraints = space.base.constraints()
     return f" with --plan {constraints}" if constraints else ""
 
 
 def _lightest(model: Model, plan: ParallelPlan, space: PlanSpace) -> Candidate:
-    """Return the plan with the fixed recomputation, or with the least that fits."""
+    """Return the plan with the fixed recomputation, else with the lightest mode that fits."""
     for recompute in _open_or_fixed(space.base, "recompute", RECOMPUTE):
-        tried = plan.model_copy(update={"recompute": recompute})
-        peak = peak_bytes(model, tried, space.framework)
+        candidate = plan.model_copy(update={"recompute": recompute})
+        peak = peak_bytes(model, candidate, space.framework)
         if peak <= space.memory_bytes:
-            return Candidate(tried, peak, fits=True)
-    return Candidate(tried, peak, fits=False)
+            return Candidate(candidate, peak, fits=True)
+    return Candidate(candidate, peak, fits=False)
 
 
 def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
-    """Yield plans of all factors of the GPUs, valid or not, that have the values of the fixed axes."""
+    """Yield a plan for every factorisation of the GPUs that has the values of the fixed axes; plans may break rules."""
     base, gpus = space.base, space.gpus
     sequence = base.sequence or model.sequence
     for tp in _open_or_fixed(base, "tp", _divisors(gpus, space.gpus_per_host)):
@@ -120,31 +124,31 @@ def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
 
 
 def _open_or_fixed(base: ParallelPlan, field: str, open_values: Sequence[_Value]) -> Sequence[_Value]:
-    """Return the value that the user fixed as the only one, else all open ones."""
+    """Return the fixed value of a field as the only option, else all open values."""
     return (getattr(base, field),) if field in base.model_fields_set else open_values
 
 
 def _unless_fixed(base: ParallelPlan, field: str, value: object) -> dict[str, object]:
-    """Return the planner's choice of a field, or nothing where the user fixed it."""
+    """Return the planner's choice of a field, or nothing if the user fixed the field."""
     return {} if field in base.model_fields_set else {field: value}
 
 
 def _zero(framework: rules.Framework, replicas: int) -> int:
-    """Return what replicas share where the user leaves it open: optimizer states; FSDP settles its own stage."""
+    """Return the ZeRO stage of an open plan: optimizer states only; FSDP settles its own stage."""
     return 0 if framework == "fsdp" or replicas == 1 else 1
 
 
 def _dropped(base: ParallelPlan, settled: ParallelPlan) -> str:
-    """Return which constraint a settled plan does not keep, as found and expected; "" if it keeps all."""
+    """Return a message for the first constraint that a settled plan does not keep; "" if it keeps all."""
     for field in ParallelPlan.model_fields:
-        asked, has = getattr(base, field), getattr(settled, field)
-        if field in base.model_fields_set and not rules.is_open(field, asked) and has != asked:
-            return f"{field} would be {has}, expected {asked} as --plan says"
+        expected, actual = getattr(base, field), getattr(settled, field)
+        if field in base.model_fields_set and not rules.is_open(field, expected) and actual != expected:
+            return f"{field} would be {actual}, expected {expected} as in --plan"
     return ""
 
 
 def _sizes_complaint(space: PlanSpace) -> str:
-    """Return why the fixed sizes cannot fill the GPUs; "" if they can."""
+    """Return why the fixed axes cannot fill the GPUs; "" if they can."""
     fixed = {axis: getattr(space.base, axis) for axis in _FACTORS if axis in space.base.model_fields_set}
     product = math.prod(fixed.values())
     if len(fixed) == len(_FACTORS) and product != space.gpus:
@@ -154,26 +158,26 @@ def _sizes_complaint(space: PlanSpace) -> str:
     return ""
 
 
-def _divisors(number: int, most: int) -> list[int]:
-    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+def _divisors(number: int, maximum: int) -> list[int]:
+    return [d for d in range(1, min(number, maximum) + 1) if number % d == 0]
 
 
 def _context(sequence: int, gpus: int) -> list[int]:
-    """Sizes of context parallelism: powers of two, on long sequences only."""
+    """Return the sizes of context parallelism: powers of two, for long sequences only."""
     if sequence < _LONG_SEQUENCE:
         return [1]
-    return [cp for cp in (1, 2, 4, 8, 16, 32, 64) if gpus % cp == 0 and sequence // cp >= _SHORTEST_PART]
+    return [cp for cp in (1, 2, 4, 8, 16, 32, 64) if gpus % cp == 0 and sequence // cp >= _MIN_TOKENS_PER_GPU]
 
 
 def _expert(model: Model, gpus: int) -> list[int]:
-    """Sizes of expert parallelism: divisors of the experts among the GPUs of a stage."""
+    """Return the sizes of expert parallelism: divisors of the number of experts that divide the GPUs of a stage."""
     if model.experts is None:
         return [1]
     return [ep for ep in _divisors(model.experts.count, gpus) if gpus % ep == 0]
 
 
 def _interleaving(layers: int, pp: int) -> list[int]:
-    """Model chunks of a stage: divisors of its layers, up to eight."""
+    """Return the numbers of model chunks per stage: divisors of the layers per stage, up to eight."""
     if pp == 1 or layers % pp:
         return [1]
-    return _divisors(layers // pp, 8)
+    return _divisors(layers // pp, _MAX_CHUNKS)

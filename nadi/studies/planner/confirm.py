@@ -1,9 +1,9 @@
-"""The best plans once more, by packets: what all groups of an axis take when they communicate at once.
+"""Packet-level check of the best plans: how much longer communication takes when all groups of an axis run at once.
 
-Closed forms know no contention. A whole step of a thousand GPUs is more packets than anybody waits for, but it does the
-same communications over and over: so of each axis of parallelism the largest one of each kind is sent by packets, all
-groups of all stages at once, on the whole fabric; buffers that would take too long are cut down. What packets take over
-the closed form of the same is how much longer that axis' exposed time becomes.
+Closed forms do not model contention. Simulating a whole step of a thousand GPUs packet by packet takes too long, but a
+step repeats the same communications. So for each axis of parallelism, the largest communication of each kind is
+simulated at packet level with all groups of all stages at once on the whole fabric; very large buffers are truncated.
+The exposed time of the axis is then multiplied by the ratio of packet-level time to closed-form time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,24 +28,25 @@ from workload.generators.training import ParallelPlan, rules
 from workload.generators.training.generator import generate
 from workload.trace_sets.trace_set import Families, TraceSet
 
-MOST_PACKET_HOPS = 8e6
-"""Of one communication: a second or two."""
-LEAST_SHARE = 0.002
-"""Of a step, that an axis is exposed."""
+MAX_PACKET_HOPS = 8e6
+"""Maximum packet-hops of one simulated communication: one or two seconds of wall time."""
+MIN_SHARE = 0.002
+"""Minimum exposed share of the step, 0 to 1, from which an axis is simulated."""
 _HOPS = 4
-"""Links of a usual path; a collective sends its buffer about twice."""
-_LEAST_BYTES = 64 << 10
+"""Typical number of links of a path; a collective sends its buffer about twice."""
+_MIN_BUFFER_BYTES = 64 << 10
+"""Buffers are not truncated below this size, so that they stay bandwidth-bound."""
 _PACKET_BYTES = 4096
 _MESSAGES = -1
-"""In place of a kind of collective."""
+"""Kind of point-to-point messages, beside the values of CollectiveCommType."""
 
 
 class PacketStepTime(NamedTuple):
-    """A step with the time that packets take.
+    """Step time corrected by packet-level simulation.
 
     Attributes:
-        step_ps: of the closed forms, each axis' exposed time longer by its ratio.
-        ratios: packets over closed form, by axis.
+        step_ps: Closed-form step time in ps with the exposed time of each simulated axis multiplied by its ratio.
+        ratios: Packet-level time over closed-form time by axis.
     """
 
     step_ps: float
@@ -54,40 +55,40 @@ class PacketStepTime(NamedTuple):
 
 def confirm(
     cluster: Cluster,
-    where: TargetMachine,
+    machine: TargetMachine,
     model: Model,
     plan: ParallelPlan,
     framework: rules.Framework,
     step: StepTime,
     progress: Progress | NoProgress,
 ) -> PacketStepTime:
-    """Send a plan's communications by packets.
+    """Simulate a plan's communications at packet level.
 
     Args:
-        cluster: whose network settings are taken.
-        where: its fabric and closed forms.
-        model: what is trained.
-        plan: settled.
-        framework: by which.
-        step: what closed forms say of it.
-        progress: told which axis is under way.
+        cluster: Cluster whose network settings apply.
+        machine: Fabric and closed-form costs of the cluster.
+        model: Model that the plan trains.
+        plan: Settled parallel plan.
+        framework: Training framework of the plan.
+        step: Closed-form step time of the plan.
+        progress: Display that shows which axis is being simulated.
 
     Raises:
-        pdes.RunError: a run failed.
+        pdes.RunError: A simulation failed.
     """
     section = NetworkSection.model_validate({**cluster.network, "fidelity": "packet"})
-    settings = fabric.fitted(where.graph, network_settings(section, record_nodes=False, record_flows=False))
+    settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})
     traces = generate(model, short, framework)
     ratios: dict[str, float] = {}
     step_ps = step.step_ps
-    exposed = [axis for axis in AXES if step.of(axis) >= LEAST_SHARE]
+    exposed = [axis for axis in AXES if step.of(axis) >= MIN_SHARE]
     for axis in exposed:
-        if axis in traces.families and _within_hosts(where, traces.families[axis]):
+        if axis in traces.families and _within_hosts(machine, traces.families[axis]):
             continue
-        for name, part in _parts(axis, traces, where.graph.npus):
-            progress.say(f"{plan}: {name} of all groups by packets")
-            ratio = _ratio(where, part, settings, progress)
+        for name, part in _parts(axis, traces, machine.graph.npus):
+            progress.say(f"{plan}: {name} of all groups at packet level")
+            ratio = _ratio(machine, part, settings, progress)
             if ratio > ratios.get(axis, 0.0):
                 ratios[axis] = ratio
         if axis in ratios:
@@ -95,41 +96,41 @@ def confirm(
     return PacketStepTime(step_ps, ratios)
 
 
-def _within_hosts(where: TargetMachine, groups: Sequence[tuple[int, ...]]) -> bool:
-    """Whether no group leaves its host."""
-    host = where.graph.host
+def _within_hosts(machine: TargetMachine, groups: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether every group stays within one host."""
+    host = machine.graph.host
     return all(len(np.unique(host[list(group)])) == 1 for group in groups)
 
 
-def _ratio(where: TargetMachine, part: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
-    """Time of packets over that of closed forms, of one communication of everybody."""
-    graph = where.graph
+def _ratio(machine: TargetMachine, part: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
+    """Return packet-level time over closed-form time of one communication that all groups perform at once."""
+    graph = machine.graph
     program = workload.build_program(
         part.traces,
         part.trace_of_npu,
         graph.npus,
         {},
-        where.compute,
-        where.collectives,
+        machine.compute,
+        machine.collectives,
         fabric=graph,
         example_npu=part.example_npu,
         families=part.families,
     )
-    folded = running.laid_out(graph, program, where.costs)
-    costed = running.costed(folded, where.costs, where.collectives)
-    alone = running.run(graph, folded, costed, where.costs, where.settings, NoProgress())
-    together = run_program(graph, program, settings, progress)
-    return together.finish_time_ps / max(alone.finish_time_ps, 1)
+    folded = running.laid_out(graph, program, machine.costs)
+    costed = running.costed(folded, machine.costs, machine.collectives)
+    closed_form = running.run(graph, folded, costed, machine.costs, machine.settings, NoProgress())
+    packets = run_program(graph, program, settings, progress)
+    return packets.finish_time_ps / max(closed_form.finish_time_ps, 1)
 
 
 def _parts(axis: str, traces: TraceSet, npus: int) -> Iterator[tuple[str, TraceSet]]:
-    """Each kind of communication of an axis as traces of nothing else, and its name."""
-    found = [_of_axis(trace, axis) for trace in traces.traces]
-    most_bytes = max(int(MOST_PACKET_HOPS / (2 * _HOPS * npus) * _PACKET_BYTES), _LEAST_BYTES)
-    for kind in sorted({kind for rows in found for kind in rows}):
-        of_all = (traces.traces, traces.example_npu.tolist(), found)
+    """Yield the name and the traces of each kind of communication of an axis; the traces hold nothing else."""
+    rows_by_kind = [_of_axis(trace, axis) for trace in traces.traces]
+    max_bytes = max(int(MAX_PACKET_HOPS / (2 * _HOPS * npus) * _PACKET_BYTES), _MIN_BUFFER_BYTES)
+    for kind in sorted({kind for rows in rows_by_kind for kind in rows}):
+        of_all = (traces.traces, traces.example_npu.tolist(), rows_by_kind)
         tables = [
-            _table(trace, npu, rows.get(kind, []), most_bytes, traces.families)
+            _table(trace, npu, rows.get(kind, []), max_bytes, traces.families)
             for trace, npu, rows in zip(*of_all, strict=True)
         ]
         name = "messages" if kind < 0 else CollectiveCommType(kind).name.lower().replace("_", "-")
@@ -137,13 +138,13 @@ def _parts(axis: str, traces: TraceSet, npus: int) -> Iterator[tuple[str, TraceS
 
 
 def _of_axis(trace: TraceTable, axis: str) -> dict[int, list[int]]:
-    """Rows that stand for an axis' communications by kind: the largest collective, the first message of each peer."""
+    """Return the rows that represent an axis, by kind: the largest collective, and the first message per peer."""
     rows: dict[int, list[int]] = {}
-    talks = np.flatnonzero(
+    communications = np.flatnonzero(
         np.isin(trace.type, (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE))
     )
     peers: set[tuple[int, int]] = set()
-    for row in talks.tolist():
+    for row in communications.tolist():
         if trace.names[row].rpartition("/")[2].partition(":")[0] != axis:
             continue
         if trace.type[row] == NodeType.COMM_COLL_NODE:
@@ -159,15 +160,15 @@ def _of_axis(trace: TraceTable, axis: str) -> dict[int, list[int]]:
     return rows
 
 
-def _table(trace: TraceTable, npu: int, rows: Sequence[int], most_bytes: int, families: Families) -> TraceTable:
-    """A trace of some communications only, none after another; npu: whose numbers its peers are."""
+def _table(trace: TraceTable, npu: int, rows: Sequence[int], max_bytes: int, families: Families) -> TraceTable:
+    """Return a trace of the given communications without dependencies; npu: NPU whose peer numbers the trace uses."""
     block = Block()
     for row in rows:
-        size, name = min(int(trace.comm_size[row]), most_bytes), trace.names[row]
+        size, name = min(int(trace.comm_size[row]), max_bytes), trace.names[row]
         if trace.type[row] == NodeType.COMM_COLL_NODE:
             group, kind = trace.group_names[trace.group[row]], CollectiveCommType(int(trace.comm_type[row]))
-            if kind == CollectiveCommType.ALL_GATHER:  # whose size is what each member gives
-                size = min(size, max(1, most_bytes // max(map(len, families[group]))))
+            if kind == CollectiveCommType.ALL_GATHER:  # the size of an all-gather is the contribution of each member
+                size = min(size, max(1, max_bytes // max(map(len, families[group]))))
             block.coll(name, kind, size, group=group)
         elif trace.type[row] == NodeType.COMM_SEND_NODE:
             block.send(name, size, peer=int(trace.comm_dst[row]))

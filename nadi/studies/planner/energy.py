@@ -1,7 +1,6 @@
-"""Joules and dollars of a plan's step, by the table of `nadi energy`; and of a whole training of so many tokens.
+"""Energy in joules and cost in dollars of a plan's step, and of a whole training, from the table of `nadi energy`.
 
-Times of GPUs are those of the step at closed forms; what links sent is told from the traces, as in runs at closed
-forms.
+GPU times are those of the closed-form step. Bytes per link are derived from the traces, as in runs at closed forms.
 """
 
 from typing import Any, NamedTuple
@@ -14,11 +13,11 @@ _S_PER_DAY = 86_400.0
 
 
 class StepBill(NamedTuple):
-    """What a step costs.
+    """Energy and cost of a step.
 
     Attributes:
-        bill: of all GPUs and what serves them.
-        tokens: that the step trains.
+        bill: Energy and cost of all GPUs, links, switches and the data centre.
+        tokens: Number of tokens that the step trains.
     """
 
     bill: Bill
@@ -26,11 +25,11 @@ class StepBill(NamedTuple):
 
     @property
     def usd_per_million_tokens(self) -> float:
-        """Dollars."""
+        """Cost in dollars per million trained tokens."""
         return self.bill.usd / self.tokens * 1e6
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the JSON fields of a plan's row."""
         return {
             "energy_J": self.bill.joules,
             "cost_usd": self.bill.usd,
@@ -43,25 +42,25 @@ class StepBill(NamedTuple):
 
 
 def step_bill(step: StepTime, gpu: str, gpus: int, tokens: float, table: EnergyTable) -> StepBill:
-    """What a step costs by a table.
+    """Return the energy and cost of a step.
 
     Args:
-        step: its time and what was used.
-        gpu: name.
-        gpus: how many.
-        tokens: that it trains.
-        table: of powers and prices.
+        step: Step time and energy use.
+        gpu: Name of the GPU.
+        gpus: Number of GPUs.
+        tokens: Number of tokens that the step trains.
+        table: Powers and prices.
     """
     times = dict(zip(NPU_TIMES, step.use.npu_ps.tolist(), strict=True))
     return StepBill(bill(Usage(gpu, gpus, step.step_ps, times, step.use.ports, 1, tokens), table), tokens)
 
 
 def training(row: dict[str, Any], tokens: float) -> dict[str, float]:
-    """A whole training: steps one after another, without checkpoints and failures.
+    """Return time, energy and cost of a whole training without checkpoints and failures.
 
     Args:
-        row: of a plan's document.
-        tokens: that are to be trained.
+        row: Row of a plan in the document.
+        tokens: Number of tokens of the training.
     """
     steps = tokens / (row["tokens_per_s"] * row["step_s"])
     return {
@@ -73,8 +72,8 @@ def training(row: dict[str, Any], tokens: float) -> dict[str, float]:
     }
 
 
-def assumed(gpu: str, table: EnergyTable) -> list[str]:
-    """What is to be said of the table's GPU: a sentence, or none."""
+def power_assumptions(gpu: str, table: EnergyTable) -> list[str]:
+    """Return a note if the table lacks the GPU and the power of another entry applies; else an empty list."""
     if choose(table, gpu).name != OTHER:
         return []
     return [f"the table has no GPU {gpu!r}: power and price are those of gpus.{OTHER}."]

@@ -1,4 +1,4 @@
-"""plan.json: what it holds, and reading those of several shards back."""
+"""The file plan.json: its schema, and a reader that collects the answers of several shards."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,20 +11,20 @@ from inputs.documents import DocumentError, read_document
 from nadi.errors import ConfigError
 from nadi.insight.analysis.step_times import CATEGORIES
 
-_LARGEST_BYTES = 1 << 62
-_LARGEST_COUNT = 1 << 40
-_LARGEST_AMOUNT = 1e30
+_MAX_BYTES = 1 << 62
+_MAX_COUNT = 1 << 40
+_MAX_AMOUNT = 1e30
 """Far above any time in seconds, energy in joules, rate or price that a plan can have."""
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
 
-_Amount = Annotated[float, Field(ge=0, le=_LARGEST_AMOUNT)]
-_Positive = Annotated[float, Field(gt=0, le=_LARGEST_AMOUNT)]
-_Bytes = Annotated[int, Field(ge=0, le=_LARGEST_BYTES)]
-_Count = Annotated[int, Field(ge=0, le=_LARGEST_COUNT)]
+_Amount = Annotated[float, Field(ge=0, le=_MAX_AMOUNT)]
+_Positive = Annotated[float, Field(gt=0, le=_MAX_AMOUNT)]
+_Bytes = Annotated[int, Field(ge=0, le=_MAX_BYTES)]
+_Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
 
 
 def _complete(shares: dict[str, float]) -> dict[str, float]:
-    """Require a share for each category of time."""
+    """Return the shares after checking that every time category has one."""
     missing = [name for name in CATEGORIES if name not in shares]
     if missing:
         raise ValueError(f"lacks {missing[0]}")
@@ -33,7 +33,7 @@ def _complete(shares: dict[str, float]) -> dict[str, float]:
 
 @with_config(_STRICT)
 class PlanRow(TypedDict):
-    """One plan of the table; times in seconds, energy in joules, shares of the step's time from 0 to 1."""
+    """One plan of the table: times in seconds, energy in joules, shares of the step time from 0 to 1."""
 
     plan: str
     axes: str
@@ -106,13 +106,13 @@ def read_answers(folders: Sequence[Path], name: str) -> list[dict[str, Any]]:
     Raises:
         ConfigError: A file cannot be read or is not what this version of `nadi plan` writes.
     """
-    found: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     for folder in folders:
         path = folder / name
         try:
-            found.extend(read_document(path, SCHEMA)["answers"].values())
+            answers.extend(read_document(path, SCHEMA)["answers"].values())
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror or error}; expected results of nadi plan") from error
         except DocumentError as error:
             raise ConfigError(f"{path}: {error}; expected results of this version's nadi plan") from error
-    return found
+    return answers

@@ -1,4 +1,4 @@
-"""From a question to ranked plans: what is settled first, every candidate's step, the best few by packets."""
+"""The planner's main path: settle the request, time every candidate's step, check the best at packet level."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,37 +12,37 @@ from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.studies.planner.candidates import Candidate, PlanSpace, candidates
 from nadi.studies.planner.confirm import PacketStepTime, confirm
-from nadi.studies.planner.energy import assumed, step_bill, training
+from nadi.studies.planner.energy import power_assumptions, step_bill, training
 from nadi.studies.planner.ranking import PlanSearch, RankedPlan, ranked
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
-from nadi.studies.planner.step import site
+from nadi.studies.planner.step import target_machine
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.models import Model
 from workload.generators.training import ParallelPlan, rules
 
-SAME = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "constraints", "energy_table")
-"""Of shards that are merged."""
+SHARD_KEYS = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "constraints", "energy_table")
+"""Keys of the document that must be equal in all shards of a merge."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What somebody wants to know.
+    """A request to search parallel plans for one model on one cluster.
 
     Attributes:
-        model: what is trained.
-        cluster: on which.
-        gpus: how many of it.
-        base: What the user fixed in --plan: each field that was given is a constraint on every plan.
-        framework: by which.
-        gpu: in place of the cluster's; "" = that.
-        fabric: parameters of the cluster's topology in place of its own.
-        reserve: memory of each GPU that plans leave free.
-        confirm: so many of the best are sent by packets.
-        workers: processes.
-        shard: this one of how many equal parts of the candidates, (0, 1) = all.
-        energy_table: powers and prices that stand over the default ones; None = these alone.
-        tokens: of a whole training, whose days, joules and dollars are told; 0 = none is asked for.
+        model: Model to train.
+        cluster: Cluster to train on.
+        gpus: Number of GPUs of each plan.
+        base: User's constraints of --plan: each field that was given holds for every plan.
+        framework: Training framework whose rules plans keep.
+        gpu: Name of the GPU in place of the cluster's; "" = the cluster's.
+        fabric: Parameters that override those of the cluster's topology.
+        reserve: Memory of each GPU that plans must leave free.
+        confirm: Number of the best plans to check at packet level.
+        workers: Number of worker processes.
+        shard: Index and number of shards of the candidates; (0, 1) = all candidates.
+        energy_table: Path of powers and prices that override the defaults; None = defaults only.
+        tokens: Number of tokens of a whole training, for its days, energy and cost; 0 = do not report a training.
     """
 
     model: Model
@@ -61,21 +61,21 @@ class PlanRequest:
 
 
 class PlanRanking(NamedTuple):
-    """The answer.
+    """The ranked plans of a request.
 
     Attributes:
-        wish: the question.
-        gpu: whose times were taken.
-        memory_bytes: of one.
-        reserve_bytes: of these, what plans leave free.
-        table: powers and prices.
-        rows: by the time of their step, the shortest first.
-        confirmed: of the first rows, by packets.
-        valid: plans that keep the rules.
-        too_large: of these, those that do not fit.
+        request: Request that was answered.
+        gpu: Name of the GPU whose operator times the steps use.
+        memory_bytes: Memory capacity of one GPU in bytes.
+        reserve_bytes: GPU memory in bytes that every plan leaves unused.
+        table: Powers and prices.
+        rows: Plans in ascending order of step time.
+        confirmed: Packet-level results of the first rows.
+        valid: Number of plans that keep the rules and the constraints.
+        too_large: Number of valid plans that do not fit in memory.
     """
 
-    wish: PlanRequest
+    request: PlanRequest
     gpu: str
     memory_bytes: int
     reserve_bytes: int
@@ -86,88 +86,93 @@ class PlanRanking(NamedTuple):
     too_large: int
 
 
-def planned(wish: PlanRequest, progress: Progress | NoProgress) -> PlanRanking:
-    """Look through all plans.
+def rank_plans(request: PlanRequest, progress: Progress | NoProgress) -> PlanRanking:
+    """Search all plans of a request and rank them by step time.
 
     Raises:
-        ConfigError: no plan fits, the reserve leaves no memory, or the table of powers and prices is wrong.
-        WorkloadError, TopologyError: model, cluster or plan are wrong.
+        ConfigError: No plan fits, the reserve leaves no memory, or the table of powers and prices is wrong.
+        WorkloadError, TopologyError: The model, the cluster or the plan is wrong.
     """
-    table = read_table(wish.energy_table)
-    gpu = find_gpu(wish.gpu or wish.cluster.gpu)
+    table = read_table(request.energy_table)
+    gpu = find_gpu(request.gpu or request.cluster.gpu)
     memory_bytes = gpu.memory_bytes
-    reserve_bytes = wish.reserve.bytes_of(memory_bytes, gpu.name)
-    space = PlanSpace(wish.gpus, wish.cluster.gpus_per_host, memory_bytes - reserve_bytes, wish.base, wish.framework)
-    all_valid = list(candidates(wish.model, space))
-    fitting = [one for one in all_valid if one.fits]
+    reserve_bytes = request.reserve.bytes_of(memory_bytes, gpu.name)
+    plan_bytes = memory_bytes - reserve_bytes
+    space = PlanSpace(request.gpus, request.cluster.gpus_per_host, plan_bytes, request.base, request.framework)
+    valid = list(candidates(request.model, space))
+    fitting = [candidate for candidate in valid if candidate.fits]
     if not fitting:
-        raise ConfigError(_none_fits(wish, all_valid, gpu.name, memory_bytes, reserve_bytes))
-    number, count = wish.shard
+        raise ConfigError(_none_fits(request, valid, gpu.name, memory_bytes, reserve_bytes))
+    number, count = request.shard
     chosen = fitting[number::count]
-    where = site(wish.cluster, wish.gpus, ComputeTimes(gpu, pace=IN_STEPS), wish.fabric)
-    question = PlanSearch(where, wish.model, wish.framework, gpu.peak_of(wish.base.dtype) * wish.gpus)
+    machine = target_machine(request.cluster, request.gpus, ComputeTimes(gpu, pace=IN_STEPS), request.fabric)
+    search = PlanSearch(machine, request.model, request.framework, gpu.peak_of(request.base.dtype) * request.gpus)
     rows = []
-    for done, row in enumerate(ranked(question, chosen, wish.workers), 1):
+    for done, row in enumerate(ranked(search, chosen, request.workers), 1):
         rows.append(row)
-        progress.begin(f"{done} of {len(chosen)} plans, the best so far {best_text(rows)}")
+        progress.begin(f"{done} of {len(chosen)} plans, best so far: {best_text(rows)}")
     rows.sort(key=lambda row: (row.step.step_ps, row.candidate.peak_bytes))
     confirmed = [
-        confirm(wish.cluster, where, wish.model, row.candidate.plan, wish.framework, row.step, progress)
-        for row in rows[: wish.confirm]
+        confirm(request.cluster, machine, request.model, row.candidate.plan, request.framework, row.step, progress)
+        for row in rows[: request.confirm]
     ]
-    too_large = len(all_valid) - len(fitting)
-    return PlanRanking(wish, gpu.name, memory_bytes, reserve_bytes, table, rows, confirmed, len(all_valid), too_large)
+    too_large = len(valid) - len(fitting)
+    return PlanRanking(request, gpu.name, memory_bytes, reserve_bytes, table, rows, confirmed, len(valid), too_large)
 
 
 def best_text(rows: Sequence[RankedPlan]) -> str:
-    """The best plan so far, in a few words."""
+    """Return the axes and the step time of the best plan, as progress shows them."""
     best = min(rows, key=lambda row: row.step.step_ps)
     return f"{axes_text(best.candidate.plan)} with {best.step.step_ps / PS_PER_S:.3g} s"
 
 
 def axes_text(plan: ParallelPlan) -> str:
-    """Only over what a plan spreads: "tp8 pp16 dp8 mb1"."""
+    """Return the axes that a plan uses and its micro-batch, as "tp8 pp16 dp8 mb1"."""
     sizes = {"tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "vpp": plan.vpp, "ep": plan.ep, "dp": plan.dp}
     return " ".join([*(f"{axis}{size}" for axis, size in sizes.items() if size > 1), f"mb{plan.micro_batch}"])
 
 
-def _none_fits(wish: PlanRequest, valid: Sequence[Candidate], gpu: str, memory_bytes: int, reserve_bytes: int) -> str:
-    least = min(valid, key=lambda one: one.peak_bytes)
+def _none_fits(
+    request: PlanRequest, valid: Sequence[Candidate], gpu: str, memory_bytes: int, reserve_bytes: int
+) -> str:
+    """Return the message for a request with no plan that fits."""
+    smallest = min(valid, key=lambda candidate: candidate.peak_bytes)
     less = f" less {reserve_bytes / GIB:.1f} in reserve" if reserve_bytes else ""
     return (
-        f"{wish.model.name} on {wish.gpus} {gpu}: none of {len(valid)} valid plans fits; the smallest is "
-        f"{least.plan} with {least.peak_bytes / GIB:.1f} GiB of {memory_bytes / GIB:.1f}{less}; "
-        f"expected more GPUs, {'a smaller reserve, ' if least.peak_bytes <= memory_bytes else ''}or offload"
+        f"{request.model.name} on {request.gpus} {gpu}: none of {len(valid)} valid plans fits; the smallest is "
+        f"{smallest.plan} with {smallest.peak_bytes / GIB:.1f} GiB of {memory_bytes / GIB:.1f}{less}; "
+        f"expected more GPUs, {'a smaller reserve, ' if smallest.peak_bytes <= memory_bytes else ''}or offload"
     )
 
 
-def document(planned: PlanRanking) -> dict[str, Any]:
-    """What --json prints, and what plan.json holds."""
-    wish = planned.wish
-    rows = [_row(row, planned, place) for place, row in enumerate(planned.rows)]
+def document(ranking: PlanRanking) -> dict[str, Any]:
+    """Return the answer that --json prints and plan.json holds."""
+    request = ranking.request
+    rows = [_row(row, ranking, place) for place, row in enumerate(ranking.rows)]
     return {
-        "model": wish.model.name,
-        "cluster": wish.cluster.name,
-        "gpus": wish.gpus,
-        "gpu": planned.gpu,
-        "framework": wish.framework,
+        "model": request.model.name,
+        "cluster": request.cluster.name,
+        "gpus": request.gpus,
+        "gpu": ranking.gpu,
+        "framework": request.framework,
         "fidelity": "closed-form",
-        "memory_bytes": planned.memory_bytes,
-        "reserve_bytes": planned.reserve_bytes,
-        "constraints": wish.base.constraints(),
-        "valid": planned.valid,
-        "too_large": planned.too_large,
-        "energy_table": None if wish.energy_table is None else str(wish.energy_table),
-        "notes": assumed(planned.gpu, planned.table),
-        **({"training": training(rows[0], wish.tokens)} if wish.tokens else {}),
+        "memory_bytes": ranking.memory_bytes,
+        "reserve_bytes": ranking.reserve_bytes,
+        "constraints": request.base.constraints(),
+        "valid": ranking.valid,
+        "too_large": ranking.too_large,
+        "energy_table": None if request.energy_table is None else str(request.energy_table),
+        "notes": power_assumptions(ranking.gpu, ranking.table),
+        **({"training": training(rows[0], request.tokens)} if request.tokens else {}),
         "rows": rows,
-        "why": why_first(rows),
+        "why": explain_ranking(rows),
     }
 
 
-def _row(row: RankedPlan, planned: PlanRanking, place: int) -> dict[str, Any]:
+def _row(row: RankedPlan, ranking: PlanRanking, place: int) -> dict[str, Any]:
+    """Return a plan's row of the document; place: rank of the plan from 0."""
     tokens = row.tokens_per_s * row.step.step_ps / PS_PER_S
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "plan": str(row.candidate.plan),
         "axes": axes_text(row.candidate.plan),
         "recompute": row.candidate.plan.recompute,
@@ -178,23 +183,23 @@ def _row(row: RankedPlan, planned: PlanRanking, place: int) -> dict[str, Any]:
         "memory_bytes": row.candidate.peak_bytes,
         "whole": row.step.is_whole,
         "shares": {name: row.step.of(name) for name in CATEGORIES},
-        **step_bill(row.step, planned.gpu, planned.wish.gpus, tokens, planned.table).document(),
+        **step_bill(row.step, ranking.gpu, ranking.request.gpus, tokens, ranking.table).document(),
     }
-    if place < len(planned.confirmed):
-        confirmed = planned.confirmed[place]
-        found |= {"packets_step_s": confirmed.step_ps / PS_PER_S, "packets_over_closed_form": confirmed.ratios}
-    return found
+    if place < len(ranking.confirmed):
+        confirmed = ranking.confirmed[place]
+        columns |= {"packets_step_s": confirmed.step_ps / PS_PER_S, "packets_over_closed_form": confirmed.ratios}
+    return columns
 
 
-def why_first(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """For the plans after the first: how much longer they take, and what of it is which kind of time."""
+def explain_ranking(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each of the next three plans: how much longer it takes, and why."""
     lines = []
     for place, row in enumerate(rows[1:4], 2):
-        more = {name: _seconds(row, name) - _seconds(rows[0], name) for name in CATEGORIES}
-        largest = sorted(more.items(), key=lambda part: -abs(part[1]))[:3]
-        said = ", ".join(f"{name} {s:+.2f} s" for name, s in largest if abs(s) > 0.001 * rows[0]["step_s"])
-        over = row["step_s"] / rows[0]["step_s"] - 1
-        lines.append(f"{place}. {row['axes']} takes {over:.1%} longer: {said or 'about the same'}")
+        difference_s = {name: _seconds(row, name) - _seconds(rows[0], name) for name in CATEGORIES}
+        largest = sorted(difference_s.items(), key=lambda part: -abs(part[1]))[:3]
+        parts = ", ".join(f"{name} {s:+.2f} s" for name, s in largest if abs(s) > 0.001 * rows[0]["step_s"])
+        excess = row["step_s"] / rows[0]["step_s"] - 1
+        lines.append(f"{place}. {row['axes']} takes {excess:.1%} longer: {parts or 'about the same'}")
     return lines
 
 
@@ -202,23 +207,21 @@ def _seconds(row: dict[str, Any], category: str) -> float:
     return float(row["shares"][category] * row["step_s"])
 
 
-def merged(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One document of those of shards.
+def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Merge the documents of all shards of one request.
 
     Raises:
-        ConfigError: they are of different questions.
+        ConfigError: The documents are of different requests.
     """
-    about = [{key: one.get(key) for key in SAME} for one in documents]
-    for number, one in enumerate(about[1:], 1):
-        key = next((key for key in one if one[key] != about[0][key]), None)
+    first, *others = ({key: shard.get(key) for key in SHARD_KEYS} for shard in documents)
+    for number, other in enumerate(others, 2):
+        key = next((key for key in other if other[key] != first[key]), None)
         if key is not None:
-            raise ConfigError(
-                f"--merge: {key} is {about[0][key]!r} in the first and {one[key]!r} in number {number + 1}"
-            )
+            raise ConfigError(f"--merge: {key} is {first[key]!r} in the first and {other[key]!r} in number {number}")
     rows = sorted(
-        (row for one in documents for row in one["rows"]), key=lambda row: (row["step_s"], row["memory_bytes"])
+        (row for shard in documents for row in shard["rows"]), key=lambda row: (row["step_s"], row["memory_bytes"])
     )
-    whole = {**documents[0], "rows": rows, "why": why_first(rows)}
-    if "training" in whole:
-        whole["training"] = training(rows[0], whole["training"]["tokens"])
-    return whole
+    merged = {**documents[0], "rows": rows, "why": explain_ranking(rows)}
+    if "training" in merged:
+        merged["training"] = training(rows[0], merged["training"]["tokens"])
+    return merged

@@ -1,4 +1,4 @@
-"""Plans by the time of their step, several processes at once."""
+"""Step times of candidate plans, computed by several processes at once."""
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,15 @@ from workload.generators.training import rules
 
 
 class RankedPlan(NamedTuple):
-    """A plan and what it takes.
+    """A plan with its step time and throughput.
 
     Attributes:
-        candidate: the plan and its memory.
-        step: its time.
-        tokens_per_s: of all GPUs.
-        mfu: model FLOP/s over the peak of all GPUs, without what is worked out again; of attention's pairs of query and
-            key those count that a causal mask leaves.
-        mfu_all_pairs: the same, all pairs counted.
+        candidate: Plan and its peak memory.
+        step: Step time at closed forms.
+        tokens_per_s: Throughput of all GPUs together in tokens per second.
+        mfu: Model FLOP/s over the peak of all GPUs, without recomputation; attention counts the query-key pairs that a
+            causal mask leaves.
+        mfu_all_pairs: Same ratio with all query-key pairs counted.
     """
 
     candidate: Candidate
@@ -33,66 +33,66 @@ class RankedPlan(NamedTuple):
 
 
 class PlanSearch(NamedTuple):
-    """What all plans have in common.
+    """Inputs that all candidates of a search share.
 
     Attributes:
-        site: where they run.
-        model: what is trained.
-        framework: by which.
-        peak_flops: of all GPUs, in the plans' data type.
+        machine: Fabric, operator times and collective costs.
+        model: Model to train.
+        framework: Training framework of all candidates.
+        peak_flops: Peak FLOP/s of all GPUs together in the plans' data type.
     """
 
-    site: TargetMachine
+    machine: TargetMachine
     model: Model
     framework: rules.Framework
     peak_flops: float
 
 
-def answered(question: PlanSearch, candidate: Candidate) -> RankedPlan:
-    """A candidate with the time of its step.
+def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:
+    """Return a candidate with its step time and throughput.
 
     Raises:
-        WorkloadError: it cannot be run.
+        WorkloadError: The plan cannot be run.
     """
     plan = candidate.plan
-    step = step_time(question.site, question.model, plan, question.framework)
+    step = step_time(search.machine, search.model, plan, search.framework)
     seconds = step.step_ps / PS_PER_S
     mfu, mfu_all_pairs = (
-        training_flops(question.model, plan.global_batch, plan.sequence, causal=causal) / seconds / question.peak_flops
+        training_flops(search.model, plan.global_batch, plan.sequence, causal=causal) / seconds / search.peak_flops
         for causal in (True, False)
     )
     return RankedPlan(candidate, step, plan.global_batch * plan.sequence / seconds, mfu, mfu_all_pairs)
 
 
-def ranked(question: PlanSearch, found: Sequence[Candidate], workers: int) -> Iterator[RankedPlan]:
-    """The plans as they are done, in any order.
+def ranked(search: PlanSearch, fitting: Sequence[Candidate], workers: int) -> Iterator[RankedPlan]:
+    """Yield the plans with their step times in order of completion.
 
-    Plans of one tensor-parallel size follow each other on one process, which so knows what their collectives take.
+    Each process gets consecutive plans of the same tensor parallelism, because these share cached costs of collectives.
 
     Args:
-        question: what they have in common.
-        found: those that fit.
-        workers: processes.
+        search: Inputs that all plans share.
+        fitting: Candidates that fit in memory.
+        workers: Number of processes.
 
     Raises:
-        WorkloadError: a plan cannot be run.
+        WorkloadError: A plan cannot be run.
     """
-    if workers == 1 or len(found) < workers:
-        for candidate in found:
-            yield answered(question, candidate)
+    if workers == 1 or len(fitting) < workers:
+        for candidate in fitting:
+            yield evaluate(search, candidate)
         return
-    by_axes = sorted(found, key=lambda one: (one.plan.tp, one.plan.cp, one.plan.ep, one.plan.dp, one.plan.pp))
+    by_axes = sorted(fitting, key=lambda each: (each.plan.tp, each.plan.cp, each.plan.ep, each.plan.dp, each.plan.pp))
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, context, _remember, (question,)) as pool:
-        yield from pool.map(_answer, by_axes, chunksize=max(1, len(found) // (8 * workers)))
+    with ProcessPoolExecutor(workers, context, _set_search, (search,)) as pool:
+        yield from pool.map(_evaluate, by_axes, chunksize=max(1, len(fitting) // (8 * workers)))
 
 
-_of_process: list[PlanSearch] = []
+_search_of_process: list[PlanSearch] = []
 
 
-def _remember(question: PlanSearch) -> None:
-    _of_process[:] = [question]
+def _set_search(search: PlanSearch) -> None:
+    _search_of_process[:] = [search]
 
 
-def _answer(candidate: Candidate) -> RankedPlan:
-    return answered(_of_process[0], candidate)
+def _evaluate(candidate: Candidate) -> RankedPlan:
+    return evaluate(_search_of_process[0], candidate)

@@ -1,4 +1,4 @@
-"""The table of ranked plans, from the document that plan.json holds."""
+"""The terminal table of ranked plans, built from the document that plan.json holds."""
 
 from typing import Any
 
@@ -8,26 +8,27 @@ from nadi.terminal.readable import in_unit, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
-"""Kinds of time that are no computation, where any plan has them."""
-_LEAST_SHARE = 0.0005
+"""Time categories other than computation; each has a column if a plan spends time in it."""
+_MIN_SHARE = 0.0005
+"""Minimum share of a step, 0 to 1, for a column: 0.05 % would print as 0.1 %."""
 
 
-def plan_table(found: dict[str, Any], top: int) -> FittedTable:
-    """The first plans of a document."""
-    rows = found["rows"][:top]
-    shown = [name for name in _SHOWN if any(row["shares"][name] > _LEAST_SHARE for row in rows)]
+def plan_table(answer: dict[str, Any], top: int) -> FittedTable:
+    """Return the table of the first `top` plans of an answer."""
+    rows = answer["rows"][:top]
+    shown = [name for name in _SHOWN if any(row["shares"][name] > _MIN_SHARE for row in rows)]
     confirmed = any("packets_step_s" in row for row in rows)
     table = FittedTable(
-        f"{found['model']} on {found['gpus']} {found['gpu']} of {found['cluster']}",
+        f"{answer['model']} on {answer['gpus']} {answer['gpu']} of {answer['cluster']}",
         "",
         TableColumn("plan", form="name"),
         TableColumn("recompute", 5, form="name"),
-        "step",
-        *([TableColumn("by packets", 1)] if confirmed else []),
+        "step time",
+        *([TableColumn("packet step", 1)] if confirmed else []),
         TableColumn("MFU", 1),
-        TableColumn("all pairs", 4),
+        TableColumn("MFU all pairs", 4),
         TableColumn("tokens/s", 3),
-        TableColumn("GiB", 2),
+        TableColumn("memory GiB", 2),
         TableColumn("energy", 2),
         TableColumn("$/step", 3),
         TableColumn("$/1M tokens", 2),
@@ -55,34 +56,33 @@ def plan_table(found: dict[str, Any], top: int) -> FittedTable:
             bold=place == 0,
         )
     table.notes.append(
-        f"{found['valid']} valid plans, {found['too_large']} do not fit in {_memory(found)}; "
-        "steps at closed forms, without contention; exposed communication by axis, mean over the GPUs"
+        f"{answer['valid']} valid plans, {answer['too_large']} do not fit in {_memory(answer)}; "
+        "step times at closed forms, without contention; exposed communication by axis, mean over the GPUs"
     )
-    table.notes.append("MFU counts the pairs of query and key that a causal mask leaves; all pairs: with all of them")
-    if found["constraints"]:
-        table.notes.append(f"every plan has {found['constraints']}, as --plan says")
+    table.notes.append("MFU counts the query-key pairs that a causal mask leaves; MFU all pairs counts all of them")
+    if answer["constraints"]:
+        table.notes.append(f"every plan has {answer['constraints']}, as in --plan")
     if not all(row["whole"] for row in rows):
-        table.notes.append("~: on the line through two steps of fewer micro-batches")
-    powers = f"{found['energy_table']} over the default table" if found["energy_table"] else "the default table"
-    table.notes.append(
-        f"energy and dollars of a step: powers and prices of {powers}, bytes of links told from the traces"
-    )
-    table.notes.extend(found["notes"])
-    if "training" in found:
-        table.notes.append(_training(found["training"]))
-    table.notes.extend(found["why"])
+        table.notes.append("~: extrapolated from two steps with fewer micro-batches")
+    powers = f"{answer['energy_table']} over the default table" if answer["energy_table"] else "the default table"
+    table.notes.append(f"energy and cost of a step: powers and prices of {powers}, link bytes derived from the traces")
+    table.notes.extend(answer["notes"])
+    if "training" in answer:
+        table.notes.append(_training(answer["training"]))
+    table.notes.extend(answer["why"])
     return table
 
 
-def _memory(found: dict[str, Any]) -> str:
-    """What a GPU has for plans."""
-    whole, reserve = (found[key] / GIB for key in ("memory_bytes", "reserve_bytes"))
-    return f"{whole:.1f} GiB less {reserve:.1f} GiB in reserve" if reserve else f"{whole:.1f} GiB"
+def _memory(answer: dict[str, Any]) -> str:
+    """Return the memory that plans may use, as text."""
+    capacity, reserve = (answer[key] / GIB for key in ("memory_bytes", "reserve_bytes"))
+    return f"{capacity:.1f} GiB minus {reserve:.1f} GiB in reserve" if reserve else f"{capacity:.1f} GiB"
 
 
-def _training(whole: dict[str, float]) -> str:
-    """Of all tokens, by the first plan."""
+def _training(totals: dict[str, float]) -> str:
+    """Return the note about a whole training with the first plan."""
     return (
-        f"{whole['tokens']:,.4g} tokens with the first plan: {whole['steps']:,.0f} steps, {whole['days']:,.4g} days, "
-        f"{joules_text(whole['energy_J'])}, {usd_text(whole['cost_usd'])}; without checkpoints and failures"
+        f"{totals['tokens']:,.4g} tokens with the first plan: {totals['steps']:,.0f} steps, "
+        f"{totals['days']:,.4g} days, {joules_text(totals['energy_J'])}, {usd_text(totals['cost_usd'])}; "
+        "without checkpoints and failures"
     )

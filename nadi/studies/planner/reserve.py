@@ -1,4 +1,4 @@
-"""The reserve: memory of each GPU that plans leave free, for what no estimate counts, as fragmentation."""
+"""The memory reserve: GPU memory that plans leave free for what no estimate counts, such as fragmentation."""
 
 import math
 import re
@@ -14,11 +14,11 @@ _SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
 
 
 class MemoryReserve(NamedTuple):
-    """A size, or a share of what a GPU has; one of both is zero.
+    """A reserve as a size or as a share of GPU memory; the other field is zero.
 
     Attributes:
-        size_bytes: of each GPU.
-        share: of each GPU's memory, below 1.
+        size_bytes: Reserve of each GPU in bytes.
+        share: Reserve as a share of each GPU's memory, 0 to 1.
     """
 
     size_bytes: int = 0
@@ -26,10 +26,10 @@ class MemoryReserve(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "MemoryReserve":
-        """Of "4GiB" or "5%".
+        """Parse "4GiB" or "5%".
 
         Raises:
-            ConfigError: anything else.
+            ConfigError: The text is neither a size nor a share below 100 %.
         """
         match = _SHARE.fullmatch(text)
         if match and (share := Fraction(match[1]) / 100) < 1:
@@ -42,10 +42,10 @@ class MemoryReserve(NamedTuple):
             ) from error
 
     def bytes_of(self, memory_bytes: int, gpu: str) -> int:
-        """Bytes of a GPU of so much memory, rounded up.
+        """Return the reserve in bytes of a GPU with the given memory, rounded up.
 
         Raises:
-            ConfigError: nothing is left.
+            ConfigError: The reserve leaves no memory.
         """
         reserve_bytes = self.size_bytes + math.ceil(self.share * memory_bytes)
         if reserve_bytes >= memory_bytes:
@@ -57,8 +57,8 @@ class MemoryReserve(NamedTuple):
 
 
 DEFAULT_RESERVE = MemoryReserve(share=Fraction(5, 100))
-"""What plans leave free unless the user says otherwise, on top of CUDA's context and NCCL's buffers, which
-`workload.generators.memory` counts. Of the 80 GiB of an H100, CUDA has 79.1 to 79.2 (NVIDIA-NeMo/RL#2814), 1 %.
-PyTorch's
-allocator had 1.83 GiB in fragments beside 75.3 of a model that took all memory, 2.4 %; that project then reserved 5 %
-(vllm-project/compressed-tensors#587). The rest is for copies in the optimizer's step, which nothing counts."""
+"""Default reserve, in addition to CUDA's context and NCCL's buffers, which `workload.generators.memory` counts.
+
+CUDA offers 79.1 to 79.2 GiB of the 80 GiB of an H100, 1 % less (NVIDIA-NeMo/RL#2814). PyTorch's allocator lost 1.83 GiB
+to fragmentation beside 75.3 GiB of a model that filled the memory, 2.4 %; that project then reserved 5 %
+(vllm-project/compressed-tensors#587). The rest is for copies in the optimizer's step, which no estimate counts."""

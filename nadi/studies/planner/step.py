@@ -1,8 +1,8 @@
-"""A step of one plan on one cluster at closed forms, its long steps told from two short ones.
+"""Step time of one plan on one cluster at closed forms; long steps are extrapolated from two short ones.
 
-A pipeline in its steady state repeats itself: each further micro-batch adds the same time. So a step of many
-micro-batches is worked out from two of `_SHORT` and `_LONGER` rounds of the pipeline, and the line through them; by as
-much as the line between them is bent (a third run at `--exact` shows it) the step is off.
+A pipeline in its steady state is periodic: each further micro-batch adds the same time. So the planner simulates two
+steps of `_SHORT` and `_LONGER` rounds of the pipeline and extrapolates linearly to many micro-batches. `exact=True`
+simulates the whole step; the difference is the error of the extrapolation.
 """
 
 from collections.abc import Mapping
@@ -38,20 +38,20 @@ from workload.generators.training.generator import generate
 from workload.generators.training.interference import channels_on, compute_slowdown
 
 _SHORT, _LONGER = 2, 3
-"""Micro-batches of the two short steps, times the stages."""
+"""Rounds of the pipeline in the two short steps: micro-batches per stage."""
 
 
 @dataclass(frozen=True)
 class TargetMachine:
-    """Where plans are tried.
+    """The GPUs, fabric and cost models on which plans are timed.
 
     Attributes:
-        graph: the fabric of all GPUs.
-        settings: of packets, whose closed forms are taken.
-        collectives: how they are done.
-        compute: times of operators.
-        costs: of the fabric, kept from plan to plan.
-        channels: NCCL's channels there, each of which holds an SM while a collective runs.
+        graph: Fabric of all GPUs.
+        settings: Settings of the packet network that the closed forms assume.
+        collectives: Algorithms and settings of collectives.
+        compute: Operator times of the GPU.
+        costs: Cached collective costs of the fabric, shared by all plans.
+        channels: Number of NCCL channels, each occupying one SM while a collective runs.
     """
 
     graph: Graph
@@ -62,39 +62,39 @@ class TargetMachine:
     channels: int = 0
 
 
-def site(
+def target_machine(
     cluster: Cluster,
     gpus: int,
     times: ComputeTimes,
     fabric_keys: Mapping[str, object] | None = None,
     network_keys: Mapping[str, object] | None = None,
 ) -> TargetMachine:
-    """A cluster's GPUs, the first ones.
+    """Return the first GPUs of a cluster with their fabric.
 
     Args:
-        cluster: by name.
-        gpus: how many.
-        times: of operators on its GPUs.
-        fabric_keys: parameters of its topology in place of its own.
-        network_keys: keys of [network] likewise.
+        cluster: Cluster that provides the GPUs.
+        gpus: Number of GPUs.
+        times: Operator times of the GPUs.
+        fabric_keys: Parameters that override those of the cluster's topology.
+        network_keys: Keys of [network] that override those of the cluster.
 
     Raises:
-        TopologyError: it has no fabric of so many.
+        TopologyError: The cluster has no fabric for that number of GPUs.
     """
     graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(gpus))
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
-    how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
+    collectives = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, OF_PLANS)
-    return TargetMachine(graph, settings, how, ComputeModel(times=times), costs, channels_on(graph))
+    return TargetMachine(graph, settings, collectives, ComputeModel(times=times), costs, channels_on(graph))
 
 
 class EnergyUse(NamedTuple):
-    """What of a step costs energy.
+    """Activity in a step that consumes energy.
 
     Attributes:
-        npu_ps: float64[len(NPU_TIMES)], the GPUs' time by what they do, summed over all.
-        ports: by sort, with the bytes that they would send.
+        npu_ps: float64[len(NPU_TIMES)], GPU time by activity in ps, summed over all GPUs.
+        ports: Ports by type with the bytes that they send.
     """
 
     npu_ps: NDArray[np.float64]
@@ -102,13 +102,13 @@ class EnergyUse(NamedTuple):
 
 
 class StepTime(NamedTuple):
-    """What a step takes.
+    """Duration and breakdown of a step.
 
     Attributes:
-        step_ps: of the slowest GPU.
-        share_ps: float64[len(CATEGORIES)], where the time of a GPU went, mean over all.
-        use: of GPUs and ports.
-        is_whole: the whole step was run; else it stands on the line through two short ones.
+        step_ps: Step time of the slowest GPU in ps.
+        share_ps: float64[len(CATEGORIES)], time of a GPU by category in ps, mean over all GPUs.
+        use: Activity of GPUs and ports that consumes energy.
+        is_whole: Whether the whole step was simulated; False = extrapolated from two short steps.
     """
 
     step_ps: float
@@ -117,45 +117,46 @@ class StepTime(NamedTuple):
     is_whole: bool
 
     def of(self, category: str) -> float:
-        """Share of the step, 0 to 1, that a GPU spends so."""
+        """Return the share of the step, 0 to 1, that a GPU spends in a category."""
         return float(self.share_ps[CATEGORIES.index(category)] / self.step_ps)
 
 
 def step_time(
-    where: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
+    machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
 ) -> StepTime:
-    """The time of a step.
+    """Return the step time of a plan at closed forms.
 
     Args:
-        where: the cluster.
-        model: what is trained.
-        plan: settled.
-        framework: by which.
-        exact: run all of it, however long.
+        machine: GPUs and fabric.
+        model: Model to train.
+        plan: Settled parallel plan.
+        framework: Training framework of the plan.
+        exact: Whether to simulate every micro-batch instead of extrapolating.
 
     Raises:
-        WorkloadError: the plan breaks a rule.
+        WorkloadError: The plan breaks a rule.
     """
     micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
-    deferring = -(-plan.defer_embedding_wgrad // plan.pp)  # rounds; both runs must have micro-batches beyond these
+    # Rounds whose embedding gradients are deferred; both short steps need further rounds after these.
+    deferring = -(-plan.defer_embedding_wgrad // plan.pp)
     short, longer = (_SHORT + deferring) * plan.pp, (_LONGER + deferring) * plan.pp
     if exact or micro_batches <= longer:
-        return _run(where, model, plan, framework)
-    first = _run(where, model, _with_micro_batches(plan, short), framework)
-    second = _run(where, model, _with_micro_batches(plan, longer), framework)
-    return _on_the_line(first, second, (micro_batches - longer) / (longer - short))
+        return _run(machine, model, plan, framework)
+    first = _run(machine, model, _with_micro_batches(plan, short), framework)
+    second = _run(machine, model, _with_micro_batches(plan, longer), framework)
+    return _extrapolated(first, second, (micro_batches - longer) / (longer - short))
 
 
-def _on_the_line(first: StepTime, second: StepTime, rest: float) -> StepTime:
-    """A step as far behind the second as `rest` times what lies between the two."""
+def _extrapolated(first: StepTime, second: StepTime, factor: float) -> StepTime:
+    """Return the linear extrapolation: `second` plus `factor` times the difference between `second` and `first`."""
     ports = {}
     for name, ports_used in second.use.ports.items():
         before = first.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
-        ports[name] = ports_used._replace(tx_bytes=ports_used.tx_bytes + rest * (ports_used.tx_bytes - before))
+        ports[name] = ports_used._replace(tx_bytes=ports_used.tx_bytes + factor * (ports_used.tx_bytes - before))
     return StepTime(
-        second.step_ps + rest * (second.step_ps - first.step_ps),
-        second.share_ps + rest * (second.share_ps - first.share_ps),
-        EnergyUse(second.use.npu_ps + rest * (second.use.npu_ps - first.use.npu_ps), ports),
+        second.step_ps + factor * (second.step_ps - first.step_ps),
+        second.share_ps + factor * (second.share_ps - first.share_ps),
+        EnergyUse(second.use.npu_ps + factor * (second.use.npu_ps - first.use.npu_ps), ports),
         is_whole=False,
     )
 
@@ -164,42 +165,42 @@ def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
     return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
 
 
-def _run(where: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
-    """A whole step."""
+def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
+    """Simulate a whole step at closed forms."""
     traces = generate(model, plan, framework)
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
-        where.graph.npus,
+        machine.graph.npus,
         {},
-        where.compute,
-        replace(where.collectives, copied=traces.copied),
-        fabric=where.graph,
+        machine.compute,
+        replace(machine.collectives, copied=traces.copied),
+        fabric=machine.graph,
         example_npu=traces.example_npu,
         families=traces.families,
     )
-    folded = running.laid_out(where.graph, program, where.costs)
-    costed = running.costed(folded, where.costs, where.collectives)
-    settings = replace(where.settings, compute_slowdown=_slowdown(where, framework))
-    results = running.run(where.graph, folded, costed, where.costs, settings, NoProgress(), most_rows=0)
-    found = step_times(program, traces.traces, traces.trace_of_npu, results)
+    folded = running.laid_out(machine.graph, program, machine.costs)
+    costed = running.costed(folded, machine.costs, machine.collectives)
+    settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
+    results = running.run(machine.graph, folded, costed, machine.costs, settings, NoProgress(), most_rows=0)
+    shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
-    share_ps = (found[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
+    share_ps = (shares[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
     npu_ps = _npu_ps(program, results, folded.classes)
-    use = EnergyUse(npu_ps, sent_by_ports(where.graph, program, where.settings).ports)
+    use = EnergyUse(npu_ps, sent_by_ports(machine.graph, program, machine.settings).ports)
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
 
-def _slowdown(where: TargetMachine, framework: rules.Framework) -> float:
-    """How many times as long computation takes beside a collective."""
-    times = where.compute.times
+def _slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
+    """Return the factor by which computation slows down while a collective runs on the same GPU."""
+    times = machine.compute.times
     if times is None:
         return 1.0
-    return compute_slowdown(framework, times.gpu, where.channels, in_a_row=times.pace.in_a_row)
+    return compute_slowdown(framework, times.gpu, machine.channels, in_a_row=times.pace.in_a_row)
 
 
 def _npu_ps(program: Program, results: Results, classes: Classes) -> NDArray[np.float64]:
-    """float64[len(NPU_TIMES)]: the time of all NPUs by what they do; results have one NPU of each class."""
+    """Return float64[len(NPU_TIMES)]: GPU time by activity in ps, summed; results hold one NPU per class."""
     times = npu_times(
         program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
     )

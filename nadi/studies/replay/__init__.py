@@ -1,5 +1,5 @@
-"""Replaying the communication of traces for real: over MPI, or over torch.distributed with gloo.
+"""Replay of a trace's communication on real hardware over MPI, or over torch.distributed with gloo.
 
-`steps.py` says what each rank has to do, `mpi.py` and `gloo.py` do single operations, `player.py` goes through the
-trace, `outcome.py` says how long everything took.
+`steps.py` derives the operations of each rank, `mpi.py` and `gloo.py` execute single operations, `player.py` walks the
+trace, `outcome.py` reports the times.
 """

@@ -1,4 +1,4 @@
-"""Memory for what is sent and received, used again and again so that no operation waits for new pages."""
+"""A pool of send and receive buffers, reused so that no operation waits for the first touch of new pages."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,21 +7,21 @@ Bytes = NDArray[np.uint8]
 
 
 class Buffers:
-    """Arrays of bytes by size."""
+    """A pool of byte arrays by size."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Bytes]] = {}
 
     def take(self, size: int) -> Bytes:
-        """An array that nobody else has."""
+        """Return an array that no other operation uses."""
         free = self._free.get(size)
         if free:
             return free.pop()
-        made = np.empty(size, np.uint8)
-        made[:] = 0  # so that its pages are there
-        return made
+        array = np.empty(size, np.uint8)
+        array[:] = 0  # touches every page, so that the operating system maps it now
+        return array
 
     def give(self, *arrays: Bytes) -> None:
-        """Let others have them."""
+        """Return arrays to the pool."""
         for array in arrays:
             self._free.setdefault(len(array), []).append(array)

@@ -1,4 +1,4 @@
-"""Operations over torch.distributed with gloo. Sums are of float32, everything else is bytes."""
+"""Operations over torch.distributed with gloo. Reductions use float32; everything else moves bytes."""
 
 import os
 import threading
@@ -13,10 +13,11 @@ from nadi.studies.replay.steps import ReplayOperation
 
 _WORD_BYTES = 4
 _TIMEOUT_S = 300
+"""Seconds that a rank waits for its peers before the replay fails."""
 
 
 def connect(method: str, rank: int, size: int) -> RankGather:
-    """Meet the other ranks, of whom torch.distributed hears by a method as "env://" or "file:///path".
+    """Join the process group through an init method such as "env://" or "file:///path".
 
     Raises:
         ConfigError: PyTorch is not installed.
@@ -25,26 +26,26 @@ def connect(method: str, rank: int, size: int) -> RankGather:
         from torch import distributed
     except ImportError:
         raise ConfigError("--over gloo: PyTorch is not installed; expected pip install 'nadi[pytorch]'") from None
-    limit = timedelta(seconds=_TIMEOUT_S)
-    distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=size, timeout=limit)
+    timeout = timedelta(seconds=_TIMEOUT_S)
+    distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=size, timeout=timeout)
 
     def exchange(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
-        found: list[Any] = [None] * size
-        distributed.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * size
+        distributed.all_gather_object(values, value)
+        return values
 
     def gather(value: Any) -> list[Any] | None:  # noqa: ANN401 - whatever can be pickled
-        found = exchange(value)
-        return found if rank == 0 else None
+        values = exchange(value)
+        return values if rank == 0 else None
 
     return RankGather(exchange, gather, rank, size)
 
 
 class Gloo:
-    """As nadi.studies.replay.player.Transport."""
+    """The gloo implementation of nadi.studies.replay.player.Transport."""
 
     def __init__(self, rank: int, groups: Mapping[int, tuple[int, ...]]) -> None:
-        """All ranks call it with the same groups."""
+        """Create the process groups; all ranks call it with the same groups."""
         from torch import distributed
 
         self._dist = distributed
@@ -61,7 +62,7 @@ class Gloo:
         )
 
     def begin(self, operation: ReplayOperation) -> tuple[Any, tuple[Bytes, ...]]:
-        """Begin an operation; gives what is under way, and the buffers that it uses."""
+        """Start an operation; return its handle and its buffers."""
         if operation.kind in {"send", "recv"}:
             own = self._buffers.take(operation.size_bytes)
             call = self._dist.isend if operation.kind == "send" else self._dist.irecv
@@ -69,19 +70,20 @@ class Gloo:
         group = self._of_group[operation.group]
         if operation.send_bytes:
             sent, received = (self._buffers.take(sum(b)) for b in (operation.send_bytes, operation.recv_bytes))
-            order = sorted(range(len(operation.members)), key=operation.members.__getitem__)  # a group of torch's
+            # PyTorch sorts the ranks of a group.
+            order = sorted(range(len(operation.members)), key=operation.members.__getitem__)
             sizes = [[part[i] for i in order] for part in (operation.recv_bytes, operation.send_bytes)]
             call = self._dist.all_to_all_single
             return call(_tensor(received), _tensor(sent), *sizes, group=group, async_op=True), (sent, received)
         return getattr(self, f"_{operation.kind.replace('-', '_')}")(group, operation)
 
-    def is_done(self, begun: tuple[Any, tuple[Bytes, ...]]) -> bool:
-        """Whether it is complete; then others get its buffers.
+    def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
+        """Return whether an operation is complete; if so, release its buffers.
 
         Raises:
-            RuntimeError: a peer is gone.
+            RuntimeError: A peer has terminated.
         """
-        work, buffers = begun
+        work, buffers = started
         if not work.is_completed():
             return False
         work.wait()
@@ -89,7 +91,7 @@ class Gloo:
         return True
 
     def close(self) -> None:
-        """Wait for the others and leave."""
+        """Wait for all ranks and leave the process group."""
         self._dist.barrier()
         self._dist.destroy_process_group()
 
@@ -103,13 +105,16 @@ class Gloo:
 
     def _all_gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own = self._buffers.take(operation.part_bytes)
-        whole = self._buffers.take(operation.part_bytes * len(operation.members))
-        return self._all_gather_call(_tensor(whole), _tensor(own), group=group, async_op=True), (own, whole)
+        gathered = self._buffers.take(operation.part_bytes * len(operation.members))
+        return self._all_gather_call(_tensor(gathered), _tensor(own), group=group, async_op=True), (own, gathered)
 
     def _gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own, parts = self._own_and_parts(operation)
-        found = [_tensor(part) for part in parts] if operation.own == 0 else None
-        return self._dist.gather(_tensor(own), found, operation.members[0], group=group, async_op=True), (own, *parts)
+        received = [_tensor(part) for part in parts] if operation.own == 0 else None
+        return self._dist.gather(_tensor(own), received, operation.members[0], group=group, async_op=True), (
+            own,
+            *parts,
+        )
 
     def _scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         own, parts = self._own_and_parts(operation)
@@ -121,43 +126,43 @@ class Gloo:
         return self._dist.broadcast(_tensor(own), operation.members[0], group=group, async_op=True), (own,)
 
     def _all_to_all(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        whole = operation.part_bytes * len(operation.members)
-        sent, received = self._buffers.take(whole), self._buffers.take(whole)
+        size_bytes = operation.part_bytes * len(operation.members)
+        sent, received = self._buffers.take(size_bytes), self._buffers.take(size_bytes)
         call = self._dist.all_to_all_single
         return call(_tensor(received), _tensor(sent), group=group, async_op=True), (sent, received)
 
     def _reduce_scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
         part = _words(operation.part_bytes)
-        own, whole = self._buffers.take(part), self._buffers.take(part * len(operation.members))
-        work = self._reduce_scatter_call(_floats(own), _floats(whole), group=group, async_op=True)
-        return _Waited(work), (own, whole)
+        own, all_parts = self._buffers.take(part), self._buffers.take(part * len(operation.members))
+        work = self._reduce_scatter_call(_floats(own), _floats(all_parts), group=group, async_op=True)
+        return _Waited(work), (own, all_parts)
 
     def _barrier(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401, ARG002 - as the others
         return self._dist.barrier(group=group, async_op=True), ()
 
     def _own_and_parts(self, operation: ReplayOperation) -> tuple[Bytes, list[Bytes]]:
-        """A part, and of the root one for each member."""
+        """Return this member's part and, on the root, a part for each member."""
         parts = [self._buffers.take(operation.part_bytes) for _ in operation.members] if operation.own == 0 else []
         return self._buffers.take(operation.part_bytes), parts
 
 
-def launched(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Rank and size, as torchrun says them; None where it has not started this process.
+def torchrun_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Return rank and size from torchrun's environment; None if torchrun did not start this process.
 
     Raises:
-        ConfigError: they are no numbers.
+        ConfigError: A variable is not a number.
     """
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return None
     try:
         rank, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     except ValueError:
-        raise ConfigError("RANK and WORLD_SIZE: found no numbers; expected what torchrun sets") from None
+        raise ConfigError("RANK and WORLD_SIZE: not numbers; expected the values that torchrun sets") from None
     return rank, size
 
 
 class _Waited:
-    """Work of gloo that never says by itself that it is done, waited for by a thread."""
+    """A gloo operation without completion test; a thread waits for it."""
 
     def __init__(self, work: Any) -> None:  # noqa: ANN401 - torch's
         self._work = work
@@ -166,11 +171,11 @@ class _Waited:
         self._thread.start()
 
     def is_completed(self) -> bool:
-        """Whether it is done."""
+        """Return whether the operation is complete."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:
-        """Wait for it, and say how it failed."""
+        """Wait for the operation, and raise the error if it failed."""
         self._thread.join()
         if self._failure is not None:
             raise self._failure
@@ -182,9 +187,9 @@ class _Waited:
             self._failure = error
 
 
-def _words(size: int) -> int:
-    """Bytes of whole words."""
-    return -(-size // _WORD_BYTES) * _WORD_BYTES
+def _words(size_bytes: int) -> int:
+    """Round a number of bytes up to whole words."""
+    return -(-size_bytes // _WORD_BYTES) * _WORD_BYTES
 
 
 def _tensor(array: Bytes) -> Any:  # noqa: ANN401 - torch's

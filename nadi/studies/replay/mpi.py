@@ -1,4 +1,4 @@
-"""Operations over MPI, all of them without waiting. Sums are of float32, everything else is bytes."""
+"""Nonblocking operations over MPI. Reductions use float32; everything else moves bytes."""
 
 from collections.abc import Mapping
 from itertools import accumulate
@@ -10,27 +10,31 @@ from nadi.studies.replay.buffers import Buffers, Bytes
 from nadi.studies.replay.steps import ReplayOperation
 
 _WORD_BYTES = 4
-_TAGS_FROM = 1
 
 
 class Mpi:
-    """As nadi.studies.replay.player.Transport."""
+    """The MPI implementation of nadi.studies.replay.player.Transport."""
 
     def __init__(self, communicator: Any, groups: Mapping[int, tuple[int, ...]]) -> None:  # noqa: ANN401 - mpi4py
-        """All ranks call it with the same groups; communicator: of all ranks."""
+        """Create the communicators of the groups; all ranks call it with the same groups.
+
+        Args:
+            communicator: MPI communicator of all ranks.
+            groups: Members of each group by number.
+        """
         self._world = communicator.Dup()
         self._rank = communicator.Get_rank()
         self._buffers = Buffers()
-        everybody = self._world.Get_group()
+        all_ranks = self._world.Get_group()
         self._of_group = {
-            number: self._world.Create_group(everybody.Incl(list(members)), number)
+            number: self._world.Create_group(all_ranks.Incl(list(members)), number)
             for number, members in sorted(groups.items())
             if self._rank in members and len(members) > 1
         }
         self._messages = communicator.Dup()
 
     def begin(self, operation: ReplayOperation) -> tuple[Any, tuple[Bytes, ...]]:
-        """Begin an operation; gives the request, and the buffers that it uses."""
+        """Start an operation; return its request and its buffers."""
         if operation.kind in {"send", "recv"}:
             own = self._buffers.take(operation.size_bytes)
             call = self._messages.Isend if operation.kind == "send" else self._messages.Irecv
@@ -45,21 +49,22 @@ class Mpi:
             return group.Ialltoallv(*ends), (sent, received)
         return getattr(self, f"_{operation.kind.replace('-', '_')}")(group, operation)
 
-    def is_done(self, begun: tuple[Any, tuple[Bytes, ...]]) -> bool:
-        """Whether it is complete; then others get its buffers."""
-        request, buffers = begun
+    def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
+        """Return whether an operation is complete; if so, release its buffers."""
+        request, buffers = started
         if not request.Test():
             return False
         self._buffers.give(*buffers)
         return True
 
     def close(self) -> None:
-        """Wait for the others and free what was made."""
+        """Wait for all ranks and free the communicators."""
         self._world.Barrier()
         for communicator in (*self._of_group.values(), self._messages, self._world):
             communicator.Free()
 
     def _pair(self, send: int, receive: int) -> tuple[Bytes, Bytes]:
+        """Return a send and a receive buffer of the given sizes in bytes."""
         return self._buffers.take(send), self._buffers.take(receive)
 
     def _all_reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
@@ -87,8 +92,8 @@ class Mpi:
         return group.Ibcast(own, root=0), (own,)
 
     def _all_to_all(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        whole = operation.part_bytes * len(operation.members)
-        ends = self._pair(whole, whole)
+        size_bytes = operation.part_bytes * len(operation.members)
+        ends = self._pair(size_bytes, size_bytes)
         return group.Ialltoall(*ends), ends
 
     def _reduce_scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
@@ -100,9 +105,9 @@ class Mpi:
         return group.Ibarrier(), ()
 
 
-def _words(size: int) -> int:
-    """Bytes of whole words."""
-    return -(-size // _WORD_BYTES) * _WORD_BYTES
+def _words(size_bytes: int) -> int:
+    """Round a number of bytes up to whole words."""
+    return -(-size_bytes // _WORD_BYTES) * _WORD_BYTES
 
 
 def _floats(array: Bytes) -> Any:  # noqa: ANN401 - mpi4py takes arrays

@@ -1,4 +1,4 @@
-"""What a replay took: a table of its operations, and its traces with the times that were measured."""
+"""Results of a replay: a table of its operations, and traces with the measured times."""
 
 import dataclasses
 from pathlib import Path
@@ -18,19 +18,19 @@ _PS_PER_NS = 1000
 
 
 def with_times(steps: ReplaySteps, times: OperationTimes, begun_micros: int, *, sleeps: bool) -> TraceTable:
-    """The trace of a rank with the times of its replay, in whole microseconds and at least one of what was done.
+    """Return the trace of a rank with measured times in whole microseconds, at least 1 per executed node.
 
-    What was skipped has no times: compute and memory nodes unless they slept.
+    Skipped nodes have no times: compute and memory nodes unless they slept.
     """
     start = begun_micros + times.start_ns // _NS_PER_MICRO
-    took = np.maximum(1, np.round(times.duration_ns / _NS_PER_MICRO).astype(np.int64))
-    replayed = np.zeros(len(took), np.bool_)
+    took_micros = np.maximum(1, np.round(times.duration_ns / _NS_PER_MICRO).astype(np.int64))
+    replayed = np.zeros(len(took_micros), np.bool_)
     replayed[list(steps.operations)] = True
     replayed |= sleeps & (steps.duration_ns > 0)
     return dataclasses.replace(
         steps.table,
         start_time_micros=np.where(replayed, start, 0),
-        duration_micros=np.where(replayed, took, 0),
+        duration_micros=np.where(replayed, took_micros, 0),
     )
 
 
@@ -39,9 +39,9 @@ def write(path: Path, rank: int, table: TraceTable) -> None:
     et.write_table(f"{path}.{rank}.et", table)
 
 
-def part(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any, ...]]:
-    """Of each operation of a rank: kind, bytes, members, which one it is among all ranks, and nanoseconds."""
-    found = []
+def rank_operations(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any, ...]]:
+    """Return kind, bytes, members, key and nanoseconds of each operation; all ranks of a collective share its key."""
+    operations = []
     seen: dict[int, int] = {}
     for rows in steps.channel.values():
         for row in rows:
@@ -50,38 +50,41 @@ def part(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any, ...]]:
             number = seen[group] = seen.get(group, -1) + 1 if group >= 0 else -1
             key = (group, number) if group >= 0 else None
             members = len(operation.members) if group >= 0 else 2
-            found.append((operation.kind, operation.size_bytes, members, key, int(times.duration_ns[row])))
-    return found
+            operations.append((operation.kind, operation.size_bytes, members, key, int(times.duration_ns[row])))
+    return operations
 
 
 def document(parts: list[list[tuple[Any, ...]]], times_ns: list[int], over: str) -> dict[str, Any]:
-    """What all ranks took, in values that JSON can hold.
+    """Return the JSON document of a replay.
 
     Args:
-        parts: of all ranks.
-        times_ns: how long the replay of each rank took.
-        over: the transport.
+        parts: Operations of each rank, from `rank_operations`.
+        times_ns: Duration of each rank's replay in nanoseconds.
+        over: Transport, "mpi" or "gloo".
     """
-    joint: dict[Any, list[int]] = {}
-    for own in parts:
-        for kind, size, members, key, took in own:
-            joint.setdefault((kind, size, members, key if key is not None else len(joint)), []).append(took)
-    of_size: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
-    for (kind, size, members, _), took in joint.items():
-        of_size.setdefault((kind, size, members), []).append((min(took), max(took) - min(took)))
+    times_by_operation: dict[Any, list[int]] = {}
+    for operations in parts:
+        for kind, size, members, key, duration_ns in operations:
+            unique_key = key if key is not None else len(times_by_operation)
+            times_by_operation.setdefault((kind, size, members, unique_key), []).append(duration_ns)
+    times_by_size: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+    for (kind, size, members, _), durations_ns in times_by_operation.items():
+        # The last rank to join determines the transfer time; what earlier ranks took in addition is waiting.
+        transfer_ns, wait_ns = min(durations_ns), max(durations_ns) - min(durations_ns)
+        times_by_size.setdefault((kind, size, members), []).append((transfer_ns, wait_ns))
     rows = []
-    for (kind, size, members), found in sorted(of_size.items()):
-        transfer = max(float(np.median([least for least, _ in found])), 1.0)
+    for (kind, size, members), times in sorted(times_by_size.items()):
+        median_ns = max(float(np.median([transfer_ns for transfer_ns, _ in times])), 1.0)
         rows.append(
             {
                 "kind": kind,
                 "bytes": size,
                 "members": members,
-                "count": len(found),
-                "transfer_ps": transfer * _PS_PER_NS,
-                "wait_ps": float(np.median([wait for _, wait in found])) * _PS_PER_NS,
-                "busbw_Bps": size * bus_factor(kind, members) * NS_PER_S / transfer,
+                "count": len(times),
+                "transfer_ps": median_ns * _PS_PER_NS,
+                "wait_ps": float(np.median([wait for _, wait in times])) * _PS_PER_NS,
+                "busbw_Bps": size * bus_factor(kind, members) * NS_PER_S / median_ns,
             }
         )
-    ranks = [{"rank": rank, "time_ps": took * _PS_PER_NS} for rank, took in enumerate(times_ns)]
+    ranks = [{"rank": rank, "time_ps": durations_ns * _PS_PER_NS} for rank, durations_ns in enumerate(times_ns)]
     return {"over": over, "ranks": len(parts), "operations": rows, "rank_rows": ranks}

@@ -1,8 +1,8 @@
-"""Going through a trace: each node begins when its parents are done, as in a simulation, and as many at a time.
+"""Walk of a trace: each node starts when its parents are done, as in a simulation, and nodes run concurrently.
 
-Communication begins without waiting for its end, the operations of a group and those with a peer and tag in the order
-of the trace; it is asked again and again whether it is done. A compute or memory node takes no time, or, as a sleep,
-the time that the trace says, one after another on each lane.
+Communication is nonblocking; the operations of a group, or with a peer and tag, start in the order of the trace, and
+the player polls them for completion. Compute and memory nodes take no time, or sleep for the duration in the trace, one
+at a time per lane.
 """
 
 import heapq
@@ -20,17 +20,17 @@ Int64 = NDArray[np.int64]
 
 
 class Transport(Protocol):
-    """What does single operations."""
+    """The library that executes single operations."""
 
     def begin(self, operation: ReplayOperation) -> Any:  # noqa: ANN401 - its own
-        """Begin an operation; gives what `is_done` takes."""
+        """Start an operation and return the argument of `is_done`."""
 
-    def is_done(self, begun: Any) -> bool:  # noqa: ANN401 - its own
-        """Whether an operation is complete on this rank."""
+    def is_done(self, started: Any) -> bool:  # noqa: ANN401 - its own
+        """Return whether an operation is complete on this rank."""
 
 
 class OperationTimes(NamedTuple):
-    """When each node began, and how long it took: int64[n] nanoseconds, on a clock that begins with the replay."""
+    """Start and duration of each node: int64[n] nanoseconds, on a clock that starts with the replay."""
 
     start_ns: Int64
     duration_ns: Int64
@@ -43,7 +43,7 @@ class _Player:
         self._sleeps = sleeps
         self._waits_for = steps.parents.tolist()
         self._ready = [row for row, parents in enumerate(self._waits_for) if parents == 0]
-        self._begun: list[tuple[int, Any]] = []
+        self._started: list[tuple[int, Any]] = []
         self._sleeping: list[tuple[int, int]] = []
         self._lanes: dict[int, deque[int]] = {}
         self._channel_of = {row: number for number, rows in steps.channel.items() for row in rows}
@@ -54,24 +54,23 @@ class _Player:
         self._zero = time.perf_counter_ns()
 
     def play(self) -> OperationTimes:
-        """Do everything."""
+        """Replay all nodes."""
         while self._left:
             while self._ready:
                 self._take(heapq.heappop(self._ready))
             now = self._now()
             while self._sleeping and self._sleeping[0][0] <= now:
                 self._wake(heapq.heappop(self._sleeping)[1])
-            still = [(row, begun) for row, begun in self._begun if not self._was_done(row, begun)]
-            self._begun = still
+            self._started = [(row, started) for row, started in self._started if not self._finish_if_done(row, started)]
             if not self._ready:
-                time.sleep(0)  # whoever else wants the core: threads of gloo, ranks of this machine
+                time.sleep(0)  # yields the core to gloo's threads and to other ranks of this machine
         return OperationTimes(self._start, self._end - self._start)
 
     def _now(self) -> int:
         return time.perf_counter_ns() - self._zero
 
     def _take(self, row: int) -> None:
-        """A row whose parents are done."""
+        """Process a row whose parents are done."""
         kind = self._steps.kind[row]
         if row in self._channel_of:
             self._held.add(row)
@@ -86,26 +85,29 @@ class _Player:
             self._finish(row)
 
     def _begin_next(self, channel: int) -> None:
-        """Begin what of a channel may begin."""
+        """Start the rows of a channel that are ready, in the order of the trace."""
         rows = self._steps.channel[channel]
         while self._next[channel] < len(rows) and rows[self._next[channel]] in self._held:
             row = rows[self._next[channel]]
             self._held.discard(row)
             self._next[channel] += 1
             self._start[row] = self._now()
-            self._begun.append((row, self._transport.begin(self._steps.operations[row])))
+            self._started.append((row, self._transport.begin(self._steps.operations[row])))
 
-    def _was_done(self, row: int, begun: Any) -> bool:  # noqa: ANN401 - the transport's
-        if not self._transport.is_done(begun):
+    def _finish_if_done(self, row: int, started: Any) -> bool:  # noqa: ANN401 - the transport's
+        """Return whether an operation is complete; if so, finish its row."""
+        if not self._transport.is_done(started):
             return False
         self._finish(row)
         return True
 
     def _sleep(self, row: int) -> None:
+        """Start the sleep of a compute or memory node."""
         self._start[row] = self._now()
         heapq.heappush(self._sleeping, (int(self._start[row] + self._steps.duration_ns[row]), row))
 
     def _wake(self, row: int) -> None:
+        """End a sleep and start the next one of its lane."""
         lane = self._lanes[int(self._steps.lane[row])]
         lane.popleft()
         self._finish(row)
@@ -113,6 +115,7 @@ class _Player:
             self._sleep(lane[0])
 
     def _finish(self, row: int) -> None:
+        """Record the end of a row and release its children."""
         self._end[row] = self._now()
         self._left -= 1
         steps = self._steps
@@ -123,5 +126,5 @@ class _Player:
 
 
 def play(steps: ReplaySteps, transport: Transport, *, sleeps: bool) -> OperationTimes:
-    """Replay the trace of one rank; sleeps: compute and memory nodes take their time."""
+    """Replay the trace of one rank; sleeps: whether compute and memory nodes sleep for their duration."""
     return _Player(steps, transport, sleeps=sleeps).play()

@@ -1,4 +1,4 @@
-"""A replay from traces to figures, on each rank; and ranks of gloo of one's own on this machine."""
+"""A replay on each rank, and the processes of a replay over gloo on this machine."""
 
 import os
 import subprocess
@@ -19,18 +19,19 @@ from nadi.studies.replay.steps import steps_of
 from workload import Program, TraceSet
 
 STORE = "NADI_REPLAY_STORE"
-"""Where ranks that were started here meet: a file."""
+"""Environment variable with the URL of the file through which local ranks connect."""
 _POLL_S = 0.05
+"""Interval in seconds between checks whether a rank has failed."""
 _NS_PER_MICRO = 1000
 
 
-class Replay(NamedTuple):
-    """What is asked for.
+class ReplayRequest(NamedTuple):
+    """Settings of a replay.
 
     Attributes:
-        over: "mpi" or "gloo".
-        sleeps: compute and memory nodes take their time.
-        out: beginning of the traces with measured times, None = none.
+        over: Transport, "mpi" or "gloo".
+        sleeps: Whether compute and memory nodes sleep for their duration.
+        out: Prefix of the traces with measured times; None = do not write traces.
     """
 
     over: str
@@ -38,54 +39,55 @@ class Replay(NamedTuple):
     out: Path | None
 
 
-def replayed(asked: Replay, traces: TraceSet, program: Program, ranks: RankGather) -> dict[str, Any]:
-    """Replay the trace of this rank together with the others, which all call it; gives the figures of all.
+def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: RankGather) -> dict[str, Any]:
+    """Replay the trace of this rank together with all other ranks, which also call it; return the document.
 
     Raises:
-        OutputError: the traces cannot be written.
+        OutputError: A trace cannot be written.
     """
     steps = steps_of(ranks.rank, traces, program)
-    is_mpi = asked.over == "mpi"
+    is_mpi = request.over == "mpi"
     transport = Mpi(ranks.communicator, steps.groups) if is_mpi else Gloo(ranks.rank, steps.groups)
     ranks.exchange(None)
-    begun_micros = time.time_ns() // _NS_PER_MICRO
-    times = play(steps, transport, sleeps=asked.sleeps)
-    took = int((times.start_ns + times.duration_ns).max(initial=0))
-    parts = ranks.exchange((outcome.part(steps, times), took))
+    start_micros = time.time_ns() // _NS_PER_MICRO
+    times = play(steps, transport, sleeps=request.sleeps)
+    took_ns = int((times.start_ns + times.duration_ns).max(initial=0))
+    parts = ranks.exchange((outcome.rank_operations(steps, times), took_ns))
     failure = ""
-    if asked.out:
+    if request.out:
         try:
-            outcome.write(asked.out, ranks.rank, outcome.with_times(steps, times, begun_micros, sleeps=asked.sleeps))
+            measured = outcome.with_times(steps, times, start_micros, sleeps=request.sleeps)
+            outcome.write(request.out, ranks.rank, measured)
         except OSError as error:
-            failure = f"{asked.out}.{ranks.rank}.et: {error.strerror or error}; the trace is not written"
+            failure = f"{request.out}.{ranks.rank}.et: {error.strerror or error}; the trace is not written"
     failures = [each for each in ranks.exchange(failure) if each]
     transport.close()
     if failures:
         raise OutputError(failures[0])
-    return outcome.document([own for own, _ in parts], [each for _, each in parts], asked.over)
+    return outcome.document([operations for operations, _ in parts], [each for _, each in parts], request.over)
 
 
-def spawned(ranks: int, arguments: Sequence[str]) -> int:
-    """Run `nadi trace replay` on ranks of this machine, each a process; gives the exit code: of the first that fails.
+def run_local_ranks(ranks: int, arguments: Sequence[str]) -> int:
+    """Run `nadi trace replay` on local ranks, each a process, and return the exit code of the first that fails.
 
-    The others are ended when one fails.
+    If a rank fails, the others are terminated.
     """
     with tempfile.TemporaryDirectory(prefix="nadi-replay-") as folder:
         store = {STORE: f"file://{folder}/store", "WORLD_SIZE": str(ranks)}
         command = nadi_command(["trace", "replay", *arguments])
-        started = [
-            subprocess.Popen(command, env=os.environ | store | {"RANK": str(rank)})  # noqa: S603 - ourselves
+        processes = [
+            subprocess.Popen(command, env=os.environ | store | {"RANK": str(rank)})  # noqa: S603 - this project's own command
             for rank in range(ranks)
         ]
         try:
             while True:
-                codes = [process.poll() for process in started]
+                codes = [process.poll() for process in processes]
                 failed = next((code for code in codes if code), 0)
                 if failed or None not in codes:
                     return failed
                 time.sleep(_POLL_S)
         finally:
-            for process in started:
+            for process in processes:
                 if process.poll() is None:
                     process.terminate()
                 process.wait()

@@ -1,4 +1,4 @@
-"""What one rank has to do: the nodes of its trace, with sizes, members and peers settled as for a simulation."""
+"""Operations of one rank: the nodes of its trace with sizes, members and peers settled as for a simulation."""
 
 import dataclasses
 from pathlib import Path
@@ -15,23 +15,25 @@ from workload import KINDS, CollectiveSettings, Program, TraceSet
 from workload.node_kinds import COLLECTIVE, SEND
 
 Int64 = NDArray[np.int64]
-_SHARE_OF_MEMORY = 0.5
+_MEMORY_SHARE = 0.5
+"""Share of the available memory, 0 to 1, that the buffers of one operation on all ranks may use."""
 _BUFFERS = 2
+"""Buffers of an operation: one to send and one to receive."""
 _PS_PER_NS = 1000
 
 
 class ReplayOperation(NamedTuple):
-    """One operation of a rank.
+    """One communication operation of a rank.
 
     Attributes:
-        kind: of workload.KINDS, or "send" or "recv".
-        size_bytes: of the message or the whole buffer.
-        group: number of the group, -1 of a message.
-        members: ranks of the group in member order; of a message the peer alone.
-        own: which of the members this rank is.
-        tag: of a message.
-        send_bytes: of an uneven all-to-all: to each member; else ().
-        recv_bytes: from each member; else ().
+        kind: One of workload.KINDS, "send" or "recv".
+        size_bytes: Size in bytes of the message or the whole buffer.
+        group: Number of the group; -1 for a message.
+        members: Ranks of the group in member order; the peer alone for a message.
+        own: Index of this rank among the members.
+        tag: Tag of a message.
+        send_bytes: Bytes to each member in an uneven all-to-all; else ().
+        recv_bytes: Bytes from each member in an uneven all-to-all; else ().
     """
 
     kind: str
@@ -45,7 +47,7 @@ class ReplayOperation(NamedTuple):
 
     @property
     def part_bytes(self) -> int:
-        """Of a member's part of the buffer, rounded up."""
+        """Size of a member's part of the buffer in bytes, rounded up."""
         return -(-self.size_bytes // len(self.members))
 
 
@@ -54,16 +56,16 @@ class ReplaySteps:
     """The n nodes of a rank's trace.
 
     Attributes:
-        table: the trace, peers as this rank has them.
-        kind: int8[n], NOOP to COLLECTIVE.
-        lane: int8[n], of compute and memory nodes.
-        duration_ns: int64[n], of compute and memory nodes.
-        parents: int64[n], how many.
-        child_ptr: int64[n + 1], and
-        child: int64[], rows that wait for each.
-        operations: what rows of communication do; a collective of one member is not among them.
-        channel: rows that must begin in this order, by group or by peer and tag.
-        groups: members of each group that any rank uses, by number, the same on all ranks.
+        table: Trace with the peers of this rank.
+        kind: int8[n], node kind, NOOP to COLLECTIVE.
+        lane: int8[n], lane of compute and memory nodes.
+        duration_ns: int64[n], duration of compute and memory nodes in nanoseconds.
+        parents: int64[n], number of parents.
+        child_ptr: int64[n + 1], row pointers into `child`.
+        child: int64[], rows that wait for each row.
+        operations: Operation of each communication row, without collectives of a single member.
+        channel: Rows that must start in this order, by group or by peer and tag.
+        groups: Members of every group by number, the same on all ranks.
     """
 
     table: TraceTable
@@ -89,30 +91,36 @@ def read_traces(
     """Read the traces of all ranks and check them against each other, as before a simulation.
 
     Raises:
-        et.TraceError, workload.WorkloadError: the traces are wrong, or there are more of them than ranks.
+        et.TraceError, workload.WorkloadError: A trace is wrong, or there are more traces than ranks.
+        ConfigError: An operation needs more memory than this machine has for it.
     """
-    found = workload.load_set(path, ranks, strict=strict)
+    traces = workload.load_set(path, ranks, strict=strict)
     program = workload.build_program(
-        found.traces,
-        found.trace_of_npu,
+        traces.traces,
+        traces.trace_of_npu,
         ranks,
         read_groups(groups) if groups else {},
         settings=CollectiveSettings(all_gather_size=all_gather_size),
-        example_npu=found.example_npu,
-        families=found.families,
+        example_npu=traces.example_npu,
+        families=traces.families,
     )
-    largest = int(program.node_bytes.max(initial=0))
-    free = available_bytes()
-    most = largest if free is None else int(free * _SHARE_OF_MEMORY / ranks / _BUFFERS)
-    if largest > most:
+    largest_bytes = int(program.node_bytes.max(initial=0))
+    free_bytes = available_bytes()
+    max_bytes = largest_bytes if free_bytes is None else int(free_bytes * _MEMORY_SHARE / ranks / _BUFFERS)
+    if largest_bytes > max_bytes:
         raise ConfigError(
-            f"{path}: an operation of {largest:,} bytes, expected at most {most:,} of {ranks} ranks on this machine"
+            f"{path}: an operation of {largest_bytes:,} bytes, expected at most {max_bytes:,} "
+            f"with {ranks} ranks on this machine"
         )
-    return found, program
+    return traces, program
 
 
 def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
-    """What a rank does."""
+    """Return the operations and dependencies of a rank.
+
+    Raises:
+        ConfigError: The rank has no trace.
+    """
     trace = int(program.trace_of_npu[rank])
     if trace < 0:
         raise ConfigError(f"rank {rank} has no trace; expected one for each rank, or fewer ranks")
@@ -123,24 +131,24 @@ def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
     operations: dict[int, ReplayOperation] = {}
     order: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for row in np.flatnonzero(kind >= SEND).tolist():
-        at = begin + row
+        node = begin + row
         if kind[row] == COLLECTIVE:
-            if program.node_schedule[at] < 0:
+            if program.node_schedule[node] < 0:
                 continue
-            operation = _collective(rank, at, row, traces, program)
+            operation = _collective(rank, node, row, traces, program)
             key: tuple[int, ...] = (operation.group,)
         else:
-            peer, tag = rank + int(program.node_peer[at]), int(program.node_tag[at])
+            peer, tag = rank + int(program.node_peer[node]), int(program.node_tag[node])
             is_send = kind[row] == SEND
             operation = ReplayOperation(
-                "send" if is_send else "recv", int(program.node_bytes[at]), -1, (peer,), tag=tag
+                "send" if is_send else "recv", int(program.node_bytes[node]), -1, (peer,), tag=tag
             )
             key = (peer, tag, int(is_send))
         operations[row] = operation
-        order.setdefault(key, []).append((int(program.node_seq[at]), row))
+        order.setdefault(key, []).append((int(program.node_seq[node]), row))
     channels = {number: tuple(row for _, row in sorted(rows)) for number, rows in enumerate(order.values())}
     return ReplaySteps(
-        table=_as_own(rank, traces),
+        table=_own_table(rank, traces),
         kind=kind,
         lane=program.node_lane[begin:end],
         duration_ns=program.node_duration_ps[begin:end] // _PS_PER_NS,
@@ -157,39 +165,39 @@ def _members(program: Program, group: int) -> tuple[int, ...]:
     return tuple(program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist())
 
 
-def _collective(rank: int, at: int, row: int, traces: TraceSet, program: Program) -> ReplayOperation:
-    slot = int(program.slot_ptr[rank] + program.node_group[at])
-    group, size = int(program.slot_group[slot]), int(program.node_bytes[at])
+def _collective(rank: int, node: int, row: int, traces: TraceSet, program: Program) -> ReplayOperation:
+    slot = int(program.slot_ptr[rank] + program.node_group[node])
+    group, size = int(program.slot_group[slot]), int(program.node_bytes[node])
     members = _members(program, group)
-    kind = KINDS[program.node_collective[at]]
+    kind = KINDS[program.node_collective[node]]
     operation = ReplayOperation(kind, size, group, members, members.index(rank))
-    if not program.node_uneven[at]:
+    if not program.node_uneven[node]:
         return operation
-    seq = int(program.node_seq[at])
-    own = _sent(rank, row, traces, len(members))
-    rows = [own if member == rank else _sent_by(member, group, seq, traces, program) for member in members]
+    seq = int(program.node_seq[node])
+    own = _bytes_sent(rank, row, traces, len(members))
+    rows = [own if member == rank else _bytes_sent_by(member, group, seq, traces, program) for member in members]
     return operation._replace(send_bytes=own, recv_bytes=tuple(sent[operation.own] for sent in rows))
 
 
-def _sent_by(member: int, group: int, seq: int, traces: TraceSet, program: Program) -> tuple[int, ...]:
-    """What a member sends to each in a collective of a group, the how-manieth of that."""
+def _bytes_sent_by(member: int, group: int, seq: int, traces: TraceSet, program: Program) -> tuple[int, ...]:
+    """Return the bytes that a member sends to each member in its collective number `seq` of a group."""
     trace = int(program.trace_of_npu[member])
     slots = program.slot_group[program.slot_ptr[member] : program.slot_ptr[member + 1]]
     entry = int(program.trace_slot_ptr[trace]) + int(np.flatnonzero(slots == group)[0])
     row = int(program.coll_node[program.coll_ptr[entry] + seq])
-    return _sent(member, row, traces, len(_members(program, group)))
+    return _bytes_sent(member, row, traces, len(_members(program, group)))
 
 
-def _sent(npu: int, row: int, traces: TraceSet, members: int) -> tuple[int, ...]:
-    """Bytes of an all-to-all to each member, by its split sizes."""
+def _bytes_sent(npu: int, row: int, traces: TraceSet, members: int) -> tuple[int, ...]:
+    """Return the bytes that an NPU sends to each member in an all-to-all, by its split sizes."""
     table = traces.traces[int(traces.trace_of_npu[npu])]
     splits = table.split_sizes[int(table.in_split_size[row])] or (1,) * members
-    size, whole = int(table.comm_size[row]), sum(splits)
-    return tuple(size * split // whole if whole else 0 for split in splits)
+    size, total = int(table.comm_size[row]), sum(splits)
+    return tuple(size * split // total if total else 0 for split in splits)
 
 
-def _as_own(rank: int, traces: TraceSet) -> TraceTable:
-    """The trace of a rank, peers of a shared one shifted."""
+def _own_table(rank: int, traces: TraceSet) -> TraceTable:
+    """Return the trace of a rank; peers of a shared trace are shifted to this rank."""
     trace = int(traces.trace_of_npu[rank])
     table, example = traces.traces[trace], int(traces.example_npu[trace])
     shift = rank - example if example >= 0 else 0

@@ -1,4 +1,4 @@
-"""What `nadi trace replay` prints."""
+"""Terminal table of `nadi trace replay`."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from nadi.terminal.readable import in_unit, size_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
 
-def render(found: dict[str, Any]) -> FittedTable:
-    """The document of nadi.studies.replay.outcome as a table."""
-    rows = found["operations"]
+def render(document: dict[str, Any]) -> FittedTable:
+    """Return the table of a document from nadi.studies.replay.outcome."""
+    rows = document["operations"]
     unit = time_unit([row["transfer_ps"] for row in rows])
     table = FittedTable(
-        f"replayed over {found['over']} by {found['ranks']} ranks, medians",
+        f"replay over {document['over']}, {document['ranks']} ranks, median times",
         TableColumn("kind", form="name"),
         "size",
         "members",
@@ -30,6 +30,6 @@ def render(found: dict[str, Any]) -> FittedTable:
             in_unit(row["wait_ps"], unit),
             f"{row['busbw_Bps'] / 1e9:,.3f}",
         )
-    longest = max(row["time_ps"] for row in found["rank_rows"])
-    table.notes.append(f"the last rank was done after {time_text(longest)}")
+    longest = max(row["time_ps"] for row in document["rank_rows"])
+    table.notes.append(f"the slowest rank finished after {time_text(longest)}")
     return table

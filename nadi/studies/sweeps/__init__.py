@@ -1,1 +1,1 @@
-"""Sweeps over keys of run files: from a sweep file to points, their runs, and one table of all."""
+"""Sweeps over keys of run files: points from a sweep file, their runs, and one table of all results."""

@@ -1,4 +1,4 @@
-"""The page of a sweep over keys: figures of all points, how each key moves them, distributions over each other."""
+"""HTML page of a sweep: figures of all points, the effect of each key, and overlaid distributions."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,50 +19,51 @@ from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import figure_text, time_unit
 
-MOST_ROWS = 500
-MOST_OVERLAID = 12
-"""Points whose distributions are drawn over each other, the best ones: more lines than colours cannot be told apart."""
+MAX_ROWS = 500
+MAX_OVERLAID = 12
+"""Number of best points whose distributions are overlaid; more lines than colours are indistinguishable."""
 _QUANTILES = np.linspace(0, 1, 201)
-_STRETCHES = 200
-_KEPT = ("point", "run", "error")
+_TIME_BINS = 200
+"""Number of time bins of the queue chart."""
+_OTHER_COLUMNS = ("point", "run", "error")
 
 
 def page(table: pa.Table, title: str, folder: Path, figure: Figure | None) -> Page:
-    """Return the page of `nadi.studies.sweeps.table.table`.
+    """Return the page of a table that `nadi.studies.sweeps.table.table` made.
 
     Args:
         table: Table with a row for each point.
         title: Title of the page.
         folder: Folder of the sweep, which holds the results of the points.
-        figure: Figure by which points are ranked; None where no point is finished.
+        figure: Figure that ranks the points; None if no point is finished.
     """
     keys = keys_of(table)
     if figure is None:
         return Page(title, f"{len(table):,} points, none of them finished.", [_rows(table, keys, None)])
-    done = table.filter(pc.is_null(table["error"]))
+    finished = table.filter(pc.is_null(table["error"]))
     by_key = PageSection(
-        "keys", "What each key does", "Every point, by the value of a key.", _plots(done, keys, figure)
+        "keys", "Effect of each key", "All points by the value of a key.", _plots(finished, keys, figure)
     )
     return Page(
         title,
-        _lead(table, done, keys, figure),
-        [by_key, _overlays(done, keys, figure, folder), _rows(table, keys, figure)],
+        _lead(table, finished, keys, figure),
+        [by_key, _overlays(finished, keys, figure, folder), _rows(table, keys, figure)],
     )
 
 
-def _lead(table: pa.Table, done: pa.Table, keys: list[str], figure: Figure) -> str:
-    """Return how many points are finished, which is best, and how many are as good."""
-    counted = f"{len(done):,} of {len(table):,} points are finished."
-    if len(done) == 1:
+def _lead(table: pa.Table, finished: pa.Table, keys: list[str], figure: Figure) -> str:
+    """Return the summary: number of finished points, the best point, and how many are as good."""
+    counted = f"{len(finished):,} of {len(table):,} points are finished."
+    if len(finished) == 1:
         return counted
-    good = as_good_as_best(costs(done, figure))
+    good = as_good_as_best(costs(finished, figure))
     if good.all():
-        return f"{counted} By {label(figure)} none is better than the others by more than {SAME_WITHIN:.0%}."
-    best = int(order(done, figure)[0])
-    text = figure_text(figure.form, done[figure.name][best].as_py())
+        return f"{counted} All points are within {SAME_WITHIN:.0%} of each other by {label(figure)}."
+    best = int(order(finished, figure)[0])
+    text = figure_text(figure.form, finished[figure.name][best].as_py())
     others = int(good.sum()) - 1
     also = f"; {others} more within {SAME_WITHIN:.0%} of it" if others else ""
-    return f"{counted} Best by {label(figure)}, {text}: {name_of(done, keys, best)}{also}."
+    return f"{counted} Best by {label(figure)}, {text}: {name_of(finished, keys, best)}{also}."
 
 
 def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
@@ -71,151 +72,158 @@ def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
 
 
 def keys_of(table: pa.Table) -> list[str]:
-    """Return the keys of the run file among the columns."""
+    """Return the names of the columns that are keys of the run file."""
     figures = {figure.name for figure in FIGURES}
-    return [name for name in table.column_names if name not in figures and name not in _KEPT]
+    return [name for name in table.column_names if name not in figures and name not in _OTHER_COLUMNS]
 
 
 def figures_shown(table: pa.Table) -> list[Figure]:
-    """Return the figures that are not 0 or missing at every point."""
+    """Return the figures that are neither 0 nor missing for at least one point."""
     columns = {figure: table[figure.name] for figure in FIGURES if figure.name in table.column_names}
     return [figure for figure, column in columns.items() if any(column.to_pylist())]
 
 
 def label(figure: Figure) -> str:
-    """Return the name of a figure for people: values say their unit themselves."""
+    """Return the display name of a figure; its unit is part of the formatted values."""
     return figure.name.removesuffix("_ps").removesuffix("_bytes").replace("_", " ")
 
 
-def _plots(done: pa.Table, keys: list[str], figure: Figure) -> list[Part]:
-    made: list[Part] = [_plot(done, key, figure) for key in keys if len(set(done[key].to_pylist())) > 1]
-    if len(keys) == 2 and made:
-        made.append(_map(done, keys, figure))
-    return made or [Paragraph("All finished points have the same values.")]
+def _plots(finished: pa.Table, keys: list[str], figure: Figure) -> list[Part]:
+    """Return a chart per key, and a heat map if the sweep has two keys."""
+    plots: list[Part] = [_plot(finished, key, figure) for key in keys if len(set(finished[key].to_pylist())) > 1]
+    if len(keys) == 2 and plots:
+        plots.append(_map(finished, keys, figure))
+    return plots or [Paragraph("All finished points have the same values.")]
 
 
-def _plot(done: pa.Table, key: str, figure: Figure) -> Plot:
-    """Return points and means by the value of a key; means of numbers are joined by lines, those of words are not."""
+def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
+    """Return points and means by the value of a key; lines join the means of numeric keys only."""
     from plotly import graph_objects as go
 
-    values, drawn = done[key].to_pylist(), go.Figure()
-    found = list(dict.fromkeys(values))
-    is_number = all(isinstance(value, (int, float)) for value in found if value is not None)
-    found = sorted(found) if is_number else found
-    of = done[figure.name].to_numpy(zero_copy_only=False) * _factor(figure)
-    means = {each: float(np.mean(of[[value == each for value in values]])) for each in found}
-    drawn.add_scatter(
+    values, chart = finished[key].to_pylist(), go.Figure()
+    levels = list(dict.fromkeys(values))
+    is_number = all(isinstance(value, (int, float)) for value in levels if value is not None)
+    levels = sorted(levels) if is_number else levels
+    figure_values = finished[figure.name].to_numpy(zero_copy_only=False) * _factor(figure)
+    means = {level: float(np.mean(figure_values[[value == level for value in values]])) for level in levels}
+    chart.add_scatter(
         x=values if is_number else [in_page(str(value)) for value in values],
-        y=of,
+        y=figure_values,
         mode="markers",
         name="points",
         marker={"color": style(0).colour, "size": 8, "opacity": 0.6},
     )
-    drawn.add_scatter(
-        x=found if is_number else [in_page(str(each)) for each in found],
+    chart.add_scatter(
+        x=levels if is_number else [in_page(str(level)) for level in levels],
         y=list(means.values()),
         mode="lines+markers" if is_number else "markers",
         name="mean",
         line={"color": style(1).colour},
         marker={"color": style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
     )
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
-    drawn.update_xaxes(title_text=in_page(key), type="linear" if is_number else "category")
-    drawn.update_yaxes(title_text=_axis(figure), rangemode="tozero")
+    chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    chart.update_xaxes(title_text=in_page(key), type="linear" if is_number else "category")
+    chart.update_yaxes(title_text=_axis(figure), rangemode="tozero")
     best = best_value(means, is_cost=figure.is_cost)
-    says = f"On the mean of all other keys {key} = {best} is best."
+    caption = f"{key} = {best} is best on average over all other keys."
     if best is None:
-        says = f"On the mean of all other keys no value of {key} is best by more than {SAME_WITHIN:.0%}."
-    return Plot(f"{label(figure)} by {key}", drawn, says, 340)
+        caption = f"No value of {key} is best by more than {SAME_WITHIN:.0%} on average over all other keys."
+    return Plot(f"{label(figure)} by {key}", chart, caption, 340)
 
 
-def _map(done: pa.Table, keys: list[str], figure: Figure) -> Plot:
-    """Return both keys of a sweep of two at once."""
+def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
+    """Return the heat map of a sweep with two keys."""
     from plotly import graph_objects as go
 
-    across, down = ([str(value) for value in done[key].to_pylist()] for key in keys)
+    across, down = ([str(value) for value in finished[key].to_pylist()] for key in keys)
     x, y = list(dict.fromkeys(across)), list(dict.fromkeys(down))
     z = np.full((len(y), len(x)), np.nan)
-    for a, b, value in zip(across, down, done[figure.name].to_numpy() * _factor(figure), strict=True):
+    for a, b, value in zip(across, down, finished[figure.name].to_numpy() * _factor(figure), strict=True):
         z[y.index(b), x.index(a)] = value
     heat = go.Heatmap(
         x=x, y=y, z=z, colorscale="Viridis", reversescale=figure.is_cost, colorbar={"title": _axis(figure)}
     )
-    drawn: Any = go.Figure(heat)
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
-    drawn.update_xaxes(title_text=in_page(keys[0]), type="category")
-    drawn.update_yaxes(title_text=in_page(keys[1]), type="category")
+    chart: Any = go.Figure(heat)
+    chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    chart.update_xaxes(title_text=in_page(keys[0]), type="category")
+    chart.update_yaxes(title_text=in_page(keys[1]), type="category")
     return Plot(
-        f"{label(figure)} by both keys", drawn, f"From {np.nanmin(z):,.4g} to {np.nanmax(z):,.4g} {_axis(figure)}."
+        f"{label(figure)} by both keys", chart, f"From {np.nanmin(z):,.4g} to {np.nanmax(z):,.4g} {_axis(figure)}."
     )
 
 
-def _overlays(done: pa.Table, keys: list[str], figure: Figure, folder: Path) -> PageSection:
-    """Return distributions of the points, drawn over each other."""
-    rows = order(done, figure)[:MOST_OVERLAID].tolist()
-    differing = [key for key in keys if len(set(done[key].to_pylist())) > 1]
-    runs = {name_of(done, differing, row): Run(folder / done["run"][row].as_py()) for row in rows}
-    left_out = f" The best {MOST_OVERLAID} of {len(done):,} points." if len(done) > MOST_OVERLAID else ""
-    made = [
+def _overlays(finished: pa.Table, keys: list[str], figure: Figure, folder: Path) -> PageSection:
+    """Return the overlaid distributions of the best points."""
+    rows = order(finished, figure)[:MAX_OVERLAID].tolist()
+    differing = [key for key in keys if len(set(finished[key].to_pylist())) > 1]
+    runs = {name_of(finished, differing, row): Run(folder / finished["run"][row].as_py()) for row in rows}
+    left_out = f" Only the best {MAX_OVERLAID} of {len(finished):,} are drawn." if len(finished) > MAX_OVERLAID else ""
+    plots = [
         _cdf("time to first token", "requests", runs, lambda run: _request_times(run, "ttft")),
         _cdf("time per output token", "requests", runs, lambda run: _request_times(run, "tpot")),
-        _cdf("completion time of messages", "messages", runs, _completion_ps),
-        _cdf("slow-down of messages", "messages", runs, _slowdown, is_time=False),
+        _cdf("message completion time", "messages", runs, _completion_ps),
+        _cdf("message slow-down", "messages", runs, _slowdown, is_time=False),
         _queues(runs),
     ]
-    lead = f"All points over each other.{left_out}"
-    return PageSection("distributions", "Distributions", lead, [plot for plot in made if plot is not None])
+    lead = f"Distributions of several points, overlaid.{left_out}"
+    return PageSection("distributions", "Distributions", lead, [plot for plot in plots if plot is not None])
 
 
 def _cdf(
-    title: str, of: str, runs: dict[str, Run], values_of: Callable[[Run], NDArray[np.float64]], *, is_time: bool = True
+    title: str,
+    population: str,
+    runs: dict[str, Run],
+    values_of: Callable[[Run], NDArray[np.float64]],
+    *,
+    is_time: bool = True,
 ) -> Plot | None:
-    """Return a cumulative distribution for each run, or None where no run has values."""
+    """Return a cumulative distribution per run, or None if no run has values."""
     from plotly import graph_objects as go
 
-    found = {name: values_of(run) for name, run in runs.items()}
-    found = {name: np.quantile(values, _QUANTILES) for name, values in found.items() if len(values)}
-    if not found:
+    values_by_run = {name: values_of(run) for name, run in runs.items()}
+    values_by_run = {name: np.quantile(values, _QUANTILES) for name, values in values_by_run.items() if len(values)}
+    if not values_by_run:
         return None
-    unit = time_unit(float(np.median(values)) for values in found.values())
-    drawn = go.Figure()
-    for number, (name, values) in enumerate(found.items()):
-        look = style(number)
-        drawn.add_scatter(
+    unit = time_unit(float(np.median(values)) for values in values_by_run.values())
+    chart = go.Figure()
+    for number, (name, values) in enumerate(values_by_run.items()):
+        series = style(number)
+        chart.add_scatter(
             x=values / unit.ps if is_time else values,
             y=100 * _QUANTILES,
             mode="lines",
             name=in_page(name),
-            line={"color": look.colour, "dash": look.dash},
+            line={"color": series.colour, "dash": series.dash},
         )
-    drawn.update_xaxes(title_text=f"{title}, {unit.name}" if is_time else f"{title}, times the time alone", type="log")
-    drawn.update_yaxes(title_text=f"{of} with no more, %", range=[0, 100])
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
-    last = {name: values[np.searchsorted(_QUANTILES, 0.99)] for name, values in found.items()}
-    least = min(last, key=lambda name: last[name])
-    text = f"{last[least] / unit.ps:,.4g} {unit.name}" if is_time else f"{last[least]:,.4g}"
-    return Plot(f"{title}, cumulative distribution", drawn, f"The least 99th percentile, {text}, has {least}.")
+    axis_unit = unit.name if is_time else "relative to an idle network"
+    chart.update_xaxes(title_text=f"{title}, {axis_unit}", type="log")
+    chart.update_yaxes(title_text=f"cumulative share of {population}, %", range=[0, 100])
+    chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
+    p99 = {name: values[np.searchsorted(_QUANTILES, 0.99)] for name, values in values_by_run.items()}
+    lowest = min(p99, key=lambda name: p99[name])
+    text = f"{p99[lowest] / unit.ps:,.4g} {unit.name}" if is_time else f"{p99[lowest]:,.4g}"
+    return Plot(f"{title}, cumulative distribution", chart, f"{lowest} has the lowest 99th percentile, {text}.")
 
 
 def _request_times(run: Run, kind: str) -> NDArray[np.float64]:
-    """Return float64[101]: quantiles of times of requests in picoseconds; none where nothing was served."""
+    """Return float64[101]: quantiles of request times in ps; empty if nothing was served."""
     return np.array(run.summary.get("serving", {}).get(kind, {}).get("quantiles_ps", []), np.float64)
 
 
 def _completion_ps(run: Run) -> NDArray[np.float64]:
-    """Return float64[messages]: times from posting to arrival."""
+    """Return float64[messages]: times in ps from posting to arrival."""
     if not run.has(FLOWS):
         return np.zeros(0)
     return (np.asarray(run.flows["finish_ps"]) - np.asarray(run.flows["start_ps"])).astype(np.float64)
 
 
 def _slowdown(run: Run) -> NDArray[np.float64]:
-    """Return float64[messages with a known one]: completion time over that on an idle network."""
+    """Return float64[messages]: completion time over that on an idle network, for messages where it is known."""
     return np.asarray(run.flows["slowdown"].drop_null(), np.float64) if run.has(FLOWS) else np.zeros(0)
 
 
 def _queues(runs: dict[str, Run]) -> Plot | None:
-    """Return the longest queue of all ports over time, a line for each run; None where no buffer held anything."""
+    """Return the longest port queue over time, a line per run; None if no run recorded a queue."""
     from plotly import graph_objects as go
 
     recorded = {
@@ -224,25 +232,26 @@ def _queues(runs: dict[str, Run]) -> Plot | None:
     if not recorded:
         return None
     unit = time_unit(run.finish_time_ps for run in recorded.values())
-    drawn, longest = go.Figure(), {}
+    chart, longest = go.Figure(), {}
     for number, (name, run) in enumerate(recorded.items()):
-        at = np.asarray(run.queues["time_ps"]) * _STRETCHES // max(run.finish_time_ps, 1)  # type: ignore[index]
-        most = np.zeros(_STRETCHES + 1)
-        np.maximum.at(most, np.minimum(at, _STRETCHES), np.asarray(run.queues["bytes"], np.float64))  # type: ignore[index]
-        longest[name] = float(most.max())
-        look = style(number)
-        drawn.add_scatter(
-            x=np.linspace(0, run.finish_time_ps, _STRETCHES + 1) / unit.ps,
-            y=most / 1e3,
+        time_bin = np.asarray(run.queues["time_ps"]) * _TIME_BINS // max(run.finish_time_ps, 1)  # type: ignore[index]
+        longest_bytes = np.zeros(_TIME_BINS + 1)
+        np.maximum.at(longest_bytes, np.minimum(time_bin, _TIME_BINS), np.asarray(run.queues["bytes"], np.float64))  # type: ignore[index]
+        longest[name] = float(longest_bytes.max())
+        series = style(number)
+        chart.add_scatter(
+            x=np.linspace(0, run.finish_time_ps, _TIME_BINS + 1) / unit.ps,
+            y=longest_bytes / 1e3,
             mode="lines",
             name=in_page(name),
-            line={"color": look.colour, "dash": look.dash, "shape": "hv"},
+            line={"color": series.colour, "dash": series.dash, "shape": "hv"},
         )
-    drawn.update_xaxes(title_text=unit.name)
-    drawn.update_yaxes(title_text="longest queue of a port, kB", rangemode="tozero")
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
-    most_name = max(longest, key=lambda name: longest[name])
-    return Plot("longest queue over time", drawn, f"The longest, {longest[most_name] / 1e3:,.4g} kB, has {most_name}.")
+    chart.update_xaxes(title_text=unit.name)
+    chart.update_yaxes(title_text="longest port queue, kB", rangemode="tozero")
+    chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
+    name_of_longest = max(longest, key=lambda name: longest[name])
+    text = f"{name_of_longest} has the longest queue, {longest[name_of_longest] / 1e3:,.4g} kB."
+    return Plot("longest port queue over time", chart, text)
 
 
 def _factor(figure: Figure) -> float:
@@ -259,10 +268,10 @@ def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSectio
     headings += [Heading(label(each), f"{each.meaning[0].upper()}{each.meaning[1:]}.") for each in shown]
     headings.append(Heading("error", is_text=True))
     rows = []
-    for at in order(table, figure)[:MOST_ROWS].tolist():
+    for at in order(table, figure)[:MAX_ROWS].tolist():
         row = {name: table[name][at].as_py() for name in table.column_names}
         cells = [str(row[key]) for key in keys] + [figure_text(each.form, row[each.name]) for each in shown]
         rows.append([*cells, row["error"] or ""])
-    note = f"The first {MOST_ROWS} of {len(table):,}; all are in sweep.parquet." if len(table) > MOST_ROWS else ""
-    lead = f"Ranked by {label(figure)}." if figure else "As in the sweep file."
+    note = f"The first {MAX_ROWS} of {len(table):,}; all are in sweep.parquet." if len(table) > MAX_ROWS else ""
+    lead = f"Ranked by {label(figure)}." if figure else "In the order of the sweep file."
     return PageSection("points", "Points", lead, [Table("all points", headings, rows, note)])

@@ -1,9 +1,9 @@
-"""From a sweep file to points: which keys of a run file take which values together.
+"""Points of a sweep: the combinations of values of run-file keys that a sweep file describes.
 
-A sweep file is TOML. `run` names the run file, from the sweep file's folder. `[values]` lists values by key, and every
-combination is a point (method "grid"); `[[points]]` are the points themselves ("list"); `[ranges]` gives two ends by
-key, from which a Latin hypercube draws (McKay, Beckman, Conover 1979, by scipy.stats.qmc): each key's range is cut into
-as many strata as there are points, and each stratum is used once.
+A sweep file is TOML. `run` names the run file, relative to the sweep file's folder. `[values]` lists values by key, and
+every combination is a point (method "grid"); `[[points]]` lists the points themselves ("list"); `[ranges]` gives two
+bounds by key, between which a Latin hypercube draws (McKay, Beckman, Conover 1979, by scipy.stats.qmc): each key's
+range is divided into as many strata as there are points, and each stratum is used once.
 """
 
 import hashlib
@@ -24,18 +24,19 @@ from nadi.errors import ConfigError
 from nadi.insight.runs.figures import FIGURES
 from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
-MOST_POINTS = 100_000
-_LONGEST_FOLDER = 20
+MAX_POINTS = 100_000
+_FOLDER_NAME_LENGTH = 20
+"""Number of hexadecimal digits of a point's folder name: 80 bits of its hash."""
 Value = str | int | float | bool | list[Any] | dict[str, Any]
 
 
 class Range(BaseModel):
-    """Two ends, both included, of a key that is drawn from.
+    """The inclusive bounds of a key from which a Latin hypercube draws.
 
     Attributes:
-        least, most: numbers, or texts with a unit: "1KiB", "100Gbps", "1us".
-        scale: whether steps are equal in value or in ratio.
-        whole: only whole numbers; of texts with a unit, of that quantity's smallest unit, always.
+        least, most: Bounds: numbers, or texts with a unit such as "1KiB", "100Gbps", "1us".
+        scale: Whether the distribution is uniform in the value ("linear") or in its logarithm ("log").
+        whole: Whether to round to whole numbers; texts with a unit are always rounded to the smallest unit.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -47,32 +48,30 @@ class Range(BaseModel):
 
 
 class SweepFile(BaseModel):
-    """What a sweep file holds."""
+    """The schema of a sweep file."""
 
     model_config = ConfigDict(extra="forbid")
 
-    run: str | None = Field(None, description="run file, from the folder of this file; None = keys say all")
-    method: Literal["grid", "list", "latin-hypercube"] = Field("grid", description="how points are made")
+    run: str | None = Field(None, description="run file, relative to this file's folder; None = no run file")
+    method: Literal["grid", "list", "latin-hypercube"] = Field("grid", description="method that generates the points")
     values: dict[str, Annotated[list[Value], Field(min_length=1)]] = Field(
-        default_factory=dict, description="of grids: values by key; beside ranges or points, of all of them"
+        default_factory=dict, description="values by key of a grid; combined with every listed or drawn point"
     )
-    points: list[dict[str, Value]] = Field(default_factory=list, description="of lists: values by key, for each point")
-    ranges: dict[str, Range] = Field(default_factory=dict, description="of Latin hypercubes: two ends by key")
-    rank: str = Field(
-        "", description="figure by which points are ranked, as p99_completion_ps; without: the step's time"
-    )
-    samples: int = Field(0, ge=0, le=MOST_POINTS, description="points of a Latin hypercube")
-    seed: int = Field(1, ge=0, description="of a Latin hypercube")
+    points: list[dict[str, Value]] = Field(default_factory=list, description="values by key of each point of a list")
+    ranges: dict[str, Range] = Field(default_factory=dict, description="bounds by key of a Latin hypercube")
+    rank: str = Field("", description="figure that ranks the points, such as p99_completion_ps; default: step time")
+    samples: int = Field(0, ge=0, le=MAX_POINTS, description="number of points of a Latin hypercube")
+    seed: int = Field(1, ge=0, description="seed of a Latin hypercube")
 
 
 class Point(NamedTuple):
     """One run of a sweep.
 
     Attributes:
-        values: by key of the run file.
-        config: settled.
-        name: of its folder: a hash of the configuration, of the files that it names and of Nadi's version, so that
-            equal names are equal runs.
+        values: Values by key of the run file.
+        config: Settled configuration of the run.
+        name: Name of the run's folder: a hash of the configuration, of the contents of its input files and of Nadi's
+            version, so that equal names mean equal runs.
     """
 
     values: Mapping[str, Value]
@@ -80,19 +79,19 @@ class Point(NamedTuple):
     name: str
 
     def overrides(self) -> list[str]:
-        """As --set takes them."""
+        """Return the values in the form of --set options."""
         return [f"{key}={toml(value)}" for key, value in self.values.items()]
 
 
 class SweepDefinition(NamedTuple):
-    """A sweep file, read.
+    """A parsed sweep file.
 
     Attributes:
-        path: the sweep file.
-        run_file: the run file; None = there is none.
-        keys: that differ, in order.
-        points: all of them, in order.
-        rank: Name of the figure by which points are ranked; "" = a default.
+        path: Path of the sweep file.
+        run_file: Path of the run file; None = no run file.
+        keys: Keys whose values differ between points, in order.
+        points: All points, in order.
+        rank: Name of the figure that ranks the points; "" = default figure.
     """
 
     path: Path
@@ -103,11 +102,11 @@ class SweepDefinition(NamedTuple):
 
 
 def read_sweep(path: Path) -> SweepDefinition:
-    """Read a sweep file; each of its points is checked as a run file is.
+    """Read a sweep file and check the configuration of each of its points.
 
     Raises:
-        ConfigError: what is wrong, in one line.
-        WorkloadError, TopologyError: of a point, that a model, a plan or a fabric is wrong.
+        ConfigError: The sweep file or the configuration of a point is wrong.
+        WorkloadError, TopologyError: The model, the plan or the fabric of a point is wrong.
     """
     try:
         file = SweepFile.model_validate(inputs.parse_toml(inputs.read_text(path)))
@@ -116,34 +115,35 @@ def read_sweep(path: Path) -> SweepDefinition:
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, SweepFile)}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: no TOML: {error}; expected a sweep file") from None
-    names = [figure.name for figure in FIGURES]
-    if file.rank and file.rank not in names:
-        raise ConfigError(f"{path}: rank: found {file.rank!r}; expected one of {', '.join(names)}")
+        raise ConfigError(f"{path}: not TOML: {error}; expected a sweep file") from None
+    figure_names = [figure.name for figure in FIGURES]
+    if file.rank and file.rank not in figure_names:
+        raise ConfigError(f"{path}: rank: found {file.rank!r}; expected one of {', '.join(figure_names)}")
     run_file = path.parent / file.run if file.run else None
-    chosen = _chosen(path, file)
-    if len(chosen) > MOST_POINTS:
-        raise ConfigError(f"{path}: {len(chosen):,} points; expected at most {MOST_POINTS:,}")
+    combinations = _combinations(path, file)
+    if len(combinations) > MAX_POINTS:
+        raise ConfigError(f"{path}: {len(combinations):,} points; expected at most {MAX_POINTS:,}")
     files: Known = {}
     points: list[Point] = []
-    seen: dict[str, int] = {}
-    for number, values in enumerate(chosen):
+    number_of_name: dict[str, int] = {}
+    for number, values in enumerate(combinations):
         try:
             config = load_config(run_file, [f"{key}={toml(value)}" for key, value in values.items()])
         except ValueError as error:
-            said = ", ".join(f"{key} = {value}" for key, value in values.items())
-            raise ConfigError(f"{path}: point {number} ({said}): {error}") from None
+            assignments = ", ".join(f"{key} = {value}" for key, value in values.items())
+            raise ConfigError(f"{path}: point {number} ({assignments}): {error}") from None
         point = Point(values, config, _name(config, files))
-        if point.name in seen:
-            raise ConfigError(f"{path}: points {seen[point.name]} and {number} are the same run; expected each once")
-        seen[point.name] = number
+        if point.name in number_of_name:
+            earlier = number_of_name[point.name]
+            raise ConfigError(f"{path}: points {earlier} and {number} are the same run; expected each once")
+        number_of_name[point.name] = number
         points.append(point)
-    keys = tuple(dict.fromkeys(key for values in chosen for key in values))
+    keys = tuple(dict.fromkeys(key for values in combinations for key in values))
     return SweepDefinition(path, run_file, keys, points, file.rank)
 
 
 def toml(value: Value) -> str:
-    """As TOML on one line."""
+    """Return a value as one line of TOML."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -151,68 +151,71 @@ def toml(value: Value) -> str:
     return json.dumps(value)
 
 
-def _chosen(path: Path, file: SweepFile) -> list[dict[str, Value]]:
-    """Values by key, of each point."""
-    needs = {"grid": "values", "list": "points", "latin-hypercube": "ranges"}[file.method]
-    if not getattr(file, needs):
-        raise ConfigError(f'{path}: {needs}: missing; expected it with method = "{file.method}"')
-    for other in {"points", "ranges"} - {needs}:
+def _combinations(path: Path, file: SweepFile) -> list[dict[str, Value]]:
+    """Return the values by key of each point."""
+    required = {"grid": "values", "list": "points", "latin-hypercube": "ranges"}[file.method]
+    if not getattr(file, required):
+        raise ConfigError(f'{path}: {required}: missing; expected it with method = "{file.method}"')
+    for other in {"points", "ranges"} - {required}:
         if getattr(file, other):
-            raise ConfigError(f'{path}: {other}: found beside method = "{file.method}"; expected {needs}')
+            raise ConfigError(f'{path}: {other}: found beside method = "{file.method}"; expected {required}')
     grid = [dict(zip(file.values, chosen, strict=True)) for chosen in itertools.product(*file.values.values())]
     if file.method == "grid":
         return grid
-    own = file.points if file.method == "list" else _drawn(path, file)
-    return [{**common, **point} for common in grid for point in own]
+    points = file.points if file.method == "list" else _drawn(path, file)
+    return [{**common, **point} for common in grid for point in points]
 
 
 def _drawn(path: Path, file: SweepFile) -> list[dict[str, Value]]:
-    """Points of a Latin hypercube."""
+    """Return the points of a Latin hypercube."""
     from scipy.stats import qmc
 
     if file.samples < 1:
         raise ConfigError(f'{path}: samples: found {file.samples}; expected 1 or more with method = "latin-hypercube"')
-    places = qmc.LatinHypercube(d=len(file.ranges), rng=file.seed).random(file.samples)
+    samples = qmc.LatinHypercube(d=len(file.ranges), rng=file.seed).random(file.samples)
     return [
-        {key: _at(path, key, ends, float(place)) for (key, ends), place in zip(file.ranges.items(), row, strict=True)}
-        for row in places
+        {
+            key: _value_at(path, key, bounds, float(position))
+            for (key, bounds), position in zip(file.ranges.items(), row, strict=True)
+        }
+        for row in samples
     ]
 
 
 _QUANTITIES = ((parse_bytes, format_bytes), (parse_rate, format_rate), (parse_time, format_time))
 
 
-def _at(path: Path, key: str, ends: Range, place: float) -> Value:
-    """The value at a place from 0 to 1 of a range."""
-    read, write = _quantity(path, key, ends)
-    least, most = (float(read(end)) for end in (ends.least, ends.most))
-    if not least <= most or (ends.scale == "log" and least <= 0):
+def _value_at(path: Path, key: str, bounds: Range, position: float) -> Value:
+    """Return the value of a range at a position from 0 to 1."""
+    read, write = _quantity(path, key, bounds)
+    low, high = (float(read(end)) for end in (bounds.least, bounds.most))
+    if not low <= high or (bounds.scale == "log" and low <= 0):
         raise ConfigError(
-            f"{path}: ranges.{key}: found {ends.least} to {ends.most}; expected rising ends"
-            + (" above 0" if ends.scale == "log" else "")
+            f"{path}: ranges.{key}: found {bounds.least} to {bounds.most}; expected rising bounds"
+            + (" above 0" if bounds.scale == "log" else "")
         )
-    value = least * (most / least) ** place if ends.scale == "log" else least + (most - least) * place
-    if isinstance(ends.least, str):
+    value = low * (high / low) ** position if bounds.scale == "log" else low + (high - low) * position
+    if isinstance(bounds.least, str):
         return write(round(value))
-    return round(value) if ends.whole else value
+    return round(value) if bounds.whole else value
 
 
-def _quantity(path: Path, key: str, ends: Range) -> tuple[Any, Any]:
-    """What reads both ends, and what writes a value."""
-    if not isinstance(ends.least, str) and not isinstance(ends.most, str):
+def _quantity(path: Path, key: str, bounds: Range) -> tuple[Any, Any]:
+    """Return the parser of both bounds and the formatter of a value."""
+    if not isinstance(bounds.least, str) and not isinstance(bounds.most, str):
         return float, float
     for read, write in _QUANTITIES:
         try:
-            read(ends.least), read(ends.most)
+            read(bounds.least), read(bounds.most)
         except (ValueError, TypeError, AttributeError):
             continue
         return read, write
-    found = f"found {ends.least!r} to {ends.most!r}"
+    found = f"found {bounds.least!r} to {bounds.most!r}"
     raise ConfigError(f"{path}: ranges.{key}: {found}; expected two numbers, sizes, rates or times")
 
 
 def _name(config: RunConfig, known: Known) -> str:
-    """A hash of all that the run depends on; known: files that were hashed already."""
+    """Return a hash of everything that determines the run; known: files whose hashes are cached."""
     files = [entry.document() for entry in files_read(config, known)]
     text = json.dumps({"version": __version__, "config": config.settled(), "files": files}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_LONGEST_FOLDER]
+    return hashlib.sha256(text.encode()).hexdigest()[:_FOLDER_NAME_LENGTH]

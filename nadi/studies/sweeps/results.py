@@ -1,4 +1,4 @@
-"""The files of a sweep: one table, and a page where plotly is installed."""
+"""Result files of a sweep: one Parquet table, and an HTML page if plotly is installed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,23 +19,23 @@ PAGE = "sweep.html"
 
 
 def finish(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
-    """Write sweep.parquet and sweep.html, and give the table.
+    """Write sweep.parquet and sweep.html, and return the table.
 
     Raises:
-        OutputError: they cannot be written.
+        OutputError: A file cannot be written.
     """
     import pyarrow.parquet as pq
 
-    made = table(sweep, out, outcomes)
+    result = table(sweep, out, outcomes)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with inputs.whole_file(out / FILE) as file:
-            pq.write_table(made, file)
+            pq.write_table(result, file)
     except OSError as error:
         raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write the table to") from None
     if has_plotly():
         from nadi.reports.pages.page import write_page
         from nadi.studies.sweeps.page import page
 
-        write_page(out / PAGE, page(made, f"Sweep {sweep.path.stem}", out, ranking_figure(made, sweep.rank)))
-    return made
+        write_page(out / PAGE, page(result, f"Sweep {sweep.path.stem}", out, ranking_figure(result, sweep.rank)))
+    return result

@@ -1,4 +1,4 @@
-"""Runs of a sweep: processes of this machine, each point in a folder of its own; what is finished is skipped."""
+"""Runs of a sweep: each unfinished point runs in a process and a folder of its own."""
 
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +16,12 @@ RUNS = "runs"
 
 
 class PointOutcome(NamedTuple):
-    """How a point ended.
+    """The outcome of a point.
 
     Attributes:
-        point: its place in the sweep.
-        error: one line; "" = it is finished.
-        was_there: an earlier sweep has finished it.
+        point: Index of the point in the sweep.
+        error: Error message on one line; "" = finished.
+        was_there: Whether an earlier sweep finished the point.
     """
 
     point: int
@@ -30,27 +30,27 @@ class PointOutcome(NamedTuple):
 
 
 def folder_of(out: Path, point: Point) -> Path:
-    """Where the results of a point are, below the sweep's folder."""
+    """Return the results folder of a point."""
     return out / RUNS / point.name
 
 
 def is_finished(out: Path, point: Point) -> bool:
-    """Whether its results are complete: summary.json comes last."""
+    """Return whether a point's results are complete: summary.json is written last."""
     return (folder_of(out, point) / "summary.json").is_file()
 
 
 def earlier_outcomes(sweep: SweepDefinition, out: Path) -> list[PointOutcome]:
-    """Return how all points ended in earlier sweeps into the folder, without running any.
+    """Return the outcomes of all points from earlier sweeps into the folder, without running any.
 
     Args:
-        sweep: The sweep.
-        out: The sweep's folder.
+        sweep: Parsed sweep file.
+        out: Results folder of the sweep.
     """
     return [
-        PointOutcome(at, "", was_there=True)
+        PointOutcome(index, "", was_there=True)
         if is_finished(out, point)
-        else PointOutcome(at, _failure(out, point) or "not run")
-        for at, point in enumerate(sweep.points)
+        else PointOutcome(index, _failure(out, point) or "not run")
+        for index, point in enumerate(sweep.points)
     ]
 
 
@@ -59,101 +59,102 @@ def run_points(
     out: Path,
     own: Sequence[int],
     jobs: int,
-    tell: Callable[[PointOutcome], None],
+    report: Callable[[PointOutcome], None],
     *,
     force: bool = False,
 ) -> list[PointOutcome]:
-    """Run those of the points that are not finished.
+    """Run the given points that are not finished yet.
 
     Args:
-        sweep: whose points.
-        out: the sweep's folder.
-        own: places of the points to run.
-        jobs: how many at a time.
-        tell: is called as each ends, those first that were finished already.
-        force: as --force of `nadi run`.
+        sweep: Parsed sweep file.
+        out: Results folder of the sweep.
+        own: Indices of the points to run.
+        jobs: Maximum number of concurrent runs.
+        report: Function to call for each point that ends; already finished points come first.
+        force: Whether to pass --force to `nadi run`.
     """
-    done = [PointOutcome(at, "", was_there=True) for at in own if is_finished(out, sweep.points[at])]
-    for outcome in done:
-        tell(outcome)
-    there = {outcome.point for outcome in done}
+    outcomes = [PointOutcome(index, "", was_there=True) for index in own if is_finished(out, sweep.points[index])]
+    for outcome in outcomes:
+        report(outcome)
+    finished = {outcome.point for outcome in outcomes}
     with _processes() as run, ThreadPoolExecutor(jobs) as pool:
         waiting: set[Future[PointOutcome]] = {
-            pool.submit(_one, run, sweep, out, at, force=force) for at in own if at not in there
+            pool.submit(_run_point, run, sweep, out, index, force=force) for index in own if index not in finished
         }
         try:
             while waiting:
                 ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    done.append(future.result())
-                    tell(done[-1])
+                    outcomes.append(future.result())
+                    report(outcomes[-1])
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return sorted(done)
+    return sorted(outcomes)
 
 
 def _failure_file(out: Path, point: Point) -> Path:
-    """Return the file that holds the reason why a point failed, for the table that is made of all shards."""
+    """Return the file that holds a point's error message, for the table that merges all shards."""
     return out / RUNS / f"{point.name}.failed"
 
 
 def _failure(out: Path, point: Point) -> str:
-    """Return why a point failed when it was last run; "" where nothing is known."""
+    """Return the error message of a point's last run; "" if unknown."""
     try:
         return inputs.read_text(_failure_file(out, point)).strip()
     except (OSError, ValueError):
         return ""
 
 
-def _one(
-    run: Callable[[Sequence[str]], tuple[int, str]], sweep: SweepDefinition, out: Path, at: int, *, force: bool
+def _run_point(
+    run: Callable[[Sequence[str]], tuple[int, str]], sweep: SweepDefinition, out: Path, index: int, *, force: bool
 ) -> PointOutcome:
-    point = sweep.points[at]
+    """Run one point with `nadi run` and record its error message if it fails."""
+    point = sweep.points[index]
     command = nadi_command(["run", *([str(sweep.run_file)] if sweep.run_file else [])])
     for override in point.overrides():
         command += ["--set", override]
     command += ["--out", str(folder_of(out, point)), "--quiet", *(["--force"] if force else [])]
-    code, said = run(command)
+    code, stderr = run(command)
     failure = _failure_file(out, point)
-    with suppress(OSError):  # the table says it, too, unless another shard makes that
+    with suppress(OSError):  # the outcome holds the error too; the file is for another shard's table
         failure.unlink(missing_ok=True)
     if code == 0:
-        return PointOutcome(at, "")
-    lines = [line for line in said.splitlines() if line.strip()]
+        return PointOutcome(index, "")
+    lines = [line for line in stderr.splitlines() if line.strip()]
     error = lines[-1].removeprefix("nadi: error: ") if lines else f"exit code {code}"
     with suppress(OSError):
         failure.parent.mkdir(parents=True, exist_ok=True)
         inputs.write_whole(failure, error)
-    return PointOutcome(at, error)
+    return PointOutcome(index, error)
 
 
 @contextmanager
 def _processes() -> Iterator[Callable[[Sequence[str]], tuple[int, str]]]:
-    """What runs a command to its end; when the block ends early, commands under way are ended."""
-    under_way: set[subprocess.Popen[str]] = set()
-    lock, is_over = Lock(), Event()
+    """Yield a function that runs a command to its end; if the block ends early, terminate running commands."""
+    running: set[subprocess.Popen[str]] = set()
+    lock, has_ended = Lock(), Event()
 
     def run(command: Sequence[str]) -> tuple[int, str]:
         with lock:
-            if is_over.is_set():
-                return 130, "not begun"
+            if has_ended.is_set():
+                return 130, "not started"
             process = subprocess.Popen(  # noqa: S603 - this project's own command
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
             )
-            under_way.add(process)
+            running.add(process)
         try:
-            _, said = process.communicate()
+            _, stderr = process.communicate()
         finally:
             with lock:
-                under_way.discard(process)
-        return process.returncode, said
+                running.discard(process)
+        return process.returncode, stderr
 
     try:
         yield run
     except BaseException:
         with lock:
-            is_over.set()
-            for process in under_way:
+            has_ended.set()
+            for process in running:
                 process.terminate()
         raise

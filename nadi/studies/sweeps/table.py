@@ -1,4 +1,4 @@
-"""One Parquet table of all points of a sweep: their values, how they ended, and their figures."""
+"""The Parquet table of a sweep: values, outcome and figures of every point."""
 
 import json
 from collections.abc import Sequence
@@ -15,38 +15,40 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE = "sweep.parquet"
-_COSTS_OF_THE_RUN = {"wall_s", "peak_rss_bytes"}
+_MACHINE_DEPENDENT = {"wall_s", "peak_rss_bytes"}
 
 
 def table(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
-    """A row for each point, in the order of the sweep file.
+    """Return a table with a row for each point, in the order of the sweep file.
 
-    Columns: `point`, its place; a column for each key, text (TOML) where values are not all numbers; `run`, the folder
-    of its results below the sweep's; `error`, null where it is finished; then those of
-    `nadi.insight.runs.figures.FIGURES` that
-    any point has, null where it has none. What depends on the machine (`wall_s`, `peak_rss_bytes`) comes last.
+    Columns: `point`, its index; a column for each key, as TOML text unless all values are numbers; `run`, its results
+    folder relative to the sweep's; `error`, null if the point is finished; then the figures of
+    `nadi.insight.runs.figures.FIGURES` that any point has, null for points without. Figures that depend on the machine
+    (`wall_s`, `peak_rss_bytes`) come last.
     """
     import pyarrow as pa
 
     error = {outcome.point: outcome.error for outcome in outcomes}
     points = sweep.points
-    done = [figures(Run(folder_of(out, point))) if is_finished(out, point) else {} for point in points]
+    figures_of_point = [figures(Run(folder_of(out, each))) if is_finished(out, each) else {} for each in points]
     columns: dict[str, Any] = {"point": pa.array(range(len(points)), pa.int32())}
     for key in sweep.keys:
         columns[key] = _column([point.values.get(key) for point in points])
-    columns["run"] = [f"{RUNS}/{point.name}" if has else None for point, has in zip(points, done, strict=True)]
-    missing = [None if has else error.get(at) or "not run" for at, has in enumerate(done)]
+    columns["run"] = [
+        f"{RUNS}/{point.name}" if own else None for point, own in zip(points, figures_of_point, strict=True)
+    ]
+    missing = [None if own else error.get(index) or "not run" for index, own in enumerate(figures_of_point)]
     columns["error"] = pa.array(missing, pa.string())
-    for figure in sorted(FIGURES, key=lambda figure: figure.name in _COSTS_OF_THE_RUN):
-        if any(figure.name in has for has in done):
-            columns[figure.name] = pa.array([has.get(figure.name) for has in done], pa.float64())
-    made = pa.table(columns)
-    about = {"version": __version__, "keys": list(sweep.keys), "sweep": str(sweep.path)}
-    return made.replace_schema_metadata({"nadi": json.dumps(about)})
+    for figure in sorted(FIGURES, key=lambda figure: figure.name in _MACHINE_DEPENDENT):
+        if any(figure.name in own for own in figures_of_point):
+            columns[figure.name] = pa.array([own.get(figure.name) for own in figures_of_point], pa.float64())
+    result = pa.table(columns)
+    metadata = {"version": __version__, "keys": list(sweep.keys), "sweep": str(sweep.path)}
+    return result.replace_schema_metadata({"nadi": json.dumps(metadata)})
 
 
 def _column(values: Sequence[Value | None]) -> "pa.Array":
-    """Numbers as numbers, texts as they are, all else as TOML."""
+    """Return a column: numbers as numbers, texts as they are, other values as TOML."""
     import pyarrow as pa
 
     given = [value for value in values if value is not None]

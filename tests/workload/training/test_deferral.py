@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from nadi.studies.planner.step import site, step_time
+from nadi.studies.planner.step import step_time, target_machine
 from tests.workload.training.counted import flops, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, PREDICTING
 from topologies import clusters
@@ -116,7 +116,7 @@ def test_steps_become_shorter_by_what_the_drain_hides():
 
     def step(text, *, exact):
         plan = rules.settle(model, parallel_plan(f"tp2,pp4,dp2,sp,zero1,mb1,gb64{text}"))
-        where = site(cluster, plan.gpus, ComputeTimes(find_gpu("h100"), pace=IN_STEPS))
+        where = target_machine(cluster, plan.gpus, ComputeTimes(find_gpu("h100"), pace=IN_STEPS))
         return step_time(where, model, plan, "megatron", exact=exact).step_ps
 
     plain, deferred = step("", exact=True), step(",defer_embedding_wgrad=6", exact=True)

@@ -60,10 +60,10 @@ def replay(
 
     ranks = connected_ranks(os.environ)
     from nadi.launching.world import together
-    from nadi.studies.replay.gloo import launched
-    from nadi.studies.replay.running import Replay, replayed, spawned
+    from nadi.studies.replay.gloo import torchrun_rank
+    from nadi.studies.replay.running import ReplayRequest, replay, run_local_ranks
 
-    at_gloo = launched() if over == "gloo" else None
+    at_gloo = torchrun_rank() if over == "gloo" else None
     with together(ranks):
         _check(over, rank_count, compute, all_gather_size, ranks.size, launched=at_gloo is not None)
         if against and not out:
@@ -76,14 +76,14 @@ def replay(
         arguments += ["--strict" if strict else "--no-strict", *(["--json"] if as_json else [])]
         for option, path in (("--groups", groups), ("--out", out), ("--against", against)):
             arguments += [option, str(path)] if path else []
-        code = spawned(rank_count, arguments)
+        code = run_local_ranks(rank_count, arguments)
         if code:
             raise typer.Exit(code if code > 0 else 1)
         return
     if at_gloo:
         ranks = _met(*at_gloo)
     prefix = out / _stem(traces) if out else None
-    done = replayed(Replay(over, compute == "sleep", prefix), *found, ranks)
+    done = replay(ReplayRequest(over, compute == "sleep", prefix), *found, ranks)
     if ranks.rank == 0:
         _say(done, against, prefix, as_json=as_json)
 

@@ -1,6 +1,6 @@
-"""What engine and machine are measured with.
+"""Measurements of the engine and of the machine.
 
-`calibration`: what this machine does of what every simulator of events does. `recording`: what a run does in each
-window, and what ranks would take for it; `parcel_costs`: what their parcels cost. The last two are of the scaling study
-(scripts/scaling_study.py, docs/explanation/performance.md).
+`calibration`: event-heap speed of this machine. `recording`: work of a run in each window, and its projected time on
+many ranks; `parcel_costs`: cost of parcels between teams; `meeting_costs`: cost of reading other workers' cache lines.
+The last three serve the scaling study (scripts/scaling_study.py, docs/explanation/performance.md).
 """

@@ -1,8 +1,8 @@
-"""How fast this machine is at what event-driven simulators do: pop and push on a heap of pending events.
+"""Speed of this machine at the core of event-driven simulation: pop and push on a heap of pending events.
 
-A 4-ary heap of (time, key, slot), ordered by time and then by key, held at a constant number of entries: each round
-takes the least entry and puts it back later (the hold model of Vaucher and Duval, CACM 1975). `nadi bench` states
-packet-hops per second as a multiple of this rate, so that figures of different machines can be compared.
+A 4-ary heap of (time, key, slot), ordered by time and then by key, is held at a constant number of entries: each round
+pops the smallest entry and pushes it back later (the hold model of Vaucher and Duval, CACM 1975). `nadi bench` reports
+packet-hops per second as a multiple of this rate, so that figures of different machines are comparable.
 """
 
 import time
@@ -12,8 +12,11 @@ import numpy as np
 from pdes.kernels import inline, kernel, mix, mix2
 
 PENDING = 10_000
+"""Number of entries of the heap."""
 ROUNDS = 2_000_000
+"""Number of pop and push pairs per measurement."""
 SPREAD_PS = 1 << 21
+"""Range in ps of the random time by which an entry is pushed back."""
 
 
 @inline
@@ -36,7 +39,7 @@ def _push(times, keys, slots, size, when, key, slot):
 
 @inline
 def _pop(times, keys, slots, size):
-    """Take entry 0, the least, out of a heap of `size` entries: the last one sinks from the top."""
+    """Remove the smallest entry (index 0) from a heap of `size` entries: the last entry sinks from the top."""
     last = size - 1
     when = times[last]
     key = keys[last]
@@ -46,19 +49,19 @@ def _pop(times, keys, slots, size):
         child = 4 * i + 1
         if child >= last:
             break
-        least = child
-        soonest = times[child]
+        smallest = child
+        smallest_ps = times[child]
         for other in range(child + 1, min(child + 4, last)):
             t = times[other]
-            if t < soonest or (t == soonest and keys[other] < keys[least]):
-                least = other
-                soonest = t
-        if soonest > when or (soonest == when and keys[least] >= key):
+            if t < smallest_ps or (t == smallest_ps and keys[other] < keys[smallest]):
+                smallest = other
+                smallest_ps = t
+        if smallest_ps > when or (smallest_ps == when and keys[smallest] >= key):
             break
-        times[i] = soonest
-        keys[i] = keys[least]
-        slots[i] = slots[least]
-        i = least
+        times[i] = smallest_ps
+        keys[i] = keys[smallest]
+        slots[i] = slots[smallest]
+        i = smallest
     times[i] = when
     keys[i] = key
     slots[i] = slot
@@ -73,7 +76,7 @@ def fill(times, keys, slots):
 
 @kernel
 def hold(times, keys, slots, rounds):
-    """Pop the least entry and push it back later, `rounds` times; returns the sum of the times popped (mod 2^62)."""
+    """Pop the smallest entry and push it back later, `rounds` times; return the sum of the popped times (mod 2^62)."""
     size = times.shape[0]
     total = 0
     for turn in range(rounds):
@@ -87,13 +90,13 @@ def hold(times, keys, slots, rounds):
 
 
 def pairs_per_second(pending: int = PENDING, rounds: int = ROUNDS, runs: int = 3) -> float:
-    """Pop and push pairs per second, the median of some runs; compiled before the clock starts."""
+    """Return pop and push pairs per second, the median of several runs without compilation."""
     times, keys, slots = (np.zeros(pending, np.int64) for _ in range(3))
     fill(times, keys, slots)
     hold(times, keys, slots, 1)
     rates = []
     for _ in range(runs):
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         hold(times, keys, slots, rounds)
-        rates.append(rounds / (time.perf_counter() - begun))
+        rates.append(rounds / (time.perf_counter() - start_s))
     return float(np.median(rates))

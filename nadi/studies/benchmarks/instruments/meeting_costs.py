@@ -1,4 +1,4 @@
-"""What it costs the first worker of a team to look at what the others have written, measured between two cores."""
+"""Cost for a team's first worker to read what the other workers have written, measured between two cores."""
 
 import threading
 import time
@@ -24,16 +24,18 @@ from pdes.instruments import (
 from pdes.kernels import Directory, clock_ns, compile_for, kernel, load_acquire, store_release, zeros
 
 FEW, MANY = 2, (8, 16, 32)
+"""Team sizes that give the cost of the first line and of each further line."""
 ROUNDS, TRIES, PAUSE_S = 5_000, 15, 0.1
+"""Rounds per measurement, number of measurements, and seconds between them, in which the cores may change."""
 
 
 class GatherCosts(NamedTuple):
-    """Of lines that another core has written and that are read one after another, without waiting for each other.
+    """Cost of reading cache lines that another core has written, with independent reads.
 
     Attributes:
-        first_ns: nanoseconds that the first takes. It depends on which two cores these are, and of a virtual machine
-            that may change: 15 and 110 ns were seen on one.
-        share: of that, what each further one takes.
+        first_ns: Time in ns to read the first line. It depends on the pair of cores, which may change on a virtual
+            machine: 15 and 110 ns were seen on the same one.
+        share: Time of each further line relative to the first.
     """
 
     first_ns: float
@@ -42,7 +44,7 @@ class GatherCosts(NamedTuple):
 
 @kernel
 def _write_all(address, done, rounds):
-    """As all workers but the first: when it asks, write what they would at the end of a window."""
+    """Play all workers but the first: on request, write what they would write at the end of a window."""
     team = meeting_at(address).team
     for number in range(rounds):
         while load_acquire(team.words, PUBLISHED) <= number:
@@ -57,8 +59,8 @@ def _write_all(address, done, rounds):
 
 
 @kernel
-def _gather_all(address, done, took, rounds):
-    """As the first worker: ask, wait until all is written, and then take the time of `settle`."""
+def _gather_all(address, done, settle_ns, rounds):
+    """Play the first worker: send a request, wait for the writes, and then measure `settle`."""
     team = meeting_at(address).team
     own = team.workers[0]
     for number in range(rounds):
@@ -66,24 +68,24 @@ def _gather_all(address, done, took, rounds):
         store_release(team.words, PUBLISHED, number + 1)
         while load_acquire(done, 0) <= number:
             pass
-        begun = clock_ns()
+        start_ns = clock_ns()
         settle(address, own, number)
-        took[number] = clock_ns() - begun
+        settle_ns[number] = clock_ns() - start_ns
 
 
 def gather_costs() -> GatherCosts:
-    """Measure them; on a machine of two cores or more, with nothing else to do."""
-    found = []
+    """Measure the costs on an idle machine with at least two cores."""
+    samples = []
     for _ in range(TRIES):
-        alone_ns, few_ns, *many_ns = (_took_ns(workers) for workers in (1, FEW, *MANY))
+        alone_ns, few_ns, *many_ns = (_settle_ns(workers) for workers in (1, FEW, *MANY))
         further_ns = max((took_ns - few_ns) / (workers - FEW) for workers, took_ns in zip(MANY, many_ns, strict=True))
-        found.append((few_ns - alone_ns, further_ns / (few_ns - alone_ns)))
+        samples.append((few_ns - alone_ns, further_ns / (few_ns - alone_ns)))
         time.sleep(PAUSE_S)
-    return GatherCosts(*np.median(found, axis=0).tolist())
+    return GatherCosts(*np.median(samples, axis=0).tolist())
 
 
-def _took_ns(workers: int) -> float:
-    """Nanoseconds of a team of so many, on average without the slowest tenth of rounds: interrupts have come."""
+def _settle_ns(workers: int) -> float:
+    """Return the mean time in ns for a team of that many workers, without the slowest tenth of rounds (interrupts)."""
     team = team_in(np.zeros(team_words(workers), np.int64))
     found_team(team, 1, 1, crew_size=1)
     meeting = Directory(Meeting(team, new_crew(1), zeros(1), no_parcels([None])))

@@ -1,4 +1,4 @@
-"""All but one LP of a run, as the one LP sees them: they say when windows begin, and have what was recorded for it."""
+"""Stand-in for all LPs but one: it starts the windows of that LP and delivers the packets recorded for it."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ from pdes.instruments import ABORTED, ARRIVED, DONE, PACKED, PUBLISHED, WORKER_W
 from pdes.kernels import INF, Int64, clock_ns, kernel, reader, store_release
 
 LONE = 1
-"""Number of the LP's worker in a team; the first is the one that plays the others."""
+"""Number of the LP's worker in its team; the first worker plays the other LPs."""
 
 
 class Others(NamedTuple):
-    """What they have, and what they see; [windows] but for `came`."""
+    """Input and measurements of the stand-in; the shape is [windows] except for `came`."""
 
-    came: Int64  # [windows x neighbours] address of what each neighbour has sent to the LP in the window before
+    came: Int64  # [windows x neighbours] address of the packets that each neighbour sent in the window before
     begin_ps: Int64
-    published_ns: Int64  # the clock when the window had begun; that of the first is not written
-    packed_ns: Int64  # when all was out that goes to other nodes of a cluster
-    arrived_ns: Int64  # when the LP was done
-    hops: Int64  # packet-hops that it did
+    published_ns: Int64  # clock when the window began; not written for the first window
+    packed_ns: Int64  # clock when all packets to other cluster nodes were sent
+    arrived_ns: Int64  # clock when the LP was done
+    hops: Int64  # packet-hops of the LP
 
 
 others_at = reader(Others)
@@ -25,7 +25,7 @@ others_at = reader(Others)
 
 @kernel
 def play_others(address, lp_address, others_address):
-    """Meet the LP's worker after every window. DONE, or ABORTED."""
+    """Meet the LP's worker after every window; return DONE or ABORTED."""
     m = meeting_at(address)
     others = others_at(others_address)
     team, own = m.team, m.team.workers[0]

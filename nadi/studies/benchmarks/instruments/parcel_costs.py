@@ -1,4 +1,4 @@
-"""What parcels between teams cost the LPs that pack and unpack them, measured on one core with the engine's kernels."""
+"""Cost of packing and unpacking parcels between teams, measured on one core with the engine's kernels."""
 
 import time
 from collections.abc import Callable
@@ -30,14 +30,21 @@ from pdes.kernels import Directory, kernel, zeros
 
 RECORD_WORDS = CROSSING_WORDS - 1
 TEAMS, RECORDS_EACH = 64, 4096
-"""Parcels that an LP looks through: together more than the caches of one core hold."""
+"""Number of parcels that an LP scans, and records per parcel: together larger than the caches of one core."""
 LETTERS, ROUNDS = 64, 200
 ONE_IN = 32
-"""Of the records that an LP looks at, one in so many is its own."""
+"""One in this many scanned records is addressed to the scanning LP."""
 
 
 class ParcelCosts(NamedTuple):
-    """Nanoseconds: of a letter in which nothing is, of a record put into a parcel, looked at, taken out."""
+    """Costs of parcels.
+
+    Attributes:
+        letter_ns: Time in ns of an empty letter.
+        pack_ns: Time in ns to pack one record.
+        look_ns: Time in ns to scan one record.
+        take_ns: Time in ns to take one record out.
+    """
 
     letter_ns: float
     pack_ns: float
@@ -47,6 +54,7 @@ class ParcelCosts(NamedTuple):
 
 @kernel
 def _pack_often(address, rounds):
+    """Pack all letters `rounds` times."""
     m = meeting_at(address)
     for _ in range(rounds):
         m.parcels.headers[0].records = 0
@@ -55,50 +63,51 @@ def _pack_often(address, rounds):
 
 @kernel
 def _unpack_once(address):
+    """Unpack all parcels for the first LP."""
     unpack(meeting_at(address).parcels, 0, 0)
 
 
 def parcel_costs(sim: Simulation) -> ParcelCosts:
-    """Measure them; sim: of two LPs or more, whose first has a link to another, not begun."""
+    """Measure the costs; sim: unstarted simulation of at least two LPs, the first with a link to another."""
     lp = sim.lps[0]
     half = int(lp.world.net.out_at[0])
-    most = min(lp.part.rooms[0], 8)
-    timed = []
-    for count in (0, most):
+    max_records = min(lp.part.rooms[0], 8)
+    letters_ns = []
+    for count in (0, max_records):
         lp.world.net.outbox[half] = count
-        parcels = _made(words=zeros(parcel_words(LETTERS * most, RECORD_WORDS)), letters=LETTERS)
+        parcels = _parcels(words=zeros(parcel_words(LETTERS * max_records, RECORD_WORDS)), letters=LETTERS)
         meeting = _meeting(np.array([lp.address], np.int64), parcels)
-        timed.append(_least_ns(_pack_often, meeting.address, ROUNDS) / ROUNDS / LETTERS)
+        letters_ns.append(_fastest_ns(_pack_often, meeting.address, ROUNDS) / ROUNDS / LETTERS)
     lp.world.net.outbox[half] = 0
-    looked = [_look_ns(own) for own in (False, True)]
+    scans_ns = [_scan_ns(own) for own in (False, True)]
     records = TEAMS * RECORDS_EACH
     return ParcelCosts(
-        letter_ns=timed[0],
-        pack_ns=max(0.0, timed[1] - timed[0]) / most,
-        look_ns=looked[0] / records,
-        take_ns=max(0.0, looked[1] - looked[0]) / (records / ONE_IN),
+        letter_ns=letters_ns[0],
+        pack_ns=max(0.0, letters_ns[1] - letters_ns[0]) / max_records,
+        look_ns=scans_ns[0] / records,
+        take_ns=max(0.0, scans_ns[1] - scans_ns[0]) / (records / ONE_IN),
     )
 
 
-def _look_ns(own: bool) -> int:
-    """Nanoseconds to look through all parcels, of which one record in some is the LP's own, or none is."""
+def _scan_ns(own: bool) -> int:
+    """Return the time in ns to scan all parcels; own: whether one in ONE_IN records is the LP's own, else none."""
     length = parcel_words(RECORDS_EACH, RECORD_WORDS)
     words = zeros(TEAMS * length).reshape(TEAMS, length)
     words[:, 0] = RECORDS_EACH
     tags = words[:, PARCEL_HEADER:].reshape(TEAMS, -1, BLOCK * (1 + RECORD_WORDS))[:, :, :BLOCK]
     lps = np.arange(RECORDS_EACH).reshape(-1, BLOCK) % ONE_IN
     tags[:] = (lps + (0 if own else ONE_IN)) << TAG_LP
-    meeting = _meeting(zeros(1), _made(words=words.reshape(-1)))
-    return _least_ns(_unpack_once, meeting.address)
+    meeting = _meeting(zeros(1), _parcels(words=words.reshape(-1)))
+    return _fastest_ns(_unpack_once, meeting.address)
 
 
 def _meeting(addresses: Int64, parcels: Parcels) -> Directory:
-    """With parcels, and one worker that never works."""
+    """Return a meeting with the parcels and one idle worker."""
     return Directory(Meeting(team_in(zeros(team_words(1))), new_crew(1), addresses, parcels))
 
 
-def _made(words: Int64, letters: int = 0) -> Parcels:
-    """Parcels of one LP with one neighbour in another team."""
+def _parcels(words: Int64, letters: int = 0) -> Parcels:
+    """Return the parcels of one LP with one neighbour in another team."""
     own = HEADER_WORDS + TEAMS * RECORDS_EACH // ONE_IN * CROSSING_WORDS
     begins = np.arange(TEAMS) * parcel_words(RECORDS_EACH, RECORD_WORDS)
     return no_parcels([None])._replace(
@@ -118,11 +127,11 @@ def _made(words: Int64, letters: int = 0) -> Parcels:
     )
 
 
-def _least_ns(function: Callable[..., Any], *arguments: int) -> int:
-    """The least of some calls; the first compiles."""
-    took = []
+def _fastest_ns(function: Callable[..., Any], *arguments: int) -> int:
+    """Return the fastest of nine calls in ns; the first call compiles."""
+    durations_ns = []
     for _ in range(9):
-        begun = time.perf_counter_ns()
+        start_ns = time.perf_counter_ns()
         function(*arguments)
-        took.append(time.perf_counter_ns() - begun)
-    return min(took)
+        durations_ns.append(time.perf_counter_ns() - start_ns)
+    return min(durations_ns)

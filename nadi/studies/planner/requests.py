@@ -1,4 +1,4 @@
-"""From what the user writes to questions: one, or one for each value of a sweep."""
+"""Plan requests from command-line options: one request, or one for each value of a sweep."""
 
 from dataclasses import replace
 from typing import get_args
@@ -11,11 +11,11 @@ from workload.generators import models
 from workload.generators.training import parallel_plan, rules
 
 
-def wish_of(model: str, cluster: str, gpus: int, base: str, framework: str, gpu: str) -> PlanRequest:
-    """The question.
+def plan_request(model: str, cluster: str, gpus: int, base: str, framework: str, gpu: str) -> PlanRequest:
+    """Return the request for the named model, cluster, framework and GPU with the constraints of --plan.
 
     Raises:
-        WorkloadError, TopologyError, ConfigError: a name is not known.
+        WorkloadError, TopologyError, ConfigError: A name is unknown, or the constraints are wrong.
     """
     if framework not in get_args(rules.Framework) or framework == "inference":
         raise ConfigError(f"--framework {framework}: expected megatron, deepspeed or fsdp")
@@ -23,26 +23,27 @@ def wish_of(model: str, cluster: str, gpus: int, base: str, framework: str, gpu:
     return PlanRequest(models.find(model), clusters.find(cluster), gpus, parallel_plan(base), known, gpu)
 
 
-def swept(wish: PlanRequest, sweep: str) -> dict[str, PlanRequest]:
-    """A question for each value of a sweep by its name, or the one as it is under the model's name.
+def sweep_requests(request: PlanRequest, sweep: str) -> dict[str, PlanRequest]:
+    """Return a request for each value of a sweep by name; without a sweep, the request by the model's name.
 
     Raises:
-        ConfigError: no key, or no value.
+        ConfigError: The sweep has no key, or an empty value.
     """
     if not sweep:
-        return {wish.model.name: wish}
+        return {request.model.name: request}
     key, _, text = (part.strip() for part in sweep.partition("="))
     values = [value.strip() for value in text.split(",")]
     if not key or not all(values):
         raise ConfigError(f"--sweep {sweep!r}: expected KEY=VALUE,VALUE,... as rate=200Gbps,400Gbps")
-    return {f"{key}={value}": _with(wish, key, value) for value in values}
+    return {f"{key}={value}": _with(request, key, value) for value in values}
 
 
-def _with(wish: PlanRequest, key: str, value: str) -> PlanRequest:
+def _with(request: PlanRequest, key: str, value: str) -> PlanRequest:
+    """Return the request with one key changed: gpus, gpu, or a parameter of the cluster's topology."""
     if key == "gpus":
         if not value.isdecimal() or len(value) > 9 or int(value) > MOST_GPUS:
             raise ConfigError(f"--sweep gpus: found {value!r}; expected whole numbers up to {MOST_GPUS}")
-        return replace(wish, gpus=int(value))
+        return replace(request, gpus=int(value))
     if key == "gpu":
-        return replace(wish, gpu=value)
-    return replace(wish, fabric={**wish.fabric, key: value})
+        return replace(request, gpu=value)
+    return replace(request, fabric={**request.fabric, key: value})
