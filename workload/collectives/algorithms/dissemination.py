@@ -1,7 +1,7 @@
-"""Dissemination barrier: in round k everybody tells the member 2^k further on.
+"""Dissemination barrier: in round k every member notifies the member 2^k places on.
 
-After ceil(log2 n) rounds each has heard, through others, from all (Hensgen, Finkel and Manber, "Two algorithms for
-barrier synchronization", 1988). Messages carry no bytes.
+After ceil(log2 n) rounds each member has heard, through others, from all (Hensgen, Finkel and Manber, "Two algorithms
+for barrier synchronization", 1988). Messages carry no bytes.
 """
 
 from workload.collectives.plans.extent import PlanExtent
@@ -12,7 +12,7 @@ KINDS = ("barrier",)
 
 
 def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
-    """A lane per round, because the peers differ; a round begins when the one before is done."""
+    """Return a lane per round, because the peers differ; a round begins when the one before is done."""
     lanes = []
     for k in range(_rounds(members)):
         distance = 1 << k
@@ -23,7 +23,7 @@ def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
 
 
 def extent(kind: str, members: int) -> PlanExtent:  # noqa: ARG001 - one kind only
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     return PlanExtent(_rounds(members), _rounds(members))
 
 
@@ -34,7 +34,7 @@ def closed_form(
     latency_ps: float,
     bytes_per_s: float,  # noqa: ARG001 - messages are empty
 ) -> float:
-    """ceil(log2 n) a."""
+    """Return ceil(log2 n) a in picoseconds."""
     return _rounds(members) * latency_ps
 
 

@@ -1,7 +1,7 @@
 """NVLS in each host and SHARP between hosts (NCCL's CollNet): NVSwitches sum and copy, a switch tree per rail adds up.
 
-As `nvls-tree`, but the shares of all hosts are summed by the switches of their rail (trees.aggregators): a NIC sends
-and gets S/g once, of g members of a host.
+As in `nvls-tree`, but the switches of a rail (trees.aggregators) sum the shares of all hosts: in hosts of g members a
+NIC sends and receives S/g once.
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
@@ -33,24 +33,24 @@ LIMITS = {"chunks": (0, 4096)}
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of plans.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
+    """Return the lanes of plans.multimem, plus one up to the rail's tree and one that receives totals.
 
-    chunks: of each share; 0 = as workload.collectives.plans.multimem.chunks_of_share has it.
+    The parameter `chunks` is the number per share, as in plans.multimem.chunks_of_share.
 
     Raises:
-        WorkloadError: more steps than memory is for.
+        WorkloadError: Too many steps to fit into memory.
     """
     return made(shape, size_class(kind, shape, size_bytes, chunks))
 
 
 def made(shape: Shape, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
-    """The lanes of all.
+    """Return the lanes of all members and aggregators.
 
     Args:
-        shape: of the group.
-        count: chunks of a share.
-        pace: at which members send to their switch.
-        launch_ps: before the first step.
+        shape: Shape of the group.
+        count: Number of chunks of a share.
+        pace: Connections and rates from members to their switch.
+        launch_ps: Time before the first step.
     """
     hosts, rails = _parts(shape)
     size = len(hosts[0].members)
@@ -67,12 +67,12 @@ def made(shape: Shape, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     return extent_of(shape, size_class(kind, shape, size_bytes, chunks))
 
 
 def extent_of(shape: Shape, count: int) -> PlanExtent:
-    """Steps and lanes of `made`."""
+    """Return the number of steps and lanes of `made`."""
     hosts, rails = _parts(shape)
     inside = multimem.extent(len(hosts), len(hosts[0].members), count)
     between = [tree_lanes.extent(rail.tree, count) for rail in rails]
@@ -81,7 +81,7 @@ def extent_of(shape: Shape, count: int) -> PlanExtent:
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
-    """A chunk's way to the NVSwitch, up and down its rail, back and to all, and the others behind it."""
+    """Return a chunk's time to the NVSwitch, up and down its rail, back and to all, plus the others behind it."""
     hosts, rails = _parts(shape)
     count, size, tree = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
     bits = PS_PER_BYTE_AT_1_BPS * size_bytes / (size * count)
@@ -94,20 +94,20 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Chunks of a share; sizes of as many have one plan."""
+    """Return the number of chunks of a share; sizes with equally many share a plan."""
     hosts, rails = _parts(shape)
     return chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
 def _parts(shape: Shape) -> tuple[tuple[AggregatorBranch, ...], tuple[AggregatorBranch, ...]]:
-    """Trees of the hosts and of the rails; there are as many rails as a host has members."""
+    """Return the trees of the hosts and of the rails; there are as many rails as a host has members."""
     branches = shape.branches()
     rails = len(branches[0].members)
     return branches[:-rails], branches[-rails:]
 
 
 def _add_rail(lanes: dict[int, list[Lane]], rail: AggregatorBranch, chunks: range, first: int) -> None:
-    """The lanes of a rail's members and aggregators; first: of the members' lanes."""
+    """Add the lanes of a rail's members and aggregators; first: number of the first added lane of a member."""
     places, everyone = rail.tree.places(), frozenset(range(len(rail.members)))
     flows = {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
     ready = [(SUMS, k) for k in range(len(chunks))]

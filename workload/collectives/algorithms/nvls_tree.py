@@ -1,8 +1,8 @@
 """NVLS in each host and trees between hosts (NCCL's NVLSTree): NVSwitches sum and copy, trees add up over hosts.
 
-Each member of a host owns a share. Its NVSwitch hands it the sum of its host's data; a double binary tree over the
-members in the same place of all hosts adds these up and brings the total back, half of the chunks on each tree; then
-the NVSwitch copies it to all of the host.
+Each member of a host owns a share. Its NVSwitch gives it the sum of its host's data; a double binary tree over the
+members in the same place of all hosts adds these up and returns the total, half of the chunks on each tree; then the
+NVSwitch copies it to all members of the host.
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
@@ -32,17 +32,17 @@ PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}
 
 HALVES = 2
-"""Trees of a rail, each for half of the chunks."""
+"""Number of trees of a rail, each for an equal part of the chunks."""
 _UP, _TOTAL, _DOWN, _LANES = range(2, 6)
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of workload.collectives.plans.multimem, and between SUMS and RESULTS those of two trees over hosts.
+    """Return the lanes of plans.multimem, plus those of two trees over hosts.
 
-    chunks: of each share, an even number; 0 = as workload.collectives.plans.multimem.chunks_of_share has it.
+    The parameter `chunks` is the number per share, rounded up to an even one, as in plans.multimem.chunks_of_share.
 
     Raises:
-        WorkloadError: one host, or more steps than memory is for.
+        WorkloadError: One host, or too many steps to fit into memory.
     """
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     if len(hosts) < 2:
@@ -58,14 +58,14 @@ def made(
     pace: MultimemPace = AT_LINE_RATE,
     launch_ps: int = 0,
 ) -> Plans:
-    """The lanes of all; of aggregators of other trees none.
+    """Return the lanes of all members and aggregators; those of other trees get no lanes.
 
     Args:
-        shape: of the group.
-        hosts: trees of its hosts.
-        count: chunks of a share, an even number.
-        pace: at which members send to their switch.
-        launch_ps: before the first step.
+        shape: Shape of the group.
+        hosts: Trees of its hosts.
+        count: Number of chunks of a share, an even number.
+        pace: Connections and rates from members to their switch.
+        launch_ps: Time before the first step.
     """
     size = len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
@@ -78,12 +78,12 @@ def made(
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     return extent_of(shape, shape.branches(), size_class(kind, shape, size_bytes, chunks))
 
 
 def extent_of(shape: Shape, hosts: tuple[AggregatorBranch, ...], count: int) -> PlanExtent:
-    """Steps and lanes of `made`."""
+    """Return the number of steps and lanes of `made`."""
     size, links = len(hosts[0].members), len(hosts) - 1
     inside = multimem.extent(len(hosts), size, count)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
@@ -96,7 +96,7 @@ def extent_of(shape: Shape, hosts: tuple[AggregatorBranch, ...], count: int) -> 
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
-    """A lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts send and get two shares."""
+    """Return a lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts move two shares."""
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     size, tree = len(hosts[0].members), hosts[0].tree
     share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
@@ -107,14 +107,14 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Chunks of a share, an even number; sizes of as many have one plan."""
+    """Return the number of chunks of a share, an even number; sizes with equally many share a plan."""
     hosts = shape.branches()
-    found = chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
-    return found + found % HALVES
+    chunks_per_share = chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
+    return chunks_per_share + chunks_per_share % HALVES
 
 
 def _member(hosts: tuple[AggregatorBranch, ...], number: int, place: int, count: int, pace: MultimemPace) -> list[Lane]:
-    """Lanes of the member in a place of a host; those of the trees come last."""
+    """Return the lanes of the member in a place of a host; those of the trees come last."""
     own = hosts[number]
     first = OTHERS + len(own.members)
     complete = [(first + k % HALVES * _LANES + _TOTAL, k // HALVES) for k in range(count)]

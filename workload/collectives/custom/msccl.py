@@ -1,22 +1,22 @@
-"""MSCCL's XML: what each thread block of each GPU does, chunk by chunk.
+"""MSCCL's XML: the steps of each thread block of each GPU, chunk by chunk.
 
-Written by msccl-tools (Cowan et al., "MSCCLang: Microsoft collective communication language", 2023) and read here as
-MSCCL's interpreter does it. A thread block is a lane. It sends to one GPU and receives from one; a message goes to the
-thread block of the receiver that names the sender and the same channel. `nchunksperloop` chunks are the whole buffer.
+msccl-tools writes it (Cowan et al., "MSCCLang: Microsoft collective communication language", 2023); Nadi reads it like
+MSCCL's interpreter. A thread block is a lane. It sends to one GPU and receives from one; a message goes to the
+receiver's thread block that names the sender and the same channel. `nchunksperloop` chunks are the whole buffer.
 
-| type | here |
+| type | meaning |
 | --- | --- |
 | s | send src |
 | r | receive into dst |
 | rcs | receive into dst, send it on |
-| rrc | dst = src + what comes |
-| rrs | send src + what comes, which nobody keeps |
-| rrcs | dst = src + what comes, send it on |
+| rrc | dst = src + received data |
+| rrs | send src + received data, without keeping the sum |
+| rrcs | dst = src + received data, send it on |
 | cpy, re | dst = src, dst += src |
 | nop | wait for a dependency only |
 
-Buffers of a GPU: input and output are region 0, with inplace="0" the output is region 1 until all is done. Input of
-all-gather and output of reduce-scatter are the GPU's own part. Scratch is in further regions.
+Buffers of a GPU: input and output are region 0; with inplace="0" the output is region 1 until the end. The input of
+all-gather and the output of reduce-scatter are the GPU's own part. Scratch space is in further regions.
 """
 
 import xml.etree.ElementTree as ET
@@ -46,14 +46,16 @@ LOCAL = frozenset({"cpy", "re", "nop"})
 _READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})
 _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
 _LARGEST_NUMBER = 1 << 24
-"""Bound on chunks, steps and ids: each is at most one in a byte of a file of 16 MiB, and buffers are cut as finely."""
+"""Bound on chunks, steps and ids: each needs at least one byte in a file of at most 16 MiB, and no buffer needs more
+chunks.
+"""
 _LAST_CONNECTION = 63
 """Queue pairs between two NPUs are numbered in 6 bits (docs/interfaces.md, lane_connection)."""
 _IN_PARTS = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 
 
 class MscclStep(NamedTuple):
-    """A step of the file; src and dst: (buffer, first chunk), length chunks; depends: (thread block, step) or None."""
+    """A step of the file; src and dst: (buffer, first of `length` chunks); depends: (thread block, step) or None."""
 
     where: str
     type: str
@@ -74,7 +76,7 @@ class ThreadBlock(NamedTuple):
 
 
 class MscclGpu(NamedTuple):
-    """Its buffers' lengths in chunks by letter, and its thread blocks that do something by their number."""
+    """A GPU: lengths of its buffers in chunks, by letter, and its thread blocks with steps, by number."""
 
     where: str
     chunks: dict[str, int]
@@ -82,7 +84,7 @@ class MscclGpu(NamedTuple):
 
 
 class MscclAlgorithm(NamedTuple):
-    """A whole file."""
+    """The contents of a file."""
 
     path: str
     kind: str
@@ -93,19 +95,19 @@ class MscclAlgorithm(NamedTuple):
 
 
 def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
-    """Plans of the file, and what each step is called, by member, lane and number.
+    """Return the plans of a file, and the name of each step by member, lane and number.
 
     Raises:
-        WorkloadError: the file cannot be read, is no such XML, is of another kind, or names what is not there.
+        WorkloadError: The file is unreadable or invalid, is of another kind, or refers to missing elements.
     """
     return _plans(parse(path, kind))
 
 
 def parse(path: Path, kind: str) -> MscclAlgorithm:
-    """The file as it is.
+    """Return the contents of a file.
 
     Raises:
-        WorkloadError: as read_msccl.
+        WorkloadError: As read_msccl.
     """
     try:
         root = ET.fromstring(inputs.read_bytes(path))  # noqa: S314 - the user's own file; expat bounds entities
@@ -119,10 +121,10 @@ def parse(path: Path, kind: str) -> MscclAlgorithm:
     where = str(path)
     if root.tag != "algo":
         raise WorkloadError(f"{where}: <{root.tag}>, expected <algo>")
-    found = root.get("coll", "")
-    if KIND_OF.get(found) != kind:
+    coll = root.get("coll", "")
+    if KIND_OF.get(coll) != kind:
         names = [name for name, known in KIND_OF.items() if known == kind]
-        raise WorkloadError(f"{where}: coll {found!r}, expected {' or '.join(map(repr, names)) or f'none for {kind}'}")
+        raise WorkloadError(f"{where}: coll {coll!r}, expected {' or '.join(map(repr, names)) or f'none for {kind}'}")
     n, chunks = _int(root, "ngpus", where, least=2), _int(root, "nchunksperloop", where, least=1)
     proto = root.get("proto", "Simple")
     if proto not in WIRE_OF:
@@ -143,12 +145,12 @@ def _gpu(element: ET.Element, number: int, n: int, path: str) -> MscclGpu:
     where = f"{path}: gpu {number}"
     chunks = {letter: _int(element, f"{letter}_chunks", where, default=0, least=0) for letter in "ios"}
     blocks: dict[int, ThreadBlock] = {}
-    for each in element.findall("tb"):
-        block = _int(each, "id", f"{where} tb")
+    for child in element.findall("tb"):
+        block = _int(child, "id", f"{where} tb")
         if block in blocks:
             raise WorkloadError(f"{where} tb {block}: stands twice, expected each id once")
-        blocks[block] = _block(each, f"{where} tb {block}", number, n)
-    return MscclGpu(where, chunks, {block: made for block, made in blocks.items() if made.ops})
+        blocks[block] = _block(child, f"{where} tb {block}", number, n)
+    return MscclGpu(where, chunks, {block: thread_block for block, thread_block in blocks.items() if thread_block.ops})
 
 
 def _block(element: ET.Element, where: str, own: int, n: int) -> ThreadBlock:
@@ -224,7 +226,7 @@ class _Memory:
         self._scratch()
 
     def _scratch(self) -> None:
-        """Chunks that a step uses in a row must not cross the end of a region: such stretches are laid out anew."""
+        """Lay out the used stretches of scratch space so that none crosses the end of a region."""
         ops = [op for block in self.gpu.blocks.values() for op in block.ops]
         used = sorted(
             (at, at + op.length) for op in ops for letter, at in (op.src, op.dst) if letter == "s" and op.type != "nop"
@@ -284,28 +286,28 @@ def _plans(algorithm: MscclAlgorithm) -> tuple[Plans, list[list[list[str]]]]:
 def _lanes(
     algorithm: MscclAlgorithm, number: int, memory: _Memory, first_kept: int, lane_to: dict[tuple[int, int, int], int]
 ) -> tuple[list[Lane], list[list[str]]]:
-    """Lanes of a GPU; what rrs adds up stands in the place of src, in regions from first_kept on, one for each lane."""
+    """Return the lanes of a GPU; rrs keeps its sum in regions from first_kept on, one per lane, at src's offset."""
     blocks = algorithm.gpus[number].blocks
     lane_of = {block: lane for lane, block in enumerate(blocks)}
-    ends = {block: _ends(made.ops) for block, made in blocks.items()}
+    ends = {block: _ends(thread_block.ops) for block, thread_block in blocks.items()}
     _check_connections(blocks)
     lanes = []
-    for lane, made in enumerate(blocks.values()):
-        to_lane = lane_to.get((made.send, number, made.channel), -1)
-        if to_lane < 0 and any(op.type in SENDS for op in made.ops):
+    for lane, thread_block in enumerate(blocks.values()):
+        to_lane = lane_to.get((thread_block.send, number, thread_block.channel), -1)
+        if to_lane < 0 and any(op.type in SENDS for op in thread_block.ops):
             raise WorkloadError(
-                f"{made.where}: sends to {made.send} on chan {made.channel}, where no tb has recv {number}; "
-                "expected one"
+                f"{thread_block.where}: sends to {thread_block.send} on chan {thread_block.channel}, "
+                f"where no tb has recv {number}; expected one"
             )
-        sends = Lane(wire=algorithm.wire, connection=made.channel)
-        writer = _Writer(sends, made, to_lane, memory, (first_kept + lane) * algorithm.chunks)
-        for op in made.ops:
+        sends = Lane(wire=algorithm.wire, connection=thread_block.channel)
+        writer = _Writer(sends, thread_block, to_lane, memory, (first_kept + lane) * algorithm.chunks)
+        for op in thread_block.ops:
             block, step = op.depends or (-1, -1)
             if op.depends is not None and not 0 <= step < len(ends.get(block, ())):
                 raise WorkloadError(f"{op.where}: depends on tb {block} step {step}, expected one that is there")
             writer.write(op, (-1, -1) if op.depends is None else (lane_of[block], ends[block][step]))
         lanes.append(writer.lane)
-    names = [[op.where for op in made.ops for _ in range(_steps(op))] for made in blocks.values()]
+    names = [[op.where for op in thread_block.ops for _ in range(_steps(op))] for thread_block in blocks.values()]
     copies = _to_result(algorithm, number, memory)
     if copies is not None:
         last = Lane()
@@ -318,16 +320,18 @@ def _lanes(
 
 
 def _check_connections(blocks: dict[int, ThreadBlock]) -> None:
-    """Only one thread block sends to a GPU on a channel, and one receives."""
+    """Check that only one thread block sends to a GPU on a channel, and one receives."""
     for key in ("send", "recv"):
-        peers = [(getattr(made, key), made.channel) for made in blocks.values()]
-        for made, (peer, channel) in zip(blocks.values(), peers, strict=True):
+        peers = [(getattr(thread_block, key), thread_block.channel) for thread_block in blocks.values()]
+        for thread_block, (peer, channel) in zip(blocks.values(), peers, strict=True):
             if peer >= 0 and peers.count((peer, channel)) > 1:
-                raise WorkloadError(f"{made.where}: {key} {peer} on chan {channel} as another tb, expected one of them")
+                raise WorkloadError(
+                    f"{thread_block.where}: {key} {peer} on chan {channel} as another tb, expected one of them"
+                )
 
 
 def _to_result(algorithm: MscclAlgorithm, number: int, memory: _Memory) -> tuple[int, int] | None:
-    """First chunk of the output and where it must be at the end, if that is elsewhere."""
+    """Return the output's first chunk and its required place at the end, if the two differ."""
     first, chunks = memory.output[0], algorithm.chunks
     if algorithm.kind == "all-to-all":
         return (first, chunks) if algorithm.in_place else None
@@ -337,13 +341,13 @@ def _to_result(algorithm: MscclAlgorithm, number: int, memory: _Memory) -> tuple
 
 
 def _steps(op: MscclStep) -> int:
-    """How many steps of a lane it is."""
+    """Return the number of steps of a lane for an operation."""
     kept_elsewhere = op.type in {"rrc", "rrcs"} and op.src != op.dst
     return {"rcs": 2, "rrs": 3, "rrcs": 2}.get(op.type, 1) + kept_elsewhere
 
 
 def _ends(ops: Iterable[MscclStep]) -> list[int]:
-    """Number of the last step of each."""
+    """Return the number of each operation's last step."""
     ends, steps = [], 0
     for op in ops:
         steps += _steps(op)
@@ -358,7 +362,7 @@ class _Writer:
         self.lane, self.block, self.to_lane, self.memory, self.kept = lane, block, to_lane, memory, kept
 
     def write(self, op: MscclStep, after: tuple[int, int]) -> None:
-        """Add what an op does; the first of its steps waits for `after`."""
+        """Add the steps of an operation; the first of them waits for `after`."""
         src = self.memory.chunk(op.src, op) if op.type in _READS else -1
         dst = self.memory.chunk(op.dst, op) if op.type in _WRITES else -1
         if op.type == "rrs":

@@ -1,4 +1,4 @@
-"""Collectives over several dimensions, made of algorithms for one: what `grid` and `hierarchical` are built from."""
+"""Collectives over several dimensions, composed of algorithms for one: the basis of `grid` and `hierarchical`."""
 
 from workload.collectives.grid.extent import extent
 from workload.collectives.grid.levels import Levels, along_dimensions, by_hosts

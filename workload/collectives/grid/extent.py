@@ -1,4 +1,4 @@
-"""How large plans over several dimensions will be, from the extents of the algorithms of one dimension."""
+"""The size of plans over several dimensions, from the extents of the algorithms of one dimension."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algori
     of_stream: dict[tuple[int, ...], list[tuple[int, PlanExtent]]] = {}
     for order in streams:
         if order not in of_stream:
-            found = ((p.dimension, chosen(levels, p, algorithms).extent(p.kind, levels.extent[p.dimension]))
+            of_phases = ((p.dimension, chosen(levels, p, algorithms).extent(p.kind, levels.extent[p.dimension]))
                      for p in phases(kind, order))  # fmt: skip
-            of_stream[order] = list(found)
+            of_stream[order] = list(of_phases)
     is_alike = all(each.plans == 1 for own in of_stream.values() for _, each in own)
     steps = lanes = 0
     for order in streams:

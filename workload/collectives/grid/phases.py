@@ -1,4 +1,4 @@
-"""What a stream (one split of the buffer) does, dimension after dimension, and what each phase takes alone."""
+"""The phases of a stream (one split of the buffer), one per dimension, and the time that each takes alone."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,12 +13,12 @@ DEFAULT = "default"
 
 
 class GridPhase(NamedTuple):
-    """One collective along the lines of a dimension.
+    """A collective along the lines of a dimension.
 
     Attributes:
-        kind: of that collective.
-        dimension: of the levels.
-        earlier: dimensions whose digits have chosen the part of the split that it works on, the first counts most.
+        kind: Kind of that collective.
+        dimension: Index of the dimension in the levels.
+        earlier: Dimensions whose digits choose the phase's part of the split, highest digit first.
     """
 
     kind: str
@@ -27,7 +27,7 @@ class GridPhase(NamedTuple):
 
 
 def phases(kind: str, order: Sequence[int]) -> list[GridPhase]:
-    """The phases of a stream that takes the dimensions in this order; an all-gather goes back through it.
+    """Return the phases of a stream for an order of dimensions; an all-gather reverses it.
 
     An all-reduce is a reduce-scatter in all but the last dimension, an all-reduce there, and all-gathers back.
     """
@@ -41,16 +41,17 @@ def phases(kind: str, order: Sequence[int]) -> list[GridPhase]:
 
 
 def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice:
-    """The algorithm of a phase.
+    """Return the algorithm of a phase.
 
     Args:
-        levels: the dimensions.
-        phase: the phase.
-        algorithms: one for all dimensions, or one for each with "/" between them, with "+" where parameters have ",".
-            "default" is the default of the phase's kind. Those of dimensions that the levels lack are not used.
+        levels: Dimensions of the group.
+        phase: Phase of a stream.
+        algorithms: One algorithm for all dimensions, or one per dimension separated by "/", with "+" in place of ","
+            between parameters. "default" is the default of the phase's kind. Algorithms of dimensions that the levels
+            lack are ignored.
 
     Raises:
-        WorkloadError: fewer than there are dimensions; one that does not do the phase's kind, or is not for one
+        WorkloadError: Fewer algorithms than dimensions, or one that does not implement the phase's kind or not in one
             dimension.
     """
     specs = algorithms.split("/")
@@ -70,10 +71,10 @@ def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice
 
 
 def phase_ps(levels: Levels, phase: GridPhase, algorithms: str, split_bytes: float) -> float:
-    """Picoseconds of a phase of a split on an idle dimension: its algorithm's closed form.
+    """Return the time of a phase of a split on an idle dimension in picoseconds: its algorithm's closed form.
 
     Raises:
-        WorkloadError: as `chosen`.
+        WorkloadError: As `chosen`.
     """
     choice, d = chosen(levels, phase, algorithms), phase.dimension
     share = split_bytes / levels.parts(phase.earlier)

@@ -1,4 +1,4 @@
-"""What streams take on an idle fabric of which each dimension does one phase at a time."""
+"""The time of streams on an idle fabric whose dimensions do one phase at a time each."""
 
 import heapq
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from workload.collectives.grid.phases import phase_ps, phases
 
 
 def idle_ps(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str, size_bytes: int) -> float:
-    """Picoseconds of a collective whose splits take the dimensions as `streams` says."""
+    """Return the time of a collective in picoseconds; streams: the order of dimensions of each split."""
     every = [
         [
             (phase.dimension, phase_ps(levels, phase, algorithms, size_bytes / len(streams)))
@@ -20,13 +20,13 @@ def idle_ps(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algor
 
 
 def pipelined_ps(streams: Sequence[Sequence[tuple[int, float]]]) -> float:
-    """When the last stream ends, if a dimension does one phase at a time, in the order in which they become ready.
+    """Return the end of the last stream, if a dimension runs one phase at a time, in order of readiness.
 
-    Of equal streams that come through each dimension once, that is the first one's phases, and of each further stream
-    the longest phase.
+    For equal streams that use each dimension once, this is the sum of one stream's phases, plus the longest phase for
+    each further stream.
 
     Args:
-        streams: of each, its phases: dimension and picoseconds.
+        streams: Phases of each stream: dimension and picoseconds.
     """
     free: dict[int, float] = {}
     last = 0.0

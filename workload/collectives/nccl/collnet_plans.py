@@ -1,8 +1,8 @@
-"""CollNet direct inside NCCL's choice: members of a host deal out their data over NVLink, the network sums per rail.
+"""CollNet direct as NCCL chooses it: hosts distribute data over NVLink, the network sums per rail.
 
-Each member of a host is the head of a share: the others send it theirs, it adds them up and sends the sum up the tree
-of switches of its rail (SHARP), takes the total and sends it to the others of its host (NCCL's
-src/device/all_reduce.h, NCCL_ALGO_COLLNET_DIRECT). Chunks follow one another through all of that.
+Each member of a host is the head of a share: it adds up the shares that the others send, sends the sum up the tree of
+switches of its rail (SHARP), receives the total and sends it to the others of its host (NCCL's src/device/all_reduce.h,
+NCCL_ALGO_COLLNET_DIRECT). Chunks pass through all stages as a pipeline.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ _DEAL = 0
 
 
 def plan(shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
-    """Lanes of members and of the aggregators of rails; NVSwitches sum nothing.
+    """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing.
 
     Raises:
-        WorkloadError: more steps than memory is for.
+        WorkloadError: Too many steps to fit into memory.
     """
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
@@ -41,15 +41,15 @@ def plan(shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
             own = hosts[shape.host[member]]
             through = member_lanes(rail, places, flows, node, ready)
             lanes[member] = _member(own.members, place, count, through)
-        for node, its_lanes in enumerate(aggregator_lanes(rail, places, flows, size + 1)):
-            lanes[rail.first + node] = its_lanes
+        for node, aggregator_lanes_of_node in enumerate(aggregator_lanes(rail, places, flows, size + 1)):
+            lanes[rail.first + node] = aggregator_lanes_of_node
     return each_its_own(
         size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=way.launch_ps
     )
 
 
 def extent(shape: Shape, size_bytes: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
@@ -60,7 +60,7 @@ def extent(shape: Shape, size_bytes: int) -> PlanExtent:
 
 
 def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
-    """An estimate: launch, the ways, and what NVLinks or a NIC take for all chunks."""
+    """Return an estimate in picoseconds: launch, latencies, and the time of NVLinks or a NIC for all chunks."""
     hosts = shape.branches()[: len(set(shape.host))]
     rail: AggregatorBranch = shape.branches()[len(hosts)]
     size = len(hosts[0].members)
@@ -72,13 +72,13 @@ def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
 
 
 def size_class(shape: Shape, size_bytes: int) -> int:
-    """Chunks of a share; sizes of as many have one plan."""
+    """Return the number of chunks of a share; sizes with equally many share a plan."""
     hosts = len(set(shape.host))
     return chunks_of_share("nccl", hosts, shape.members // hosts, size_bytes, 0)
 
 
 def _member(members: Sequence[int], place: int, count: int, through: list[Lane]) -> list[Lane]:
-    """Lanes of the member in a place of its host; through: up its rail, and down."""
+    """Return the lanes of the member in a place of its host; through: its lanes up and down its rail."""
     size = len(members)
     others = [q for q in range(size) if q != place]
     deal, adds, spread, takes = Lane(), [Lane() for _ in others], Lane(), [Lane() for _ in others]

@@ -7,20 +7,20 @@ Hosts = tuple[tuple[int, ...], ...]
 
 
 def hosts_of(shape: Shape) -> Hosts:
-    """The members of each host."""
-    found: list[list[int]] = [[] for _ in range(max(shape.host) + 1)]
+    """Return the members of each host."""
+    members_of_host: list[list[int]] = [[] for _ in range(max(shape.host) + 1)]
     for member in sorted(range(shape.members), key=lambda m: shape.place[m]):
-        found[shape.host[member]].append(member)
-    return tuple(tuple(own) for own in found)
+        members_of_host[shape.host[member]].append(member)
+    return tuple(tuple(own) for own in members_of_host)
 
 
 def rails_of(shape: Shape, hosts: Hosts) -> tuple[int, ...]:
-    """Places that are taken in every host."""
+    """Return the places that are occupied in every host."""
     return tuple(sorted(set.intersection(*({shape.place[m] for m in own} for own in hosts))))
 
 
 def on_rail(shape: Shape, hosts: Hosts, rails: tuple[int, ...], host: int, number: int) -> int:
-    """The member of a host on the rail of this number, counted round; where the hosts share none, just round."""
+    """Return a host's member on the rail of a number (modulo); without common rails, its member of that number."""
     own = hosts[host]
     if not rails:
         return own[number % len(own)]

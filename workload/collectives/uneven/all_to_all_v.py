@@ -1,7 +1,7 @@
-"""All-to-all with another number of bytes for each pair (all-to-all-v), such as tokens sent to their experts.
+"""All-to-all with a separate number of bytes for each pair (all-to-all-v), such as tokens sent to their experts.
 
-Chunks are units: the greatest common divisor of all sizes. Run as a collective of `buffer_bytes`, a chunk is one unit,
-and every message has exactly the bytes of the matrix. Blocks stand in the input by receiver, in the output by sender.
+A chunk is one unit, the greatest common divisor of all sizes. In a collective of `buffer_bytes` every message therefore
+has exactly the bytes of the matrix. Blocks are ordered by receiver in the input and by sender in the output.
 """
 
 import math
@@ -20,16 +20,17 @@ Int64 = NDArray[np.int64]
 NAME = "all-to-all-v"
 ALGORITHMS = ("direct", "pairwise", "hierarchical")
 
-_MOST_CHUNKS = 1 << 28
+_MAX_CHUNKS = 1 << 28
+"""Maximum number of units in a buffer: chunk numbers over all regions must fit into int32."""
 
 
 class Units(NamedTuple):
-    """The matrix in units.
+    """A matrix of sizes in units.
 
     Attributes:
-        unit_bytes: of a chunk.
-        chunks: of the fullest buffer; all members have buffers of this size.
-        sent: int64[n, n], from member to member.
+        unit_bytes: Size of a unit, which is one chunk.
+        chunks: Number of chunks of the fullest buffer, the size of all buffers.
+        sent: int64[n, n], units from member to member.
     """
 
     unit_bytes: int
@@ -38,13 +39,13 @@ class Units(NamedTuple):
 
 
 def units(matrix_bytes: ArrayLike) -> Units:
-    """The matrix in units.
+    """Return the matrix in units.
 
     Args:
         matrix_bytes: int[n, n], bytes from member (row) to member (column).
 
     Raises:
-        WorkloadError: not square, not whole numbers, negative, or more than 2^28 units in a buffer.
+        WorkloadError: A matrix that is not square, not integer or negative, or more than 2^28 units in a buffer.
     """
     try:
         matrix = np.asarray(matrix_bytes)
@@ -62,25 +63,25 @@ def units(matrix_bytes: ArrayLike) -> Units:
     unit_bytes = math.gcd(*sizes.reshape(-1).tolist()) or 1
     count = sizes // unit_bytes
     chunks = max(1, int(count.sum(axis=0).max()), int(count.sum(axis=1).max()))
-    if chunks > _MOST_CHUNKS:
+    if chunks > _MAX_CHUNKS:
         raise WorkloadError(
-            f"all-to-all-v: {chunks} units of {unit_bytes} B in a buffer, expected at most {_MOST_CHUNKS}"
+            f"all-to-all-v: {chunks} units of {unit_bytes} B in a buffer, expected at most {_MAX_CHUNKS}"
         )
     return Units(unit_bytes, chunks, count)
 
 
 def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] | None = None) -> Plans:
-    """What each member does.
+    """Return the steps of each member.
 
     Args:
-        matrix_bytes: int[n, n], bytes from member (row) to member (column); what is for oneself is copied.
-        algorithm: direct (all at once), pairwise (step k to the member k on and from that k before, one at a time), or
-            hierarchical (first to the member of the own host in the place of the receiver, then all that a host has for
-            a receiver at once).
-        hosts: host of each member, for hierarchical: as many members on each.
+        matrix_bytes: int[n, n], bytes from member (row) to member (column); a member copies the bytes for itself.
+        algorithm: direct (all messages at once), pairwise (step k sends to the member k further on and receives from
+            the one k before, one step at a time), or hierarchical (first to the member of the own host in the
+            receiver's place, then all data of a host for a receiver at once).
+        hosts: Host of each member, for hierarchical; all hosts need equally many members.
 
     Raises:
-        WorkloadError: as `units`, another algorithm, no hosts for hierarchical, or hosts of unlike sizes.
+        WorkloadError: As `units`; unknown algorithm; for hierarchical, no hosts or hosts of unequal sizes.
     """
     check_algorithm(algorithm)
     cut = units(matrix_bytes)
@@ -101,16 +102,16 @@ def check_algorithm(name: str) -> None:
 
 
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
-    """The size with which a collective of these plans moves the bytes of the matrix.
+    """Return the size at which a collective of these plans moves the bytes of the matrix.
 
     Raises:
-        WorkloadError: as `units`.
+        WorkloadError: As `units`.
     """
     return plans.chunks * units(matrix_bytes).unit_bytes
 
 
 def _direct(me: int, cut: Units) -> list[Lane]:
-    """A lane that sends, and a sink; both begin with the nearest."""
+    """Return a lane that sends and a lane that receives; both begin with the nearest peer."""
     n, sends, sink = len(cut.sent), _own(me, cut), Lane()
     for far in range(1, n):
         sends.step(**_send(me, (me + far) % n, cut, to_lane=1))
@@ -119,7 +120,7 @@ def _direct(me: int, cut: Units) -> list[Lane]:
 
 
 def _pairwise(me: int, cut: Units) -> list[Lane]:
-    """A lane per step; the first copies."""
+    """Return a lane per step; the first copies the member's own block."""
     n = len(cut.sent)
     lanes = [_own(me, cut)]
     for far in range(1, n):
@@ -129,7 +130,7 @@ def _pairwise(me: int, cut: Units) -> list[Lane]:
 
 
 def _own(me: int, cut: Units) -> Lane:
-    """A lane that copies what is for oneself; a step in any case."""
+    """Return a lane that copies the member's own block, and has a step even if the block is empty."""
     return _moved(Lane(), _input(cut, me, me), cut.chunks + _output(cut, me, me), int(cut.sent[me, me]))
 
 
@@ -152,10 +153,10 @@ def _receive(me: int, peer: int, cut: Units) -> dict[str, Any]:
 
 
 def _input(cut: Units, src: int, dst: int) -> int:
-    """Where the block for dst begins in the input of src."""
+    """Return the first chunk of the block for dst in the input of src."""
     return int(cut.sent[src, :dst].sum())
 
 
 def _output(cut: Units, src: int, dst: int) -> int:
-    """Where the block from src begins in the output of dst."""
+    """Return the first chunk of the block from src in the output of dst."""
     return int(cut.sent[:src, dst].sum())

@@ -1,4 +1,4 @@
-"""Speeds of a channel that NCCL's search tried before Hopper, GB/s: speedArrayIntra, speedArrayInter (search.cc)."""
+"""Channel speeds in GB/s that NCCL's search tries before Hopper: speedArrayIntra, speedArrayInter (search.cc)."""
 
 INSIDE = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
 BETWEEN = (
