@@ -180,11 +180,7 @@ class AlgorithmChoice(NamedTuple):
         return in_parts(plans, kind, self.dataset_splits, self.chains)
 
     def plan_uneven(self, cut: Units, shape: Shape | None) -> Plans:
-        """Return the steps of each member in an all-to-all with split sizes, for an algorithm that supports it.
-
-        Raises:
-            WorkloadError: The shape is None.
-        """
+        """Return the steps of each member in an all-to-all with split sizes, for an algorithm that supports it."""
         make: Callable[..., Plans] = self.module.plan_uneven  # type: ignore[attr-defined]  # `choose_uneven` looks
         return make(cut, self.on(UNEVEN, shape), **dict(self.parameters))
 
@@ -235,11 +231,7 @@ def algorithms_of(kind: str) -> tuple[str, ...]:
 
 
 def default_algorithm(kind: str) -> str:
-    """Return the default algorithm of a kind: ring if it implements the kind, else direct, else dissemination.
-
-    Raises:
-        WorkloadError: Unknown kind.
-    """
+    """Return the default algorithm of a kind: ring if it implements the kind, else direct, else dissemination."""
     known = algorithms_of(kind)
     return next((name for name in PREFERRED if name in known), known[0])
 
@@ -310,11 +302,7 @@ def choose_uneven(spec: str) -> AlgorithmChoice | None:
 
 
 def plan(kind: str, spec: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
-    """Return the steps of each member in a collective.
-
-    Raises:
-        WorkloadError: As `choose`; fewer than one member; no shape for an algorithm that needs one.
-    """
+    """Return the steps of each member in a collective."""
     return choose(kind, spec).plan(kind, members, shape, size_bytes)
 
 
@@ -327,11 +315,7 @@ def closed_form(
     bytes_per_s: float,
     shape: Shape | None = None,
 ) -> float:
-    """Return the time of a collective on an idle network in picoseconds (see the module's docstring).
-
-    Raises:
-        WorkloadError: As `choose`; no shape for an algorithm that needs one; an algorithm without a closed form.
-    """
+    """Return the time of a collective on an idle network in picoseconds (see the module's docstring)."""
     if members == 1:
         return 0.0
     chosen = choose(kind, spec)

@@ -34,9 +34,6 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Return lanes of the members and of the aggregators.
 
     The parameter `chunks` is the number per buffer, or per member's part; 0 = one per 4 KiB, 256 at most.
-
-    Raises:
-        WorkloadError: Too many steps to fit into memory.
     """
     branch, n = shape.branches()[0], shape.members
     count = size_class(kind, shape, size_bytes, chunks)

@@ -45,11 +45,7 @@ def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa:
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> Plans:  # noqa: ANN401 - see size_class
-    """Return lanes per channel, or per head of NVLS.
-
-    Raises:
-        WorkloadError: Invalid overrides, or too large a table.
-    """
+    """Return lanes per channel, or per head of NVLS."""
     own = NcclParameters(**asked)
     if kind == "all-to-all":
         return pxn_plans.plan(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)

@@ -36,9 +36,6 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Return the lanes of plans.multimem, plus one up to the rail's tree and one that receives totals.
 
     The parameter `chunks` is the number per share, as in plans.multimem.chunks_of_share.
-
-    Raises:
-        WorkloadError: Too many steps to fit into memory.
     """
     return made(shape, size_class(kind, shape, size_bytes, chunks))
 

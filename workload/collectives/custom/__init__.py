@@ -10,18 +10,15 @@ from pathlib import Path
 
 from workload.collectives.custom.chakra import chakra_files, chakra_plans
 from workload.collectives.custom.export import to_msccl
-from workload.collectives.custom.flow import check_races, flow_of
+from workload.collectives.custom.flow import check_races, check_result, flow_of
 from workload.collectives.custom.msccl import read_msccl
 from workload.collectives.plans.plan import Plans
-from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import pack
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
 
 __all__ = ["custom_files", "is_msccl", "read_custom", "to_msccl"]
 
 _KEPT = 64
-_LONGEST_REASON = 160
 
 
 def is_msccl(path: Path) -> bool:
@@ -57,20 +54,18 @@ def read_custom(path: Path, kind: str, size_bytes: int = 1) -> Plans:
     if is_msccl(path):
         return _msccl(path, kind, _stamps([path]))
     files = chakra_files(path)
-    return chakra_plans(path, files, _stamps(files), kind, size_bytes)
+    return chakra_plans(path, tuple(files), _stamps(files), kind, size_bytes)
 
 
 @functools.lru_cache(_KEPT)
 def _msccl(path: Path, kind: str, stamps: tuple[tuple[int, int], ...]) -> Plans:  # noqa: ARG001 - a key of the cache
     plans, names = read_msccl(path, kind)
-    flow = flow_of(plans, lambda member, lane, number: names[member][lane][number])
-    check_races(flow, plans, lambda member, lane, number: names[member][lane][number])
-    try:
-        check(kind, pack([plans]), 0)
-    except OracleError as error:
-        reason = str(error)
-        shown = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
-        raise WorkloadError(f"{path}: no {kind}: {shown}") from None
+
+    def name(member: int, lane: int, number: int) -> str:
+        return names[member][lane][number]
+
+    check_races(flow_of(plans, name), plans, name)
+    check_result(plans, kind, str(path))
     return plans
 
 

@@ -81,7 +81,16 @@ def _members(files: tuple[Path, ...], stamps: object) -> list[list[ChakraMessage
 
 
 @functools.lru_cache(_KEPT)
-def _plans_of(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
+def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
+    """Return the plans of traces.
+
+    Args:
+        prefix: Prefix of the file names, for messages.
+        files: Trace of each member.
+        stamps: Key that changes when the files do.
+        kind: Kind of collective, see workload.kinds.KINDS.
+        size_bytes: Size of the buffer to which the messages belong; for another buffer their bytes scale with its size.
+    """
     if kind not in KINDS:
         raise WorkloadError(f"{prefix}: Chakra traces for {kind}, expected one of {', '.join(KINDS)}")
     members = _members(files, stamps)
@@ -94,29 +103,15 @@ def _plans_of(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, 
     regions = 2 if kind == "all-to-all" else 1
     plans = each_its_own(1, [builder.lanes for builder in builders], regions=regions)
     which = [builder.which for builder in builders]
-    name = _names(members, which)
+
+    def name(member: int, lane: int, number: int) -> str:
+        return members[member][which[member][lane][number]].where
+
     flow = flow_of(plans, name, lambda member, lane, number: which[member][lane][number])
     _check_equal_ends(flow, members, which)
     _check_reach(flow, kind, prefix)
     _check_bytes(prefix, members, kind, size_bytes)
     return plans
-
-
-def chakra_plans(prefix: Path, files: list[Path], stamps: object, kind: str, size_bytes: int) -> Plans:
-    """Return the plans of traces.
-
-    Args:
-        prefix: Prefix of the file names, for messages.
-        files: Trace of each member.
-        stamps: Key that changes when the files do.
-        kind: Kind of collective, see workload.kinds.KINDS.
-        size_bytes: Size of the buffer to which the messages belong; for another buffer their bytes scale with its size.
-
-    Raises:
-        WorkloadError: See workload.collectives.custom.read_custom.
-        et.TraceError: Not a trace.
-    """
-    return _plans_of(prefix, tuple(files), stamps, kind, size_bytes)
 
 
 def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
@@ -139,9 +134,9 @@ def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
         elif kind in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
             sends = kind == NodeType.COMM_SEND_NODE
             after = tuple(_bits(direct & ~before))
-            message = ChakraMessage(
-                where, sends, *_ends(table, row, sends=sends), delay_ps * sends, after, direct | before
-            )
+            peer, tag = int((table.comm_dst if sends else table.comm_src)[row]), int(table.comm_tag[row])
+            size = int(table.comm_size[row])
+            message = ChakraMessage(where, sends, peer, tag, size, delay_ps * sends, after, direct | before)
             if not 0 <= message.peer < n or message.peer == member:
                 end = "comm_dst" if sends else "comm_src"
                 raise WorkloadError(f"{where}: {end} {message.peer}, expected another member from 0 to {n - 1}")
@@ -155,12 +150,6 @@ def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
                 f"{where}: {NodeType(kind).name}, expected COMM_SEND_NODE, COMM_RECV_NODE or COMP_NODE in a collective"
             )
     return messages
-
-
-def _ends(table: TraceTable, row: int, *, sends: bool) -> tuple[int, int, int]:
-    """Return peer, tag and bytes of a message."""
-    peer = table.comm_dst[row] if sends else table.comm_src[row]
-    return int(peer), int(table.comm_tag[row]), int(table.comm_size[row])
 
 
 def _bits(bits: int) -> list[int]:
@@ -236,10 +225,6 @@ def _receiver(lane: int | None, message: ChakraMessage) -> int:
             f"{message.where}: sends to {message.peer} with tag {message.tag}, which receives none; expected a receive"
         )
     return lane
-
-
-def _names(members: list[list[ChakraMessage]], which: list[list[list[int]]]) -> Callable[[int, int, int], str]:
-    return lambda member, lane, number: members[member][which[member][lane][number]].where
 
 
 def _check_equal_ends(flow: StepGraph, members: list[list[ChakraMessage]], which: list[list[list[int]]]) -> None:

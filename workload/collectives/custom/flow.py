@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from workload.collectives.plans.plan import NONE, Plans, Step
+from workload.collectives.schedules.oracle import OracleError, check
+from workload.collectives.schedules.packed import pack
 from workload.errors import WorkloadError
 
 Name = Callable[[int, int, int], str]
@@ -18,6 +20,12 @@ Name = Callable[[int, int, int], str]
 
 Turn = Callable[[int, int, int], int]
 """Sort key of a member's sends to a lane, by member, lane and number."""
+
+
+_MAX_NAMES = 8
+"""Maximum number of steps that the message about a cycle names."""
+_MAX_REASON = 160
+"""Maximum number of characters of the oracle's reason in a message."""
 
 
 class StepPlace(NamedTuple):
@@ -100,6 +108,20 @@ def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
                             f"{_short_name(first, second)}, and one of them writes it; expected a dependency "
                             "between them"
                         )
+
+
+def check_result(plans: Plans, kind: str, label: str) -> None:
+    """Check with the oracle that plans do what a kind promises; label: subject of the message.
+
+    Raises:
+        WorkloadError: They do something else.
+    """
+    try:
+        check(kind, pack([plans]), 0)
+    except OracleError as error:
+        reason = str(error)
+        shown = reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}..."
+        raise WorkloadError(f"{label}: no {kind}: {shown}") from None
 
 
 def _messages(places: list[StepPlace], steps: list[Step], name: Name, turn: Turn | None) -> Iterator[tuple[int, int]]:
@@ -201,6 +223,3 @@ def _earlier(flow: StepGraph, known: dict[int, int]) -> list[int]:
                 bits |= 1 << known[other]
         earlier[node] = bits
     return earlier
-
-
-_MAX_NAMES = 8

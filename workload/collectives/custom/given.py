@@ -7,16 +7,13 @@ contents: equal plans have equal names, and a name never refers to other plans.
 import hashlib
 from collections import OrderedDict
 
-from workload.collectives.custom.flow import check_races, flow_of
+from workload.collectives.custom.flow import check_races, check_result, flow_of
 from workload.collectives.plans.plan import Plans
-from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import pack
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
 
 MAX_KEPT = 256
 """Number of plans that are kept, the most recent ones; a search over algorithms must not fill the memory."""
-_LONGEST_REASON = 160
 
 _kept: "OrderedDict[str, Plans]" = OrderedDict()
 _checked: dict[tuple[str, str], None] = {}
@@ -61,14 +58,8 @@ def given(digest: str) -> Plans:
 
 def _check(plans: Plans, kind: str) -> None:
     if not plans.relative:
-        flow = flow_of(plans, _name)
-        check_races(flow, plans, _name)
-    try:
-        check(kind, pack([plans]), 0)
-    except OracleError as error:
-        reason = str(error)
-        shown = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
-        raise WorkloadError(f"plans of {plans.members} members: no {kind}: {shown}") from None
+        check_races(flow_of(plans, _name), plans, _name)
+    check_result(plans, kind, f"plans of {plans.members} members")
 
 
 def _name(member: int, lane: int, number: int) -> str:

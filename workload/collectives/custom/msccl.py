@@ -104,11 +104,7 @@ def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
 
 
 def parse(path: Path, kind: str) -> MscclAlgorithm:
-    """Return the contents of a file.
-
-    Raises:
-        WorkloadError: As read_msccl.
-    """
+    """Return the contents of a file."""
     try:
         root = ET.fromstring(inputs.read_bytes(path))  # noqa: S314 - the user's own file; expat bounds entities
     except OSError as error:

@@ -71,11 +71,7 @@ def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice
 
 
 def phase_ps(levels: Levels, phase: GridPhase, algorithms: str, split_bytes: float) -> float:
-    """Return the time of a phase of a split on an idle dimension in picoseconds: its algorithm's closed form.
-
-    Raises:
-        WorkloadError: As `chosen`.
-    """
+    """Return the time of a phase of a split on an idle dimension in picoseconds: its algorithm's closed form."""
     choice, d = chosen(levels, phase, algorithms), phase.dimension
     share = split_bytes / levels.parts(phase.earlier)
     bytes_per_s = levels.rate_bps[d] / BITS_PER_BYTE if levels.rate_bps[d] else float("inf")

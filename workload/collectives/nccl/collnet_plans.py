@@ -17,16 +17,9 @@ from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.collectives.trees.lanes import ChunkFlow, aggregator_lanes, member_lanes
 from workload.shape import Shape
 
-_DEAL = 0
-"""Lane that sends shares to their heads; after it one for each other member, which adds what that sends."""
-
 
 def plan(shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
-    """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing.
-
-    Raises:
-        WorkloadError: Too many steps to fit into memory.
-    """
+    """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing."""
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
     count, size = size_class(shape, size_bytes), len(hosts[0].members)

@@ -32,11 +32,7 @@ chunks, and on the direction: data to be summed, or results to be copied.
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
-    """Return lanes of the members and of the NVSwitches' aggregators.
-
-    Raises:
-        WorkloadError: Too many steps to fit into memory.
-    """
+    """Return lanes of the members and of the NVSwitches' aggregators."""
     hosts = hosts_of(shape)
     count = size_class(shape, size_bytes, way)
     cut = cut_of(size_bytes, way.channels, len(hosts[0].members), len(hosts), way.algorithm)

@@ -114,11 +114,7 @@ def host_of(shape: Shape, parameters: NcclParameters) -> TuningInput:
 
 
 def way_of(kind: str, shape: Shape, size_bytes: int, parameters: NcclParameters) -> NcclDecision:
-    """Return NCCL's decisions for a size.
-
-    Raises:
-        WorkloadError: Invalid overrides.
-    """
+    """Return NCCL's decisions for a size."""
     algo, proto = parameters.algo, parameters.proto
     for part in reversed(overrides_of(parameters.overrides)):
         if part.fits(size_bytes):

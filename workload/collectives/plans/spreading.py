@@ -77,16 +77,6 @@ def reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
     return _made(members, rounds, lambda me, places: _reduce(me, members, rounds, places))
 
 
-def all_reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
-    """One after the other."""
-
-    def both(me: int, places: list[int]) -> list[Lane]:
-        first = _reduce(me, members, rounds, places)
-        return first + _gather(me, members, rounds, places, len(first))
-
-    return _made(members, rounds, both)
-
-
 def extent(members: int, rounds: Sequence[SpreadingRound]) -> PlanExtent:
     """Return the number of steps and lanes of `gathered` and `reduced`; consecutive blocks are copied in one step."""
     if not rounds:

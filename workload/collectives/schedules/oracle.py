@@ -65,9 +65,6 @@ def check_uneven(schedules: Schedules, index: int, count: Int64, seed: int = 0) 
         index: Number of the schedule.
         count: int64[n, n], chunks from member to member.
         seed: Seed of the random order.
-
-    Raises:
-        OracleError: The same failures as in `check`.
     """
     _play(partial(_UnevenGame, count=count), "all-to-all", schedules, index, seed)
 

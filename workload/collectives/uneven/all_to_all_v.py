@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.uneven.by_hosts import by_hosts, places_of
+from workload.collectives.uneven.by_hosts import by_hosts, places_of, receive, send
 from workload.errors import WorkloadError
 
 Int64 = NDArray[np.int64]
@@ -79,11 +79,9 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
             the one k before, one step at a time), or hierarchical (first to the member of the own host in the
             receiver's place, then all data of a host for a receiver at once).
         hosts: Host of each member, for hierarchical; all hosts need equally many members.
-
-    Raises:
-        WorkloadError: As `units`; unknown algorithm; for hierarchical, no hosts or hosts of unequal sizes.
     """
-    check_algorithm(algorithm)
+    if algorithm not in ALGORITHMS:
+        raise WorkloadError(f"algorithm {algorithm!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
     cut = units(matrix_bytes)
     if algorithm == "hierarchical":
         return by_hosts(cut.sent, cut.chunks, places_of(hosts, len(cut.sent)))._replace(uneven=True)
@@ -91,22 +89,8 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
     return each_its_own(cut.chunks, [make(me, cut) for me in range(len(cut.sent))], regions=2)._replace(uneven=True)
 
 
-def check_algorithm(name: str) -> None:
-    """Check that there is such an algorithm.
-
-    Raises:
-        WorkloadError: there is none.
-    """
-    if name not in ALGORITHMS:
-        raise WorkloadError(f"algorithm {name!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
-
-
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
-    """Return the size at which a collective of these plans moves the bytes of the matrix.
-
-    Raises:
-        WorkloadError: As `units`.
-    """
+    """Return the size at which a collective of these plans moves the bytes of the matrix."""
     return plans.chunks * units(matrix_bytes).unit_bytes
 
 
@@ -114,8 +98,9 @@ def _direct(me: int, cut: Units) -> list[Lane]:
     """Return a lane that sends and a lane that receives; both begin with the nearest peer."""
     n, sends, sink = len(cut.sent), _own(me, cut), Lane()
     for far in range(1, n):
-        sends.step(**_send(me, (me + far) % n, cut, to_lane=1))
-        sink.step(**_receive(me, (me - far) % n, cut))
+        to, source = (me + far) % n, (me - far) % n
+        sends.step(**send(to, 1, _input(cut, me, to), int(cut.sent[me, to])))
+        sink.step(**receive(source, cut.chunks + _output(cut, source, me), int(cut.sent[source, me])))
     return [sends, sink]
 
 
@@ -124,7 +109,7 @@ def _pairwise(me: int, cut: Units) -> list[Lane]:
     n = len(cut.sent)
     lanes = [_own(me, cut)]
     for far in range(1, n):
-        ways = _send(me, (me + far) % n, cut, to_lane=far) | _receive(me, (me - far) % n, cut)
+        ways = _exchange(me, (me + far) % n, (me - far) % n, cut, to_lane=far)
         lanes.append(Lane().step(after=(far - 1, len(lanes[-1].steps) - 1), **ways))
     return lanes
 
@@ -138,18 +123,10 @@ def _moved(lane: Lane, chunk: int, to: int, count: int, after: tuple[int, int] =
     return lane.copy(chunk, to=to, count=count, after=after) if count else lane.step(after=after)
 
 
-def _send(me: int, peer: int, cut: Units, to_lane: int) -> dict[str, Any]:
-    count = int(cut.sent[me, peer])
-    if not count:
-        return {}
-    return {"send_to": peer, "to_lane": to_lane, "send": _input(cut, me, peer), "send_count": count}
-
-
-def _receive(me: int, peer: int, cut: Units) -> dict[str, Any]:
-    count = int(cut.sent[peer, me])
-    if not count:
-        return {}
-    return {"receive_from": peer, "receive": cut.chunks + _output(cut, peer, me), "receive_count": count}
+def _exchange(me: int, to: int, source: int, cut: Units, to_lane: int) -> dict[str, Any]:
+    """Return the arguments of a step that sends the block for one member and receives the block from another."""
+    sends = send(to, to_lane, _input(cut, me, to), int(cut.sent[me, to]))
+    return sends | receive(source, cut.chunks + _output(cut, source, me), int(cut.sent[source, me]))
 
 
 def _input(cut: Units, src: int, dst: int) -> int:

@@ -107,17 +107,8 @@ class _Member:
     def _mate(self, far: int) -> Lane:
         """Exchange with the mates `far` places on and before, all at once."""
         to, source = (self.place + far) % self.places, (self.place - far) % self.places
-        ways = _send(
-            int(self.table.member[self.host, to]),
-            far,
-            self._at(_TO_PLACES, self.to_places, to, 0),
-            int(self.to_places[to].sum()),
-        )
-        ways |= _receive(
-            int(self.table.member[self.host, source]),
-            self._at(_GIVEN, self.given, source, 0),
-            int(self.given[source].sum()),
-        )
+        ways = send(int(self.table.member[self.host, to]), far, *self._row(_TO_PLACES, self.to_places, to))
+        ways |= receive(int(self.table.member[self.host, source]), *self._row(_GIVEN, self.given, source))
         return Lane().step(after=(0, self._packed()), **ways)
 
     def _sort(self) -> Lane:
@@ -138,18 +129,9 @@ class _Member:
     def _other(self, far: int, last: int) -> Lane:
         """Exchange with the own place of the hosts `far` on and before; last: last step of the sorting lane."""
         to, source = (self.host + far) % self.hosts, (self.host - far) % self.hosts
-        size = self.given.T
-        ways = _send(
-            int(self.table.member[to, self.place]),
-            self.places + far,
-            self._at(_TO_HOSTS, size, to, 0),
-            int(size[to].sum()),
-        )
-        ways |= _receive(
-            int(self.table.member[source, self.place]),
-            self._at(_COME, self.come, source, 0),
-            int(self.come[source].sum()),
-        )
+        peer = int(self.table.member[to, self.place])
+        ways = send(peer, self.places + far, *self._row(_TO_HOSTS, self.given.T, to))
+        ways |= receive(int(self.table.member[source, self.place]), *self._row(_COME, self.come, source))
         lane = Lane().step(after=(self.places, last), **ways)
         self._unpack(lane, source)
         return lane
@@ -169,6 +151,10 @@ class _Member:
         """Return the first chunk of a block, for consecutive blocks of these sizes."""
         return region * self.chunks + int(_before(size.reshape(-1))[row * size.shape[1] + column])
 
+    def _row(self, region: int, size: Int64, row: int) -> tuple[int, int]:
+        """Return the first chunk and the number of chunks of a row of blocks."""
+        return self._at(region, size, row, 0), int(size[row].sum())
+
 
 def _before(count: Int64) -> Int64:
     return np.cumsum(count) - count
@@ -179,9 +165,11 @@ def _copy(lane: Lane, chunk: int, to: int, count: int) -> None:
         lane.copy(chunk, to=to, count=count)
 
 
-def _send(peer: int, to_lane: int, chunk: int, count: int) -> dict[str, Any]:
+def send(peer: int, to_lane: int, chunk: int, count: int) -> dict[str, Any]:
+    """Return the arguments of `Lane.step` for a send; none if it has no chunks."""
     return {"send_to": peer, "to_lane": to_lane, "send": chunk, "send_count": count} if count else {}
 
 
-def _receive(peer: int, chunk: int, count: int) -> dict[str, Any]:
+def receive(peer: int, chunk: int, count: int) -> dict[str, Any]:
+    """Return the arguments of `Lane.step` for a receive; none if it has no chunks."""
     return {"receive_from": peer, "receive": chunk, "receive_count": count} if count else {}
