@@ -172,11 +172,7 @@ class AlgorithmChoice(NamedTuple):
         """
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
-        if self.needs_shape:
-            part_bytes = self.part_bytes(size_bytes)
-            plans = self.module.plan(kind, self.on(kind, shape), part_bytes, **dict(self.parameters))
-        else:
-            plans = self.module.plan(kind, members, **dict(self.parameters))
+        plans = self.module.plan(*self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
         return in_parts(plans, kind, self.dataset_splits, self.chains)
 
     def plan_uneven(self, cut: Units, shape: Shape | None) -> Plans:
@@ -188,12 +184,13 @@ class AlgorithmChoice(NamedTuple):
         """Return the size of `plan`, or an upper bound."""
         count_steps: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
         if count_steps is None:
-            extent = of_any(members)
-        elif self.needs_shape:
-            extent = count_steps(kind, self.on(kind, shape), self.part_bytes(size_bytes), **dict(self.parameters))
-        else:
-            extent = count_steps(kind, members, **dict(self.parameters))
+            return of_any(members).in_parts(self.dataset_splits)
+        extent = count_steps(*self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
         return extent.in_parts(self.dataset_splits)
+
+    def _arguments(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> tuple[object, ...]:
+        """Return the arguments of the module's `plan` and `extent` for one part."""
+        return (kind, self.on(kind, shape), self.part_bytes(size_bytes)) if self.needs_shape else (kind, members)
 
     def closed_form(
         self, kind: str, members: int, size_bytes: float, latency_ps: float, bytes_per_s: float, shape: Shape | None

@@ -13,7 +13,7 @@ from workload.collectives.nccl import (
 )
 from workload.collectives.nccl.generations import AUTO, generations
 from workload.collectives.nccl.overrides import ALGORITHMS, PROTOCOLS
-from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, TREE
+from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
 from workload.collectives.nccl.ways import CHUNKS, MAX_CHANNELS, PACINGS, PLANNED, NcclParameters, host_of, way_of
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
@@ -36,6 +36,16 @@ LIMITS = {
     "chunks": CHUNKS,
 }
 
+_LANES = {
+    RING: ring_plans,
+    TREE: tree_plans,
+    NVLS: nvls_plans,
+    NVLS_TREE: nvls_plans,
+    PAT: pat_plans,
+    COLLNET_DIRECT: collnet_plans,
+}
+"""Module that makes the lanes of each of NCCL's algorithms."""
+
 
 def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - the name in the registry
     """Return trees over NVSwitches if the generation may have NVLS, and over rails if the network may sum."""
@@ -50,13 +60,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -
     if kind == "all-to-all":
         return pxn_plans.plan(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)
     way = way_of(kind, shape, size_bytes, own)
-    if way.algorithm in {NVLS, NVLS_TREE}:
-        return nvls_plans.plan(kind, shape, size_bytes, way)
-    if way.algorithm == COLLNET_DIRECT:
-        return collnet_plans.plan(shape, size_bytes, way)
-    if way.algorithm == PAT:
-        return pat_plans.plan(kind, shape, way)
-    return tree_plans.plan(shape, way) if way.algorithm == TREE else ring_plans.plan(kind, shape, way)
+    return _LANES[way.algorithm].plan(kind, shape, size_bytes, way)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> PlanExtent:  # noqa: ANN401
@@ -64,13 +68,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any)
     if kind == "all-to-all":
         return pxn_plans.extent(shape, pxn=pxn)
     way = way_of(kind, shape, size_bytes, NcclParameters(**asked))
-    if way.algorithm in {NVLS, NVLS_TREE}:
-        return nvls_plans.extent(kind, shape, size_bytes, way)
-    if way.algorithm == COLLNET_DIRECT:
-        return collnet_plans.extent(shape, size_bytes)
-    if way.algorithm == PAT:
-        return pat_plans.extent(shape)
-    return tree_plans.extent(shape, way) if way.algorithm == TREE else ring_plans.extent(kind, shape, way)
+    return _LANES[way.algorithm].extent(kind, shape, size_bytes, way)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> float:  # noqa: ANN401
@@ -79,15 +77,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked:
     if kind == "all-to-all":
         return pxn_plans.closed_form(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)
     way = way_of(kind, shape, size_bytes, own)
-    if way.algorithm in {NVLS, NVLS_TREE}:
-        return nvls_plans.closed_form(kind, shape, size_bytes, way)
-    if way.algorithm == COLLNET_DIRECT:
-        return collnet_plans.closed_form(shape, size_bytes, way)
-    if way.algorithm == PAT:
-        return pat_plans.closed_form(shape, size_bytes, way)
-    if way.algorithm == TREE:
-        return tree_plans.closed_form(shape, size_bytes, way)
-    return ring_plans.closed_form(kind, shape, size_bytes, way)
+    return _LANES[way.algorithm].closed_form(kind, shape, size_bytes, way)
 
 
 def describe(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> str:  # noqa: ANN401

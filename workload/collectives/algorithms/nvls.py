@@ -9,7 +9,13 @@ thus moves S (n+1)/n bytes over each link and direction, against a ring's 2 S (n
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.multimem import aggregator_lanes, chunks_of_share, member_lanes
+from workload.collectives.plans.multimem import (
+    AT_LINE_RATE,
+    MultimemPace,
+    aggregator_lanes,
+    chunks_of_share,
+    member_lanes,
+)
 from workload.collectives.plans.plan import Plans, each_its_own
 from workload.errors import WorkloadError
 from workload.shape import Shape
@@ -31,10 +37,15 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     n, count = shape.members, size_class(kind, shape, size_bytes, chunks)
     if len(shape.branches()[0].tree.parent) != n + 1:
         raise WorkloadError(f"algorithm nvls for {kind} of {n}: members on several switches; expected one NVSwitch")
+    return made(kind, n, count)
+
+
+def made(kind: str, n: int, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+    """Return the lanes of n members and their NVSwitch's aggregator; count: number of chunks of a share."""
     reduces, copies = kind != "all-gather", kind != "reduce-scatter"
-    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies) for m in range(n)]
+    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies, pace=pace) for m in range(n)]
     switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
-    return each_its_own(n * count, [*members, switch], aggregators=1)
+    return each_its_own(n * count, [*members, switch], aggregators=1, launch_ps=launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:

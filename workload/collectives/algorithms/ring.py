@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent, of_chains
-from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike
 from workload.errors import WorkloadError
 
 NAME = "ring"
@@ -149,32 +149,24 @@ def _all_to_all(lane: Lane, way: _Way) -> None:
 
 def _chain(n: int, channels: int, *, outwards: bool) -> Plans:
     def links(member: int) -> list[Lane]:
-        return [_link(member, n, channel, outwards=outwards) for channel in range(channels)]
+        before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
+        before, after = (peer if 0 <= peer < n else NONE for peer in (before, after))
+        lanes = [Lane() for _ in range(channels)]
+        for channel, lane in enumerate(lanes if n > 1 else ()):
+            chunks = range(channel * CHAIN_CHUNKS, (channel + 1) * CHAIN_CHUNKS)
+            add_chain_steps(lane, channel, before, after, chunks, reduce=not outwards)
+        return lanes
 
     return each_its_own(CHAIN_CHUNKS * channels, (links(member) for member in range(n)))
 
 
-def _link(member: int, n: int, channel: int, *, outwards: bool) -> Lane:
-    """Return the lane of a chain's member, which forwards each chunk while it receives the next."""
-    before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
-    chunks = range(channel * CHAIN_CHUNKS, (channel + 1) * CHAIN_CHUNKS)
-    lane = Lane()
-    if not 0 <= after < n:
-        for chunk in chunks if n > 1 else ():
-            lane.step(receive_from=before, receive=chunk, reduce=not outwards)
-    elif not 0 <= before < n:
+def add_chain_steps(lane: Lane, number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
+    """Add the steps of a chain's member, which forwards each chunk while it receives the next."""
+    if NONE in {before, after}:
         for chunk in chunks:
-            lane.step(send_to=after, to_lane=channel, send=chunk)
-    else:
-        lane.step(receive_from=before, receive=chunks[0], reduce=not outwards)
-        for chunk in chunks[1:]:
-            lane.step(
-                send_to=after,
-                to_lane=channel,
-                send=chunk - 1,
-                receive_from=before,
-                receive=chunk,
-                reduce=not outwards,
-            )
-        lane.step(send_to=after, to_lane=channel, send=chunks[-1])
-    return lane
+            lane.step(send_to=after, to_lane=number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)
+        return
+    lane.step(receive_from=before, receive=chunks[0], reduce=reduce)
+    for chunk in chunks[1:]:
+        lane.step(send_to=after, to_lane=number, send=chunk - 1, receive_from=before, receive=chunk, reduce=reduce)
+    lane.step(send_to=after, to_lane=number, send=chunks[-1])

@@ -13,7 +13,6 @@ for it, from when all other dependencies of the send are done.
 import functools
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 

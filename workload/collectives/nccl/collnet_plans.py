@@ -18,7 +18,7 @@ from workload.collectives.trees.lanes import ChunkFlow, aggregator_lanes, member
 from workload.shape import Shape
 
 
-def plan(shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
+def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing."""
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
@@ -41,7 +41,7 @@ def plan(shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
     )
 
 
-def extent(shape: Shape, size_bytes: int) -> PlanExtent:
+def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`."""
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
@@ -52,7 +52,7 @@ def extent(shape: Shape, size_bytes: int) -> PlanExtent:
     return total([inside, *through], idle + sum(each.plans for each in through))
 
 
-def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
     """Return an estimate in picoseconds: launch, latencies, and the time of NVLinks or a NIC for all chunks."""
     hosts = shape.branches()[: len(set(shape.host))]
     rail: AggregatorBranch = shape.branches()[len(hosts)]

@@ -6,20 +6,14 @@ at the total rate of the heads.
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.algorithms import nvls_sharp, nvls_tree
+from workload.collectives.algorithms import nvls, nvls_sharp, nvls_tree
 from workload.collectives.nccl.nvls_loops import CHUNKS_BYTES, cut_of
 from workload.collectives.nccl.tuning import NVLS_TREE
 from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.multimem import (
-    AT_LINE_RATE,
-    MultimemPace,
-    aggregator_lanes,
-    chunks_of_share,
-    member_lanes,
-)
-from workload.collectives.plans.plan import Plans, each_its_own
+from workload.collectives.plans.multimem import AT_LINE_RATE, MultimemPace, chunks_of_share
+from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.shape import Shape
 
@@ -41,11 +35,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
         return nvls_tree.made(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
     if len(hosts) > 1:
         return nvls_sharp.made(shape, count, pace=pace, launch_ps=way.launch_ps)
-    reduces, copies = kind != "all-gather", kind != "reduce-scatter"
-    n = shape.members
-    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies, pace=pace) for m in range(n)]
-    switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
-    return each_its_own(n * count, [*members, switch], aggregators=1, launch_ps=way.launch_ps)
+    return nvls.made(kind, shape.members, count, pace=pace, launch_ps=way.launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:

@@ -9,7 +9,7 @@ from workload.collectives.plans.spreading import far_first, gathered, reduced
 from workload.shape import Shape
 
 
-def plan(kind: str, shape: Shape, way: NcclDecision) -> Plans:
+def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return a lane per distance; each of its steps waits for NCCL's time of a step."""
     plans = (gathered if kind == "all-gather" else reduced)(shape.members, far_first(shape.members, shape.members))
     wait_ps = lane_ps(shape, way, between_hosts=True)
@@ -20,12 +20,12 @@ def plan(kind: str, shape: Shape, way: NcclDecision) -> Plans:
     return plans._replace(attributes=with_latency, launch_ps=way.launch_ps)
 
 
-def extent(shape: Shape) -> PlanExtent:
+def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`."""
     return spreading.extent(shape.members, far_first(shape.members, shape.members))
 
 
-def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
     """Return launch, a hop per distance, and the sending time of a NIC, in picoseconds."""
     rounds = (shape.members - 1).bit_length()
     sent_bytes = size_bytes * (shape.members - 1) / shape.members

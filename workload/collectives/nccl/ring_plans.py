@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workload.collectives.algorithms.ring import add_chain_steps
 from workload.collectives.nccl.hops import hop_of, lane_ps, link_ps
 from workload.collectives.nccl.rings import ring
 from workload.collectives.nccl.tuning import ring_steps
@@ -31,7 +32,7 @@ _FIRST_DRIVEN = 32
 Rings = tuple[tuple[int, ...], ...]
 
 
-def plan(kind: str, shape: Shape, way: NcclDecision) -> Plans:
+def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return a lane per channel."""
     rings = _rings(shape, way)
     if kind == "all-reduce":
@@ -41,7 +42,7 @@ def plan(kind: str, shape: Shape, way: NcclDecision) -> Plans:
     return _parts(kind, shape, way, rings)
 
 
-def extent(kind: str, shape: Shape, way: NcclDecision) -> PlanExtent:
+def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`."""
     if kind in _CHAINS:
         return of_chains(shape.members, way.channels, _with_fewer_chunks(shape, way).pieces)
@@ -211,7 +212,7 @@ def _chains(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
             wait_ps = hop_of(shape, way, member, after) if after != NONE else 0
             lane = _lane(way, channel, wait_ps)
             first = channel * way.pieces
-            _link(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
+            add_chain_steps(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
             lanes[member].append(lane)
     return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
 
@@ -220,15 +221,3 @@ def _chain(kind: str, order: tuple[int, ...]) -> tuple[int, ...]:
     at = order.index(0)
     chain = order[at:] + order[:at]
     return chain if kind == "broadcast" else chain[::-1]
-
-
-def _link(lane: Lane, number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
-    """Add the steps of a chain's member, which forwards each chunk while it receives the next."""
-    if NONE in {before, after}:
-        for chunk in chunks:
-            lane.step(send_to=after, to_lane=number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)
-        return
-    lane.step(receive_from=before, receive=chunks[0], reduce=reduce)
-    for chunk in chunks[1:]:
-        lane.step(send_to=after, to_lane=number, send=chunk - 1, receive_from=before, receive=chunk, reduce=reduce)
-    lane.step(send_to=after, to_lane=number, send=chunks[-1])

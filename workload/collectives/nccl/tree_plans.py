@@ -16,7 +16,7 @@ from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.shape import Shape
 
 
-def plan(shape: Shape, way: NcclDecision) -> Plans:
+def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return the lanes of each member, channel by channel: up, from the parent, down."""
     trees = [tree(shape, channel, way.channels) for channel in range(way.channels)]
     first = [list(accumulate((_count(t, m) for t in trees), initial=0)) for m in range(shape.members)]
@@ -33,7 +33,7 @@ def plan(shape: Shape, way: NcclDecision) -> Plans:
     return each_its_own(way.channels * way.pieces, lanes_of_members, launch_ps=way.launch_ps)
 
 
-def extent(shape: Shape, way: NcclDecision) -> PlanExtent:
+def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`: the trees of half of the channels differ only in their heads."""
     n = shape.members
     steps = lanes = widest = 0
@@ -49,7 +49,7 @@ def extent(shape: Shape, way: NcclDecision) -> PlanExtent:
     return PlanExtent(steps, lanes, n, widest)
 
 
-def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
     """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it.
 
     The latter follow at the rate of the busiest link, or at the protocol's time per step.

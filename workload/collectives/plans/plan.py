@@ -226,20 +226,9 @@ class Lane:
             reduce: Whether received data is added to the chunk instead of replacing it.
             after: (lane, step) of the same member that must be done before the step starts.
         """
-        sends, receives = send_to != NONE, receive_from != NONE
-        self.words.extend(
-            (
-                *after,
-                send_to,
-                to_lane if sends else NONE,
-                send if sends else NONE,
-                send_count if sends else NONE,
-                receive_from,
-                receive if receives else NONE,
-                receive_count if receives else NONE,
-                reduce,
-            )
-        )
+        sent = (to_lane, send, send_count) if send_to != NONE else (NONE, NONE, NONE)
+        received = (receive, receive_count) if receive_from != NONE else (NONE, NONE)
+        self.words.extend((*after, send_to, *sent, receive_from, *received, reduce))
         return self
 
     def copy(

@@ -14,7 +14,7 @@ import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,7 @@ def check_uneven(schedules: Schedules, index: int, count: Int64, seed: int = 0) 
         count: int64[n, n], chunks from member to member.
         seed: Seed of the random order.
     """
-    _play(partial(_UnevenGame, count=count), "all-to-all", schedules, index, seed)
+    _play(partial(_UnevenGame, count), "all-to-all", schedules, index, seed)
 
 
 def _play(make: Callable[..., "_Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
@@ -331,19 +331,9 @@ class _Game:
 class _UnevenGame(_Game):
     """A run with blocks of different numbers of chunks: the input ordered by receiver, the output by sender."""
 
-    def __init__(
-        self,
-        kind: str,
-        n: int,
-        lanes: list[list[list[Step]]],
-        of_lanes: list[list[Buffer]],
-        grid: _Grid,
-        rng: random.Random,
-        *,
-        count: Int64,
-    ) -> None:
+    def __init__(self, count: Int64, *arguments: Any) -> None:  # noqa: ANN401 - those of _Game
         self.count = count
-        super().__init__(kind, n, lanes, of_lanes, grid, rng)
+        super().__init__(*arguments)
 
     def _start(self, member: int) -> Memory:
         return {a: {(member, a): 1} for a in range(int(self.count[member].sum()))}

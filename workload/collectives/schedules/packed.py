@@ -342,19 +342,7 @@ def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDAr
         (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.arrangement, a.blocking, a.begins)
         for a in attributes
     ]
-    names = (
-        "view",
-        "part",
-        "parts",
-        "chunks",
-        "wire_num",
-        "wire_den",
-        "phase",
-        "gate",
-        "arrangement",
-        "blocking",
-        "begins",
-    )
+    names = "view part parts chunks wire_num wire_den phase gate arrangement blocking begins".split()
     table = np.array(rows, np.int32).reshape(-1, len(names))
     columns: dict[str, NDArray[Any]] = {
         f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)
