@@ -1,21 +1,44 @@
 """Binomial tree: each member that has the data sends it to one more, so that their number doubles.
 
 Reduce and gather are the tree backwards; scatter and gather move only the data of the members below (Thakur,
-Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4).
+Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4). The parent of
+member m is m without its lowest set bit; its subtree contains its number with any of the bits below that bit.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.trees.binomial import BinomialBranch, branches, parent
 
 NAME = "binomial"
 KINDS = ("broadcast", "reduce", "scatter", "gather")
 ONE_WAY = True
+
+
+class BinomialBranch(NamedTuple):
+    """A child and its subtree: members child .. child + size - 1."""
+
+    child: int
+    size: int
+
+
+def parent(member: int) -> int:
+    """Return the parent of a member other than 0."""
+    return member & (member - 1)
+
+
+def branches(member: int, members: int) -> list[BinomialBranch]:
+    """Return the subtrees of a member's children, the largest first."""
+    below = member & -member if member else 1 << (members - 1).bit_length()
+    subtrees = []
+    while below > 1:
+        below >>= 1
+        if member + below < members:
+            subtrees.append(BinomialBranch(member + below, min(below, members - member - below)))
+    return subtrees
 
 
 def plan(kind: str, members: int) -> Plans:

@@ -1,7 +1,7 @@
 """In-network reduction: switches sum the data of their children and send the result on (SHARP).
 
-Every chunk moves up a tree of aggregators in the switches (trees.aggregators) from the members that contribute to it:
-each aggregator sends one sum for all its children. From the root it moves down to the members that need it, copied where
+Every chunk moves up a tree of aggregators in the switches (trees.aggregators) from the contributing members: each
+aggregator sends one sum for all its children. From the root it moves down to the members that need it, copied where
 paths part. An all-reduce thus moves S over each link and direction once, where a ring moves 2 (n-1)/n S (Graham et al.,
 "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
 """

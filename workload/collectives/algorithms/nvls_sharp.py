@@ -41,14 +41,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
 
 
 def made(shape: Shape, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
-    """Return the lanes of all members and aggregators.
-
-    Args:
-        shape: Shape of the group.
-        count: Number of chunks of a share.
-        pace: Connections and rates from members to their switch.
-        launch_ps: Time before the first step.
-    """
+    """Return the lanes of all members and aggregators; count: number of chunks of a share."""
     hosts, rails = _parts(shape)
     size = len(hosts[0].members)
     lanes: dict[int, list[Lane]] = {}

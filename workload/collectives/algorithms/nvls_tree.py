@@ -58,14 +58,8 @@ def made(
     pace: MultimemPace = AT_LINE_RATE,
     launch_ps: int = 0,
 ) -> Plans:
-    """Return the lanes of all members and aggregators; those of other trees get no lanes.
-
-    Args:
-        shape: Shape of the group.
-        hosts: Trees of its hosts.
-        count: Number of chunks of a share, an even number.
-        pace: Connections and rates from members to their switch.
-        launch_ps: Time before the first step.
+    """Return the lanes of all members and aggregators, except aggregators of other trees; count: chunks per share,
+    even.
     """
     size = len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())

@@ -154,7 +154,7 @@ def _chain(n: int, channels: int, *, outwards: bool) -> Plans:
         lanes = [Lane() for _ in range(channels)]
         for channel, lane in enumerate(lanes if n > 1 else ()):
             chunks = range(channel * CHAIN_CHUNKS, (channel + 1) * CHAIN_CHUNKS)
-            add_chain_steps(lane, channel, before, after, chunks, reduce=not outwards)
+            add_chain_steps(lane, channel, before, after, chunks, reduce=not outwards and before != NONE)
         return lanes
 
     return each_its_own(CHAIN_CHUNKS * channels, (links(member) for member in range(n)))

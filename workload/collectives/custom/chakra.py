@@ -81,14 +81,10 @@ def _members(files: tuple[Path, ...], stamps: object) -> list[list[ChakraMessage
 
 @functools.lru_cache(_KEPT)
 def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
-    """Return the plans of traces.
+    """Return the plans of the traces of all members; prefix: prefix of the file names, for messages.
 
-    Args:
-        prefix: Prefix of the file names, for messages.
-        files: Trace of each member.
-        stamps: Key that changes when the files do.
-        kind: Kind of collective, see workload.kinds.KINDS.
-        size_bytes: Size of the buffer to which the messages belong; for another buffer their bytes scale with its size.
+    The messages belong to a buffer of size_bytes; their bytes scale with the size of the buffer. The key `stamps`
+    changes when the files do.
     """
     if kind not in KINDS:
         raise WorkloadError(f"{prefix}: Chakra traces for {kind}, expected one of {', '.join(KINDS)}")

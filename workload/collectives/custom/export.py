@@ -22,15 +22,11 @@ At = tuple[Block, int]
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
-    """Return the XML of plans.
-
-    Args:
-        plans: Plans whose lanes work on the whole buffer, in the same chunks, without latencies or wire factors.
-        kind: A kind that MSCCL has.
-        name: Name of the algorithm.
+    """Return the XML of plans whose lanes work on the whole buffer, in the same chunks, without latencies or wire
+    factors.
 
     Raises:
-        WorkloadError: MSCCL's format cannot express the plans.
+        WorkloadError: MSCCL's format cannot express the kind or the plans.
     """
     if kind not in _NAME_OF:
         raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")

@@ -53,12 +53,8 @@ class StepGraph(NamedTuple):
 
 
 def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
-    """Return the graph of plans that are not relative.
-
-    Args:
-        plans: Plans that are not relative.
-        name: Name of each step, for messages.
-        turn: Order of a member's sends to a lane; None = they all belong to one lane.
+    """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = they are of
+    one lane.
 
     Raises:
         WorkloadError: A send without a receive or vice versa, unequal counts, a missing lane or step, or a cycle of

@@ -20,14 +20,9 @@ _checked: dict[tuple[str, str], None] = {}
 
 
 def keep(plans: Plans, kind: str) -> str:
-    """Check that plans do what a kind promises, and keep them.
+    """Check that plans do what a kind promises, keep them, and return their name in run files: "custom:plans=<digest>".
 
-    Args:
-        plans: Plans of `workload.everyone_alike` or `workload.each_its_own`.
-        kind: Kind of collective, see workload.kinds.KINDS.
-
-    Returns:
-        The algorithm's name in run files, "custom:plans=<digest>", which is valid in this process and its forks.
+    The name is valid in this process and its forks.
 
     Raises:
         WorkloadError: Unknown kind; or the plans do something else, have unmatched messages, wait for each other, or

@@ -94,17 +94,7 @@ class MscclAlgorithm(NamedTuple):
     gpus: list[MscclGpu]
 
 
-def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
-    """Return the plans of a file, and the name of each step by member, lane and number.
-
-    Raises:
-        WorkloadError: The file is unreadable or invalid, is of another kind, or refers to missing elements.
-    """
-    return _plans(parse(path, kind))
-
-
-def parse(path: Path, kind: str) -> MscclAlgorithm:
-    """Return the contents of a file."""
+def _parse(path: Path, kind: str) -> MscclAlgorithm:
     try:
         root = ET.fromstring(inputs.read_bytes(path))  # noqa: S314 - the user's own file; expat bounds entities
     except OSError as error:
@@ -261,7 +251,13 @@ class _Memory:
         return self.first_scratch * self.chunks + self.homes[stretch] + offset - self.begins[stretch]
 
 
-def _plans(algorithm: MscclAlgorithm) -> tuple[Plans, list[list[list[str]]]]:
+def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
+    """Return the plans of a file, and the name of each step by member, lane and number.
+
+    Raises:
+        WorkloadError: The file is unreadable or invalid, is of another kind, or refers to missing elements.
+    """
+    algorithm = _parse(path, kind)
     memories = [_Memory(algorithm, number) for number in range(len(algorithm.gpus))]
     shared = max(memory.regions for memory in memories)
     lane_to = {

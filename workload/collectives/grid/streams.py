@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from workload.collectives.grid.levels import Levels
 from workload.collectives.grid.phases import GridPhase, chosen, phases
 from workload.collectives.grid.steps import LaneRows, append_phase, with_peers
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import (
     NONE,
     PLAIN,
@@ -143,7 +144,7 @@ class _Maker:
 
     def _view(self, phase: GridPhase, own: Attributes, inner: Plans) -> int:
         """Return the row of a lane's view: the dimension's lines in the order of the lane's own view, and the parts."""
-        key = (phase.dimension, phase.earlier, own.part, own.parts, self._which(phase, own))
+        key = (phase.dimension, phase.earlier, own.part, own.parts, (phase.kind, own.view) if own.view >= 0 else NONE)
         if key not in self._view_of:
             table, place = self.levels.lines(phase.dimension), self.levels.digit[phase.dimension]
             part = self.levels.part(phase.earlier) * own.parts + own.part
@@ -155,10 +156,6 @@ class _Maker:
             self._view_of[key] = len(self.views)
             self.views.append(lines(table, part, parts))
         return self._view_of[key]
-
-    def _which(self, phase: GridPhase, own: Attributes) -> object:
-        """Return a key that distinguishes the views of a phase's algorithm."""
-        return (phase.kind, own.view) if own.view >= 0 else NONE
 
     def _named(self, own: Attributes, split: int, phase: GridPhase) -> Attributes:
         """Return the attributes of a lane with its split and dimension."""
@@ -173,10 +170,11 @@ class _Maker:
         """Return the lanes of a phase for one member, with absolute peers and chunks."""
         levels, d = self.levels, phase.dimension
         place = int(levels.digit[d, member])
-        lanes, of_lanes, attributes = self._unpacked(phase.kind, d)
+        lanes, of_lanes, attributes = self._unpacked[phase.kind, d]
         part = (split * levels.parts(phase.earlier)) + int(levels.part(phase.earlier)[member])
         parts = len(self.streams) * levels.parts(phase.earlier)
-        line = self._line_of(d, member)
+        table, line_of = self._tables[d]
+        line = table[line_of[member]].tolist()
         rows: LaneRows = []
         for own, buffer, steps in zip(attributes[place], of_lanes[place], lanes[place], strict=True):
             named = self._named(own, split, phase)._replace(
@@ -201,22 +199,16 @@ class _Maker:
             made.append((table, line))
         return made
 
-    def _line_of(self, dimension: int, member: int) -> list[int]:
-        table, line = self._tables[dimension]
-        return [int(m) for m in table[line[member]]]
-
     @functools.cached_property
-    def _known(self) -> dict[tuple[str, int], tuple[list, list, list]]:
-        return {}
-
-    def _unpacked(self, kind: str, dimension: int) -> tuple[list, list, list]:
-        """Return steps, buffers and attributes of each lane of each place in a line."""
-        if (kind, dimension) not in self._known:
-            inner = self.inner[next(p for p in self.inner if (p.kind, p.dimension) == (kind, dimension))]
-            packed = pack([inner])
-            rows = [inner.attributes_of(0 if inner.relative else i) for i in range(inner.members)]
-            self._known[kind, dimension] = unpack(packed, 0), buffers(packed, 0), rows
-        return self._known[kind, dimension]
+    def _unpacked(self) -> dict[tuple[str, int], tuple[list, list, list]]:
+        """Steps, buffers and attributes of each lane of each place in a line, by kind and dimension."""
+        unpacked = {}
+        for phase, inner in self.inner.items():
+            if (phase.kind, phase.dimension) not in unpacked:
+                packed = pack([inner])
+                rows = [inner.attributes_of(0 if inner.relative else i) for i in range(inner.members)]
+                unpacked[phase.kind, phase.dimension] = unpack(packed, 0), buffers(packed, 0), rows
+        return unpacked
 
     def _check_steps(self) -> None:
         """Refuse plans per member that are too large for memory."""
@@ -225,15 +217,14 @@ class _Maker:
             for phase in stream:
                 inner = self.inner[phase]
                 of_plans = [sum(len(lane) for lane in plan) for plan in inner.plans]
-                steps += sum(of_plans) * (inner.members if inner.relative else 1) * self._lines(phase)
+                steps += (
+                    sum(of_plans) * (inner.members if inner.relative else 1) * (self.levels.members // inner.members)
+                )
         if steps > _MAX_STEPS:
             raise WorkloadError(
                 f"algorithms {self.algorithms!r}: {steps} steps, because one has a plan for each member; "
                 f"expected at most {_MAX_STEPS}"
             )
-
-    def _lines(self, phase: GridPhase) -> int:
-        return self.levels.members // self.levels.extent[phase.dimension]
 
     def _lanes(self, rows_of_streams: list[list[LaneRows]], member: int | None = None) -> list[Lane]:
         """Return the lanes of all streams, whose phases follow each other; member: None = all members."""
@@ -265,3 +256,24 @@ class _Maker:
 def _begins(steps: Sequence[Step]) -> bool:
     """Return whether a lane of a phase begins with it; each phase is a collective of its own."""
     return not steps or steps[0].dep_lane == NONE
+
+
+def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> PlanExtent:
+    """Return a bound of the steps and lanes of `grid.plans`, with a lane that waits for the others of each phase."""
+    members = levels.members
+    of_stream: dict[tuple[int, ...], list[tuple[int, PlanExtent]]] = {}
+    for order in streams:
+        if order not in of_stream:
+            of_phases = ((p.dimension, chosen(levels, p, algorithms).extent(p.kind, levels.extent[p.dimension]))
+                     for p in phases(kind, order))  # fmt: skip
+            of_stream[order] = list(of_phases)
+    is_alike = all(each.plans == 1 for own in of_stream.values() for _, each in own)
+    steps = lanes = 0
+    for order in streams:
+        for dimension, each in of_stream[order]:
+            lines, alike = members // levels.extent[dimension], each.plans == 1
+            times = 1 if is_alike else lines * (levels.extent[dimension] if alike else 1)
+            plans = 1 if is_alike else members
+            steps += times * (each.steps + each.lanes) + plans
+            lanes += times * each.lanes + 2 * plans
+    return PlanExtent(steps, lanes, 1 if is_alike else members)

@@ -1,7 +1,6 @@
 """NCCL's behaviour for a group on a fabric, from public facts about its versions 2.8 to 2.30: see docs/nccl.md.
 
-- `hosts`: members by host, and their rails,
-- `rings`, `trees`: the orders of the channels,
+- `rings`, `trees`: members by host, their rails, and the orders of the channels,
 - `protocols`: LL, LL128 and Simple,
 - `generations`: constants of GPU generations, one file each,
 - `planned`: channels and speeds that NCCL's search finds,

@@ -94,12 +94,7 @@ class MessageTransport(NamedTuple):
     def lane(self, shape: Shape, wait_ps: int, *, between_hosts: bool, paced: bool) -> Lane:
         """Return a lane that sends with this transport.
 
-        Args:
-            shape: Shape of the group.
-            wait_ps: Time from when a step is ready until its send is posted.
-            between_hosts: Whether the sends go to other hosts.
-            paced: Whether sends use the rate of the channels and a connection of their own; else they use the port's
-                rate.
+        If `paced`, sends use the rate of the channels and a connection of their own; else they use the port's rate.
         """
         if not paced:
             return Lane(latency_ps=wait_ps, wire=self.transport.wire)
@@ -113,14 +108,9 @@ class MessageTransport(NamedTuple):
 
 
 def communicator(host: TuningInput, channels: int = 0, *, paced: bool) -> Communicator:
-    """Return the communicator of a group.
+    """Return the communicator of a group; channels: the number that the user gives, 0 = NCCL's choice.
 
     Like `ncclTopoComputeP2pChannels`, it gives a message the number of channels of the peer with the fewest.
-
-    Args:
-        host: Group and its hosts, as NCCL's model sees them.
-        channels: Number of channels that the user gives, 0 = NCCL's choice.
-        paced: Whether channels have a rate of their own.
     """
     plan, generation = host.plan, host.generation
     max_channels = _power_of_two(channels or plan.used)

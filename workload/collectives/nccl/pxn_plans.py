@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.nccl.hosts import Hosts, hosts_of
 from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
+from workload.collectives.nccl.rings import Hosts, hosts_of
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own, everyone_alike
 from workload.collectives.uneven.all_to_all_v import Units
@@ -137,14 +137,8 @@ class _Job(NamedTuple):
 
 
 def plan(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool, proto: str) -> Plans:
-    """Return plans of an all-to-all of equal blocks.
-
-    Args:
-        shape: Shape of the group.
-        group: Communicator of the group.
-        size_bytes: Size of the whole buffer of a member.
-        pxn: Whether relays take part.
-        proto: The user's protocol, or "auto".
+    """Return plans of an all-to-all of equal blocks; pxn: whether relays take part; proto: the user's protocol, or
+    "auto".
     """
     n = shape.members
     several = len(set(shape.host)) > 1

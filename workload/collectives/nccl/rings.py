@@ -5,8 +5,31 @@ as many channels as rails, each uses each NIC once per direction, and a hop betw
 SimAI, and in NCCL without NCCL_CROSS_NIC).
 """
 
-from workload.collectives.nccl.hosts import Hosts, hosts_of, on_rail, rails_of
 from workload.shape import Shape
+
+Hosts = tuple[tuple[int, ...], ...]
+"""The members of each host, by place."""
+
+
+def hosts_of(shape: Shape) -> Hosts:
+    """Return the members of each host."""
+    members_of_host: list[list[int]] = [[] for _ in range(max(shape.host) + 1)]
+    for member in sorted(range(shape.members), key=lambda m: shape.place[m]):
+        members_of_host[shape.host[member]].append(member)
+    return tuple(tuple(own) for own in members_of_host)
+
+
+def rails_of(shape: Shape, hosts: Hosts) -> tuple[int, ...]:
+    """Return the places that are occupied in every host."""
+    return tuple(sorted(set.intersection(*({shape.place[m] for m in own} for own in hosts))))
+
+
+def on_rail(shape: Shape, hosts: Hosts, rails: tuple[int, ...], host: int, number: int) -> int:
+    """Return a host's member on the rail of a number (modulo); without common rails, its member of that number."""
+    own = hosts[host]
+    if not rails:
+        return own[number % len(own)]
+    return next(m for m in own if shape.place[m] == rails[number % len(rails)])
 
 
 def ring(shape: Shape, channel: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ inner node of one tree is a leaf of the other, so that two trees with half of th
 from itertools import pairwise
 from typing import NamedTuple
 
-from workload.collectives.nccl.hosts import hosts_of, on_rail, rails_of
+from workload.collectives.nccl.rings import hosts_of, on_rail, rails_of
 from workload.shape import Shape
 
 

@@ -19,14 +19,7 @@ _IDLE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
 def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
-    """Return the plans of all parts.
-
-    Args:
-        plans: Plans of one part.
-        kind: Kind of the collective.
-        splits: Number of equal parts.
-        chains: Number of parts that run at a time.
-    """
+    """Return the plans of `splits` parts, of which `chains` run at a time; plans: plans of one part."""
     width = max(len(plan) for plan in plans.plans)
     if splits == 1 or width == 0:
         return plans

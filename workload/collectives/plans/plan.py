@@ -109,7 +109,7 @@ class LaneSteps(Sequence[Step]):
     """The steps of a lane inside an array that holds many lanes: 40 bytes per step, where tuples take about 200.
 
     Args:
-        array: int32, the fields of the steps one after another.
+        array: int32, the fields of the steps, step by step.
         begin: Index of the first step.
         end: Index behind the last step.
     """
@@ -258,7 +258,7 @@ class LineView(NamedTuple):
 
     Attributes:
         size: Number of members of a line.
-        member: int32[n], the lines one after another.
+        member: int32[n], members, line by line.
         at: int32[n], index of each member in `member`; its place in its line is at % size.
         part: int32[n], part of each member.
         parts: Number of equal parts of a lane's buffer.

@@ -58,13 +58,9 @@ def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
 
 
 def check_uneven(schedules: Schedules, index: int, count: Int64, seed: int = 0) -> None:
-    """Run schedule `index` as an all-to-all-v, whose blocks are ordered by member in regions 0 and 1.
+    """Run schedule `index` as an all-to-all-v, whose blocks are ordered by member in regions 0 and 1, as `check` does.
 
-    Args:
-        schedules: Schedules as arrays.
-        index: Number of the schedule.
-        count: int64[n, n], chunks from member to member.
-        seed: Seed of the random order.
+    The matrix `count` is int64[n, n], chunks from member to member.
     """
     _play(partial(_UnevenGame, count), "all-to-all", schedules, index, seed)
 

@@ -41,6 +41,9 @@ _PAUSE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False
 class Schedules(NamedTuple):
     """S schedules with P different plans of LN lanes.
 
+    The columns `lane_*` are the fields of plans.plan.Attributes, one entry per lane; -1 = none, chunks are never None.
+    The columns of `steps` are the properties below, the fields of plans.plan.Step.
+
     Attributes:
         members: int32[S], number of members n.
         chunks: int32[S], number of chunks of the buffer.
@@ -49,34 +52,25 @@ class Schedules(NamedTuple):
         plan_of: int32[], numbers of plans.
         plan_ptr: int32[P+1], first lane of each plan.
         lane_ptr: int32[LN+1], first step of each lane.
-        steps: int32[steps, 10], one row per step; the properties below name the columns.
+        steps: int32[steps, 10], one row per step.
         launch_ps: int64[S], time from when a collective is ready until its first step.
         regions: int32[S], number of buffers that chunk numbers run over.
         view_base: int32[S], first view of a schedule among all V.
         lane_plain: bool[LN], whether the lane has no view, works on the whole buffer in the schedule's chunks, and
             sends one byte on the wire per byte of data.
-        lane_view: int32[LN], view of the schedule that numbers peers and relative chunks, -1 = the group.
-        lane_part: int32[LN], number of the lane's part among lane_parts equal parts of the buffer.
-        lane_parts: int32[LN], number of equal parts of the buffer.
-        lane_chunks: int32[LN], number of chunks of the lane's part.
-        lane_latency_ps: int64[LN], time from when a step is ready until its send is posted.
-        lane_wire_num: int32[LN], payload bytes per lane_wire_den bytes of data; each message is rounded up.
-        lane_wire_den: int32[LN], see lane_wire_num.
-        lane_phase: int32[LN], number of the phase, which lanes of a member with the same number form; -1 = none.
-        lane_gate: int32[LN], dimension whose token the phase needs; -1 = none.
+        lane_view, lane_part, lane_parts, lane_chunks: int32[LN], fields of Attributes.
+        lane_latency_ps: int64[LN], field of Attributes.
+        lane_wire_num, lane_wire_den: int32[LN], numerator and denominator of Attributes.wire.
+        lane_phase, lane_gate, lane_arrangement, lane_blocking, lane_connection, lane_begins: int32[LN], fields of
+            Attributes.
+        lane_shares: float64[LN], field of Attributes; a multiple of plans.plan.SHARE_STEP.
         view_size: int32[V], number of members of a line.
         view_parts: int32[V], number of parts into which the view cuts a lane's part.
         view_ptr: int64[V+1], first of the n entries of a view in the next three columns.
-        view_member: int32[], members, the lines one after another.
+        view_member: int32[], members, line by line.
         view_at: int32[], index in view_member of each member; its place in its line is view_at % view_size.
         view_part: int32[], part of each member.
-        lane_arrangement: int32[LN], the lane's order of the pieces of a region, -1 = buffer order.
-        lane_blocking: int32[LN], 1 = a step ends only when its send has left.
         aggregators: int32[S], number of members, the last ones, that are in switches.
-        lane_connection: int32[LN], number of the lane's connection to a peer.
-        lane_shares: float64[LN], divisor of the port's line rate that limits the connection; a multiple of
-            plans.plan.SHARE_STEP.
-        lane_begins: int32[LN], 1 = the endpoint delay passes before the lane's first send.
         arrangement_base: int32[S], first arrangement of a schedule among all L.
         arrangement_ptr: int64[L+1], first piece of each arrangement.
         arrangement_piece: int32[], the piece of the buffer that the lane sees as piece 0, 1, ...
@@ -342,7 +336,19 @@ def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDAr
         (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.arrangement, a.blocking, a.begins)
         for a in attributes
     ]
-    names = "view part parts chunks wire_num wire_den phase gate arrangement blocking begins".split()
+    names = (
+        "view",
+        "part",
+        "parts",
+        "chunks",
+        "wire_num",
+        "wire_den",
+        "phase",
+        "gate",
+        "arrangement",
+        "blocking",
+        "begins",
+    )
     table = np.array(rows, np.int32).reshape(-1, len(names))
     columns: dict[str, NDArray[Any]] = {
         f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)
@@ -433,26 +439,23 @@ def _in_pieces(plans: Sequence[Plan]) -> Iterator[range]:
 
 
 def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
-    if not -1 <= lane.view < len(plans.views) or (lane.view >= 0 and not plans.relative):
-        raise WorkloadError(
-            f"{what}: a lane with view {lane.view}, expected one of {len(plans.views)} in relative plans"
-        )
-    if not -1 <= lane.arrangement < len(plans.arrangements):
-        raise WorkloadError(
-            f"{what}: a lane with arrangement {lane.arrangement}, expected one of {len(plans.arrangements)}"
-        )
-    if not 0 <= lane.part < lane.parts or (lane.chunks is not None and lane.chunks < 1):
-        raise WorkloadError(
-            f"{what}: a lane with part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"
-        )
-    if min(lane.wire) < 1 or lane.latency_ps < 0 or min(lane.phase, lane.gate) < -1:
-        raise WorkloadError(f"{what}: a lane with {lane}, expected a wire factor above 0 and no negative times")
-    if not 0 <= lane.connection < MAX_CONNECTIONS:
-        raise WorkloadError(
-            f"{what}: a lane with connection {lane.connection}, expected one of 0 .. {MAX_CONNECTIONS - 1}"
-        )
-    if not 1 <= lane.shares <= MAX_SHARES:
-        raise WorkloadError(f"{what}: a lane with {lane.shares} shares of a line rate, expected 1 .. {MAX_SHARES}")
+    has_view = -1 <= lane.view < len(plans.views) and (lane.view < 0 or plans.relative)
+    has_part = 0 <= lane.part < lane.parts and (lane.chunks is None or lane.chunks >= 1)
+    has_times = min(lane.wire) >= 1 and lane.latency_ps >= 0 and min(lane.phase, lane.gate) >= -1
+    views, arrangements = len(plans.views), len(plans.arrangements)
+    for holds, problem in (
+        (has_view, f"view {lane.view}, expected one of {views} in relative plans"),
+        (-1 <= lane.arrangement < arrangements, f"arrangement {lane.arrangement}, expected one of {arrangements}"),
+        (has_part, f"part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"),
+        (has_times, f"{lane}, expected a wire factor above 0 and no negative times"),
+        (
+            0 <= lane.connection < MAX_CONNECTIONS,
+            f"connection {lane.connection}, expected one of 0 .. {MAX_CONNECTIONS - 1}",
+        ),
+        (1 <= lane.shares <= MAX_SHARES, f"{lane.shares} shares of a line rate, expected 1 .. {MAX_SHARES}"),
+    ):
+        if not holds:
+            raise WorkloadError(f"{what}: a lane with {problem}")
     chunks, size = lane.chunks or plans.chunks, _line(plans, lane)
     if plans.relative and chunks > 1 and chunks % size:
         members = "the members" if size == plans.members else f"the {size} members of a line"
@@ -509,11 +512,7 @@ def _check_steps(plans: Plans, rows: range, attributes_of: list[tuple[Attributes
 def _check_connections(steps: dict[str, NDArray[Any]], sender: Int64, connection: Int64, what: str) -> None:
     """Check that a lane receives a peer's messages over a single connection, to keep them in order.
 
-    Args:
-        steps: Columns of all steps.
-        sender: int64[steps], plan and view that number the peers.
-        connection: int64[steps], number of the connection.
-        what: Subject of the error message.
+    The arrays `sender` (plan and view that number the peers) and `connection` have an entry per step.
     """
     sends = steps["send_peer"] >= 0
     peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)

@@ -20,14 +20,7 @@ def packet_count(s: Schedules, index: int, size_bytes: int, mtu_bytes: int) -> f
 
 
 def message_sizes(s: Schedules, index: int, plan: int, size_bytes: int) -> NDArray[np.float64]:
-    """Return float64[sends, 2]: data and payload in bytes of all messages of a plan, not rounded.
-
-    Args:
-        s: Schedules as arrays.
-        index: Number of the schedule.
-        plan: Number of one of its plans.
-        size_bytes: Size of the whole buffer.
-    """
+    """Return float64[sends, 2]: data and payload in bytes of all messages of a plan (its row), not rounded."""
     sizes = [np.zeros((0, 2))]
     for lane in range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])):
         steps = slice(int(s.lane_ptr[lane]), int(s.lane_ptr[lane + 1]))

@@ -45,13 +45,7 @@ class ScheduleSteps(NamedTuple):
 
 
 def all_steps(s: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
-    """Return the steps of a schedule.
-
-    Args:
-        s: Schedules as arrays.
-        index: Number of the schedule.
-        size_bytes: Size of the whole buffer.
-    """
+    """Return the steps of a schedule, by its number, for a whole buffer of size_bytes."""
     members = range(int(s.members[index]))
     member_ptr, steps = [0], 0
     steps_of_members: list[ScheduleSteps] = []

@@ -135,11 +135,7 @@ def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
 
 
 def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int, ...]]:
-    """Return the tree of a group, and the switch of each aggregator.
-
-    Args:
-        graph: Fabric of the group.
-        members: int[n], n >= 2, NPUs in member order.
+    """Return the tree of a group, n >= 2 NPUs in member order, and the switch of each aggregator.
 
     Raises:
         WorkloadError: No switch reaches all members, or the fabric has no such switches.

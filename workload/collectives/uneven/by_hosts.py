@@ -22,11 +22,7 @@ from other hosts.
 
 
 def places_of(hosts: Sequence[int] | None, members: int) -> Int64:
-    """Return int64[hosts, places]: the members of each host.
-
-    Args:
-        hosts: Host of each member.
-        members: Number of members n.
+    """Return int64[hosts, places]: the members of each host; hosts: host of each member.
 
     Raises:
         WorkloadError: Not one host per member, or hosts of unequal sizes.
@@ -43,12 +39,9 @@ def places_of(hosts: Sequence[int] | None, members: int) -> Int64:
 
 
 def by_hosts(count: Int64, chunks: int, member: Int64) -> Plans:
-    """Return the plans.
+    """Return the plans for count: int64[n, n] chunks from member to member, and member: int64[hosts, places].
 
-    Args:
-        count: int64[n, n], chunks from member to member.
-        chunks: Number of chunks of the fullest input or output.
-        member: int64[hosts, places], member in each place of each host.
+    The fullest input or output has `chunks` chunks.
     """
     table = _Table(count, member)
     given = max(int(table.given(*at).sum()) for at in np.ndindex(*member.shape))

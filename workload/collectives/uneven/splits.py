@@ -77,12 +77,8 @@ class _Use(NamedTuple):
 
 
 def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
-    """Return int64[n]: bytes of split sizes, where the sum of in_split_size corresponds to comm_size.
-
-    Args:
-        view: View of the trace.
-        at: Index among its collectives.
-        numbers: in_split_size or out_split_size.
+    """Return int64[n]: bytes of in_split_size or out_split_size, where the sum of in_split_size corresponds to
+    comm_size.
     """
     row = view.coll_rows[at]
     unit = sum(view.table.split_sizes[view.table.in_split_size[row]])
@@ -110,12 +106,8 @@ def check_splits(view: TraceView) -> None:
 
 
 def matrices(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> Matrices:
-    """Return the matrices of all uneven all-to-alls of a rank's groups.
-
-    Args:
-        own: Traces of this rank's NPUs.
-        groups: Groups of these traces.
-        exchange: Function that exchanges data with the other ranks.
+    """Return the matrices of all uneven all-to-alls of this rank's groups; exchange: data exchange with the other
+    ranks.
 
     Raises:
         WorkloadError: A number of split sizes that is not the number of members, or members that disagree on a size.

@@ -58,6 +58,12 @@ class Generation(NamedTuple):
     plateau: float
 
 
+INSIDE = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
+BETWEEN = (
+    *(48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0),
+    *(7.0, 6.0, 5.0, 4.0, 3.0, 2.4, 1.2, 0.24, 0.12),
+)
+"""Channel speeds in GB/s that NCCL's search tries before Hopper: speedArrayIntra, speedArrayInter (search.cc)."""
 AUTO = "auto"
 """Value of a generation's name: the fabric's own."""
 
@@ -70,14 +76,9 @@ def generations() -> dict[str, Generation]:
 
 
 def generation_of(name: str, accelerator: str, inside_bps: int) -> Generation:
-    """Return the generation of a name.
+    """Return the generation of a name; inside_bps: rate from a member to another of its host, 0 = one member per host.
 
     With AUTO it is the accelerator's, else the one whose NVLinks have the nearest rate; without NVLink a100.
-
-    Args:
-        name: Name of the generation, or AUTO.
-        accelerator: Accelerator of the fabric, "" = unknown.
-        inside_bps: Rate from a member to another of its host, 0 = no host has two members.
     """
     known = generations()
     wanted_name = accelerator if name == AUTO else name
