@@ -58,9 +58,7 @@ def made(
     pace: MultimemPace = AT_LINE_RATE,
     launch_ps: int = 0,
 ) -> Plans:
-    """Return the lanes of all members and aggregators, except aggregators of other trees; count: chunks per share,
-    even.
-    """
+    """Return the lanes of all members and of the NVSwitches' aggregators; count: chunks per share, an even number."""
     size = len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
     lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]

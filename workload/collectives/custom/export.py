@@ -22,8 +22,7 @@ At = tuple[Block, int]
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
-    """Return the XML of plans whose lanes work on the whole buffer, in the same chunks, without latencies or wire
-    factors.
+    """Return the XML of plans; lanes must work on the whole buffer in equal chunks without latencies or wire factors.
 
     Raises:
         WorkloadError: MSCCL's format cannot express the kind or the plans.

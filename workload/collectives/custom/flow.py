@@ -53,8 +53,7 @@ class StepGraph(NamedTuple):
 
 
 def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
-    """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = they are of
-    one lane.
+    """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = one lane.
 
     Raises:
         WorkloadError: A send without a receive or vice versa, unequal counts, a missing lane or step, or a cycle of

@@ -137,9 +137,7 @@ class _Job(NamedTuple):
 
 
 def plan(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool, proto: str) -> Plans:
-    """Return plans of an all-to-all of equal blocks; pxn: whether relays take part; proto: the user's protocol, or
-    "auto".
-    """
+    """Return plans of an all-to-all of equal blocks; pxn: whether relays take part; proto: a protocol or "auto"."""
     n = shape.members
     several = len(set(shape.host)) > 1
     if not several or n > _MAX_TABLED:

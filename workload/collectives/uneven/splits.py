@@ -77,9 +77,7 @@ class _Use(NamedTuple):
 
 
 def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
-    """Return int64[n]: bytes of in_split_size or out_split_size, where the sum of in_split_size corresponds to
-    comm_size.
-    """
+    """Return int64[n]: bytes of in_split_size or out_split_size, where in_split_size sums up to comm_size."""
     row = view.coll_rows[at]
     unit = sum(view.table.split_sizes[view.table.in_split_size[row]])
     size = int(view.table.comm_size[row])
@@ -106,8 +104,7 @@ def check_splits(view: TraceView) -> None:
 
 
 def matrices(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> Matrices:
-    """Return the matrices of all uneven all-to-alls of this rank's groups; exchange: data exchange with the other
-    ranks.
+    """Return the matrices of all uneven all-to-alls of this rank's groups; exchange: exchange with other ranks.
 
     Raises:
         WorkloadError: A number of split sizes that is not the number of members, or members that disagree on a size.
