@@ -264,7 +264,9 @@ def choose(kind: str, spec: str) -> AlgorithmChoice:
         key, equals, text = (word.strip() for word in part.partition("="))
         if not equals or key not in defaults or key in given:
             problem = "is given twice" if key in given else "is no parameter"
-            listed = ", ".join(f"{k}={_shown(v)}" for k, v in defaults.items()) or "none"
+            listed = (
+                ", ".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in defaults.items()) or "none"
+            )
             raise WorkloadError(f"algorithm {spec!r} for {kind}: {part.strip()!r} {problem}, expected some of {listed}")
         given[key] = _value(f"algorithm {spec!r} for {kind}: {key}", text, defaults[key], limits.get(key))
     splits, chains = (int(given.get(key, value)) for key, value in PARTS.items())
@@ -324,10 +326,6 @@ def closed_form(
 def _named_only(module: Algorithm, kind: str) -> bool:
     marked: bool | tuple[str, ...] = getattr(module, "NAMED_ONLY", False)
     return kind in marked if isinstance(marked, tuple) else marked
-
-
-def _shown(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _value(where: str, text: str, default: Value, limits: tuple | None) -> Value:

@@ -11,7 +11,7 @@ NAME = "dissemination"
 KINDS = ("barrier",)
 
 
-def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
+def plan(_kind: str, members: int) -> Plans:
     """Return a lane per round, because the peers differ; a round begins when the one before is done."""
     lanes = []
     for k in range(_rounds(members)):
@@ -22,18 +22,12 @@ def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
     return everyone_alike(members, 1, lanes)
 
 
-def extent(kind: str, members: int) -> PlanExtent:  # noqa: ARG001 - one kind only
+def extent(_kind: str, members: int) -> PlanExtent:
     """Return the number of steps and lanes of `plan`."""
     return PlanExtent(_rounds(members), _rounds(members))
 
 
-def closed_form(
-    kind: str,  # noqa: ARG001 - one kind only
-    members: int,
-    size_bytes: int,  # noqa: ARG001 - messages are empty
-    latency_ps: float,
-    bytes_per_s: float,  # noqa: ARG001 - messages are empty
-) -> float:
+def closed_form(_kind: str, members: int, _size_bytes: int, latency_ps: float, _bytes_per_s: float) -> float:
     """Return ceil(log2 n) a in picoseconds."""
     return _rounds(members) * latency_ps
 

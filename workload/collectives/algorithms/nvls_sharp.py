@@ -7,15 +7,6 @@ NIC sends and receives S/g once.
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent, total
-from workload.collectives.plans.multimem import (
-    AT_LINE_RATE,
-    OTHERS,
-    SUMS,
-    MultimemPace,
-    aggregator_lanes,
-    chunks_of_share,
-    member_lanes,
-)
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.trees import lanes as tree_lanes
 from workload.collectives.trees.aggregators import ROOT, AggregatorBranch
@@ -40,18 +31,18 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return made(shape, size_class(kind, shape, size_bytes, chunks))
 
 
-def made(shape: Shape, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+def made(shape: Shape, count: int, *, pace: multimem.MultimemPace = multimem.AT_LINE_RATE, launch_ps: int = 0) -> Plans:
     """Return the lanes of all members and aggregators; count: number of chunks of a share."""
     hosts, rails = _parts(shape)
     size = len(hosts[0].members)
     lanes: dict[int, list[Lane]] = {}
-    complete = [(OTHERS + size + 1, k) for k in range(count)]
+    complete = [(multimem.OTHERS + size + 1, k) for k in range(count)]
     for host in hosts:
         for place, member in enumerate(host.members):
-            lanes[member] = member_lanes(host.members, place, host.first, count, complete=complete, pace=pace)
-        lanes[host.first] = aggregator_lanes(host.members, count)
+            lanes[member] = multimem.member_lanes(host.members, place, host.first, count, complete=complete, pace=pace)
+        lanes[host.first] = multimem.aggregator_lanes(host.members, count)
     for place, rail in enumerate(rails):
-        _add_rail(lanes, rail, range(place * count, (place + 1) * count), OTHERS + size)
+        _add_rail(lanes, rail, range(place * count, (place + 1) * count), multimem.OTHERS + size)
     in_order, aggregators = [lanes[m] for m in sorted(lanes)], len(lanes) - shape.members
     return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
 
@@ -86,7 +77,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
     """Return the number of chunks of a share; sizes with equally many share a plan."""
     hosts, rails = _parts(shape)
-    return chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
+    return multimem.chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
 def _parts(shape: Shape) -> tuple[tuple[AggregatorBranch, ...], tuple[AggregatorBranch, ...]]:
@@ -100,7 +91,7 @@ def _add_rail(lanes: dict[int, list[Lane]], rail: AggregatorBranch, chunks: rang
     """Add the lanes of a rail's members and aggregators; first: number of the first added lane of a member."""
     places, everyone = rail.tree.places(), frozenset(range(len(rail.members)))
     flows = {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
-    ready = [(SUMS, k) for k in range(len(chunks))]
+    ready = [(multimem.SUMS, k) for k in range(len(chunks))]
     for node, member in enumerate(rail.members):
         lanes[member] += rail_member(rail, places, flows, node, ready)
     for node, own in enumerate(rail_aggregators(rail, places, flows, first + 1)):

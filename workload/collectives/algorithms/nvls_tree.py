@@ -9,15 +9,6 @@ from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.nccl.trees import host_parent
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.multimem import (
-    AT_LINE_RATE,
-    OTHERS,
-    SUMS,
-    MultimemPace,
-    aggregator_lanes,
-    chunks_of_share,
-    member_lanes,
-)
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.errors import WorkloadError
@@ -55,7 +46,7 @@ def made(
     hosts: tuple[AggregatorBranch, ...],
     count: int,
     *,
-    pace: MultimemPace = AT_LINE_RATE,
+    pace: multimem.MultimemPace = multimem.AT_LINE_RATE,
     launch_ps: int = 0,
 ) -> Plans:
     """Return the lanes of all members and of the NVSwitches' aggregators; count: chunks per share, an even number."""
@@ -65,7 +56,7 @@ def made(
     for number, host in enumerate(hosts):
         for place, member in enumerate(host.members):
             lanes[member] = _member(hosts, number, place, count, pace)
-        lanes[host.first] = aggregator_lanes(host.members, count)
+        lanes[host.first] = multimem.aggregator_lanes(host.members, count)
     return each_its_own(size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps)
 
 
@@ -101,16 +92,18 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
     """Return the number of chunks of a share, an even number; sizes with equally many share a plan."""
     hosts = shape.branches()
-    chunks_per_share = chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
+    chunks_per_share = multimem.chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
     return chunks_per_share + chunks_per_share % HALVES
 
 
-def _member(hosts: tuple[AggregatorBranch, ...], number: int, place: int, count: int, pace: MultimemPace) -> list[Lane]:
+def _member(
+    hosts: tuple[AggregatorBranch, ...], number: int, place: int, count: int, pace: multimem.MultimemPace
+) -> list[Lane]:
     """Return the lanes of the member in a place of a host; those of the trees come last."""
     own = hosts[number]
-    first = OTHERS + len(own.members)
+    first = multimem.OTHERS + len(own.members)
     complete = [(first + k % HALVES * _LANES + _TOTAL, k // HALVES) for k in range(count)]
-    lanes = member_lanes(own.members, place, own.first, count, complete=complete, pace=pace)
+    lanes = multimem.member_lanes(own.members, place, own.first, count, complete=complete, pace=pace)
     for half in range(HALVES):
         lanes += _in_tree(hosts, number, place, half, count)
     return lanes
@@ -118,12 +111,12 @@ def _member(hosts: tuple[AggregatorBranch, ...], number: int, place: int, count:
 
 def _in_tree(hosts: tuple[AggregatorBranch, ...], number: int, place: int, half: int, count: int) -> list[Lane]:
     """A lane for each of two children, which adds theirs; sums up; totals; totals down."""
-    first = OTHERS + len(hosts[number].members) + half * _LANES
+    first = multimem.OTHERS + len(hosts[number].members) + half * _LANES
     above = [host_parent(host, len(hosts), second=half > 0) for host in range(len(hosts))]
     below = [host for host in range(len(hosts)) if above[host] == number]
     lanes = [Lane() for _ in range(_LANES)]
     for turn, k in enumerate(range(half, count, HALVES)):
-        chunk, last = place * count + k, (SUMS, k)
+        chunk, last = place * count + k, (multimem.SUMS, k)
         for lane, child in enumerate(below):
             lanes[lane].step(receive_from=hosts[child].members[place], receive=chunk, reduce=True, after=last)
             last = (first + lane, turn)

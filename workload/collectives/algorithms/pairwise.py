@@ -30,17 +30,11 @@ def plan(kind: str, members: int) -> Plans:
     return everyone_alike(members, members, lanes, regions=2 if to_all else 1)
 
 
-def extent(kind: str, members: int) -> PlanExtent:  # noqa: ARG001 - both kinds take as many
+def extent(_kind: str, members: int) -> PlanExtent:
     """Return the number of steps and lanes of `plan`."""
     return PlanExtent(members - 1, members - 1)
 
 
-def closed_form(
-    kind: str,  # noqa: ARG001 - both kinds take the same time
-    members: int,
-    size_bytes: int,
-    latency_ps: float,
-    bytes_per_s: float,
-) -> float:
+def closed_form(_kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
     """Return (n-1)(a + S/nB) in picoseconds."""
     return (members - 1) * (latency_ps + size_bytes / members / bytes_per_s * PS_PER_S)

@@ -23,18 +23,13 @@ def plan(kind: str, members: int, aggregation: int = 0) -> Plans:
     return make(members, far_first(members, aggregation or members))
 
 
-def extent(kind: str, members: int, aggregation: int = 0) -> PlanExtent:  # noqa: ARG001 - both kinds take as many
+def extent(_kind: str, members: int, aggregation: int = 0) -> PlanExtent:
     """Return the number of steps and lanes of `plan`."""
     return spreading.extent(members, far_first(members, aggregation or members))
 
 
 def closed_form(
-    kind: str,  # noqa: ARG001 - both kinds take the same time
-    members: int,
-    size_bytes: int,
-    latency_ps: float,
-    bytes_per_s: float,
-    aggregation: int = 0,
+    _kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, aggregation: int = 0
 ) -> float:
     """Return ceil(log2 n) a + (n-1) S/nB; with aggregation, a for each message of a round."""
     return rounds_ps(members, far_first(members, aggregation or members), size_bytes, latency_ps, bytes_per_s)

@@ -93,7 +93,13 @@ def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: st
     for member, builder in enumerate(builders):
         for k, message in enumerate(members[member]):
             if message.sends:
-                builder.to_lane[k] = _receiver(builders[message.peer].receiving.get((member, message.tag)), message)
+                lane = builders[message.peer].receiving.get((member, message.tag))
+                if lane is None:
+                    raise WorkloadError(
+                        f"{message.where}: sends to {message.peer} with tag {message.tag}, which receives none; "
+                        "expected a receive"
+                    )
+                builder.to_lane[k] = lane
         builder.write()
     regions = 2 if kind == "all-to-all" else 1
     plans = each_its_own(1, [builder.lanes for builder in builders], regions=regions)
@@ -212,14 +218,6 @@ def _lane(message: ChakraMessage, size_bytes: int) -> Lane:
     if max(wire) > _MAX_INT32:
         raise WorkloadError(f"{message.where}: {message.bytes} of {size_bytes} B, expected a simpler ratio")
     return Lane(wire=wire, latency_ps=message.delay_ps)
-
-
-def _receiver(lane: int | None, message: ChakraMessage) -> int:
-    if lane is None:
-        raise WorkloadError(
-            f"{message.where}: sends to {message.peer} with tag {message.tag}, which receives none; expected a receive"
-        )
-    return lane
 
 
 def _check_equal_ends(flow: StepGraph, members: list[list[ChakraMessage]], which: list[list[list[int]]]) -> None:

@@ -92,39 +92,23 @@ class RelayBlocks(NamedTuple):
 
 
 class _Routes(NamedTuple):
-    """The relays of all hosts.
+    """The relays of all hosts."""
 
-    Attributes:
-        hosts: Members of each host in ascending order.
-        relay: Member that relays, by host and receiver; -1 = each member sends directly.
-        runs: Receivers to which each member relays.
-    """
-
-    hosts: Hosts
-    relay: tuple[tuple[int, ...], ...]
-    runs: tuple[tuple[int, ...], ...]
+    hosts: Hosts  # members of each host in ascending order
+    relay: tuple[tuple[int, ...], ...]  # member that relays, by host and receiver; -1 = each member sends directly
+    runs: tuple[tuple[int, ...], ...]  # receivers to which each member relays
 
 
 class _Job(NamedTuple):
-    """The inputs of all members' lanes.
+    """The inputs of all members' lanes."""
 
-    Attributes:
-        shape: Shape of the group.
-        group: Communicator of the group.
-        blocks: Blocks to send.
-        routes: Relays of all hosts.
-        proto: The user's protocol, or "auto".
-        is_uneven: Whether blocks have unequal sizes.
-        launch_ps: Time from when the collective is ready until the kernel's first sends.
-    """
-
-    shape: Shape
-    group: Communicator
-    blocks: Blocks
-    routes: _Routes
-    proto: str
-    is_uneven: bool
-    launch_ps: int = 0
+    shape: Shape  # shape of the group
+    group: Communicator  # communicator of the group
+    blocks: Blocks  # blocks to send
+    routes: _Routes  # relays of all hosts
+    proto: str  # the user's protocol, or "auto"
+    is_uneven: bool  # whether blocks have unequal sizes
+    launch_ps: int = 0  # time from when the collective is ready until the kernel's first sends
 
     def send_of(self, sender: int, receiver: int, count: int) -> tuple[MessageTransport, bool]:
         """Return the transport of a message, and whether it leaves the host."""
@@ -307,7 +291,9 @@ def _member(job: _Job, runs: Sequence[RelayBlocks], member: int) -> list[Lane]:
     gathers = [_gather(blocks, own, run, member) for run in runs]
     passes = _passes(job, own, runs, gathers, member)
     lanes = [straight, relayed, *gathers, *passes, *_own_sends(job, member), _own_block(job, member)]
-    return [*lanes, _after(copies, relayed)]
+    if copies.steps:
+        copies.begin_after(_PEER + 1, len(relayed.steps) - 1)
+    return [*lanes, copies]
 
 
 def _take_run(blocks: Blocks, relayed: Lane, copies: Lane, via: int, senders: tuple[int, ...], member: int) -> None:
@@ -324,13 +310,6 @@ def _take_run(blocks: Blocks, relayed: Lane, copies: Lane, via: int, senders: tu
         if count:
             copies.copy(at, to=int(blocks.output[sender, member]), count=count)
         at += count
-
-
-def _after(copies: Lane, relayed: Lane) -> Lane:
-    """Return the copies, which wait for all runs."""
-    if copies.steps:
-        copies.begin_after(_PEER + 1, len(relayed.steps) - 1)
-    return copies
 
 
 def _gather(blocks: Blocks, own: tuple[int, ...], run: RelayBlocks, member: int) -> Lane:

@@ -75,19 +75,12 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
 
 
 class _Hop(NamedTuple):
-    """One hop of a channel.
+    """One hop of a channel."""
 
-    Attributes:
-        wait_ps: Time before each send.
-        alone_ps: Wait, path, and a message (a slice, or a whole chunk) at the channel's rate.
-        all_ps: Time of one message of every channel that leaves over the link.
-        message_ps: Time of a message at the channel's rate.
-    """
-
-    wait_ps: float
-    alone_ps: float
-    all_ps: float
-    message_ps: float
+    wait_ps: float  # time before each send
+    alone_ps: float  # wait, path, and a message (a slice, or a whole chunk) at the channel's rate
+    all_ps: float  # time of one message of every channel that leaves over the link
+    message_ps: float  # time of a message at the channel's rate
 
 
 def _pairs(kind: str, order: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -167,12 +160,6 @@ def _lane(
     )
 
 
-def _pieces_of(way: NcclDecision, channel: int) -> list[range]:
-    """Return a channel's pieces of a member's part: for each loop the slices of its chunk, numbered in the part."""
-    first = channel * way.pieces
-    return [range(chunk * way.slices, (chunk + 1) * way.slices) for chunk in range(first, first + way.pieces)]
-
-
 def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) -> None:
     """Add a step of a relative ring: the first chunk is sent, the second received."""
     lane.step(send_to=1, to_lane=number, send=chunks[0], receive_from=n - 1, receive=chunks[1], reduce=reduce)
@@ -188,7 +175,9 @@ def _parts(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
     for channel, order in enumerate(rings):
         row = orders.index(order)
         lane = _lane(way, channel, wait_ps, view=row, arrangement=row)
-        for pieces in _pieces_of(way, channel):
+        first = channel * way.pieces
+        for chunk in range(first, first + way.pieces):
+            pieces = range(chunk * way.slices, (chunk + 1) * way.slices)
             for k, piece in product(range(shift, n - 1 + shift), pieces):
                 _round(lane, channel, n, [-k % n * each + piece, (-1 - k) % n * each + piece], reduce=shift)
         lanes.append(lane)

@@ -63,13 +63,8 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
                 far = shape.host[member] != shape.host[parent]
                 load[member, far] += 1
                 load[parent, far] += 1
-    busiest, chunk_ps = max(
-        (
-            count * link_ps(shape, chunk_bytes, way, between_hosts=far),
-            link_ps(shape, chunk_bytes, way, between_hosts=far),
-        )
-        for (_, far), count in load.items()
-    )
+    link = {far: link_ps(shape, chunk_bytes, way, between_hosts=far) for far in (False, True)}
+    busiest, chunk_ps = max((count * link[far], link[far]) for (_, far), count in load.items())
     waits = {lane_ps(shape, way, between_hosts=far) for _, far in load}
     return (
         way.launch_ps
@@ -108,7 +103,11 @@ def _member(
         is_last = child == (children[-1] if children else -1)
         to = parent if is_last else -1
         before = first[member] + len(lanes) - 1 if lanes else -1
-        lanes.append(_up(shape, way, member, child, to, channel_tree, first, before, chunks))
+        wait_ps = hop_of(shape, way, member, to) if to >= 0 else 0
+        lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, channel_tree.channel))
+        to_lane = first[to] + channel_tree.children[to].index(member) if to >= 0 else 0
+        _add_up(lane, child, to, to_lane, before, chunks)
+        lanes.append(lane)
     complete = first[member] + len(lanes) - 1
     if parent >= 0:
         complete = first[member] + len(lanes)
@@ -126,28 +125,15 @@ def _member(
     return lanes
 
 
-def _up(
-    shape: Shape,
-    way: NcclDecision,
-    member: int,
-    child: int,
-    parent: int,
-    channel_tree: ChannelTree,
-    first: list[int],
-    before: int,
-    chunks: range,
-) -> Lane:
-    """Return a lane that adds a child's data and sends the previous chunk's sum to the parent; -1 = none.
+def _add_up(lane: Lane, child: int, parent: int, to_lane: int, before: int, chunks: range) -> None:
+    """Add steps that add a child's data and send the previous chunk's sum to the parent; -1 = none.
 
     The lane `before` has added its child's part of a chunk first.
     """
-    wait_ps = hop_of(shape, way, member, parent) if parent >= 0 else 0
-    lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, channel_tree.channel))
-    to_lane = first[parent] + channel_tree.children[parent].index(member) if parent >= 0 else 0
     if child < 0:
         for chunk in chunks:
             lane.step(send_to=parent, to_lane=to_lane, send=chunk)
-        return lane
+        return
     for step, chunk in enumerate(chunks):
         sends = parent if step else -1
         after = (before, step) if before >= 0 else (-1, -1)
@@ -156,7 +142,6 @@ def _up(
         )
     if parent >= 0:
         lane.step(send_to=parent, to_lane=to_lane, send=chunks[-1])
-    return lane
 
 
 def _connection(shape: Shape, channel: int) -> int:

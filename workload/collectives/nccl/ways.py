@@ -142,14 +142,11 @@ def way_of(kind: str, shape: Shape, size_bytes: int, parameters: NcclParameters)
         step_ps = round(between_ps / tuning.PAT_LATENCY_PARTS)
         return way._replace(launch_ps=way.launch_ps + linear_ps, between_ps=step_ps)
     used = parameters.channels or _used(kind, shape, size_bytes, host, parameters, way)
-    way = way._replace(channels=used, shares=_shares(shape, host) if _is_paced(shape, parameters, algorithm) else 1)
+    # between hosts NCCL's plan depends on how its search matches NICs with NVLinks, and the NIC is the slower one
+    is_paced = parameters.pacing == PLANNED and algorithm == tuning.RING and host.plan.hosts == 1
+    way = way._replace(channels=used, shares=_shares(shape, host) if is_paced else 1)
     way = way._replace(slices=_slices(kind, shape, size_bytes, way))
     return way._replace(pieces=_pieces(kind, shape, size_bytes, way))
-
-
-def _is_paced(shape: Shape, parameters: NcclParameters, algorithm: str) -> bool:
-    """Return whether channels have a planned rate: rings in one host, as the NIC is the bottleneck between hosts."""
-    return parameters.pacing == PLANNED and algorithm == tuning.RING and len(set(shape.host)) == 1
 
 
 def _shares(shape: Shape, host: TuningInput) -> float:

@@ -29,11 +29,6 @@ def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
     return plans._replace(plans=tuple(repeated), attributes=tuple(attributes), arrangements=tuple(arrangements))
 
 
-def _lanes(width: int) -> int:
-    """Return the number of lanes of a part: if there are several, one more waits for all of them."""
-    return width + (width > 1)
-
-
 def _repeated(plan: Plan, width: int, splits: int, chains: int) -> Plan:
     """Return the lanes of all parts; all members have equally many, as messages name the receiving lane."""
     lanes: list[tuple[Step, ...]] = []
@@ -68,7 +63,10 @@ def _attributes(
     plans: Plans, index: int, width: int, splits: int, chains: int, row_of: dict[int, int]
 ) -> tuple[Attributes, ...]:
     """Return the attributes of the lanes of all parts; row_of: new row of each arrangement of a part."""
-    own = [*plans.attributes_of(index), *[PLAIN] * (_lanes(width) - len(plans.plans[index]))]
+    own = [
+        *plans.attributes_of(index),
+        *[PLAIN] * (width + (width > 1) - len(plans.plans[index])),
+    ]  # if there are several, one more waits for all
     begin = [not steps or steps[0].dep_lane == NONE for steps in plans.plans[index]]
     begin += [False] * (len(own) - len(begin))
     phases = 1 + max(a.phase for row in range(len(plans.plans)) for a in plans.attributes_of(row))

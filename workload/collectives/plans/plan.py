@@ -232,13 +232,7 @@ class Lane:
         return self
 
     def copy(
-        self,
-        chunk: int,
-        *,
-        to: int,
-        count: int = 1,
-        reduce: bool = False,
-        after: tuple[int, int] = AT_ONCE,
+        self, chunk: int, *, to: int, count: int = 1, reduce: bool = False, after: tuple[int, int] = AT_ONCE
     ) -> "Lane":
         """Add a step that copies chunks within the member, in no time, and return the lane.
 

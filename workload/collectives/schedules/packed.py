@@ -374,16 +374,10 @@ def _table(lanes: Sequence[Sequence[Step]]) -> Int32:
     table = np.empty((sum(map(len, lanes)), len(Step._fields)), np.int32)
     flat, at = table.reshape(-1), 0
     for lane in lanes:
-        words = _words(lane)
+        words = lane.words() if isinstance(lane, LaneSteps) else np.fromiter(chain.from_iterable(lane), np.int32).data
         flat[at : at + len(words)] = words
         at += len(words)
     return table
-
-
-def _words(lane: Sequence[Step]) -> memoryview:
-    if isinstance(lane, LaneSteps):
-        return lane.words()
-    return np.fromiter(chain.from_iterable(lane), np.int32).data
 
 
 def _joined(columns: Sequence[Int32]) -> Int32:
@@ -402,15 +396,12 @@ def _pieces(plans: Plans) -> int:
 
 def _checked(plans: Plans, what: str, kind: str = "", shares: SharesOf | None = None) -> Plans:
     """Return the plans after checking that their peers, lanes and chunks exist; the oracle checks the result."""
-    if len(plans.plans) != (1 if plans.relative else plans.members) or plans.chunks < 1:
-        raise WorkloadError(
-            f"{what}: {len(plans.plans)} plans and {plans.chunks} chunks, expected one plan or one each"
-        )
-    if plans.regions < (2 if kind == "all-to-all" else 1) or plans.launch_ps < 0:
-        least = 2 if kind == "all-to-all" else 1
-        raise WorkloadError(
-            f"{what}: {plans.regions} regions, launch after {plans.launch_ps} ps; expected {least} and 0 or more"
-        )
+    given, min_regions = len(plans.plans), 2 if kind == "all-to-all" else 1
+    if given != (1 if plans.relative else plans.members) or plans.chunks < 1:
+        raise WorkloadError(f"{what}: {given} plans and {plans.chunks} chunks, expected one plan or one each")
+    if plans.regions < min_regions or plans.launch_ps < 0:
+        regions = f"{plans.regions} regions, launch after {plans.launch_ps} ps"
+        raise WorkloadError(f"{what}: {regions}; expected {min_regions} and 0 or more")
     for view in plans.views:
         if len(view.member) != plans.members:
             raise WorkloadError(f"{what}: a view of {len(view.member)} members, expected all {plans.members}")

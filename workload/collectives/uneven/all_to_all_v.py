@@ -116,11 +116,8 @@ def _pairwise(me: int, cut: Units) -> list[Lane]:
 
 def _own(me: int, cut: Units) -> Lane:
     """Return a lane that copies the member's own block, and has a step even if the block is empty."""
-    return _moved(Lane(), _input(cut, me, me), cut.chunks + _output(cut, me, me), int(cut.sent[me, me]))
-
-
-def _moved(lane: Lane, chunk: int, to: int, count: int, after: tuple[int, int] = (-1, -1)) -> Lane:
-    return lane.copy(chunk, to=to, count=count, after=after) if count else lane.step(after=after)
+    count, to = int(cut.sent[me, me]), cut.chunks + _output(cut, me, me)
+    return Lane().copy(_input(cut, me, me), to=to, count=count) if count else Lane().step()
 
 
 def _exchange(me: int, to: int, source: int, cut: Units, to_lane: int) -> dict[str, Any]:

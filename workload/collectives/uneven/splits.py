@@ -27,39 +27,23 @@ are one array.
 
 
 class _Said(NamedTuple):
-    """The split sizes of the k uses of uneven all-to-alls by the members of a rank.
+    """The split sizes of the k uses of uneven all-to-alls by the members of a rank."""
 
-    Attributes:
-        group: int64[k], group of the use.
-        seq: int64[k], index of the collective in its group.
-        member: int64[k], number of the member.
-        sizes: int64[k], row of `lists`.
-        lists: Distinct int64[n], bytes to each member.
-    """
-
-    group: Int64
-    seq: Int64
-    member: Int64
-    sizes: Int64
-    lists: list[Int64]
+    group: Int64  # int64[k], group of the use
+    seq: Int64  # int64[k], index of the collective in its group
+    member: Int64  # int64[k], number of the member
+    sizes: Int64  # int64[k], row of `lists`
+    lists: list[Int64]  # distinct int64[n], bytes to each member
 
 
 class _Use(NamedTuple):
-    """An uneven all-to-all of all NPUs that share a trace.
+    """An uneven all-to-all of all NPUs that share a trace."""
 
-    Attributes:
-        view: View of the trace.
-        at: Index among the collectives of the view.
-        npu: int64[k], numbers of the NPUs, ascending.
-        group: int64[k], group of each NPU.
-        member: int64[k], number of the NPU in its group.
-    """
-
-    view: TraceView
-    at: int
-    npu: Int64
-    group: Int64
-    member: Int64
+    view: TraceView  # view of the trace
+    at: int  # index among the collectives of the view
+    npu: Int64  # int64[k], numbers of the NPUs, ascending
+    group: Int64  # int64[k], group of each NPU
+    member: Int64  # int64[k], number of the NPU in its group
 
     @property
     def seq(self) -> int:
