@@ -30,27 +30,16 @@ _TO_ROOT = frozenset({"reduce", "gather"})
 
 
 class ChakraMessage(NamedTuple):
-    """A send or a receive of a member.
+    """A send or a receive of a member."""
 
-    Attributes:
-        where: File and node, for messages.
-        sends: Whether the node sends; else it receives.
-        peer: The other member.
-        tag: Tag of the message.
-        bytes: Bytes of the message; -1 for a receive without a size.
-        delay_ps: Computation between the dependencies and a send.
-        after: Numbers of the member's earlier messages that it waits for, none of which precedes another.
-        before: All messages that precede it, one bit each.
-    """
-
-    where: str
-    sends: bool
-    peer: int
-    tag: int
-    bytes: int
-    delay_ps: int
-    after: tuple[int, ...]
-    before: int
+    where: str  # file and node, for messages
+    sends: bool  # whether the node sends; else it receives
+    peer: int  # the other member
+    tag: int  # tag of the message
+    bytes: int  # bytes of the message; -1 for a receive without a size
+    delay_ps: int  # computation between the dependencies and a send
+    after: tuple[int, ...]  # numbers of the member's earlier messages that it waits for, none of which precedes another
+    before: int  # all messages that precede it, one bit each
 
 
 def chakra_files(prefix: Path) -> list[Path]:

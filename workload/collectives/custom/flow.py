@@ -37,19 +37,12 @@ class StepPlace(NamedTuple):
 
 
 class StepGraph(NamedTuple):
-    """The graph of s steps.
+    """The graph of s steps."""
 
-    Attributes:
-        places: Place of each step.
-        steps: All steps, in the order of places.
-        before: Nodes that must come before each of the 2s nodes.
-        order: The nodes, each after those before it.
-    """
-
-    places: list[StepPlace]
-    steps: list[Step]
-    before: list[list[int]]
-    order: list[int]
+    places: list[StepPlace]  # place of each step
+    steps: list[Step]  # all steps, in the order of places
+    before: list[list[int]]  # nodes that must come before each of the 2s nodes
+    order: list[int]  # the nodes, each after those before it
 
 
 def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:

@@ -23,17 +23,11 @@ DEFAULT = "default"
 
 
 class GridPhase(NamedTuple):
-    """A collective along the lines of a dimension.
+    """A collective along the lines of a dimension."""
 
-    Attributes:
-        kind: Kind of that collective.
-        dimension: Index of the dimension in the levels.
-        earlier: Dimensions whose digits choose the phase's part of the split, highest digit first.
-    """
-
-    kind: str
-    dimension: int
-    earlier: tuple[int, ...]
+    kind: str  # kind of that collective
+    dimension: int  # index of the dimension in the levels
+    earlier: tuple[int, ...]  # dimensions whose digits choose the phase's part of the split, highest digit first
 
 
 def phases(kind: str, order: Sequence[int]) -> list[GridPhase]:

@@ -20,19 +20,12 @@ _FULL_CHUNK_BYTES = CHUNKS_BYTES[-1]
 
 
 class BufferLoops(NamedTuple):
-    """A buffer in loops.
+    """A buffer in loops."""
 
-    Attributes:
-        blocks: Number of blocks.
-        chunk_bytes: Bytes per block and head in a loop.
-        loop_bytes: Bytes of all blocks and heads in a loop.
-        loops: Number of loops over the buffer; the last may be smaller.
-    """
-
-    blocks: int
-    chunk_bytes: int
-    loop_bytes: int
-    loops: int
+    blocks: int  # number of blocks
+    chunk_bytes: int  # bytes per block and head in a loop
+    loop_bytes: int  # bytes of all blocks and heads in a loop
+    loops: int  # number of loops over the buffer; the last may be smaller
 
 
 def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> BufferLoops:

@@ -15,19 +15,12 @@ PROTOCOLS = ("auto", "ll", "ll128", "simple")
 
 
 class TuningOverride(NamedTuple):
-    """One part.
+    """One part."""
 
-    Attributes:
-        first_bytes: Minimum size of a buffer.
-        end_bytes: Smallest size above the range; None = no upper bound.
-        algorithm: One of ALGORITHMS.
-        protocol: One of PROTOCOLS.
-    """
-
-    first_bytes: int
-    end_bytes: int | None
-    algorithm: str
-    protocol: str
+    first_bytes: int  # minimum size of a buffer
+    end_bytes: int | None  # smallest size above the range; None = no upper bound
+    algorithm: str  # one of ALGORITHMS
+    protocol: str  # one of PROTOCOLS
 
     def fits(self, size_bytes: int) -> bool:
         """Return whether the part applies to a buffer of this size."""

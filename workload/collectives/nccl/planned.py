@@ -32,19 +32,12 @@ AMPERE, HOPPER, BLACKWELL = 80, 90, 100
 
 
 class ChannelGraph(NamedTuple):
-    """The channels of one algorithm.
+    """The channels of one algorithm."""
 
-    Attributes:
-        channels: Number of channels that the search finds.
-        inside: Speed of a channel in a host, in GB/s.
-        between: Speed of a channel between hosts in GB/s; in one host, the search's value for it.
-        alone: Value of `inside` without NICs, for NVLS, in GB/s; 0 = not used.
-    """
-
-    channels: int
-    inside: float
-    between: float
-    alone: float = 0.0
+    channels: int  # number of channels that the search finds
+    inside: float  # speed of a channel in a host, in GB/s
+    between: float  # speed of a channel between hosts in GB/s; in one host, the search's value for it
+    alone: float = 0.0  # value of `inside` without NICs, for NVLS, in GB/s; 0 = not used
 
 
 class GroupChannels(NamedTuple):

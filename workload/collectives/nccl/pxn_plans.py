@@ -78,17 +78,11 @@ class Blocks:
 
 
 class RelayBlocks(NamedTuple):
-    """A run: the blocks of a host's members that a relay collects for one receiver.
+    """A run: the blocks of a host's members that a relay collects for one receiver."""
 
-    Attributes:
-        receiver: Member that receives the run.
-        begins: First chunk in the relay's scratch space of each member's block, in the order of the host.
-        chunks: Number of chunks of all blocks.
-    """
-
-    receiver: int
-    begins: tuple[int, ...]
-    chunks: int
+    receiver: int  # member that receives the run
+    begins: tuple[int, ...]  # first chunk in the relay's scratch space of each member's block, in the order of the host
+    chunks: int  # number of chunks of all blocks
 
 
 class _Routes(NamedTuple):

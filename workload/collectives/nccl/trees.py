@@ -12,17 +12,11 @@ from workload.shape import Shape
 
 
 class ChannelTree(NamedTuple):
-    """The tree of one channel.
+    """The tree of one channel."""
 
-    Attributes:
-        channel: Number of the channel.
-        parent: Parent of each member, -1 = the root.
-        children: Children of each member.
-    """
-
-    channel: int
-    parent: tuple[int, ...]
-    children: tuple[tuple[int, ...], ...]
+    channel: int  # number of the channel
+    parent: tuple[int, ...]  # parent of each member, -1 = the root
+    children: tuple[tuple[int, ...], ...]  # children of each member
 
     @property
     def depth(self) -> int:

@@ -12,19 +12,12 @@ from workload.collectives.plans.plan import Lane, Plans, each_its_own
 
 
 class FoldingRound(NamedTuple):
-    """One round of one member; ranges of chunks are (begin, end).
+    """One round of one member; ranges of chunks are (begin, end)."""
 
-    Attributes:
-        peer: Member that sends and receives in this round.
-        send: Range of chunks to send.
-        receive: Range of chunks to receive.
-        reduce: Whether received chunks are added.
-    """
-
-    peer: int
-    send: tuple[int, int]
-    receive: tuple[int, int]
-    reduce: bool
+    peer: int  # member that sends and receives in this round
+    send: tuple[int, int]  # range of chunks to send
+    receive: tuple[int, int]  # range of chunks to receive
+    reduce: bool  # whether received chunks are added
 
 
 def power_below(members: int) -> int:

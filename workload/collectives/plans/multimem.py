@@ -27,19 +27,12 @@ DATA, SUMS, RESULTS, OTHERS = range(4)
 
 
 class MultimemPace(NamedTuple):
-    """The connections on which a member sends to its switch, and the divisors of the link rate that limit them.
+    """The connections on which a member sends to its switch, and the divisors of the link rate that limit them."""
 
-    Attributes:
-        data: Connection of data to be summed.
-        data_shares: Divisor of the line rate of that connection.
-        results: Connection of results to be copied to all members.
-        result_shares: Divisor of the line rate of that connection.
-    """
-
-    data: int = 0
-    data_shares: float = 1
-    results: int = 1
-    result_shares: float = 1
+    data: int = 0  # connection of data to be summed
+    data_shares: float = 1  # divisor of the line rate of that connection
+    results: int = 1  # connection of results to be copied to all members
+    result_shares: float = 1  # divisor of the line rate of that connection
 
 
 AT_LINE_RATE = MultimemPace()

@@ -16,21 +16,13 @@ from workload.collectives.plans.plan import Lane, Plans, each_its_own
 
 
 class SpreadingRound(NamedTuple):
-    """One round.
+    """One round."""
 
-    Attributes:
-        distance: Distance to the member that receives.
-        blocks: Number of blocks to send, the first of the list.
-        held: Number of blocks in the list before the round.
-        aside: Whether the last block of the list is not sent; it moves behind the received ones.
-        most: Maximum number of blocks of one message.
-    """
-
-    distance: int
-    blocks: int
-    held: int
-    aside: bool
-    most: int
+    distance: int  # distance to the member that receives
+    blocks: int  # number of blocks to send, the first of the list
+    held: int  # number of blocks in the list before the round
+    aside: bool  # whether the last block of the list is not sent; it moves behind the received ones
+    most: int  # maximum number of blocks of one message
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return the first block and the number of blocks of each message."""

@@ -14,15 +14,10 @@ from workload.collectives.trees.aggregators import ROOT, AggregatorBranch, Aggre
 
 
 class ChunkFlow(NamedTuple):
-    """The members that take part in a chunk, by their numbers in the tree.
+    """The members that take part in a chunk, by their numbers in the tree."""
 
-    Attributes:
-        sources: Members that send the chunk up.
-        targets: Members that receive the result.
-    """
-
-    sources: frozenset[int]
-    targets: frozenset[int]
+    sources: frozenset[int]  # members that send the chunk up
+    targets: frozenset[int]  # members that receive the result
 
 
 def members_below(tree: AggregatorTree, n: int) -> list[frozenset[int]]:
