@@ -96,19 +96,12 @@ class Algorithm(Protocol):
 
 
 class AlgorithmChoice(NamedTuple):
-    """An algorithm with its parameters; equal choices compare equal.
+    """An algorithm with its parameters; equal choices compare equal."""
 
-    Attributes:
-        name: Name of the algorithm.
-        parameters: Name and value of every parameter, in the algorithm's order.
-        dataset_splits: Number of parts of the buffer (PARTS).
-        chains: Number of parts that run at a time (PARTS).
-    """
-
-    name: str
-    parameters: tuple[tuple[str, Value], ...]
-    dataset_splits: int = 1
-    chains: int = 1
+    name: str  # name of the algorithm
+    parameters: tuple[tuple[str, Value], ...]  # name and value of every parameter, in the algorithm's order
+    dataset_splits: int = 1  # number of parts of the buffer (PARTS)
+    chains: int = 1  # number of parts that run at a time (PARTS)
 
     @property
     def module(self) -> Algorithm:
@@ -172,7 +165,7 @@ class AlgorithmChoice(NamedTuple):
         """
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
-        plans = self.module.plan(*self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
+        plans = self.module.plan(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
         return in_parts(plans, kind, self.dataset_splits, self.chains)
 
     def plan_uneven(self, cut: Units, shape: Shape | None) -> Plans:
@@ -185,12 +178,12 @@ class AlgorithmChoice(NamedTuple):
         count_steps: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
         if count_steps is None:
             return of_any(members).in_parts(self.dataset_splits)
-        extent = count_steps(*self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
+        extent = count_steps(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
         return extent.in_parts(self.dataset_splits)
 
     def _arguments(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> tuple[object, ...]:
-        """Return the arguments of the module's `plan` and `extent` for one part."""
-        return (kind, self.on(kind, shape), self.part_bytes(size_bytes)) if self.needs_shape else (kind, members)
+        """Return the arguments of the module's `plan` and `extent` for one part, after the kind."""
+        return (self.on(kind, shape), self.part_bytes(size_bytes)) if self.needs_shape else (members,)
 
     def closed_form(
         self, kind: str, members: int, size_bytes: float, latency_ps: float, bytes_per_s: float, shape: Shape | None

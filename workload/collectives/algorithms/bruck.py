@@ -53,7 +53,9 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
 def _to_all(me: int, n: int) -> list[Lane]:
     lanes: list[Lane] = []
     for k in range((n - 1).bit_length()):
-        distance, runs = 1 << k, _runs(n, 1 << k)
+        distance = 1 << k
+        edges = [*range(distance, n, distance), n]
+        runs = [edge for i, edge in enumerate(pairwise(edges)) if i % 2 == 0]  # ranges of numbers with bit k
         count = sum(end - begin for begin, end in runs)
         lane = Lane()
         after = (k - 1, len(lanes[-1].steps) - 1) if k else (-1, -1)
@@ -82,9 +84,3 @@ def _to_all(me: int, n: int) -> list[Lane]:
     for far in range(n if lanes else 0):
         lanes[-1].copy(_LIST * n + far, to=n + (me - far) % n)
     return lanes
-
-
-def _runs(n: int, bit: int) -> list[tuple[int, int]]:
-    """Return the numbers below n that have a bit, as ranges."""
-    edges = [*range(bit, n, bit), n]
-    return [edge for i, edge in enumerate(pairwise(edges)) if i % 2 == 0]

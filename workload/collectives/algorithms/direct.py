@@ -31,8 +31,7 @@ def plan(kind: str, members: int, window: int = 0) -> Plans:
     if kind in _STARS:
         if window:
             raise WorkloadError(f"algorithm 'direct:window={window}' for {kind}: expected 0, as no sender receives")
-        make = _from_root if kind in {"broadcast", "scatter"} else _to_root
-        return make(members, in_parts=kind in {"scatter", "gather"})
+        return _star(members, in_parts=kind in {"scatter", "gather"}, outwards=kind in {"broadcast", "scatter"})
     regions = 2 if kind == "all-to-all" else 1
     lanes = _windowed(kind, members, window) if window else _lanes(kind, members)
     return everyone_alike(members, members, lanes, regions=regions)
@@ -123,17 +122,15 @@ def _from_all(n: int, *, own: bool, reduce: bool = False, region: int = 0) -> La
     return lane
 
 
-def _from_root(n: int, *, in_parts: bool) -> Plans:
-    root = Lane()
-    for member in range(1, n):
-        root.step(send_to=member, send=member if in_parts else 0)
-    leaves = (Lane().step(receive_from=0, receive=member if in_parts else 0) for member in range(1, n))
-    return each_its_own(n if in_parts else 1, [[root], *([leaf] for leaf in leaves)])
-
-
-def _to_root(n: int, *, in_parts: bool) -> Plans:
-    root = Lane()
-    for member in range(1, n):
-        root.step(receive_from=member, receive=member if in_parts else 0, reduce=not in_parts)
-    leaves = (Lane().step(send_to=0, send=member if in_parts else 0) for member in range(1, n))
+def _star(n: int, *, in_parts: bool, outwards: bool) -> Plans:
+    """Return plans in which the root sends to, or receives from, all others."""
+    root, leaves = Lane(), [Lane() for _ in range(1, n)]
+    for member, leaf in enumerate(leaves, start=1):
+        chunk = member if in_parts else 0
+        if outwards:
+            root.step(send_to=member, send=chunk)
+            leaf.step(receive_from=0, receive=chunk)
+        else:
+            root.step(receive_from=member, receive=chunk, reduce=not in_parts)
+            leaf.step(send_to=0, send=chunk)
     return each_its_own(n if in_parts else 1, [[root], *([leaf] for leaf in leaves)])

@@ -62,7 +62,8 @@ def closed_form(
     down_ps = [tree.down_ps(latency_ps, chunk_ps) for tree in trees]
     if kind == "broadcast":
         return (2 * chunks - 2) * chunk_ps + max(t * chunk_ps + way_ps for t, way_ps in enumerate(down_ps))
-    up_ps = min(tree.depth() for tree in trees) * (latency_ps + chunk_ps) + (2 * chunks - 1) * chunk_ps
+    depth = min(round(tree.down_ps(1.0, 0.0)) for tree in trees)  # hops of latency 1 and empty chunks
+    up_ps = depth * (latency_ps + chunk_ps) + (2 * chunks - 1) * chunk_ps
     if kind == "reduce":
         return up_ps
     links = [sum(len(tree.children[me]) + (me > 0) for tree in trees) for me in range(members)]
@@ -88,10 +89,6 @@ class _Tree(NamedTuple):
         for child in range(1, members):
             children[parent[child]].append(child)
         return cls(parent, tuple(map(tuple, children)))
-
-    def depth(self) -> int:
-        """Return the number of links from member 0 to the farthest member."""
-        return round(self.down_ps(1.0, 0.0))
 
     def down_ps(self, latency_ps: float, chunk_ps: float) -> float:
         """Return the time from when member 0 begins to send a chunk until the last member has it."""

@@ -31,7 +31,9 @@ def keep(plans: Plans, kind: str) -> str:
     kind_index(kind)
     digest = _digest(plans)
     if (digest, kind) not in _checked:
-        _check(plans, kind)
+        if not plans.relative:
+            check_races(flow_of(plans, _name), plans, _name)
+        check_result(plans, kind, f"plans of {plans.members} members")
         _checked[digest, kind] = None
     _kept[digest] = plans
     _kept.move_to_end(digest)
@@ -49,12 +51,6 @@ def given(digest: str) -> Plans:
     if digest not in _kept:
         raise WorkloadError(f"algorithm 'custom': plans {digest!r} were made in Python, and only that process has them")
     return _kept[digest]
-
-
-def _check(plans: Plans, kind: str) -> None:
-    if not plans.relative:
-        check_races(flow_of(plans, _name), plans, _name)
-    check_result(plans, kind, f"plans of {plans.members} members")
 
 
 def _name(member: int, lane: int, number: int) -> str:

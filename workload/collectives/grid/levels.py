@@ -14,21 +14,13 @@ Int32 = NDArray[np.int32]
 
 
 class Levels(NamedTuple):
-    """n members at the places of a grid of k dimensions, one per place.
+    """n members at the places of a grid of k dimensions, one per place."""
 
-    Attributes:
-        digit: int32[k, n], coordinates of each member.
-        extent: Number of places in each dimension, 2 or more.
-        rate_bps: Rate in each dimension, as in Shape.
-        latency_ps: Latency in each dimension, as in Shape.
-        named: The user's number of each dimension, which is also its gate.
-    """
-
-    digit: Int32
-    extent: tuple[int, ...]
-    rate_bps: tuple[int, ...]
-    latency_ps: tuple[int, ...]
-    named: tuple[int, ...]
+    digit: Int32  # int32[k, n], coordinates of each member
+    extent: tuple[int, ...]  # number of places in each dimension, 2 or more
+    rate_bps: tuple[int, ...]  # rate in each dimension, as in Shape
+    latency_ps: tuple[int, ...]  # latency in each dimension, as in Shape
+    named: tuple[int, ...]  # the user's number of each dimension, which is also its gate
 
     @property
     def members(self) -> int:

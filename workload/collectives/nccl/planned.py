@@ -41,27 +41,16 @@ class ChannelGraph(NamedTuple):
 
 
 class GroupChannels(NamedTuple):
-    """The channels of a group.
+    """The channels of a group."""
 
-    Attributes:
-        hosts: Number of hosts that hold at least one member.
-        per_host: Minimum number of members of a host.
-        ring: Channels of rings.
-        tree: Channels of trees.
-        nvls: Channels of NVLS, one per head; None = no NVSwitches that sum.
-        used: Number of channels of the communicator: those of the ring, each used twice.
-        nvlink: GB/s that the search counts for all NVLinks of a member; 0 = no NVLink.
-        net: GB/s that the search counts for a member's NIC.
-    """
-
-    hosts: int
-    per_host: int
-    ring: ChannelGraph
-    tree: ChannelGraph
-    nvls: ChannelGraph | None
-    used: int
-    nvlink: float
-    net: float
+    hosts: int  # number of hosts that hold at least one member
+    per_host: int  # minimum number of members of a host
+    ring: ChannelGraph  # channels of rings
+    tree: ChannelGraph  # channels of trees
+    nvls: ChannelGraph | None  # channels of NVLS, one per head; None = no NVSwitches that sum
+    used: int  # number of channels of the communicator: those of the ring, each used twice
+    nvlink: float  # GB/s that the search counts for all NVLinks of a member; 0 = no NVLink
+    net: float  # GB/s that the search counts for a member's NIC
 
 
 def planned(shape: Shape, generation: Generation) -> GroupChannels:
@@ -72,7 +61,9 @@ def planned(shape: Shape, generation: Generation) -> GroupChannels:
     nvlink = inside_bps / 8e9 * generation.nvlink_payload
     net = min(outside_bps / 8e9, generation.pcie)
     if hosts == 1:
-        ring = _doubled(_ring_inside(nvlink, generation.inside_speeds), generation)
+        # each ring takes its speed from every member's links, once per direction
+        fastest = _greatest(generation.inside_speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
+        ring = _doubled(fastest, generation)
         tree = _tree(ring.channels, nvlink * per_host / (per_host - 1), generation.inside_speeds, nvlink)
     else:
         ring = _doubled(_ring_between(per_host, net, nvlink, generation.between_speeds), generation)
@@ -92,11 +83,6 @@ def sums_in_switches(shape: Shape) -> bool:
     summed_sets = [set(branch.members) for branch in shape.trees if all(branch.tree.nvlink[: len(branch.members)])]
     min_members = min(len(own) for own in of_host.values())
     return min_members > 2 and all(own in summed_sets for own in of_host.values())
-
-
-def _ring_inside(nvlink: float, speeds: tuple[float, ...]) -> ChannelGraph:
-    """Return the ring's channels in one host: each takes its speed from every member's links, once per direction."""
-    return _greatest(speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
 
 
 def _ring_between(nics: int, net: float, nvlink: float, speeds: tuple[float, ...]) -> ChannelGraph:

@@ -43,39 +43,23 @@ _MAX_CHANNELS = 64
 
 
 class Communicator(NamedTuple):
-    """The properties of a group's communicator that the rules use.
+    """The properties of a group's communicator that the rules use."""
 
-    Attributes:
-        host: The group and its GPUs, as NCCL's model sees them.
-        channels: Number of channels of the communicator, a power of two.
-        per_peer: Maximum number of channels of one message, a power of two.
-        paced: Whether channels have a rate of their own (ways.PLANNED); else a message uses its whole port.
-    """
-
-    host: TuningInput
-    channels: int
-    per_peer: int
-    paced: bool
+    host: TuningInput  # the group and its GPUs, as NCCL's model sees them
+    channels: int  # number of channels of the communicator, a power of two
+    per_peer: int  # maximum number of channels of one message, a power of two
+    paced: bool  # whether channels have a rate of their own (ways.PLANNED); else a message uses its whole port
 
 
 class MessageTransport(NamedTuple):
-    """The transport of a message.
+    """The transport of a message."""
 
-    Attributes:
-        protocol: "ll" or "simple".
-        channels: Number of parallel channels.
-        base_ps: Time from the launch of the kernel until the message begins.
-        hop_ps: Time of an empty message from then on, latency of the fabric's path included.
-        gbps: Rate on the wire of all its channels in GB/s; infinite if they are not paced.
-        first_connection: Connection of such messages with one channel.
-    """
-
-    protocol: str
-    channels: int
-    base_ps: int
-    hop_ps: int
-    gbps: float
-    first_connection: int
+    protocol: str  # "ll" or "simple"
+    channels: int  # number of parallel channels
+    base_ps: int  # time from the launch of the kernel until the message begins
+    hop_ps: int  # time of an empty message from then on, latency of the fabric's path included
+    gbps: float  # rate on the wire of all its channels in GB/s; infinite if they are not paced
+    first_connection: int  # connection of such messages with one channel
 
     @property
     def transport(self) -> Protocol:

@@ -17,27 +17,16 @@ _SLICES_OF_LEAST = 32
 
 
 class Protocol(NamedTuple):
-    """A protocol.
+    """A protocol."""
 
-    Attributes:
-        name: Name as in NCCL_PROTO, in lower case.
-        wire: (numerator, denominator) of bytes on the wire per byte of data.
-        slot_bytes: Data bytes of a slot of the connection's buffer.
-        slots: Number of slots of a ring's chunk.
-        slices: Number of slices of such a chunk.
-        least_bytes: Minimum chunk of a tree, to which chunks are halved to fill the pipeline.
-        threads: Number of threads of a channel.
-        thread_bytes: Minimum data per thread for a channel to be used.
-    """
-
-    name: str
-    wire: tuple[int, int]
-    slot_bytes: int
-    slots: int
-    slices: int
-    least_bytes: int
-    threads: int
-    thread_bytes: int
+    name: str  # name as in NCCL_PROTO, in lower case
+    wire: tuple[int, int]  # (numerator, denominator) of bytes on the wire per byte of data
+    slot_bytes: int  # data bytes of a slot of the connection's buffer
+    slots: int  # number of slots of a ring's chunk
+    slices: int  # number of slices of such a chunk
+    least_bytes: int  # minimum chunk of a tree, to which chunks are halved to fill the pipeline
+    threads: int  # number of threads of a channel
+    thread_bytes: int  # minimum data per thread for a channel to be used
 
     def chunk_bytes(self, kind: str) -> int:
         """Return the maximum bytes that one step of a channel moves."""

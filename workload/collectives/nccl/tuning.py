@@ -88,21 +88,13 @@ _SIZES_OF_TREES, _SIZES_OF_NVLS_TREES = 23, 24
 
 
 class TuningInput(NamedTuple):
-    """A group and its hosts, as NCCL's model sees them.
+    """A group and its hosts, as NCCL's model sees them."""
 
-    Attributes:
-        generation: GPU generation of the NPUs.
-        plan: Channels that NCCL's search finds.
-        members: Number of members n.
-        cpu: CPU vendor of the hosts, "intel" or "amd".
-        collnet: Whether switches between hosts can sum (SHARP), and NCCL may use them (NCCL_COLLNET_ENABLE).
-    """
-
-    generation: Generation
-    plan: GroupChannels
-    members: int
-    cpu: str
-    collnet: bool
+    generation: Generation  # GPU generation of the NPUs
+    plan: GroupChannels  # channels that NCCL's search finds
+    members: int  # number of members n
+    cpu: str  # CPU vendor of the hosts, "intel" or "amd"
+    collnet: bool  # whether switches between hosts can sum (SHARP), and NCCL may use them (NCCL_COLLNET_ENABLE)
 
     @property
     def column(self) -> int:

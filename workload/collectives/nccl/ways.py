@@ -38,57 +38,32 @@ _SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()
 
 
 class NcclParameters(NamedTuple):
-    """The parameters of `algorithms.nccl` with which a user tunes a collective.
+    """The parameters of `algorithms.nccl` with which a user tunes a collective."""
 
-    Attributes:
-        algo: Algorithm, or "auto".
-        proto: Protocol, or "auto".
-        channels: Number of channels of a group, 0 = NCCL's choice.
-        generation: GPU generation of the NPUs, or "auto".
-        overrides: Algorithm and protocol by size (nccl.overrides).
-        pacing: One of PACINGS.
-        cpu: One of tuning.CPUS.
-        chunks: One of CHUNKS.
-        collnet: Whether switches between hosts may sum.
-        registered: Whether NVLS works on the user's buffers, so that no data is copied.
-    """
-
-    algo: str = "auto"
-    proto: str = "auto"
-    channels: int = 0
-    generation: str = "auto"
-    overrides: str = ""
-    pacing: str = PLANNED
-    cpu: str = "auto"
-    chunks: str = "auto"
-    collnet: bool = False
-    registered: bool = False
+    algo: str = "auto"  # algorithm, or "auto"
+    proto: str = "auto"  # protocol, or "auto"
+    channels: int = 0  # number of channels of a group, 0 = NCCL's choice
+    generation: str = "auto"  # GPU generation of the NPUs, or "auto"
+    overrides: str = ""  # algorithm and protocol by size (nccl.overrides)
+    pacing: str = PLANNED  # one of PACINGS
+    cpu: str = "auto"  # one of tuning.CPUS
+    chunks: str = "auto"  # one of CHUNKS
+    collnet: bool = False  # whether switches between hosts may sum
+    registered: bool = False  # whether NVLS works on the user's buffers, so that no data is copied
 
 
 class NcclDecision(NamedTuple):
-    """NCCL's decisions for a size; sizes with equal decisions share a plan.
+    """NCCL's decisions for a size; sizes with equal decisions share a plan."""
 
-    Attributes:
-        algorithm: One of tuning.ALGORITHMS.
-        protocol: "ll", "ll128" or "simple".
-        channels: Number of channels in use.
-        pieces: Number of loops over the buffer (rings, NVLS), or of chunks of a channel (trees, chains).
-        slices: Number of slices of a ring's chunk.
-        shares: Divisor of the port's line rate that limits a channel of a ring or chain, or a head of NVLS.
-        launch_ps: Time from when the collective is ready until its first step.
-        inside_ps: NCCL's time of a step inside a host.
-        between_ps: NCCL's time of a step between hosts.
-    """
-
-    algorithm: str
-    protocol: str
-    channels: int
-    pieces: int
-    slices: int
-    shares: float
-    launch_ps: int
-    inside_ps: int
-    between_ps: int
+    algorithm: str  # one of tuning.ALGORITHMS
+    protocol: str  # "ll", "ll128" or "simple"
+    channels: int  # number of channels in use
+    pieces: int  # number of loops over the buffer (rings, NVLS), or of chunks of a channel (trees, chains)
+    slices: int  # number of slices of a ring's chunk
+    shares: float  # divisor of the port's line rate that limits a channel of a ring or chain, or a head of NVLS
+    launch_ps: int  # time from when the collective is ready until its first step
+    inside_ps: int  # NCCL's time of a step inside a host
+    between_ps: int  # NCCL's time of a step between hosts
 
     @property
     def transport(self) -> Protocol:
@@ -168,15 +143,12 @@ def _used(
     protocol, is_ring = way.transport, way.algorithm == tuning.RING
     members = shape.members if is_ring and protocol.name == "ll" else 1
     used = min(host.plan.used, size_bytes // (protocol.threads * protocol.thread_bytes * members))
-    if is_ring and protocol.name == LL128.name and _in_grains(host, parameters):
+    # by default up to Ampere, whose NCCL releases did so
+    in_grains = parameters.chunks == GRAINS or (parameters.chunks == "auto" and host.generation.in_grains)
+    if is_ring and protocol.name == LL128.name and in_grains:
         parts = 1 if kind in {"broadcast", "reduce"} else shape.members
         used = min(used, -(-size_bytes // (parts * _LL128_GRAIN_BYTES)))
     return max(1, used)
-
-
-def _in_grains(host: TuningInput, parameters: NcclParameters) -> bool:
-    """Return whether LL128 moves whole grains: by default up to Ampere, whose NCCL releases did so."""
-    return parameters.chunks == GRAINS or (parameters.chunks == "auto" and host.generation.in_grains)
 
 
 def _slices(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:

@@ -12,19 +12,12 @@ _CHAIN_ENDS = 2
 
 
 class PlanExtent(NamedTuple):
-    """The size of the plans of one collective.
+    """The size of the plans of one collective."""
 
-    Attributes:
-        steps: Number of steps of all plans.
-        lanes: Number of lanes of all plans, empty lanes included.
-        plans: Number of plans: 1 if all members share one, else one per member and aggregator.
-        widest: Maximum number of lanes of a plan, 0 = all plans have equally many.
-    """
-
-    steps: int
-    lanes: int
-    plans: int = 1
-    widest: int = 0
+    steps: int  # number of steps of all plans
+    lanes: int  # number of lanes of all plans, empty lanes included
+    plans: int = 1  # number of plans: 1 if all members share one, else one per member and aggregator
+    widest: int = 0  # maximum number of lanes of a plan, 0 = all plans have equally many
 
     @property
     def memory_bytes(self) -> int:

@@ -248,21 +248,13 @@ class Lane:
 
 
 class LineView(NamedTuple):
-    """The n members in lines of equal length, and the part of a lane's buffer that each member works on; see `lines`.
+    """The n members in lines of equal length, and the part of a lane's buffer that each member works on."""
 
-    Attributes:
-        size: Number of members of a line.
-        member: int32[n], members, line by line.
-        at: int32[n], index of each member in `member`; its place in its line is at % size.
-        part: int32[n], part of each member.
-        parts: Number of equal parts of a lane's buffer.
-    """
-
-    size: int
-    member: Int32
-    at: Int32
-    part: Int32
-    parts: int
+    size: int  # number of members of a line
+    member: Int32  # int32[n], members, line by line
+    at: Int32  # int32[n], index of each member in `member`; its place in its line is at % size
+    part: Int32  # int32[n], part of each member
+    parts: int  # number of equal parts of a lane's buffer
 
 
 def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int = 1) -> LineView:

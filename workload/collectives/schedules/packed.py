@@ -261,7 +261,12 @@ class ScheduleSet:
 
     def pieces(self, schedule: int) -> int:
         """Return the largest factor by which a schedule multiplies sizes: finest chunks, or the wire factor."""
-        return _pieces(self._plans[schedule])
+        plans = self._plans[schedule]
+        factor = plans.chunks
+        for a in set().union(*plans.attributes):
+            parts = a.parts * (plans.views[a.view].parts if a.view >= 0 else 1)
+            factor = max(factor, parts * (a.chunks or plans.chunks), *a.wire)
+        return factor
 
     def aggregators(self, schedule: int) -> int:
         """Return the number of a schedule's members that are in switches."""
@@ -382,16 +387,6 @@ def _table(lanes: Sequence[Sequence[Step]]) -> Int32:
 
 def _joined(columns: Sequence[Int32]) -> Int32:
     return np.concatenate([np.zeros(0, np.int32), *columns])
-
-
-def _pieces(plans: Plans) -> int:
-    """Return a schedule's largest factor on sizes (ScheduleSet.pieces)."""
-    pieces = plans.chunks
-    for attributes in set(plans.attributes):
-        for a in attributes:
-            parts = a.parts * (plans.views[a.view].parts if a.view >= 0 else 1)
-            pieces = max(pieces, parts * (a.chunks or plans.chunks), *a.wire)
-    return pieces
 
 
 def _checked(plans: Plans, what: str, kind: str = "", shares: SharesOf | None = None) -> Plans:

@@ -11,21 +11,15 @@ from workload.collectives.schedules.packed import Schedules
 
 
 class Buffer(NamedTuple):
-    """The part of the buffer S that a lane of one member works on, cut into chunks.
+    """The part of the buffer S that a lane of one member works on, cut into chunks."""
 
-    Attributes:
-        part: Number of the part.
-        parts: Number of equal parts of the buffer.
-        chunks: Number of chunks of the part.
-        wire: (numerator, denominator) of bytes on the wire per byte of data.
-        arrangement: int32[pieces], the piece of the region that the lane sees as piece 0, 1, ...; None = buffer order.
-    """
-
-    part: int
-    parts: int
-    chunks: int
-    wire: tuple[int, int]
-    arrangement: NDArray[np.int32] | None = None
+    part: int  # number of the part
+    parts: int  # number of equal parts of the buffer
+    chunks: int  # number of chunks of the part
+    wire: tuple[int, int]  # (numerator, denominator) of bytes on the wire per byte of data
+    arrangement: NDArray[np.int32] | None = (
+        None  # int32[pieces], the piece of the region that the lane sees as piece 0, 1, ...; None = buffer order
+    )
 
     def bytes(self, chunk: int, count: int, size_bytes: int) -> int:
         """Return the bytes of consecutive chunks of a whole buffer of size_bytes; chunk: absolute, in any region."""

@@ -13,35 +13,20 @@ _REDUCE = Step._fields.index("reduce")
 
 
 class ScheduleSteps(NamedTuple):
-    """Steps of all lanes of all members, in order; lanes are numbered consecutively over all members.
+    """Steps of all lanes of all members, in order; lanes are numbered consecutively over all members."""
 
-    Attributes:
-        member_ptr: int64[M+1], first lane of each member.
-        row: int64[L], row of the lane in the columns `lane_*`.
-        first: int64[L+1], first step of each lane.
-        lane: int64[S], lane of the step.
-        src: int64[S], member that runs the step.
-        dst: int64[S], member to which the step sends, -1 = none.
-        to: int64[S], lane that receives the message.
-        receives: bool[S], whether the step receives.
-        reduces: bool[S], whether received data is added.
-        after: int64[S], lane whose step must be done first, -1 = none.
-        after_step: int64[S], number of that step in its lane.
-        bytes: int64[S], payload of the message in bytes.
-    """
-
-    member_ptr: Int64
-    row: Int64
-    first: Int64
-    lane: Int64
-    src: Int64
-    dst: Int64
-    to: Int64
-    receives: NDArray[np.bool_]
-    reduces: NDArray[np.bool_]
-    after: Int64
-    after_step: Int64
-    bytes: Int64
+    member_ptr: Int64  # int64[M+1], first lane of each member
+    row: Int64  # int64[L], row of the lane in the columns `lane_*`
+    first: Int64  # int64[L+1], first step of each lane
+    lane: Int64  # int64[S], lane of the step
+    src: Int64  # int64[S], member that runs the step
+    dst: Int64  # int64[S], member to which the step sends, -1 = none
+    to: Int64  # int64[S], lane that receives the message
+    receives: NDArray[np.bool_]  # bool[S], whether the step receives
+    reduces: NDArray[np.bool_]  # bool[S], whether received data is added
+    after: Int64  # int64[S], lane whose step must be done first, -1 = none
+    after_step: Int64  # int64[S], number of that step in its lane
+    bytes: Int64  # int64[S], payload of the message in bytes
 
 
 def all_steps(s: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
@@ -94,7 +79,8 @@ def _steps_of(s: Schedules, index: int, me: int, size_bytes: int) -> ScheduleSte
         inside = s.view_member[np.maximum(begin, 0) + place_in_line] if len(with_view) else place_in_line
         peer = np.where(peer >= 0, np.where(begin >= 0, inside, place_in_line), NONE)
     chunk = part[lane] * chunks[lane] + (shift[lane] + s.send_chunk[steps]) % chunks[lane]
-    data = _bytes(chunk, s.send_count[steps].astype(np.int64), (parts * chunks)[lane], size_bytes)
+    end, pieces = chunk + s.send_count[steps], (parts * chunks)[lane]
+    data = end * size_bytes // pieces - chunk * size_bytes // pieces  # pieces * bytes < 2^62 (program.building)
     wire = -(-data * s.lane_wire_num[row[lane]] // s.lane_wire_den[row[lane]])
     none = np.zeros(0, np.int64)
     return ScheduleSteps(
@@ -111,8 +97,3 @@ def _steps_of(s: Schedules, index: int, me: int, size_bytes: int) -> ScheduleSte
         after_step=s.dep_step[steps].astype(np.int64),
         bytes=np.where(peer >= 0, wire, 0),
     )
-
-
-def _bytes(chunk: Int64, count: Int64, pieces: Int64, size_bytes: int) -> Int64:
-    """Return the bytes of consecutive chunks, `pieces` to a buffer; pieces * bytes < 2^62 (program.building)."""
-    return (chunk + count) * size_bytes // pieces - chunk * size_bytes // pieces

@@ -27,23 +27,14 @@ IF_ANY = "if any: "
 
 
 class AggregatorTree(NamedTuple):
-    """A tree over n members and r aggregators, numbered n .. n+r-1; hashable, and equal for groups in equal locations.
+    """A tree over n members and r aggregators, numbered n .. n+r-1; hashable, equal for groups in equal locations."""
 
-    Attributes:
-        parent: Aggregator above each member and aggregator; ROOT (-1) for one of them.
-        rate_bps: Rate of the slowest link on the path to the parent; 0 for the root.
-        both_ways_bps: The same rate less the acknowledgements of equal traffic in the other direction.
-        latency_ps: Latency of an empty message on that path, in either direction; 0 for the root.
-        links: Number of links of the path.
-        nvlink: Whether the path ends in an NVSwitch.
-    """
-
-    parent: tuple[int, ...]
-    rate_bps: tuple[int, ...]
-    both_ways_bps: tuple[int, ...]
-    latency_ps: tuple[int, ...]
-    links: tuple[int, ...]
-    nvlink: tuple[bool, ...]
+    parent: tuple[int, ...]  # aggregator above each member and aggregator; ROOT (-1) for one of them
+    rate_bps: tuple[int, ...]  # rate of the slowest link on the path to the parent; 0 for the root
+    both_ways_bps: tuple[int, ...]  # the same rate less the acknowledgements of equal traffic in the other direction
+    latency_ps: tuple[int, ...]  # latency of an empty message on that path, in either direction; 0 for the root
+    links: tuple[int, ...]  # number of links of the path
+    nvlink: tuple[bool, ...]  # whether the path ends in an NVSwitch
 
     def children(self) -> dict[int, list[int]]:
         """Return the children of each aggregator in ascending order."""
@@ -71,17 +62,11 @@ class AggregatorTree(NamedTuple):
 
 
 class AggregatorBranch(NamedTuple):
-    """A tree over some members of a group; hashable.
+    """A tree over some members of a group; hashable."""
 
-    Attributes:
-        members: Number in the group of each member of the tree.
-        tree: Tree over these members.
-        first: Number in the group of the tree's first aggregator.
-    """
-
-    members: tuple[int, ...]
-    tree: AggregatorTree
-    first: int
+    members: tuple[int, ...]  # number in the group of each member of the tree
+    tree: AggregatorTree  # tree over these members
+    first: int  # number in the group of the tree's first aggregator
 
     def number(self, node: int) -> int:
         """Return the number in the group of a member or aggregator of the tree."""

@@ -25,17 +25,11 @@ _MAX_CHUNKS = 1 << 28
 
 
 class Units(NamedTuple):
-    """A matrix of sizes in units.
+    """A matrix of sizes in units."""
 
-    Attributes:
-        unit_bytes: Size of a unit, which is one chunk.
-        chunks: Number of chunks of the fullest buffer, the size of all buffers.
-        sent: int64[n, n], units from member to member.
-    """
-
-    unit_bytes: int
-    chunks: int
-    sent: Int64
+    unit_bytes: int  # size of a unit, which is one chunk
+    chunks: int  # number of chunks of the fullest buffer, the size of all buffers
+    sent: Int64  # int64[n, n], units from member to member
 
 
 def units(matrix_bytes: ArrayLike) -> Units:

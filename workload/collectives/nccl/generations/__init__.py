@@ -13,49 +13,28 @@ class Generation(NamedTuple):
     """Constants of NCCL's graph search (src/graph/search.cc, topo.h, topo.cc) and tuning model (src/graph/tuning.cc).
 
     Bandwidths are in GB/s; triples are for 1, 2 and more hosts.
-
-    Attributes:
-        name: Name that users write.
-        compute_capability: CUDA compute capability; 80 is 8.0.
-        nvlink_bps: Rate per direction of all NVLinks of the generation's flagship GPU, from which a fabric's generation
-            is guessed.
-        nvlink_payload: Fraction of an NVLink's rate that the search counts, with equal load in both directions
-            (SM70_NVLINK_BW 20.0 of 25, SM90_NVLINK_BW 20.6 of 25, SM100_NVLINK_BW 40.1 of 50).
-        nvlink_line: Rate of one NVLink per direction: 25, Blackwell 50.
-        pcie: Bandwidth between a NIC and its GPU that the search counts: 16 lanes of the generation's PCIe.
-        inside_speeds: Channel speeds that the search tries, in this order, without NICs.
-        between_speeds: Channel speeds that the search tries, in this order, with NICs.
-        cpu: CPU vendor of the usual hosts, "intel" or "amd".
-        ll: Maximum of LL in one host, over all channels.
-        ring_ll128: Maximum of LL128 in a ring, per channel.
-        tree_ll128: Maximum of LL128 in a tree, per channel.
-        tree: Maximum of Simple in a tree, per channel.
-        nvls_tree: Maximum of an NVLS tree, per channel.
-        nvls_efficiency: Fraction of the planned speed that NVLS reaches; 0 = no NVLS.
-        nvls_channels: Number of blocks that run NVLS, in one host and in several.
-        in_grains: Whether the NCCL releases of its time distribute LL128 in whole grains
-            (workload.collectives.nccl.ways.CHUNKS).
-        plateau: Factor on the latency of a ring with Simple if the buffer's pieces have 64 bytes or more.
     """
 
-    name: str
-    compute_capability: int
-    nvlink_bps: int
+    name: str  # name that users write
+    compute_capability: int  # CUDA compute capability; 80 is 8.0
+    nvlink_bps: int  # rate per direction of a flagship GPU's NVLinks, by which AUTO finds the generation
+    # fraction of an NVLink's rate that the search counts, with equal load in both directions:
+    # SM70_NVLINK_BW 20.0 of 25, SM90_NVLINK_BW 20.6 of 25, SM100_NVLINK_BW 40.1 of 50
     nvlink_payload: float
-    nvlink_line: float
-    pcie: float
-    inside_speeds: tuple[float, ...]
-    between_speeds: tuple[float, ...]
-    cpu: str
-    ll: float
-    ring_ll128: Triple
-    tree_ll128: Triple
-    tree: Triple
-    nvls_tree: Triple
-    nvls_efficiency: float
-    nvls_channels: tuple[int, int]
-    in_grains: bool
-    plateau: float
+    nvlink_line: float  # rate of one NVLink per direction: 25, Blackwell 50
+    pcie: float  # bandwidth between a NIC and its GPU that the search counts: 16 lanes of the generation's PCIe
+    inside_speeds: tuple[float, ...]  # channel speeds that the search tries, in this order, without NICs
+    between_speeds: tuple[float, ...]  # channel speeds that the search tries, in this order, with NICs
+    cpu: str  # CPU vendor of the usual hosts, "intel" or "amd"
+    ll: float  # maximum of LL in one host, over all channels
+    ring_ll128: Triple  # maximum of LL128 in a ring, per channel
+    tree_ll128: Triple  # maximum of LL128 in a tree, per channel
+    tree: Triple  # maximum of Simple in a tree, per channel
+    nvls_tree: Triple  # maximum of an NVLS tree, per channel
+    nvls_efficiency: float  # fraction of the planned speed that NVLS reaches; 0 = no NVLS
+    nvls_channels: tuple[int, int]  # number of blocks that run NVLS, in one host and in several
+    in_grains: bool  # whether the NCCL of its time distributes LL128 in whole grains (nccl.ways.CHUNKS)
+    plateau: float  # factor on the latency of a ring with Simple if the buffer's pieces have 64 bytes or more
 
 
 INSIDE = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
