@@ -321,20 +321,20 @@ def _named_only(module: Algorithm, kind: str) -> bool:
     return kind in marked if isinstance(marked, tuple) else marked
 
 
-def _value(where: str, text: str, default: Value, limits: tuple | None) -> Value:
+def _value(label: str, text: str, default: Value, limits: tuple | None) -> Value:
     """Parse a parameter's value as the type of its default."""
     if isinstance(default, bool):
         if text not in {"true", "false"}:
-            raise WorkloadError(f"{where} is {text!r}, expected true or false")
+            raise WorkloadError(f"{label} is {text!r}, expected true or false")
         return text == "true"
     if isinstance(default, str):
         if limits is not None and text not in limits:
-            raise WorkloadError(f"{where} is {text!r}, expected one of {', '.join(limits)}")
+            raise WorkloadError(f"{label} is {text!r}, expected one of {', '.join(limits)}")
         return text
     number = int(text) if text.removeprefix("-").isdecimal() and len(text) < _LONGEST_INT else None
     if number is None or (limits is not None and not limits[0] <= number <= limits[1]):
         between = f" from {limits[0]} to {limits[1]}" if limits else ""
-        raise WorkloadError(f"{where} is {text!r}, expected a whole number{between}")
+        raise WorkloadError(f"{label} is {text!r}, expected a whole number{between}")
     return number
 
 

@@ -37,10 +37,10 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     n, count = shape.members, size_class(kind, shape, size_bytes, chunks)
     if len(shape.branches()[0].tree.parent) != n + 1:
         raise WorkloadError(f"algorithm nvls for {kind} of {n}: members on several switches; expected one NVSwitch")
-    return made(kind, n, count)
+    return make(kind, n, count)
 
 
-def made(kind: str, n: int, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+def make(kind: str, n: int, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
     """Return the lanes of n members and their NVSwitch's aggregator; count: number of chunks of a share."""
     reduces, copies = kind != "all-gather", kind != "reduce-scatter"
     members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies, pace=pace) for m in range(n)]

@@ -28,10 +28,10 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
 
     The parameter `chunks` is the number per share, as in plans.multimem.chunks_of_share.
     """
-    return made(shape, size_class(kind, shape, size_bytes, chunks))
+    return make(shape, size_class(kind, shape, size_bytes, chunks))
 
 
-def made(shape: Shape, count: int, *, pace: multimem.MultimemPace = multimem.AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+def make(shape: Shape, count: int, *, pace: multimem.MultimemPace = multimem.AT_LINE_RATE, launch_ps: int = 0) -> Plans:
     """Return the lanes of all members and aggregators; count: number of chunks of a share."""
     hosts, rails = _parts(shape)
     size = len(hosts[0].members)
@@ -53,11 +53,11 @@ def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
 
 
 def extent_of(shape: Shape, count: int) -> PlanExtent:
-    """Return the number of steps and lanes of `made`."""
+    """Return the number of steps and lanes of `make`."""
     hosts, rails = _parts(shape)
     inside = multimem.extent(len(hosts), len(hosts[0].members), count)
     between = [tree_lanes.extent(rail.tree, count) for rail in rails]
-    aggregators = sum(each.plans - len(hosts) for each in between)
+    aggregators = sum(of_rail.plans - len(hosts) for of_rail in between)
     return total([inside, *between], shape.members + len(hosts) + aggregators)
 
 

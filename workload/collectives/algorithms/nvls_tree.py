@@ -38,10 +38,10 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     if len(hosts) < 2:
         raise WorkloadError(f"algorithm nvls-tree for {kind} of {shape.members}: one host, expected two or more")
-    return made(shape, hosts, count)
+    return make(shape, hosts, count)
 
 
-def made(
+def make(
     shape: Shape,
     hosts: tuple[AggregatorBranch, ...],
     count: int,
@@ -66,7 +66,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
 
 
 def extent_of(shape: Shape, hosts: tuple[AggregatorBranch, ...], count: int) -> PlanExtent:
-    """Return the number of steps and lanes of `made`."""
+    """Return the number of steps and lanes of `make`."""
     size, links = len(hosts[0].members), len(hosts) - 1
     inside = multimem.extent(len(hosts), size, count)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())

@@ -116,7 +116,7 @@ def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
             direct, delay_ps = direct | bits, max(delay_ps, delay)
         for k in _bits(direct):
             before |= messages[k].before
-        kind, where = int(table.type[row]), f"{table.path}: node {table.node_id[row]}"
+        kind, label = int(table.type[row]), f"{table.path}: node {table.node_id[row]}"
         if kind == NodeType.COMP_NODE:
             waits[row] = direct, delay_ps + int(table.duration_micros[row]) * PS_PER_US
         elif kind == NodeType.METADATA_NODE:
@@ -126,18 +126,18 @@ def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
             after = tuple(_bits(direct & ~before))
             peer, tag = int((table.comm_dst if sends else table.comm_src)[row]), int(table.comm_tag[row])
             size = int(table.comm_size[row])
-            message = ChakraMessage(where, sends, peer, tag, size, delay_ps * sends, after, direct | before)
+            message = ChakraMessage(label, sends, peer, tag, size, delay_ps * sends, after, direct | before)
             if not 0 <= message.peer < n or message.peer == member:
                 end = "comm_dst" if sends else "comm_src"
-                raise WorkloadError(f"{where}: {end} {message.peer}, expected another member from 0 to {n - 1}")
+                raise WorkloadError(f"{label}: {end} {message.peer}, expected another member from 0 to {n - 1}")
             if sends and message.bytes < 0:
-                raise WorkloadError(f"{where}: no comm_size, expected the bytes of the message")
+                raise WorkloadError(f"{label}: no comm_size, expected the bytes of the message")
             number[row] = len(messages)
             messages.append(message)
             waits[row] = 1 << number[row], 0
         else:
             raise WorkloadError(
-                f"{where}: {NodeType(kind).name}, expected COMM_SEND_NODE, COMM_RECV_NODE or COMP_NODE in a collective"
+                f"{label}: {NodeType(kind).name}, expected COMM_SEND_NODE, COMM_RECV_NODE or COMP_NODE in a collective"
             )
     return messages
 

@@ -173,7 +173,7 @@ def _cycle(before: list[list[int]], waits_for: list[int], places: list[StepPlace
     rows = rows[first_row:] + rows[:first_row] + [rows[first_row]]
     first = name(*places[rows[0]])
     names = [_short_name(name(*places[k]), first) for k in rows]
-    names = [each for i, each in enumerate(names) if i == 0 or each != names[i - 1]]
+    names = [step_name for i, step_name in enumerate(names) if i == 0 or step_name != names[i - 1]]
     if len(names) > _MAX_NAMES:
         names = [*names[: _MAX_NAMES - 1], "...", names[-1]]
     return f"{first}: waits for itself ({' after '.join(names)}), expected no cycle"

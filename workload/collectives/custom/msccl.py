@@ -104,78 +104,78 @@ def _parse(path: Path, kind: str) -> MscclAlgorithm:
         if other is not None and other.key not in {"msccl", "xml"}:
             raise WorkloadError(inputs.complaint(path, other, "an algorithm (MSCCL's XML)")) from None
         raise WorkloadError(f"{path}: no XML: {error}, expected an algorithm of MSCCL") from None
-    where = str(path)
+    label = str(path)
     if root.tag != "algo":
-        raise WorkloadError(f"{where}: <{root.tag}>, expected <algo>")
+        raise WorkloadError(f"{label}: <{root.tag}>, expected <algo>")
     coll = root.get("coll", "")
     if KIND_OF.get(coll) != kind:
         names = [name for name, known in KIND_OF.items() if known == kind]
-        raise WorkloadError(f"{where}: coll {coll!r}, expected {' or '.join(map(repr, names)) or f'none for {kind}'}")
-    n, chunks = _int(root, "ngpus", where, least=2), _int(root, "nchunksperloop", where, least=1)
+        raise WorkloadError(f"{label}: coll {coll!r}, expected {' or '.join(map(repr, names)) or f'none for {kind}'}")
+    n, chunks = _int(root, "ngpus", label, low=2), _int(root, "nchunksperloop", label, low=1)
     proto = root.get("proto", "Simple")
     if proto not in WIRE_OF:
-        raise WorkloadError(f"{where}: proto {proto!r}, expected one of {', '.join(WIRE_OF)}")
+        raise WorkloadError(f"{label}: proto {proto!r}, expected one of {', '.join(WIRE_OF)}")
     if kind in _IN_PARTS and chunks % n:
-        raise WorkloadError(f"{where}: nchunksperloop {chunks}, expected a multiple of {n} GPUs for {kind}")
+        raise WorkloadError(f"{label}: nchunksperloop {chunks}, expected a multiple of {n} GPUs for {kind}")
     elements = root.findall("gpu")
     if len(elements) != n:
-        raise WorkloadError(f"{where}: {len(elements)} elements <gpu>, expected ngpus {n}")
-    gpus = {_int(element, "id", f"{where}: gpu"): element for element in elements}
+        raise WorkloadError(f"{label}: {len(elements)} elements <gpu>, expected ngpus {n}")
+    gpus = {_int(element, "id", f"{label}: gpu"): element for element in elements}
     if sorted(gpus) != list(range(n)):
-        raise WorkloadError(f"{where}: gpus {sorted(gpus)}, expected each of 0 .. {n - 1} once")
-    in_place = _int(root, "inplace", where, default=0) != 0
-    return MscclAlgorithm(where, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, where) for k in range(n)])
+        raise WorkloadError(f"{label}: gpus {sorted(gpus)}, expected each of 0 .. {n - 1} once")
+    in_place = _int(root, "inplace", label, default=0) != 0
+    return MscclAlgorithm(label, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, label) for k in range(n)])
 
 
 def _gpu(element: ET.Element, number: int, n: int, path: str) -> MscclGpu:
-    where = f"{path}: gpu {number}"
-    chunks = {letter: _int(element, f"{letter}_chunks", where, default=0, least=0) for letter in "ios"}
+    label = f"{path}: gpu {number}"
+    chunks = {letter: _int(element, f"{letter}_chunks", label, default=0, low=0) for letter in "ios"}
     blocks: dict[int, ThreadBlock] = {}
     for child in element.findall("tb"):
-        block = _int(child, "id", f"{where} tb")
+        block = _int(child, "id", f"{label} tb")
         if block in blocks:
-            raise WorkloadError(f"{where} tb {block}: stands twice, expected each id once")
-        blocks[block] = _block(child, f"{where} tb {block}", number, n)
-    return MscclGpu(where, chunks, {block: thread_block for block, thread_block in blocks.items() if thread_block.ops})
+            raise WorkloadError(f"{label} tb {block}: stands twice, expected each id once")
+        blocks[block] = _block(child, f"{label} tb {block}", number, n)
+    return MscclGpu(label, chunks, {block: thread_block for block, thread_block in blocks.items() if thread_block.ops})
 
 
-def _block(element: ET.Element, where: str, own: int, n: int) -> ThreadBlock:
-    send, recv = (_int(element, key, where, default=-1) for key in ("send", "recv"))
+def _block(element: ET.Element, label: str, own: int, n: int) -> ThreadBlock:
+    send, recv = (_int(element, key, label, default=-1) for key in ("send", "recv"))
     for key, peer in (("send", send), ("recv", recv)):
         if not -1 <= peer < n or peer == own:
-            raise WorkloadError(f"{where}: {key} {peer}, expected another GPU from 0 to {n - 1}, or -1")
-    ops = [_op(each, i, where) for i, each in enumerate(element.findall("step"))]
+            raise WorkloadError(f"{label}: {key} {peer}, expected another GPU from 0 to {n - 1}, or -1")
+    ops = [_op(child, i, label) for i, child in enumerate(element.findall("step"))]
     for op in ops:
         for key, peer, types in (("send", send, SENDS), ("recv", recv, RECEIVES)):
             if op.type in types and peer < 0:
                 raise WorkloadError(f"{op.where}: type {op.type} in a tb with {key} -1, expected a GPU")
-    return ThreadBlock(where, send, recv, _int(element, "chan", where, default=0, least=0, most=_LAST_CONNECTION), ops)
+    return ThreadBlock(label, send, recv, _int(element, "chan", label, default=0, low=0, high=_LAST_CONNECTION), ops)
 
 
 def _op(element: ET.Element, number: int, block: str) -> MscclStep:
-    where = f"{block} step {number}"
-    if _int(element, "s", where) != number:
-        raise WorkloadError(f"{where}: s {element.get('s')}, expected {number}")
+    label = f"{block} step {number}"
+    if _int(element, "s", label) != number:
+        raise WorkloadError(f"{label}: s {element.get('s')}, expected {number}")
     kind = element.get("type", "")
     if kind not in SENDS | RECEIVES | LOCAL:
-        raise WorkloadError(f"{where}: type {kind!r}, expected one of s, r, rcs, rrc, rrs, rrcs, cpy, re, nop")
-    src, dst = (_chunk(element, side, where, needed=kind in of) for side, of in (("src", _READS), ("dst", _WRITES)))
-    count = _int(element, "cnt", where, default=1, least=0 if kind == "nop" else 1)
-    block_of, step_of = (_int(element, key, where, default=-1) for key in ("depid", "deps"))
-    return MscclStep(where, kind, src, dst, count, None if block_of < 0 else (block_of, step_of))
+        raise WorkloadError(f"{label}: type {kind!r}, expected one of s, r, rcs, rrc, rrs, rrcs, cpy, re, nop")
+    src, dst = (_chunk(element, side, label, needed=kind in of) for side, of in (("src", _READS), ("dst", _WRITES)))
+    count = _int(element, "cnt", label, default=1, low=0 if kind == "nop" else 1)
+    block_of, step_of = (_int(element, key, label, default=-1) for key in ("depid", "deps"))
+    return MscclStep(label, kind, src, dst, count, None if block_of < 0 else (block_of, step_of))
 
 
-def _chunk(element: ET.Element, side: str, where: str, *, needed: bool) -> tuple[str, int]:
+def _chunk(element: ET.Element, side: str, label: str, *, needed: bool) -> tuple[str, int]:
     if not needed:
         return "", 0
     letter = element.get(f"{side}buf", "")
     if letter not in {"i", "o", "s"}:
-        raise WorkloadError(f"{where}: {side}buf {letter!r}, expected i, o or s")
-    return letter, _int(element, f"{side}off", where, least=0)
+        raise WorkloadError(f"{label}: {side}buf {letter!r}, expected i, o or s")
+    return letter, _int(element, f"{side}off", label, low=0)
 
 
 def _int(
-    element: ET.Element, key: str, where: str, default: int | None = None, least: int = -1, most: int = _LARGEST_NUMBER
+    element: ET.Element, key: str, label: str, default: int | None = None, low: int = -1, high: int = _LARGEST_NUMBER
 ) -> int:
     text = element.get(key)
     if text is None and default is not None:
@@ -183,9 +183,9 @@ def _int(
     try:
         number = int(text or "")
     except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise WorkloadError(f"{where}: {key} {short(text)}, expected a whole number from {least} to {most}")
+        number = low - 1
+    if not low <= number <= high:
+        raise WorkloadError(f"{label}: {key} {short(text)}, expected a whole number from {low} to {high}")
     return number
 
 
@@ -195,16 +195,16 @@ class _Memory:
     def __init__(self, algorithm: MscclAlgorithm, number: int) -> None:
         self.chunks, kind, n = algorithm.chunks, algorithm.kind, len(algorithm.gpus)
         self.gpu, part = algorithm.gpus[number], algorithm.chunks // n
-        whole, own = (0, self.chunks), (number * part, part)
-        first, length = own if kind == "all-gather" else whole
-        out_first, out_length = own if kind == "reduce-scatter" else whole
+        all_chunks, own = (0, self.chunks), (number * part, part)
+        first, length = own if kind == "all-gather" else all_chunks
+        out_first, out_length = own if kind == "reduce-scatter" else all_chunks
         out_first += 0 if algorithm.in_place else self.chunks
         self.spans = {"i": (first, length), "o": (out_first, out_length)}
         for letter, (_, longest) in self.spans.items():
             if self.gpu.chunks[letter] > longest:
-                found = self.gpu.chunks[letter]
+                given = self.gpu.chunks[letter]
                 raise WorkloadError(
-                    f"{self.gpu.where}: {letter}_chunks {found}, expected at most {longest} of {kind} in "
+                    f"{self.gpu.where}: {letter}_chunks {given}, expected at most {longest} of {kind} in "
                     f"{self.chunks} chunks"
                 )
         self.output = (out_first, out_length)

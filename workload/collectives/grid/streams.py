@@ -191,13 +191,13 @@ class _Maker:
     @functools.cached_property
     def _tables(self) -> list[tuple[Int32, Int32]]:
         """For each dimension its lines, and the line of each member."""
-        made = []
+        tables = []
         for d in range(len(self.levels.extent)):
             table = self.levels.lines(d)
             line = np.empty(self.levels.members, np.int32)
             line[table] = np.arange(len(table), dtype=np.int32)[:, None]
-            made.append((table, line))
-        return made
+            tables.append((table, line))
+        return tables
 
     @functools.cached_property
     def _unpacked(self) -> dict[tuple[str, int], tuple[list, list, list]]:
@@ -267,13 +267,13 @@ def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algori
             of_phases = ((p.dimension, chosen(levels, p, algorithms).extent(p.kind, levels.extent[p.dimension]))
                      for p in phases(kind, order))  # fmt: skip
             of_stream[order] = list(of_phases)
-    is_alike = all(each.plans == 1 for own in of_stream.values() for _, each in own)
+    is_alike = all(of_phase.plans == 1 for own in of_stream.values() for _, of_phase in own)
     steps = lanes = 0
     for order in streams:
-        for dimension, each in of_stream[order]:
-            lines, alike = members // levels.extent[dimension], each.plans == 1
+        for dimension, of_phase in of_stream[order]:
+            lines, alike = members // levels.extent[dimension], of_phase.plans == 1
             times = 1 if is_alike else lines * (levels.extent[dimension] if alike else 1)
             plans = 1 if is_alike else members
-            steps += times * (each.steps + each.lanes) + plans
-            lanes += times * each.lanes + 2 * plans
+            steps += times * (of_phase.steps + of_phase.lanes) + plans
+            lanes += times * of_phase.lanes + 2 * plans
     return PlanExtent(steps, lanes, 1 if is_alike else members)

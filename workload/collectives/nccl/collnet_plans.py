@@ -49,7 +49,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanE
     through = [tree_lanes.extent(rail.tree, count) for rail in rails]
     idle = sum(len(host.tree.parent) - len(host.members) for host in hosts)
     inside = PlanExtent(4 * shape.members * (size - 1) * count, 2 * shape.members * size + idle, 1, 2 * size + 2)
-    return total([inside, *through], idle + sum(each.plans for each in through))
+    return total([inside, *through], idle + sum(of_rail.plans for of_rail in through))
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms

@@ -32,10 +32,10 @@ def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
     cut = cut_of(size_bytes, way.channels, len(hosts[0].members), len(hosts), way.algorithm)
     pace = _pace(kind, hosts, way, cut.chunk_bytes)
     if way.algorithm == NVLS_TREE:
-        return nvls_tree.made(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
+        return nvls_tree.make(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
     if len(hosts) > 1:
-        return nvls_sharp.made(shape, count, pace=pace, launch_ps=way.launch_ps)
-    return nvls.made(kind, shape.members, count, pace=pace, launch_ps=way.launch_ps)
+        return nvls_sharp.make(shape, count, pace=pace, launch_ps=way.launch_ps)
+    return nvls.make(kind, shape.members, count, pace=pace, launch_ps=way.launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:

@@ -109,9 +109,9 @@ class _Job(NamedTuple):
         far = self.shape.host[sender] != self.shape.host[receiver]
         return message(self.group, count * self.blocks.chunk_bytes, between_hosts=far, proto=self.proto), far
 
-    def wait_ps(self, one: MessageTransport, *, far: bool) -> int:
+    def wait_ps(self, transport: MessageTransport, *, far: bool) -> int:
         """Return the time from when a step is ready until its send is posted."""
-        return one.wait_ps(self.shape, between_hosts=far) + one.base_ps - self.launch_ps
+        return transport.wait_ps(self.shape, between_hosts=far) + transport.base_ps - self.launch_ps
 
 
 def plan(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool, proto: str) -> Plans:
@@ -161,14 +161,14 @@ def closed_form(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool
     inside = message(group, chunk_bytes, between_hosts=False, proto=proto)
     between = message(group, chunk_bytes, between_hosts=True, proto=proto)
 
-    def port_ps(one: MessageTransport, blocks: float, rate_bps: int) -> float:
-        wire = one.transport.wire
+    def port_ps(sent: MessageTransport, blocks: float, rate_bps: int) -> float:
+        wire = sent.transport.wire
         return blocks * chunk_bytes * wire[0] / wire[1] * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
-    def sends_ps(one: MessageTransport, blocks: float, rate_bps: int) -> float:
-        wire = one.transport.wire
-        one_ps = chunk_bytes * wire[0] / wire[1] / one.gbps * 1e3 if blocks else 0.0
-        return max(port_ps(one, blocks, rate_bps), one_ps)
+    def sends_ps(sent: MessageTransport, blocks: float, rate_bps: int) -> float:
+        wire = sent.transport.wire
+        sends_alone_ps = chunk_bytes * wire[0] / wire[1] / sent.gbps * 1e3 if blocks else 0.0
+        return max(port_ps(sent, blocks, rate_bps), sends_alone_ps)
 
     near_ps: float = _begins_ps(shape, inside, far=False) if max(counts) > 1 else 0
     if not far:
@@ -223,7 +223,7 @@ def _each_its_own(
     if ends and regions * blocks.chunks >= _MAX_CHUNK:  # blocks have no common divisor of any size: no room for relays
         return _each_its_own(shape, group, blocks, pxn=False, proto=proto, is_uneven=is_uneven)
     job = _Job(shape, group, blocks, routes, proto, is_uneven)
-    job = job._replace(launch_ps=min((one.base_ps for one in _kinds(job)), default=0))
+    job = job._replace(launch_ps=min((transport.base_ps for transport in _kinds(job)), default=0))
     lanes = (_member(job, runs[member], member) for member in range(shape.members))
     return each_its_own(blocks.chunks, lanes, regions=regions, launch_ps=job.launch_ps)
 

@@ -168,7 +168,7 @@ def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) 
 def _parts(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
     """Return plans of an all-gather or reduce-scatter: each lane sees the members' parts in the order of its ring."""
     n, shift = shape.members, kind == "reduce-scatter"
-    each = way.channels * way.pieces * way.slices
+    per_member = way.channels * way.pieces * way.slices
     wait_ps = _mean_wait_ps(shape, way)
     orders = list(dict.fromkeys(rings))
     lanes = []
@@ -179,17 +179,17 @@ def _parts(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
         for chunk in range(first, first + way.pieces):
             pieces = range(chunk * way.slices, (chunk + 1) * way.slices)
             for k, piece in product(range(shift, n - 1 + shift), pieces):
-                _round(lane, channel, n, [-k % n * each + piece, (-1 - k) % n * each + piece], reduce=shift)
+                _round(lane, channel, n, [-k % n * per_member + piece, (-1 - k) % n * per_member + piece], reduce=shift)
         lanes.append(lane)
     views = [lines([order]) for order in orders]
     arrangements = [np.array(order, np.int32) for order in orders]
-    return everyone_alike(n, n * each, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
+    return everyone_alike(n, n * per_member, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
 
 
 def _with_fewer_chunks(shape: Shape, way: NcclDecision) -> NcclDecision:
     """Return the decision with as many chunks as MAX_TABLE_STEPS steps allow."""
-    most = MAX_TABLE_STEPS // (shape.members * way.channels)
-    return way._replace(pieces=max(1, min(way.pieces, most)))
+    max_chunks = MAX_TABLE_STEPS // (shape.members * way.channels)
+    return way._replace(pieces=max(1, min(way.pieces, max_chunks)))
 
 
 def _chains(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:

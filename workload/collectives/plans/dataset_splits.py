@@ -95,9 +95,9 @@ def _arrangements(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], di
     of_part = {NONE: np.arange(owners, dtype=np.int32), **dict(enumerate(plans.arrangements))}
     arrangements, row_of = [], {}
     for row, arrangement in of_part.items():
-        each = len(arrangement) // owners
-        place, piece = np.divmod(arrangement, each)
+        pieces_per_owner = len(arrangement) // owners
+        place, piece = np.divmod(arrangement, pieces_per_owner)
         split = np.arange(splits, dtype=np.int32)[:, None]
-        arrangements.append(((place * splits + split) * each + piece).astype(np.int32).reshape(-1))
+        arrangements.append(((place * splits + split) * pieces_per_owner + piece).astype(np.int32).reshape(-1))
         row_of[row] = len(arrangements) - 1
     return arrangements, row_of

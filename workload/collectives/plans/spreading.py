@@ -61,12 +61,12 @@ def order(rounds: Iterable[SpreadingRound]) -> list[int]:
 
 def gathered(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
     """Return plans of an all-gather."""
-    return _made(members, rounds, lambda me, places: _gather(me, members, rounds, places, 0))
+    return _plans(members, rounds, lambda me, places: _gather(me, members, rounds, places, 0))
 
 
 def reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
     """Return plans of a reduce-scatter."""
-    return _made(members, rounds, lambda me, places: _reduce(me, members, rounds, places))
+    return _plans(members, rounds, lambda me, places: _reduce(me, members, rounds, places))
 
 
 def extent(members: int, rounds: Sequence[SpreadingRound]) -> PlanExtent:
@@ -88,7 +88,7 @@ def rounds_ps(
     return sum(latency_ps + count * block_ps for a_round in rounds for _, count in a_round.pieces())
 
 
-def _made(members: int, rounds: Sequence[SpreadingRound], lanes: Callable[[int, list[int]], list[Lane]]) -> Plans:
+def _plans(members: int, rounds: Sequence[SpreadingRound], lanes: Callable[[int, list[int]], list[Lane]]) -> Plans:
     places = order(rounds)
     return each_its_own(members, [lanes(me, places) for me in range(members)], regions=2)
 

@@ -204,9 +204,9 @@ class _Game:
                     raise OracleError(f"member {member} lane {i}: a message from {lane.inbox[0].sender} is left over")
         for member in range(self.n):
             for atom, promised in self._promised(member).items():
-                found = self.memory[member].get(atom)
-                if self._normal(found) != self._normal(promised):
-                    raise OracleError(f"member {member} chunk {atom}: {found}, promised {promised}")
+                content = self.memory[member].get(atom)
+                if self._normal(content) != self._normal(promised):
+                    raise OracleError(f"member {member} chunk {atom}: {content}, promised {promised}")
 
     def _act(self, actor: _Actor) -> list[_Actor]:
         """Return the actors that may proceed after this one, itself included; none if it could not act."""

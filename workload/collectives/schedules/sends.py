@@ -79,12 +79,12 @@ def peer(s: Schedules, index: int, view: int, member: int, offset: int) -> int:
 
 def most_bytes(s: Schedules, index: int, size_bytes: int) -> int:
     """Return the maximum bytes that a member sends or receives, if all lanes work on the whole buffer."""
-    most = 0
+    max_chunks = 0
     for plan in _plans(s, index):
         steps = _steps(s, plan)
         for ends, count in ((s.send_peer, s.send_count), (s.recv_peer, s.recv_count)):
-            most = max(most, int(count[steps][ends[steps] >= 0].sum()))
-    return most * size_bytes // int(s.chunks[index])
+            max_chunks = max(max_chunks, int(count[steps][ends[steps] >= 0].sum()))
+    return max_chunks * size_bytes // int(s.chunks[index])
 
 
 def has_gates(s: Schedules, index: int) -> bool:

@@ -110,8 +110,8 @@ def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
     hosts = list(of_host.values())
     sizes = {len(host) for host in hosts}
     if len(sizes) > 1 or sizes == {1}:
-        found = f"hosts of {min(sizes)} to {max(sizes)} members"
-        raise WorkloadError(f"{graph.name}: in-network reduction by hosts: {found}, expected two or more, equally many")
+        shown = f"hosts of {min(sizes)} to {max(sizes)} members"
+        raise WorkloadError(f"{graph.name}: in-network reduction by hosts: {shown}, expected two or more, equally many")
     if which == "hosts":
         return hosts
     if len(hosts) == 1:

@@ -28,8 +28,8 @@ def places_of(hosts: Sequence[int] | None, members: int) -> Int64:
         WorkloadError: Not one host per member, or hosts of unequal sizes.
     """
     if hosts is None or len(hosts) != members:
-        found = "none" if hosts is None else len(hosts)
-        raise WorkloadError(f"all-to-all-v, hierarchical: hosts of {found} members, expected of {members}")
+        count = "none" if hosts is None else len(hosts)
+        raise WorkloadError(f"all-to-all-v, hierarchical: hosts of {count} members, expected of {members}")
     names, sizes = np.unique(np.asarray(hosts), return_counts=True)
     if sizes.min() != sizes.max():
         raise WorkloadError(
@@ -44,12 +44,12 @@ def by_hosts(count: Int64, chunks: int, member: Int64) -> Plans:
     The fullest input or output has `chunks` chunks.
     """
     table = _Table(count, member)
-    given = max(int(table.given(*at).sum()) for at in np.ndindex(*member.shape))
-    most = max(chunks, given)
+    max_given = max(int(table.given(*at).sum()) for at in np.ndindex(*member.shape))
+    region_chunks = max(chunks, max_given)
     lanes: dict[int, list[Lane]] = {
-        int(member[at]): _Member(table, most, *at).lanes() for at in np.ndindex(*member.shape)
+        int(member[at]): _Member(table, region_chunks, *at).lanes() for at in np.ndindex(*member.shape)
     }
-    return each_its_own(most, [lanes[me] for me in range(len(count))], regions=6)
+    return each_its_own(region_chunks, [lanes[me] for me in range(len(count))], regions=6)
 
 
 class _Table(NamedTuple):

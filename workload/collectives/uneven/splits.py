@@ -26,7 +26,7 @@ are one array.
 """
 
 
-class _Said(NamedTuple):
+class _SplitSizes(NamedTuple):
     """The split sizes of the k uses of uneven all-to-alls by the members of a rank."""
 
     group: Int64  # int64[k], group of the use
@@ -94,9 +94,9 @@ def matrices(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> 
         WorkloadError: A number of split sizes that is not the number of members, or members that disagree on a size.
     """
     uses = agree(exchange, lambda: _checked_uses(own, groups))
-    found = _put_together(exchange(_said(uses)), groups)
-    agree(exchange, lambda: _check_receivers(uses, found))
-    return found
+    by_use = _assemble(exchange(_split_sizes(uses)), groups)
+    agree(exchange, lambda: _check_receivers(uses, by_use))
+    return by_use
 
 
 def _checked_uses(own: OwnTraces, groups: GroupTable) -> list[_Use]:
@@ -133,7 +133,7 @@ def _check_lengths(of_view: Sequence[_Use], sizes: Int64) -> None:
         )
 
 
-def _said(uses: Sequence[_Use]) -> _Said:
+def _split_sizes(uses: Sequence[_Use]) -> _SplitSizes:
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
     sizes = []
@@ -146,14 +146,14 @@ def _said(uses: Sequence[_Use]) -> _Said:
         sizes.append(np.full(len(use.npu), number[key], np.int64))
     seq = [np.full(len(use.npu), use.seq, np.int64) for use in uses]
     group, member = [use.group for use in uses], [use.member for use in uses]
-    return _Said(_joined(group), _joined(seq), _joined(member), _joined(sizes), lists)
+    return _SplitSizes(_joined(group), _joined(seq), _joined(member), _joined(sizes), lists)
 
 
 def _joined(parts: Sequence[Int64]) -> Int64:
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
-def _put_together(of_ranks: Sequence[_Said], groups: GroupTable) -> dict[tuple[int, int], Int64]:
+def _assemble(of_ranks: Sequence[_SplitSizes], groups: GroupTable) -> dict[tuple[int, int], Int64]:
     lists, sizes = _numbered(of_ranks)
     group, seq, member = (np.concatenate(column) for column in zip(*(said[:3] for said in of_ranks), strict=True))
     order = np.lexsort((member, seq, group))
@@ -171,7 +171,7 @@ def _put_together(of_ranks: Sequence[_Said], groups: GroupTable) -> dict[tuple[i
     return matrices
 
 
-def _numbered(of_ranks: Sequence[_Said]) -> tuple[list[Int64], Int64]:
+def _numbered(of_ranks: Sequence[_SplitSizes]) -> tuple[list[Int64], Int64]:
     """Return the distinct lists of all ranks, and the list of each use of all ranks."""
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
@@ -186,16 +186,16 @@ def _numbered(of_ranks: Sequence[_Said]) -> tuple[list[Int64], Int64]:
     return lists, np.concatenate(sizes)
 
 
-def _check_receivers(uses: Sequence[_Use], found: Matrices) -> None:
+def _check_receivers(uses: Sequence[_Use], by_use: Matrices) -> None:
     """Check out_split_size against the bytes sent; a member that sends nothing has no unit and is not checked."""
     for _, of_view in groupby(uses, key=lambda use: id(use.view)):
-        wrong = [complaint for use in of_view if (complaint := _complaint(use, found))]
+        wrong = [complaint for use in of_view if (complaint := _complaint(use, by_use))]
         if wrong:
             npu, _, text = min(wrong)
             raise WorkloadError(text, npu)
 
 
-def _complaint(use: _Use, found: Matrices) -> tuple[int, int, str] | None:
+def _complaint(use: _Use, by_use: Matrices) -> tuple[int, int, str] | None:
     """Return the first NPU whose out_split_size differs from what others send, the use's index and the message."""
     numbers = use.splits(use.view.table.out_split_size)
     if not numbers or not any(use.splits(use.view.table.in_split_size)):
@@ -203,7 +203,7 @@ def _complaint(use: _Use, found: Matrices) -> tuple[int, int, str] | None:
     expected = split_bytes(use.view, use.at, numbers)
     compared: set[tuple[int, int]] = set()
     for npu, group, member in zip(use.npu.tolist(), use.group.tolist(), use.member.tolist(), strict=True):
-        matrix = found[group, use.seq]
+        matrix = by_use[group, use.seq]
         if (id(matrix), member) in compared:  # equal matrices are one array
             continue
         compared.add((id(matrix), member))
