@@ -9,7 +9,7 @@ import pytest
 from tests.nonempty import nonempty
 from tests.workload.alpha_beta import Network
 from workload import CollectiveSettings, WorkloadError, closed_form, collectives
-from workload.collectives.grid.pipeline import pipelined_ps
+from workload.collectives.grid.phases import pipelined_ps
 from workload.collectives.schedules.oracle import OracleError, check
 from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
 from workload.collectives.schedules.read_back import buffers, unpack

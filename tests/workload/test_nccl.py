@@ -16,7 +16,7 @@ from workload.collectives.nccl.overrides import overrides_of
 from workload.collectives.nccl.rings import ring
 from workload.collectives.nccl.trees import host_parent, tree
 from workload.collectives.nccl.tuning import model_ps
-from workload.collectives.nccl.ways import MOST_STEPS, NcclParameters, host_of, way_of
+from workload.collectives.nccl.ways import MAX_STEPS, NcclParameters, host_of, way_of
 from workload.collectives.schedules.oracle import check
 from workload.collectives.schedules.packed import ScheduleSet, pack
 from workload.collectives.schedules.read_back import buffers, unpack
@@ -119,15 +119,15 @@ def test_chunks_fit_the_slots(proto, most_bytes, wire):
     assert len(own) == 24
     sent = [b.bytes(0, 1, size) for b in own]
     loops = -(-size // (24 * 8 * most_bytes))
-    assert max(sent) <= (most_bytes if loops * 14 <= MOST_STEPS else size / 24 / 8 / (MOST_STEPS // 14) + 1)
+    assert max(sent) <= (most_bytes if loops * 14 <= MAX_STEPS else size / 24 / 8 / (MAX_STEPS // 14) + 1)
     assert own[0].wire_bytes(0, 1, size) == pytest.approx(own[0].bytes(0, 1, size) * wire, abs=1)
     slices = 2 if proto == "simple" else 1
-    assert {len(lane) for lane in unpack(schedules, 0)[0]} == {14 * slices * min(loops, MOST_STEPS // 14 // slices)}
+    assert {len(lane) for lane in unpack(schedules, 0)[0]} == {14 * slices * min(loops, MAX_STEPS // 14 // slices)}
 
 
 def test_huge_buffers_grow_their_chunks():
     made = way("all-reduce", hosts(8), 100 * GIB, proto="ll", algo="ring")
-    assert made.pieces * 14 <= MOST_STEPS < (made.pieces + 1) * 14
+    assert made.pieces * 14 <= MAX_STEPS < (made.pieces + 1) * 14
     assert way("all-reduce", hosts(*[8] * 128), 10 * GIB, proto="simple", algo="ring").pieces == 1
 
 

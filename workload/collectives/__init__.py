@@ -1,49 +1,51 @@
-"""Collective algorithms, one module each, found by looking into the folder `algorithms`.
+"""Collective algorithms: one module each in the folder `algorithms`, which `known_algorithms` imports by itself.
 
-A module has
+A module defines
 
-- `NAME`, as users write it,
-- `KINDS`, the kinds of collectives that it does (see workload.kinds),
+- `NAME`, the name that users write,
+- `KINDS`, the kinds of collectives that the algorithm implements (see workload.kinds),
 - `plan(kind, members, **parameters) -> Plans` for members >= 1,
 - `closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, **parameters) -> float`: picoseconds on an idle
   network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
   a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/reference/interfaces.md,
+- `extent(kind, members, **parameters) -> PlanExtent` (plans.extent): the number of steps and lanes of `plan`, or an
+  upper bound, without building them. Nadi refuses a run whose plans would not fit into free memory. Without this
+  function a bound applies that holds for any algorithm and grows with the square of the members.
 
-- `extent(kind, members, **parameters) -> Extent` (plans.extent): how many steps and lanes `plan` makes, without
-  making them, or a bound; it has a run refused that takes more memory than is free. Without it a bound of any
-  algorithm holds, that grows with the members' square;
+Optional flags: `LOWER_BOUND = True` if the closed form is only a lower bound, `ESTIMATE = True` if it is an estimate,
+`ONE_WAY = True` if no member receives while it sends, so that acknowledgements cost nothing.
 
-if that is a lower bound only, `LOWER_BOUND = True`, if an estimate, `ESTIMATE = True`; if no member receives while it
-sends, so that acknowledgements take no turns, `ONE_WAY = True`; and where it has parameters, which users write as
-`ring:channels=4,bidirectional=true`,
+Optional parameters, which users write as `ring:channels=4,bidirectional=true`:
 
-- `PARAMETERS`: dict of the default of each, an int, bool or str,
-- `LIMITS`: dict of (least, most) of ints and of the choices of strings; those that it lacks may be anything.
+- `PARAMETERS`: dict of default values (int, bool or str),
+- `LIMITS`: dict of (minimum, maximum) of an int, or of the choices of a string; parameters without limits accept any
+  value.
 
-An algorithm that depends on where its members are on the fabric, or on the size, has `NEEDS_SHAPE = True` and
+An algorithm that depends on the location of its members on the fabric, or on the buffer size, sets `NEEDS_SHAPE = True`
+and defines
 
-- `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two members or more),
+- `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two or more members),
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
-- `extent(kind, shape, size_bytes, **parameters) -> Extent`,
-- if switches take part in it, `TREES`, which trees of them (trees.aggregators): "all", "hosts" or "hosts and rails", or
-  what says that of the parameters; the shape has them, and if a plan uses them its last members are their aggregators,
-- if sizes share a plan, `size_class(kind, shape, size_bytes, **parameters) -> int`: those of one class do,
-- if it does all-to-alls of split sizes too, `plan_uneven(cut, shape, **parameters) -> Plans` (cut:
-workload.collectives.uneven's
-  Units),
-- if it chooses among several ways, `describe(kind, shape, size_bytes, **parameters) -> str`, for tables.
+- `extent(kind, shape, size_bytes, **parameters) -> PlanExtent`,
+- `TREES`, if switches take part: "all", "hosts" or "hosts and rails" (trees.aggregators), or a function of the
+  parameters that returns one of these. The shape then contains the trees, and the last members of a plan that uses them
+  are their aggregators,
+- `size_class(kind, shape, size_bytes, **parameters) -> int`, if several sizes share a plan: sizes of one class do,
+- `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
+  uneven.all_to_all_v.Units),
+- `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables.
 
-One that `NAMED_ONLY = True` marks is neither a default nor among those that `algorithms_of` lists; nor is one of the
-kinds that `NAMED_ONLY` lists.
+`NAMED_ONLY = True` marks an algorithm that is used only when the user names it: it is never a default and
+`algorithms_of` does not list it. A tuple limits the mark to the kinds in it.
 
-Every algorithm has two parameters more, PARTS: the buffer may be cut into parts that are collectives of their own
-(workload.collectives.plans.dataset_splits).
+Every algorithm has two further parameters, PARTS, which cut the buffer into parts that are collectives of their own
+(plans.dataset_splits).
 
-Buffers: all-reduce, reduce, broadcast and barrier work on all of S at each member. Of the others, member m owns the
-m-th of n equal parts: all-gather and gather begin with the own part and end with all parts; reduce-scatter and scatter
-begin with all parts and end with the own one, summed or the root's; all-to-all sends part i to member i and ends with
-part i from member i in a second buffer (region 1 of workload.collectives.plans.plan). The root is member 0: traces
-name none.
+Buffers: all-reduce, reduce, broadcast and barrier work on the whole buffer S at each member. In the other kinds, member
+m owns the m-th of n equal parts: all-gather and gather begin with the member's own part and end with all parts;
+reduce-scatter and scatter begin with all parts and end with the own part (the sum, or the root's data); all-to-all
+sends part i to member i and receives part i from member i into a second buffer (region 1 of plans.plan). The root is
+member 0, since traces name no root.
 """
 
 import functools
@@ -70,141 +72,125 @@ PREFERRED = ("ring", "direct", "dissemination")
 ON_NVSWITCHES = "nccl"
 
 PARTS = {"dataset_splits": 1, "chains": 1}
-"""Of every algorithm: into how many parts the buffer is cut, and how many are under way at a time."""
-MOST_PARTS = 1024
+"""Parameters that every algorithm has: the number of parts of the buffer, and how many parts run at a time."""
+MAX_PARTS = 1024
 _WHOLE = ("barrier",)
-"""Kinds that cannot be cut."""
+"""Kinds whose buffer cannot be cut."""
 
 Value = int | bool | str
 
 
 class Algorithm(Protocol):
-    """What every module of this folder has; those without NEEDS_SHAPE say members in place of the shape."""
+    """The interface of an algorithm module; without NEEDS_SHAPE, `members` takes the place of the shape."""
 
     NAME: str
     KINDS: tuple[str, ...]
 
     @staticmethod
     def plan(kind: str, *arguments: object, **parameters: Value) -> Plans:
-        """What each member does."""
+        """Return the steps of each member."""
 
     @staticmethod
     def closed_form(kind: str, *arguments: object, **parameters: Value) -> float:
-        """Picoseconds on an idle network."""
+        """Return the time on an idle network in picoseconds."""
 
 
 class AlgorithmChoice(NamedTuple):
-    """An algorithm with its parameters; equal choices are equal.
+    """An algorithm with its parameters; equal choices compare equal."""
 
-    Attributes:
-        name: of the algorithm.
-        parameters: name and value of all that it has, in its order.
-        dataset_splits: see PARTS.
-        chains: likewise.
-    """
-
-    name: str
-    parameters: tuple[tuple[str, Value], ...]
-    dataset_splits: int = 1
-    chains: int = 1
+    name: str  # name of the algorithm
+    parameters: tuple[tuple[str, Value], ...]  # name and value of every parameter, in the algorithm's order
+    dataset_splits: int = 1  # number of parts of the buffer (PARTS)
+    chains: int = 1  # number of parts that run at a time (PARTS)
 
     @property
     def module(self) -> Algorithm:
-        """Where it is written."""
+        """The module that implements the algorithm."""
         return known_algorithms()[self.name]
 
     @property
     def needs_shape(self) -> bool:
-        """Whether it depends on where the members are on the fabric, or on the size."""
+        """Whether the algorithm depends on the members' location on the fabric, or on the buffer size."""
         return bool(getattr(self.module, "NEEDS_SHAPE", False))
 
     @property
     def trees(self) -> str:
-        """Which trees of switches take part in it, "" = none."""
-        found = getattr(self.module, "TREES", "")
-        return str(found(**dict(self.parameters)) if callable(found) else found)
+        """The trees of switches that take part in the algorithm; "" = no trees."""
+        trees = getattr(self.module, "TREES", "")
+        return str(trees(**dict(self.parameters)) if callable(trees) else trees)
 
     @property
     def has_formula(self) -> bool:
-        """Whether there is a closed form."""
+        """Whether the algorithm has a closed form."""
         return hasattr(self.module, "closed_form")
 
     @property
     def is_exact(self) -> bool:
-        """Whether the closed form is that of an idle network, and no estimate or bound of it."""
+        """Whether the closed form is exact on an idle network, rather than an estimate or a bound."""
         bounds = getattr(self.module, "LOWER_BOUND", False) or getattr(self.module, "ESTIMATE", False)
         return not bounds and self.dataset_splits == 1
 
     def on(self, kind: str, shape: Shape | None) -> Shape:
-        """The shape, which it needs.
+        """Return the shape, which the algorithm needs.
 
         Raises:
-            WorkloadError: there is none.
+            WorkloadError: The shape is None.
         """
         if shape is None:
             raise WorkloadError(f"algorithm {self.name!r} for {kind}: no fabric is known here, expected one")
         return shape
 
     def size_class(self, kind: str, shape: Shape, size_bytes: int) -> int:
-        """Sizes of one class have one plan, of an algorithm that needs a shape."""
-        sort = getattr(self.module, "size_class", None)
+        """Return the class of a size, for an algorithm that needs a shape; sizes of one class share a plan."""
+        classify = getattr(self.module, "size_class", None)
         part_bytes = self.part_bytes(size_bytes)
-        return part_bytes if sort is None else int(sort(kind, shape, part_bytes, **dict(self.parameters)))
+        return part_bytes if classify is None else int(classify(kind, shape, part_bytes, **dict(self.parameters)))
 
     def part_bytes(self, size_bytes: int) -> int:
-        """Of a part, about; not 0 where there is any."""
+        """Return the approximate size of a part in bytes, rounded up so that it is above 0 if size_bytes is."""
         return -(-size_bytes // self.dataset_splits)
 
     def describe(self, kind: str, shape: Shape, size_bytes: int) -> str:
-        """What an algorithm that chooses among several takes for a size; "" of others."""
-        tell = getattr(self.module, "describe", None)
-        return "" if tell is None else str(tell(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters)))
+        """Return what an algorithm with several variants chooses for a size; "" for other algorithms."""
+        describe = getattr(self.module, "describe", None)
+        return (
+            "" if describe is None else str(describe(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters)))
+        )
 
     def plan(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
-        """What each member does.
+        """Return the steps of each member.
 
         Raises:
-            WorkloadError: less than one member, or no shape for an algorithm that needs it.
+            WorkloadError: Fewer than one member, or no shape for an algorithm that needs one.
         """
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
-        if self.needs_shape:
-            part_bytes = self.part_bytes(size_bytes)
-            plans = self.module.plan(kind, self.on(kind, shape), part_bytes, **dict(self.parameters))
-        else:
-            plans = self.module.plan(kind, members, **dict(self.parameters))
+        plans = self.module.plan(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
         return in_parts(plans, kind, self.dataset_splits, self.chains)
 
     def plan_uneven(self, cut: Units, shape: Shape | None) -> Plans:
-        """What each member does in an all-to-all with split sizes, of an algorithm that does those; cut: the sizes.
-
-        Raises:
-            WorkloadError: no shape.
-        """
+        """Return the steps of each member in an all-to-all with split sizes, for an algorithm that supports it."""
         make: Callable[..., Plans] = self.module.plan_uneven  # type: ignore[attr-defined]  # `choose_uneven` looks
         return make(cut, self.on(UNEVEN, shape), **dict(self.parameters))
 
     def extent(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> PlanExtent:
-        """How large `plan` will be, or a bound.
+        """Return the size of `plan`, or an upper bound."""
+        count_steps: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
+        if count_steps is None:
+            return of_any(members).in_parts(self.dataset_splits)
+        extent = count_steps(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
+        return extent.in_parts(self.dataset_splits)
 
-        Raises:
-            WorkloadError: as `plan`.
-        """
-        count: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
-        if count is None:
-            found = of_any(members)
-        elif self.needs_shape:
-            found = count(kind, self.on(kind, shape), self.part_bytes(size_bytes), **dict(self.parameters))
-        else:
-            found = count(kind, members, **dict(self.parameters))
-        return found.in_parts(self.dataset_splits)
+    def _arguments(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> tuple[object, ...]:
+        """Return the arguments of the module's `plan` and `extent` for one part, after the kind."""
+        return (self.on(kind, shape), self.part_bytes(size_bytes)) if self.needs_shape else (members,)
 
     def closed_form(
         self, kind: str, members: int, size_bytes: float, latency_ps: float, bytes_per_s: float, shape: Shape | None
     ) -> float:
-        """Picoseconds on an idle network; of parts, one after another as long as each alone takes.
+        """Return the time on an idle network in picoseconds.
 
-        Where chains are side by side, their parts count as one. Raises what `on` does.
+        Parts are assumed to run one after another, each as long as alone; parts of parallel chains count as one part.
         """
         rounds, size = -(-self.dataset_splits // self.chains), size_bytes * self.chains / self.dataset_splits
         if self.dataset_splits == 1:
@@ -217,37 +203,34 @@ class AlgorithmChoice(NamedTuple):
 
 @functools.cache
 def known_algorithms() -> dict[str, Algorithm]:
-    """All algorithms by name."""
+    """Return all algorithms by name."""
     modules = (
-        importlib.import_module(f"{folder.__name__}.{found.name}") for found in pkgutil.iter_modules(folder.__path__)
+        importlib.import_module(f"{folder.__name__}.{entry.name}") for entry in pkgutil.iter_modules(folder.__path__)
     )
     return {module.NAME: cast("Algorithm", module) for module in modules if hasattr(module, "NAME")}
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
-    """Names of the algorithms that do a kind, less those that must be asked for by name.
+    """Return the names of the algorithms that implement a kind, without those that are used only when named.
 
     Raises:
-        WorkloadError: unknown kind.
+        WorkloadError: Unknown kind.
     """
     kind_index(kind)
     return tuple(sorted(name for name, m in known_algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
 
 
 def default_algorithm(kind: str) -> str:
-    """The algorithm that a kind gets unless told otherwise: ring where it does it, else direct, else dissemination.
-
-    Raises:
-        WorkloadError: unknown kind.
-    """
+    """Return the default algorithm of a kind: ring if it implements the kind, else direct, else dissemination."""
     known = algorithms_of(kind)
     return next((name for name in PREFERRED if name in known), known[0])
 
 
 def defaults_on(fabric: Graph) -> dict[str, str]:
-    """Algorithms of kinds that the user names none for, where the fabric says what its hosts would run.
+    """Return the algorithms, by kind, that a fabric's hosts run where the user names none.
 
-    Hosts of several NPUs behind an NVSwitch run NCCL; elsewhere there are none, and `default_algorithm` holds.
+    Hosts with several NPUs behind an NVSwitch run NCCL. For other fabrics the result is empty: `default_algorithm`
+    applies.
     """
     if not np.any(fabric.node_kind == NVSWITCH) or len(np.unique(fabric.host)) == fabric.npus:
         return {}
@@ -255,11 +238,11 @@ def defaults_on(fabric: Graph) -> dict[str, str]:
 
 
 def choose(kind: str, spec: str) -> AlgorithmChoice:
-    """The algorithm and parameters that `spec`, such as `ring` or `ring:channels=4`, means for `kind`.
+    """Return the algorithm and parameters of `spec`, such as `ring` or `ring:channels=4`, for a kind.
 
     Raises:
-        WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not do this kind, or a value of
-            another type or out of range.
+        WorkloadError: Unknown kind, algorithm or parameter, an algorithm that does not implement the kind, or a value
+            of the wrong type or out of range.
     """
     name, _, rest = spec.partition(":")
     known = algorithms_of(kind)
@@ -268,14 +251,16 @@ def choose(kind: str, spec: str) -> AlgorithmChoice:
         raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(known)}")
     own: dict[str, Value] = getattr(known_algorithms()[name], "PARAMETERS", {})
     defaults = {**own, **({} if kind in _WHOLE or _named_only(known_algorithms()[name], "") else PARTS)}
-    limits: dict[str, tuple] = getattr(known_algorithms()[name], "LIMITS", {}) | dict.fromkeys(PARTS, (1, MOST_PARTS))
+    limits: dict[str, tuple] = getattr(known_algorithms()[name], "LIMITS", {}) | dict.fromkeys(PARTS, (1, MAX_PARTS))
     given: dict[str, Value] = {}
     for part in rest.split(",") if rest.strip() else ():
         key, equals, text = (word.strip() for word in part.partition("="))
         if not equals or key not in defaults or key in given:
-            found = "stands twice" if key in given else "is no parameter"
-            listed = ", ".join(f"{k}={_shown(v)}" for k, v in defaults.items()) or "none"
-            raise WorkloadError(f"algorithm {spec!r} for {kind}: {part.strip()!r} {found}, expected some of {listed}")
+            problem = "is given twice" if key in given else "is no parameter"
+            listed = (
+                ", ".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in defaults.items()) or "none"
+            )
+            raise WorkloadError(f"algorithm {spec!r} for {kind}: {part.strip()!r} {problem}, expected some of {listed}")
         given[key] = _value(f"algorithm {spec!r} for {kind}: {key}", text, defaults[key], limits.get(key))
     splits, chains = (int(given.get(key, value)) for key, value in PARTS.items())
     parameters = tuple((key, given.get(key, value)) for key, value in own.items())
@@ -283,13 +268,13 @@ def choose(kind: str, spec: str) -> AlgorithmChoice:
 
 
 def uneven_algorithms() -> tuple[str, ...]:
-    """Names of the algorithms of all-to-alls with split sizes, the default first."""
+    """Return the names of the algorithms for all-to-alls with split sizes, the default first."""
     split = sorted(name for name, module in known_algorithms().items() if hasattr(module, "plan_uneven"))
     return (*PLAIN_UNEVEN, *split)
 
 
 def default_uneven(even: str) -> str:
-    """The default algorithm of all-to-alls with split sizes; even: the one named for those without, "" = none."""
+    """Return the default algorithm of all-to-alls with split sizes; even: the one of even all-to-alls, "" = none."""
     does_both = hasattr(known_algorithms().get(even.partition(":")[0]), "plan_uneven")
     return even if does_both else PLAIN_UNEVEN[0]
 
@@ -298,7 +283,7 @@ def choose_uneven(spec: str) -> AlgorithmChoice | None:
     """Return the algorithm that `spec` names for all-to-alls with split sizes; None = one of uneven.all_to_all_v.
 
     Raises:
-        WorkloadError: unknown algorithm or parameter, or a value of another type or out of range.
+        WorkloadError: Unknown algorithm or parameter, or a value of the wrong type or out of range.
     """
     if spec in PLAIN_UNEVEN:
         return None
@@ -309,11 +294,7 @@ def choose_uneven(spec: str) -> AlgorithmChoice | None:
 
 
 def plan(kind: str, spec: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
-    """What each member does in a collective.
-
-    Raises:
-        WorkloadError: as `choose`; less than one member; no shape for an algorithm that needs it.
-    """
+    """Return the steps of each member in a collective."""
     return choose(kind, spec).plan(kind, members, shape, size_bytes)
 
 
@@ -326,11 +307,7 @@ def closed_form(
     bytes_per_s: float,
     shape: Shape | None = None,
 ) -> float:
-    """Picoseconds that a collective takes on an idle network, see above.
-
-    Raises:
-        WorkloadError: as `choose`; no shape for an algorithm that needs it; one without a closed form.
-    """
+    """Return the time of a collective on an idle network in picoseconds (see the module's docstring)."""
     if members == 1:
         return 0.0
     chosen = choose(kind, spec)
@@ -344,25 +321,22 @@ def _named_only(module: Algorithm, kind: str) -> bool:
     return kind in marked if isinstance(marked, tuple) else marked
 
 
-def _shown(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _value(where: str, text: str, default: Value, limits: tuple | None) -> Value:
-    """The value that a text means, of the type of the default."""
+def _value(label: str, text: str, default: Value, limits: tuple | None) -> Value:
+    """Parse a parameter's value as the type of its default."""
     if isinstance(default, bool):
         if text not in {"true", "false"}:
-            raise WorkloadError(f"{where} is {text!r}, expected true or false")
+            raise WorkloadError(f"{label} is {text!r}, expected true or false")
         return text == "true"
     if isinstance(default, str):
         if limits is not None and text not in limits:
-            raise WorkloadError(f"{where} is {text!r}, expected one of {', '.join(limits)}")
+            raise WorkloadError(f"{label} is {text!r}, expected one of {', '.join(limits)}")
         return text
     number = int(text) if text.removeprefix("-").isdecimal() and len(text) < _LONGEST_INT else None
     if number is None or (limits is not None and not limits[0] <= number <= limits[1]):
         between = f" from {limits[0]} to {limits[1]}" if limits else ""
-        raise WorkloadError(f"{where} is {text!r}, expected a whole number{between}")
+        raise WorkloadError(f"{label} is {text!r}, expected a whole number{between}")
     return number
 
 
 _LONGEST_INT = 19
+"""Number of digits from which a text is not accepted as an integer: all shorter numbers fit into 64 bits."""

@@ -1,25 +1,48 @@
-"""Binomial tree: those that have the data each pass it on to one more, so that they double.
+"""Binomial tree: each member that has the data sends it to one more, so that their number doubles.
 
-Reduce and gather are the tree backwards; scatter and gather move only what is for, or from, the members below (Thakur,
-Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4).
+Reduce and gather are the tree backwards; scatter and gather move only the data of the members below (Thakur,
+Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4). The parent of
+member m is m without its lowest set bit; its subtree contains its number with any of the bits below that bit.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.trees.binomial import BinomialBranch, branches, parent
 
 NAME = "binomial"
 KINDS = ("broadcast", "reduce", "scatter", "gather")
 ONE_WAY = True
 
 
+class BinomialBranch(NamedTuple):
+    """A child and its subtree: members child .. child + size - 1."""
+
+    child: int
+    size: int
+
+
+def parent(member: int) -> int:
+    """Return the parent of a member other than 0."""
+    return member & (member - 1)
+
+
+def branches(member: int, members: int) -> list[BinomialBranch]:
+    """Return the subtrees of a member's children, the largest first."""
+    below = member & -member if member else 1 << (members - 1).bit_length()
+    subtrees = []
+    while below > 1:
+        below >>= 1
+        if member + below < members:
+            subtrees.append(BinomialBranch(member + below, min(below, members - member - below)))
+    return subtrees
+
+
 def plan(kind: str, members: int) -> Plans:
-    """Outwards: one lane that receives, then sends to the largest branch first. Inwards: a sink, then a send."""
+    """Return lanes that receive, then send to branches, the largest first; or that receive from branches, then send."""
     in_parts = kind in {"scatter", "gather"}
     make = _outwards if kind in {"broadcast", "scatter"} else _inwards
     lanes = (make(member, members, in_parts=in_parts) for member in range(members))
@@ -27,15 +50,15 @@ def plan(kind: str, members: int) -> Plans:
 
 
 def extent(kind: str, members: int) -> PlanExtent:
-    """Steps and lanes of `plan`: inwards those that pass something on have two."""
+    """Return the number of steps and lanes of `plan`; inwards, inner members have two lanes."""
     inner = max(0, members - 2) // 2 if kind in {"reduce", "gather"} else 0
     return PlanExtent(2 * (members - 1), members + inner, members, 1 + (inner > 0))
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Of a power of two log2(n)(a + S/B), or log2(n) a + (n-1) S/nB for scatter and gather.
+    """Return log2(n)(a + S/B) for a power of two, or log2(n) a + (n-1) S/nB for scatter and gather.
 
-    Of other numbers the slowest way through the tree: sends to several branches follow each other.
+    For other numbers it is the slowest path through the tree, where sends to several branches follow each other.
     """
     in_parts = kind in {"scatter", "gather"}
     unit_ps = size_bytes / bytes_per_s * PS_PER_S
@@ -48,7 +71,7 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
 
 
 def _out_ps(size: int, latency_ps: float, message_ps: Callable[[BinomialBranch], float]) -> float:
-    """Until all of a tree of `size` members have what its root has."""
+    """Return the time until all of a tree of `size` members have the root's data."""
 
     @functools.cache
     def below_ps(size: int) -> float:
@@ -62,7 +85,7 @@ def _out_ps(size: int, latency_ps: float, message_ps: Callable[[BinomialBranch],
 
 
 def _in_ps(size: int, latency_ps: float, message_ps: Callable[[BinomialBranch], float]) -> float:
-    """Until the root of a tree of `size` members has what all have."""
+    """Return the time until the root of a tree of `size` members has the data of all."""
 
     @functools.cache
     def below_ps(size: int) -> float:
@@ -98,7 +121,7 @@ def _inwards(member: int, members: int, *, in_parts: bool) -> list[Lane]:
 
 
 def _size(member: int, members: int) -> int:
-    """Members of the branch that begins with one."""
+    """Return the number of members of the branch whose first member is `member`."""
     return min(member & -member, members - member)
 
 

@@ -1,10 +1,10 @@
 """Bruck's algorithms: ceil(log2 n) rounds for any number of members.
 
-All-to-all: a block for the member j on takes the hops of the bits of j, so that in round k all blocks with bit k travel
-in one message, packed into scratch. All-gather doubles what each member holds (Bruck, Ho, Kipnis, Upfal and
+All-to-all: a block for the member j places on takes the hops of the bits of j: in round k all blocks with bit k travel
+in one message, packed into scratch space. All-gather doubles the blocks of each member (Bruck, Ho, Kipnis, Upfal and
 Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997).
 Reduce-scatter is the all-gather backwards (Traff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
-2024). Plans of all-to-all have n blocks to copy for each of n members: meant for hundreds, not thousands.
+2024). Plans of all-to-all copy n blocks for each of n members: suited to hundreds of members, not thousands.
 """
 
 from itertools import pairwise
@@ -18,11 +18,11 @@ from workload.collectives.plans.spreading import gathered, near_first, reduced, 
 NAME = "bruck"
 KINDS = ("all-to-all", "all-gather", "reduce-scatter")
 
-_LIST, _OUT, _IN = 2, 3, 4  # regions of all-to-all: blocks by how far they go, and what is sent and received at once
+_LIST, _OUT, _IN = 2, 3, 4  # scratch regions of all-to-all: blocks by distance, packed sends, packed receives
 
 
 def plan(kind: str, members: int) -> Plans:
-    """A lane per round, because the peers differ."""
+    """Return a lane per round, because the peers differ."""
     if kind == "all-to-all":
         return each_its_own(members, [_to_all(me, members) for me in range(members)], regions=5)
     make = gathered if kind == "all-gather" else reduced
@@ -30,7 +30,7 @@ def plan(kind: str, members: int) -> Plans:
 
 
 def extent(kind: str, members: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     if kind != "all-to-all":
         return spreading_extent(members, near_first(members))
     rounds = (members - 1).bit_length()
@@ -40,7 +40,10 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """ceil(log2 n) a + (n-1) S/nB; all-to-all: (number of one bits in 0 .. n-1) S/nB, of powers of two log2(n) S/2B."""
+    """Return ceil(log2 n) a + (n-1) S/nB in picoseconds.
+
+    All-to-all sends (number of one bits in 0 .. n-1) S/nB, for powers of two log2(n) S/2B, in place of the second term.
+    """
     if kind != "all-to-all":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
     blocks = sum(place.bit_count() for place in range(members))
@@ -50,7 +53,9 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
 def _to_all(me: int, n: int) -> list[Lane]:
     lanes: list[Lane] = []
     for k in range((n - 1).bit_length()):
-        distance, runs = 1 << k, _runs(n, 1 << k)
+        distance = 1 << k
+        edges = [*range(distance, n, distance), n]
+        runs = [edge for i, edge in enumerate(pairwise(edges)) if i % 2 == 0]  # ranges of numbers with bit k
         count = sum(end - begin for begin, end in runs)
         lane = Lane()
         after = (k - 1, len(lanes[-1].steps) - 1) if k else (-1, -1)
@@ -79,9 +84,3 @@ def _to_all(me: int, n: int) -> list[Lane]:
     for far in range(n if lanes else 0):
         lanes[-1].copy(_LIST * n + far, to=n + (me - far) % n)
     return lanes
-
-
-def _runs(n: int, bit: int) -> list[tuple[int, int]]:
-    """Numbers below n that have a bit, as ranges."""
-    edges = [*range(bit, n, bit), n]
-    return [edge for i, edge in enumerate(pairwise(edges)) if i % 2 == 0]

@@ -1,10 +1,10 @@
-"""Custom: what a file of the user says, `custom:file=PATH`. See workload.collectives.custom.
+"""Custom: an algorithm from the user's file, `custom:file=PATH`. See workload.collectives.custom.
 
-PATH is MSCCL's XML; or the beginning of the names of Chakra traces, PATH.0.et, PATH.1.et, ..., one for each member,
-whose messages have the bytes that stand there. With `size=1MiB` those are the bytes for a buffer of this size, and for
-another they are as many times more or less.
+PATH is MSCCL's XML, or the prefix of the names of Chakra traces, PATH.0.et, PATH.1.et, ..., one per member, whose
+messages have the bytes of the traces. With `size=1MiB` those are the bytes for a buffer of this size, and they scale
+with the size of the buffer.
 
-`custom:plans=DIGEST` is one that Python has given: workload.collectives.custom.given.
+`custom:plans=DIGEST` is an algorithm made in Python: workload.collectives.custom.given.
 """
 
 from collections.abc import Callable
@@ -24,39 +24,41 @@ KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
 PARAMETERS = {"file": "", "size": "", "plans": ""}
 NEEDS_SHAPE = True
 NAMED_ONLY = True
-_LEAST_STEP_BYTES = 24
+_MIN_STEP_BYTES = 24
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> Plans:
-    """The plans in the file, or those that Python gave.
+    """Return the plans of the file or of the digest.
 
     Raises:
-        WorkloadError: no file; what read_custom refuses; or the algorithm is one of another number of members.
+        WorkloadError: No file; a file that read_custom refuses; or plans for another number of members.
     """
-    made = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
-    if made.members != shape.members:
-        where = file or f"plans {plans}"
-        raise WorkloadError(f"{where}: {made.members} members, expected {shape.members} as the group of this {kind}")
-    return made
+    read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
+    if read_plans.members != shape.members:
+        label = file or f"plans {plans}"
+        raise WorkloadError(
+            f"{label}: {read_plans.members} members, expected {shape.members} as the group of this {kind}"
+        )
+    return read_plans
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> PlanExtent:  # noqa: ARG001 - see plan
-    """A bound by the bytes of the files: a step is no less than a node of a trace."""
+    """Return a bound from the size of the files: no step takes fewer bytes than a node of a trace."""
     if plans:
         return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
     path = _path(file)
     files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
-    steps = sum(each.stat().st_size for each in files if each.exists()) // _LEAST_STEP_BYTES
+    steps = sum(trace.stat().st_size for trace in files if trace.exists()) // _MIN_STEP_BYTES
     return PlanExtent(steps, 0, shape.members)
 
 
 def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
-    """Only messages of fixed bytes ask for the size."""
+    """Return the size for messages of fixed bytes, else 0."""
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes
 
 
 def with_path(spec: str, change: Callable[[str], str]) -> str:
-    """Change the path in `custom:file=PATH`; other algorithms stay as they are."""
+    """Return the specification with its path changed, if it is `custom:file=PATH`."""
     name, colon, rest = spec.partition(":")
     if name.strip() != NAME:
         return spec

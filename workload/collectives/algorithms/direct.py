@@ -1,11 +1,11 @@
-"""Direct: everybody sends straight to everybody that needs it, all sends posted at once.
+"""Direct: every member sends directly to every member that needs its data, all sends posted at once.
 
-One lane sends, a second one takes whatever comes in whatever order. The members start with different peers (the next,
-the next but one, ...), so that at each moment everyone receives from one sender. All-reduce is the reduce-scatter and
-then the all-gather. Broadcast, reduce, gather and scatter are stars around the root.
+One lane sends, a second one receives in any order. The members start with different peers (the next, the next but one,
+...), so that at each moment every member receives from one sender. All-reduce is a reduce-scatter and then an
+all-gather. Broadcast, reduce, gather and scatter are stars around the root.
 
-With a `window` no more than so many sends of a member are on their way: a send waits for what has come in from as far
-the other way round as the send `window` before it went. A window of 1 is the pairwise exchange.
+A `window` limits the number of a member's sends on their way: a send waits for a receive, the one from the distance at
+which the send `window` before it went. A window of 1 is the pairwise exchange.
 """
 
 from inputs.units import PS_PER_S
@@ -23,23 +23,22 @@ _AT_ONCE = (-1, -1)
 
 
 def plan(kind: str, members: int, window: int = 0) -> Plans:
-    """Lanes: sends and a sink, twice for all-reduce; one for the stars; with a window one for each peer.
+    """Return a sending and a receiving lane, twice for all-reduce; one for the stars; with a window one per peer.
 
     Raises:
-        WorkloadError: a window in a star, where a member either sends or receives.
+        WorkloadError: A window in a star, where a member either sends or receives.
     """
     if kind in _STARS:
         if window:
             raise WorkloadError(f"algorithm 'direct:window={window}' for {kind}: expected 0, as no sender receives")
-        make = _from_root if kind in {"broadcast", "scatter"} else _to_root
-        return make(members, in_parts=kind in {"scatter", "gather"})
+        return _star(members, in_parts=kind in {"scatter", "gather"}, outwards=kind in {"broadcast", "scatter"})
     regions = 2 if kind == "all-to-all" else 1
     lanes = _windowed(kind, members, window) if window else _lanes(kind, members)
     return everyone_alike(members, members, lanes, regions=regions)
 
 
 def extent(kind: str, members: int, window: int = 0) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     peers = members - 1
     if kind in _STARS:
         return PlanExtent(2 * peers, members, members)
@@ -52,7 +51,7 @@ def extent(kind: str, members: int, window: int = 0) -> PlanExtent:
 def closed_form(
     kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, window: int = 0
 ) -> float:
-    """Latency once: a + (n-1) S/nB; twice that for all-reduce; a + (n-1) S/B for broadcast and reduce.
+    """Return a + (n-1) S/nB; twice that for all-reduce; a + (n-1) S/B for broadcast and reduce.
 
     With a window w, message k = 0 .. n-2 leaves at the later of k S/nB and floor(k/w) (a + S/nB) + (k mod w) S/nB.
     """
@@ -66,29 +65,33 @@ def closed_form(
 
 
 def _windowed(kind: str, n: int, window: int, first: int = 0, after: tuple[int, int] = _AT_ONCE) -> list[Lane]:
-    """A lane for each distance: send so far on, receive from as far before; lanes are counted from `first` on."""
+    """Return a lane per distance: send that far on, receive from as far before; first: number of its first lane."""
     if kind == "all-reduce":
         lanes = _windowed("reduce-scatter", n, window)
         all_in = Lane()
         for lane in range(n - 1):
             all_in.step(after=(lane, 0))
         return [*lanes, all_in, *_windowed("all-gather", n, window, n, (n - 1, n - 2))]
-    made = []
-    for far in range(1, n):
-        send, receive = {"all-to-all": (far, 2 * n - far), "reduce-scatter": (far, 0), "all-gather": (0, n - far)}[kind]
-        lane, waits = first + far - 1, far > window
-        made.append(
+    lanes_by_distance = []
+    for distance in range(1, n):
+        send, receive = {
+            "all-to-all": (distance, 2 * n - distance),
+            "reduce-scatter": (distance, 0),
+            "all-gather": (0, n - distance),
+        }[kind]
+        lane, waits = first + distance - 1, distance > window
+        lanes_by_distance.append(
             Lane().step(
-                send_to=far,
+                send_to=distance,
                 to_lane=lane,
                 send=send,
-                receive_from=n - far,
+                receive_from=n - distance,
                 receive=receive,
                 reduce=kind == "reduce-scatter",
                 after=(lane - window, 0) if waits else after,
             )
         )
-    return made
+    return lanes_by_distance
 
 
 def _lanes(kind: str, n: int) -> list[Lane]:
@@ -111,7 +114,7 @@ def _to_all(n: int, *, sink: int, own: bool, after: tuple[int, int] = _AT_ONCE) 
 
 
 def _from_all(n: int, *, own: bool, reduce: bool = False, region: int = 0) -> Lane:
-    """Receive into the own chunk, or the chunk of each peer; the peer that sends first stands first."""
+    """Receive into the own chunk, or the chunk of each peer; the peer that sends first comes first."""
     lane = Lane()
     for distance in range(1, n):
         peer = n - distance
@@ -119,17 +122,15 @@ def _from_all(n: int, *, own: bool, reduce: bool = False, region: int = 0) -> La
     return lane
 
 
-def _from_root(n: int, *, in_parts: bool) -> Plans:
-    root = Lane()
-    for member in range(1, n):
-        root.step(send_to=member, send=member if in_parts else 0)
-    leaves = (Lane().step(receive_from=0, receive=member if in_parts else 0) for member in range(1, n))
-    return each_its_own(n if in_parts else 1, [[root], *([leaf] for leaf in leaves)])
-
-
-def _to_root(n: int, *, in_parts: bool) -> Plans:
-    root = Lane()
-    for member in range(1, n):
-        root.step(receive_from=member, receive=member if in_parts else 0, reduce=not in_parts)
-    leaves = (Lane().step(send_to=0, send=member if in_parts else 0) for member in range(1, n))
+def _star(n: int, *, in_parts: bool, outwards: bool) -> Plans:
+    """Return plans in which the root sends to, or receives from, all others."""
+    root, leaves = Lane(), [Lane() for _ in range(1, n)]
+    for member, leaf in enumerate(leaves, start=1):
+        chunk = member if in_parts else 0
+        if outwards:
+            root.step(send_to=member, send=chunk)
+            leaf.step(receive_from=0, receive=chunk)
+        else:
+            root.step(receive_from=member, receive=chunk, reduce=not in_parts)
+            leaf.step(send_to=0, send=chunk)
     return each_its_own(n if in_parts else 1, [[root], *([leaf] for leaf in leaves)])

@@ -1,7 +1,7 @@
-"""Dissemination barrier: in round k everybody tells the member 2^k further on.
+"""Dissemination barrier: in round k every member notifies the member 2^k places on.
 
-After ceil(log2 n) rounds each has heard, through others, from all (Hensgen, Finkel and Manber, "Two algorithms for
-barrier synchronization", 1988). Messages carry no bytes.
+After ceil(log2 n) rounds each member has heard, through others, from all (Hensgen, Finkel and Manber, "Two algorithms
+for barrier synchronization", 1988). Messages carry no bytes.
 """
 
 from workload.collectives.plans.extent import PlanExtent
@@ -11,8 +11,8 @@ NAME = "dissemination"
 KINDS = ("barrier",)
 
 
-def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
-    """A lane per round, because the peers differ; a round begins when the one before is done."""
+def plan(_kind: str, members: int) -> Plans:
+    """Return a lane per round, because the peers differ; a round begins when the one before is done."""
     lanes = []
     for k in range(_rounds(members)):
         distance = 1 << k
@@ -22,19 +22,13 @@ def plan(kind: str, members: int) -> Plans:  # noqa: ARG001 - one kind only
     return everyone_alike(members, 1, lanes)
 
 
-def extent(kind: str, members: int) -> PlanExtent:  # noqa: ARG001 - one kind only
-    """Steps and lanes of `plan`."""
+def extent(_kind: str, members: int) -> PlanExtent:
+    """Return the number of steps and lanes of `plan`."""
     return PlanExtent(_rounds(members), _rounds(members))
 
 
-def closed_form(
-    kind: str,  # noqa: ARG001 - one kind only
-    members: int,
-    size_bytes: int,  # noqa: ARG001 - messages are empty
-    latency_ps: float,
-    bytes_per_s: float,  # noqa: ARG001 - messages are empty
-) -> float:
-    """ceil(log2 n) a."""
+def closed_form(_kind: str, members: int, _size_bytes: int, latency_ps: float, _bytes_per_s: float) -> float:
+    """Return ceil(log2 n) a in picoseconds."""
     return _rounds(members) * latency_ps
 
 

@@ -1,9 +1,10 @@
-"""Two binary trees, each for one half of the buffer, in which nobody but the root passes on data of both.
+"""Two binary trees, each for one half of the buffer; only the root is an inner node of both.
 
-Members 1 .. n-1 stand in both trees; member 0 feeds them. Of the first, in the order of the members, every second is a
-leaf; the other is its mirror image, or the same one place on, so that those leaves are inside it. Data goes up and down
-in chunks (Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
-Computing 35, 2009; all-reduce as NCCL has it is the reduction and the broadcast, one chunk behind the other).
+Members 1 .. n-1 are in both trees; member 0 feeds them. In the first tree, in the order of the members, every second
+one is a leaf; the second tree is its mirror image, or the same shifted by one, so that those leaves are inner nodes
+there. Data moves up and down in chunks (Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast,
+reduction and scan", Parallel Computing 35, 2009; as in NCCL, all-reduce is the reduction and, one chunk behind, the
+broadcast).
 """
 
 from typing import NamedTuple
@@ -24,7 +25,7 @@ _UP, _TO_PARENT, _DOWN, _TO_CHILDREN, _LANES = 0, 2, 3, 4, 6
 
 
 def plan(kind: str, members: int, chunks: int = 8) -> Plans:
-    """Six lanes a tree, those that a member has no use for with a step that does nothing; chunks: of each half."""
+    """Return six lanes per tree; unused lanes have a step that does nothing; chunks: number per half of the buffer."""
     if members == 1:
         return each_its_own(_TREES * chunks, [[Lane(blocking=True)]])
     trees = [_Tree.of(members, mirrored=mirrored) for mirrored in (False, True)]
@@ -36,7 +37,7 @@ def plan(kind: str, members: int, chunks: int = 8) -> Plans:
 
 
 def extent(kind: str, members: int, chunks: int = 8) -> PlanExtent:
-    """Steps and lanes of `plan`: two ends of each link up or down, and lanes that do nothing."""
+    """Return the number of steps and lanes of `plan`: both ends of each link per direction, and the unused lanes."""
     if members == 1:
         return PlanExtent(0, 1)
     ends = _TREES * (members - 1) * (4 if kind == "all-reduce" else 2)
@@ -47,21 +48,22 @@ def extent(kind: str, members: int, chunks: int = 8) -> PlanExtent:
 def closed_form(
     kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, chunks: int = 8
 ) -> float:
-    """A lower bound, for large buffers about a + S/B, and a + 2 S/B for all-reduce.
+    """Return a lower bound in picoseconds, for large buffers about a + S/B, and a + 2 S/B for all-reduce.
 
-    With b = S/2kB for k chunks of each half: member 0 feeds the trees in turns, and each member its children, so that
-    chunk c of tree t comes after (2c + t) b, and a + b or a + 2b for a hop to a first or second child. Upwards
-    the deepest chunk takes a + b a hop, and member 0 receives the others one after another. The busiest member of
-    all-reduce sends to its parents and children. That messages wait for those of the other tree which come in just
-    then is left out, as it depends on a/b: in a broadcast a chunk for each level at most,
-    and up to half of the bound in the others.
+    With b = S/2kB for k chunks of each half: member 0 feeds the trees alternately, and each member its children, so
+    that chunk c of tree t follows after (2c + t) b, and a hop takes a + b or a + 2b to a first or second child. Upwards
+    the deepest chunk takes a + b per hop, and member 0 receives the others one after another. The busiest member of
+    all-reduce sends to its parents and children. Waits of messages for those of the other tree that arrive just then
+    are omitted, since they depend on a/b: in a broadcast at most a chunk per level, and up to half of the bound in the
+    other kinds.
     """
     chunk_ps = size_bytes / (_TREES * chunks) / bytes_per_s * PS_PER_S
     trees = [_Tree.of(members, mirrored=mirrored) for mirrored in (False, True)]
     down_ps = [tree.down_ps(latency_ps, chunk_ps) for tree in trees]
     if kind == "broadcast":
         return (2 * chunks - 2) * chunk_ps + max(t * chunk_ps + way_ps for t, way_ps in enumerate(down_ps))
-    up_ps = min(tree.depth() for tree in trees) * (latency_ps + chunk_ps) + (2 * chunks - 1) * chunk_ps
+    depth = min(round(tree.down_ps(1.0, 0.0)) for tree in trees)  # hops of latency 1 and empty chunks
+    up_ps = depth * (latency_ps + chunk_ps) + (2 * chunks - 1) * chunk_ps
     if kind == "reduce":
         return up_ps
     links = [sum(len(tree.children[me]) + (me > 0) for tree in trees) for me in range(members)]
@@ -76,7 +78,7 @@ class _Tree(NamedTuple):
 
     @classmethod
     def of(cls, members: int, *, mirrored: bool) -> "_Tree":
-        """Of members 1 .. n-1 with member 0 on top."""
+        """Return the tree of members 1 .. n-1 with member 0 on top."""
         inner = members - 1
         place = list(range(1, members))
         if mirrored:
@@ -88,12 +90,8 @@ class _Tree(NamedTuple):
             children[parent[child]].append(child)
         return cls(parent, tuple(map(tuple, children)))
 
-    def depth(self) -> int:
-        """Links from member 0 to the farthest."""
-        return round(self.down_ps(1.0, 0.0))
-
     def down_ps(self, latency_ps: float, chunk_ps: float) -> float:
-        """From when member 0 begins to send a chunk until the last has it, each child after the one before."""
+        """Return the time from when member 0 begins to send a chunk until the last member has it."""
         has_ps = {0: 0.0}
         waiting = [0]
         for member in waiting:
@@ -104,7 +102,7 @@ class _Tree(NamedTuple):
 
 
 def _above(at: int, places: int) -> int:
-    """The place above one of 1 .. places in the tree in which odd ones are leaves; 0 above the top."""
+    """Return the parent of a place among 1 .. places in the tree whose leaves are the odd places; 0 above the top."""
     bit = at & -at
     above = (at ^ bit) | (bit << 1)
     return above if above <= places else at ^ bit

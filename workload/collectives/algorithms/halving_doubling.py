@@ -1,9 +1,9 @@
-"""Halving and doubling: pairs exchange halves of what they still have to sum, then gather by doubling.
+"""Halving and doubling: pairs exchange halves of the data that they still have to sum, then gather by doubling.
 
-Rabenseifner's all-reduce; reduce-scatter and all-gather are its halves. Of other than powers of two, the largest below
-does the rounds of all-reduce, and the members beyond it fold in and out (Thakur, Rabenseifner and Gropp, "Optimization
-of collective communication operations in MPICH", 2005, section 4.5). The halves alone are then Bruck's rounds, which
-need no folding.
+This is Rabenseifner's all-reduce; reduce-scatter and all-gather are its halves. If n is not a power of two, the largest
+power below runs the rounds of all-reduce, and the other members fold in and out (Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", 2005, section 4.5). The halves alone are then Bruck's
+rounds, which need no folding.
 """
 
 from inputs.units import PS_PER_S
@@ -18,7 +18,7 @@ KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """A lane per round, the farthest peer first; all-gather begins with the nearest."""
+    """Return a lane per round, the farthest peer first; all-gather begins with the nearest."""
     core = power_below(members)
     if kind == "all-reduce":
         return exchanged(members, core, lambda me: _halving(me, core) + _doubling(me, core))
@@ -29,7 +29,7 @@ def plan(kind: str, members: int) -> Plans:
 
 
 def extent(kind: str, members: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     core = power_below(members)
     if kind != "all-reduce" and core != members:
         return spreading.extent(members, near_first(members))
@@ -37,10 +37,10 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """2 log2(n) a + 2 (n-1) S/nB, half of it for the halves (of any n: ceil(log2 n) a + (n-1) S/nB).
+    """Return 2 log2(n) a + 2 (n-1) S/nB, half of it for the halves (for any n: ceil(log2 n) a + (n-1) S/nB).
 
-    Of n = p + r, r > 0, all-reduce takes that of p, 2 (a + S/B) for folding, and S/2B for what members without a guest
-    have sent to a host meanwhile.
+    For n = p + r, r > 0, all-reduce takes the time of p, 2 (a + S/B) for folding, and S/2B for the data that members
+    without a guest have sent to a host meanwhile.
     """
     if kind != "all-reduce":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
@@ -51,7 +51,7 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
 
 
 def _halving(me: int, n: int) -> list[FoldingRound]:
-    """Of the half with the peer's block its part is sent; the other half is summed on."""
+    """Send the half with the peer's block, and sum the other half."""
     rounds = []
     for distance in _distances(n)[::-1]:
         peer = me ^ distance
@@ -68,6 +68,6 @@ def _distances(n: int) -> list[int]:
 
 
 def _blocks(member: int, count: int) -> tuple[int, int]:
-    """The group of `count` blocks, a power of two, in which a member's own is."""
+    """Return the group of `count` blocks, a power of two, that contains a member's own block."""
     first = member & ~(count - 1)
     return first, first + count

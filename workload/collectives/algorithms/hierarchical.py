@@ -1,4 +1,4 @@
-"""Hierarchical: inside each host first, then among the members of equal number of all hosts (a rail each), and back.
+"""Hierarchical: inside each host first, then among the members of equal number of all hosts (one rail each), and back.
 
 The phases are those of `grid`, on the places in a host and the hosts.
 """
@@ -16,24 +16,24 @@ LIMITS = {"splits": (1, 1024)}
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> Plans:
-    """A chain of phases for each split; algorithms: in a host / among hosts."""
+    """Return a chain of phases per split; algorithms: inside a host / among hosts."""
     levels = grid.by_hosts(shape)
     return grid.plans(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> PlanExtent:
-    """A bound of the steps and lanes of `plan`."""
+    """Return a bound of the number of steps and lanes of `plan`."""
     levels = grid.by_hosts(shape)
     return grid.extent(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int) -> float:
-    """As `grid`, with the rate in a host and that between hosts, as workload.collectives.grid.by_hosts finds them."""
+    """Return the time of `grid` with the rates inside hosts and between them (workload.collectives.grid.by_hosts)."""
     levels = grid.by_hosts(shape)
     streams = grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes)
     return grid.idle_ps(levels, kind, streams, algorithms, size_bytes)
 
 
 def size_class(_kind: str, _shape: Shape, _size_bytes: int, **_parameters: str | int) -> int:
-    """All sizes have one plan."""
+    """Return 0: all sizes share a plan."""
     return 0

@@ -1,14 +1,14 @@
-"""In-network reduction: switches sum up what their children send, and send the result on (SHARP).
+"""In-network reduction: switches sum the data of their children and send the result on (SHARP).
 
-Every chunk goes up a tree of aggregators in the switches (trees.aggregators) from the members that contribute to
-it: each aggregator sends one sum for all its children. From the root it comes down to those that need it, copied where
-ways part. An all-reduce so moves S over each link in each direction, once, where a ring moves 2 (n-1)/n S (Graham et
-al., "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
+Every chunk moves up a tree of aggregators in the switches (trees.aggregators) from the contributing members: each
+aggregator sends one sum for all its children. From the root it moves down to the members that need it, copied where
+paths part. An all-reduce thus moves S over each link and direction once, where a ring moves 2 (n-1)/n S (Graham et al.,
+"Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import MOST_STEPS, Plans, each_its_own
+from workload.collectives.plans.plan import MAX_STEPS, Plans, each_its_own
 from workload.collectives.trees import lanes as tree_lanes
 from workload.collectives.trees.aggregators import ROOT, AggregatorTree
 from workload.collectives.trees.lanes import ChunkFlow, aggregator_lanes, member_lanes, members_below
@@ -25,21 +25,19 @@ LIMITS = {"chunks": (0, 4096)}
 _IN_PARTS = ("reduce-scatter", "all-gather")
 
 _CHUNK_BYTES = 4096
-_MOST_CHUNKS = 256
+"""Default size of a chunk, up to _MAX_CHUNKS chunks and about _USUAL_STEPS steps."""
+_MAX_CHUNKS = 256
 _USUAL_STEPS = 2_000_000
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of members and of aggregators.
+    """Return lanes of the members and of the aggregators.
 
-    chunks: of the buffer, or of each member's part; 0 = one for each 4 KiB, 256 at most.
-
-    Raises:
-        WorkloadError: more steps than memory is for.
+    The parameter `chunks` is the number per buffer, or per member's part; 0 = one per 4 KiB, 256 at most.
     """
     branch, n = shape.branches()[0], shape.members
     count = size_class(kind, shape, size_bytes, chunks)
-    if count * _steps_of_chunk(branch.tree) > MOST_STEPS:
+    if count * _steps_of_chunk(branch.tree) > MAX_STEPS:
         raise WorkloadError(f"algorithm in-network for {kind} of {n}: {count} chunks; expected fewer chunks or members")
     flows = {chunk: _flow(kind, n, chunk, count) for chunk in _order(kind, n, count)}
     places = branch.tree.places()
@@ -49,7 +47,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Steps and lanes of `plan`: two ends of each link that a chunk goes up or down."""
+    """Return the number of steps and lanes of `plan`: both ends of each link that a chunk uses."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     below = members_below(tree, n)
@@ -58,7 +56,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
-    """The first chunk's way up and down, chunk by chunk through each aggregator, and the others behind it."""
+    """Return the first chunk's time up and down, chunk by chunk through each aggregator, plus the chunks behind it."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     chunk_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / count
@@ -80,7 +78,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 
 
 def _loads(kind: str, n: int, count: int, below: frozenset[int]) -> tuple[int, int]:
-    """Chunks that go up and down between a node and its parent; below: members under the node."""
+    """Return the number of chunks up and down between a node and its parent; below: members under the node."""
     share = count * len(below) // n
     to_root = count if 0 in below else 0
     return {
@@ -94,13 +92,13 @@ def _loads(kind: str, n: int, count: int, below: frozenset[int]) -> tuple[int, i
 
 
 def size_class(kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Into how many chunks the buffer is cut; sizes of as many have one plan."""
+    """Return the number of chunks of the buffer; sizes with equally many share a plan."""
     parts = shape.members if kind in _IN_PARTS else 1
     if kind == "barrier":
         return 1
     if chunks == 0:
-        most = min(_MOST_CHUNKS, _USUAL_STEPS // _steps_of_chunk(shape.branches()[0].tree))
-        chunks = min(-(-size_bytes // _CHUNK_BYTES), most) // parts
+        max_chunks = min(_MAX_CHUNKS, _USUAL_STEPS // _steps_of_chunk(shape.branches()[0].tree))
+        chunks = min(-(-size_bytes // _CHUNK_BYTES), max_chunks) // parts
     return parts * max(1, chunks)
 
 
@@ -109,7 +107,7 @@ def _steps_of_chunk(tree: AggregatorTree) -> int:
 
 
 def _order(kind: str, n: int, count: int) -> list[int]:
-    """Chunks in the order in which they are sent: where members own parts, one of each in turn."""
+    """Return the chunks in sending order: if members own parts, one chunk of each in rotation."""
     parts = n if kind in _IN_PARTS else 1
     return [part * (count // parts) + k for k in range(count // parts) for part in range(parts)]
 

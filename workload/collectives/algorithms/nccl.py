@@ -13,8 +13,8 @@ from workload.collectives.nccl import (
 )
 from workload.collectives.nccl.generations import AUTO, generations
 from workload.collectives.nccl.overrides import ALGORITHMS, PROTOCOLS
-from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, TREE
-from workload.collectives.nccl.ways import CHUNKS, MOST_CHANNELS, PACINGS, PLANNED, NcclParameters, host_of, way_of
+from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
+from workload.collectives.nccl.ways import CHUNKS, MAX_CHANNELS, PACINGS, PLANNED, NcclParameters, host_of, way_of
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import IF_ANY
@@ -29,83 +29,69 @@ PARAMETERS: dict[str, int | bool | str] = {**NcclParameters._field_defaults, "px
 LIMITS = {
     "algo": ALGORITHMS,
     "proto": PROTOCOLS,
-    "channels": (0, MOST_CHANNELS),
+    "channels": (0, MAX_CHANNELS),
     "generation": (AUTO, *sorted(generations())),
     "pacing": PACINGS,
     "cpu": CPUS,
     "chunks": CHUNKS,
 }
 
+_LANES = {
+    RING: ring_plans,
+    TREE: tree_plans,
+    NVLS: nvls_plans,
+    NVLS_TREE: nvls_plans,
+    PAT: pat_plans,
+    COLLNET_DIRECT: collnet_plans,
+}
+"""Module that makes the lanes of each of NCCL's algorithms."""
 
-def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - what the registry asks for
-    """Trees over NVSwitches where there may be NVLS, and over rails where the network may sum."""
+
+def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - the name in the registry
+    """Return trees over NVSwitches if the generation may have NVLS, and over rails if the network may sum."""
     if generation != AUTO and not generations()[generation].nvls_efficiency:
         return ""
     return IF_ANY + ("hosts and rails" if collnet else "hosts")
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> Plans:  # noqa: ANN401 - see size_class
-    """Lanes for each channel, or for each head of NVLS.
-
-    Raises:
-        WorkloadError: overrides that are none, or too large a table.
-    """
+    """Return lanes per channel, or per head of NVLS."""
     own = NcclParameters(**asked)
     if kind == "all-to-all":
         return pxn_plans.plan(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)
     way = way_of(kind, shape, size_bytes, own)
-    if way.algorithm in {NVLS, NVLS_TREE}:
-        return nvls_plans.plan(kind, shape, size_bytes, way)
-    if way.algorithm == COLLNET_DIRECT:
-        return collnet_plans.plan(shape, size_bytes, way)
-    if way.algorithm == PAT:
-        return pat_plans.plan(kind, shape, way)
-    return tree_plans.plan(shape, way) if way.algorithm == TREE else ring_plans.plan(kind, shape, way)
+    return _LANES[way.algorithm].plan(kind, shape, size_bytes, way)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> PlanExtent:  # noqa: ANN401
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     if kind == "all-to-all":
         return pxn_plans.extent(shape, pxn=pxn)
     way = way_of(kind, shape, size_bytes, NcclParameters(**asked))
-    if way.algorithm in {NVLS, NVLS_TREE}:
-        return nvls_plans.extent(kind, shape, size_bytes, way)
-    if way.algorithm == COLLNET_DIRECT:
-        return collnet_plans.extent(shape, size_bytes)
-    if way.algorithm == PAT:
-        return pat_plans.extent(shape)
-    return tree_plans.extent(shape, way) if way.algorithm == TREE else ring_plans.extent(kind, shape, way)
+    return _LANES[way.algorithm].extent(kind, shape, size_bytes, way)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> float:  # noqa: ANN401
-    """On links of the shape's rates and latencies, headers and acknowledgements left out; not NCCL's own estimate."""
+    """Return the time in picoseconds on links of the shape, without headers and acknowledgements; not NCCL's own."""
     own = NcclParameters(**asked)
     if kind == "all-to-all":
         return pxn_plans.closed_form(shape, _communicator(shape, own), size_bytes, pxn=pxn, proto=own.proto)
     way = way_of(kind, shape, size_bytes, own)
-    if way.algorithm in {NVLS, NVLS_TREE}:
-        return nvls_plans.closed_form(kind, shape, size_bytes, way)
-    if way.algorithm == COLLNET_DIRECT:
-        return collnet_plans.closed_form(shape, size_bytes, way)
-    if way.algorithm == PAT:
-        return pat_plans.closed_form(shape, size_bytes, way)
-    if way.algorithm == TREE:
-        return tree_plans.closed_form(shape, size_bytes, way)
-    return ring_plans.closed_form(kind, shape, size_bytes, way)
+    return _LANES[way.algorithm].closed_form(kind, shape, size_bytes, way)
 
 
 def describe(kind: str, shape: Shape, size_bytes: int, *, pxn: bool, **asked: Any) -> str:  # noqa: ANN401
-    """What is taken for a size, and by which constants: "nvls simple, 16 channels, h100"."""
+    """Return NCCL's choice for a size and the constants used: "nvls simple, 16 channels, h100"."""
     own = NcclParameters(**asked)
-    made = host_of(shape, own).generation.name
+    generation = host_of(shape, own).generation.name
     if kind == "all-to-all":
         several = len(set(shape.host)) > 1
         group, size = _communicator(shape, own), size_bytes / shape.members
         sent = point_to_point.message(group, size, between_hosts=several, proto=own.proto)
         channels = f"{sent.channels} channel{'s' * (sent.channels > 1)} a peer"
-        return f"send and receive {sent.protocol}{' over PXN' if pxn and several else ''}, {channels}, {made}"
+        return f"send and receive {sent.protocol}{' over PXN' if pxn and several else ''}, {channels}, {generation}"
     way = way_of(kind, shape, size_bytes, own)
-    return f"{way.algorithm} {way.protocol}, {way.channels} channels, {made}"
+    return f"{way.algorithm} {way.protocol}, {way.channels} channels, {generation}"
 
 
 def size_class(
@@ -114,9 +100,9 @@ def size_class(
     size_bytes: int,
     *,
     pxn: bool,  # noqa: ARG001 - all parameters are handed to all functions
-    **asked: Any,  # noqa: ANN401 - the fields of Asked, as the registry read them
+    **asked: Any,  # noqa: ANN401 - the fields of NcclParameters, as the registry read them
 ) -> int:
-    """Sizes that get the same algorithm, protocol, channels and number of chunks share a plan."""
+    """Return a class of sizes with equal algorithm, protocol, channels and number of chunks."""
     own = NcclParameters(**asked)
     if kind == "all-to-all":
         return _send_class(shape, size_bytes, own)
@@ -127,13 +113,13 @@ def size_class(
 
 
 def plan_uneven(cut: Units, shape: Shape, *, pxn: bool, **asked: Any) -> Plans:  # noqa: ANN401 - see size_class
-    """Lanes of an all-to-all with another number of bytes for each pair; cut: them in units."""
+    """Return lanes of an all-to-all with a number of bytes per pair; cut: the sizes in units."""
     own = NcclParameters(**asked)
     return pxn_plans.plan_uneven(shape, _communicator(shape, own), cut, pxn=pxn, proto=own.proto)
 
 
 def communicator(shape: Shape, *, pxn: bool, **asked: Any) -> point_to_point.Communicator:  # noqa: ANN401, ARG001
-    """By which sends and receives of a group go."""
+    """Return the communicator of a group's sends and receives."""
     return _communicator(shape, NcclParameters(**asked))
 
 
@@ -142,10 +128,10 @@ def _communicator(shape: Shape, own: NcclParameters) -> point_to_point.Communica
 
 
 def _send_class(shape: Shape, size_bytes: int, own: NcclParameters) -> int:
-    """Sizes whose messages have the same protocol and channels, inside hosts, between them, and to relays."""
+    """Return a class of sizes with equal protocols and channels of messages inside and between hosts and to relays."""
     group, size = _communicator(shape, own), size_bytes / shape.members
-    found = 0
+    size_class_number = 0
     for far in (False, True):
         sent = point_to_point.message(group, size, between_hosts=far, proto=own.proto)
-        found = found << 10 | sent.channels << 2 | PROTOCOLS.index(sent.protocol)
-    return found
+        size_class_number = size_class_number << 10 | sent.channels << 2 | PROTOCOLS.index(sent.protocol)
+    return size_class_number

@@ -1,15 +1,21 @@
-"""NVLS: the NVSwitch of one host sums up and multicasts (NVLink SHARP, NCCL's NVLS algorithm).
+"""NVLS: the NVSwitch of one host sums and multicasts (NVLink SHARP, NCCL's NVLS algorithm).
 
-Each member owns a share of the buffer. For it the switch reads the share from every member and hands over the sum
-(multimem.ld_reduce); the member writes the result once, and the switch copies it to all (multimem.st). An all-reduce
-so moves S (n+1)/n bytes over each link in each direction, of the ring's 2 S (n-1)/n; its bus bandwidth is 2 (n-1)/(n+1)
-of the link's rate. What the switch reads is modelled as sent by the members: requests to read are not there.
+Each member owns a share of the buffer. The switch reads the share from every member and returns the sum to the owner
+(multimem.ld_reduce); the owner writes the result once, and the switch copies it to all (multimem.st). An all-reduce
+thus moves S (n+1)/n bytes over each link and direction, against a ring's 2 S (n-1)/n; its bus bandwidth is 2
+(n-1)/(n+1) of the link's rate. The model lets members send the data that the switch reads, and has no read requests.
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.multimem import aggregator_lanes, chunks_of_share, member_lanes
+from workload.collectives.plans.multimem import (
+    AT_LINE_RATE,
+    MultimemPace,
+    aggregator_lanes,
+    chunks_of_share,
+    member_lanes,
+)
 from workload.collectives.plans.plan import Plans, each_its_own
 from workload.errors import WorkloadError
 from workload.shape import Shape
@@ -23,30 +29,33 @@ LIMITS = {"chunks": (0, 4096)}
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of workload.collectives.plans.multimem.
-
-    chunks: of each share; 0 = as workload.collectives.plans.multimem.chunks_of_share has it.
+    """Return the lanes of workload.collectives.plans.multimem; chunks: number per share, as in `chunks_of_share`.
 
     Raises:
-        WorkloadError: the members are not on one switch, or more steps than memory is for.
+        WorkloadError: Members on several switches, or too many steps to fit into memory.
     """
     n, count = shape.members, size_class(kind, shape, size_bytes, chunks)
     if len(shape.branches()[0].tree.parent) != n + 1:
         raise WorkloadError(f"algorithm nvls for {kind} of {n}: members on several switches; expected one NVSwitch")
+    return make(kind, n, count)
+
+
+def make(kind: str, n: int, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+    """Return the lanes of n members and their NVSwitch's aggregator; count: number of chunks of a share."""
     reduces, copies = kind != "all-gather", kind != "reduce-scatter"
-    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies) for m in range(n)]
+    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies, pace=pace) for m in range(n)]
     switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
-    return each_its_own(n * count, [*members, switch], aggregators=1)
+    return each_its_own(n * count, [*members, switch], aggregators=1, launch_ps=launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     n, ways = shape.members, 2 if kind == "all-reduce" else 1
     return multimem.extent(1, n, size_class(kind, shape, size_bytes, chunks), ways=ways)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
-    """The busier direction of a member's link, and the ways into the switch and back before and after it."""
+    """Return the time of the busier direction of a member's link, plus the latency to and from the switch."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     bits, latency_ps = PS_PER_BYTE_AT_1_BPS * size_bytes / (n * count), max(tree.latency_ps[:n])
@@ -57,5 +66,5 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Chunks of a share; sizes of as many have one plan."""
+    """Return the number of chunks of a share; sizes with equally many share a plan."""
     return chunks_of_share(NAME, 1, shape.members, size_bytes, chunks)

@@ -1,21 +1,12 @@
 """NVLS in each host and SHARP between hosts (NCCL's CollNet): NVSwitches sum and copy, a switch tree per rail adds up.
 
-As `nvls-tree`, but the shares of all hosts are summed by the switches of their rail (trees.aggregators): a NIC sends
-and gets S/g once, of g members of a host.
+As in `nvls-tree`, but the switches of a rail (trees.aggregators) sum the shares of all hosts: in hosts of g members a
+NIC sends and receives S/g once.
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent, total
-from workload.collectives.plans.multimem import (
-    AT_LINE_RATE,
-    OTHERS,
-    SUMS,
-    MultimemPace,
-    aggregator_lanes,
-    chunks_of_share,
-    member_lanes,
-)
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.trees import lanes as tree_lanes
 from workload.collectives.trees.aggregators import ROOT, AggregatorBranch
@@ -33,55 +24,45 @@ LIMITS = {"chunks": (0, 4096)}
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of plans.multimem, and between SUMS and RESULTS one up to the rail's tree and one that takes totals.
+    """Return the lanes of plans.multimem, plus one up to the rail's tree and one that receives totals.
 
-    chunks: of each share; 0 = as workload.collectives.plans.multimem.chunks_of_share has it.
-
-    Raises:
-        WorkloadError: more steps than memory is for.
+    The parameter `chunks` is the number per share, as in plans.multimem.chunks_of_share.
     """
-    return made(shape, size_class(kind, shape, size_bytes, chunks))
+    return make(shape, size_class(kind, shape, size_bytes, chunks))
 
 
-def made(shape: Shape, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
-    """The lanes of all.
-
-    Args:
-        shape: of the group.
-        count: chunks of a share.
-        pace: at which members send to their switch.
-        launch_ps: before the first step.
-    """
+def make(shape: Shape, count: int, *, pace: multimem.MultimemPace = multimem.AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+    """Return the lanes of all members and aggregators; count: number of chunks of a share."""
     hosts, rails = _parts(shape)
     size = len(hosts[0].members)
     lanes: dict[int, list[Lane]] = {}
-    complete = [(OTHERS + size + 1, k) for k in range(count)]
+    complete = [(multimem.OTHERS + size + 1, k) for k in range(count)]
     for host in hosts:
         for place, member in enumerate(host.members):
-            lanes[member] = member_lanes(host.members, place, host.first, count, complete=complete, pace=pace)
-        lanes[host.first] = aggregator_lanes(host.members, count)
+            lanes[member] = multimem.member_lanes(host.members, place, host.first, count, complete=complete, pace=pace)
+        lanes[host.first] = multimem.aggregator_lanes(host.members, count)
     for place, rail in enumerate(rails):
-        _add_rail(lanes, rail, range(place * count, (place + 1) * count), OTHERS + size)
+        _add_rail(lanes, rail, range(place * count, (place + 1) * count), multimem.OTHERS + size)
     in_order, aggregators = [lanes[m] for m in sorted(lanes)], len(lanes) - shape.members
     return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     return extent_of(shape, size_class(kind, shape, size_bytes, chunks))
 
 
 def extent_of(shape: Shape, count: int) -> PlanExtent:
-    """Steps and lanes of `made`."""
+    """Return the number of steps and lanes of `make`."""
     hosts, rails = _parts(shape)
     inside = multimem.extent(len(hosts), len(hosts[0].members), count)
     between = [tree_lanes.extent(rail.tree, count) for rail in rails]
-    aggregators = sum(each.plans - len(hosts) for each in between)
+    aggregators = sum(of_rail.plans - len(hosts) for of_rail in between)
     return total([inside, *between], shape.members + len(hosts) + aggregators)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
-    """A chunk's way to the NVSwitch, up and down its rail, back and to all, and the others behind it."""
+    """Return a chunk's time to the NVSwitch, up and down its rail, back and to all, plus the others behind it."""
     hosts, rails = _parts(shape)
     count, size, tree = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
     bits = PS_PER_BYTE_AT_1_BPS * size_bytes / (size * count)
@@ -94,23 +75,23 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Chunks of a share; sizes of as many have one plan."""
+    """Return the number of chunks of a share; sizes with equally many share a plan."""
     hosts, rails = _parts(shape)
-    return chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
+    return multimem.chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
 def _parts(shape: Shape) -> tuple[tuple[AggregatorBranch, ...], tuple[AggregatorBranch, ...]]:
-    """Trees of the hosts and of the rails; there are as many rails as a host has members."""
+    """Return the trees of the hosts and of the rails; there are as many rails as a host has members."""
     branches = shape.branches()
     rails = len(branches[0].members)
     return branches[:-rails], branches[-rails:]
 
 
 def _add_rail(lanes: dict[int, list[Lane]], rail: AggregatorBranch, chunks: range, first: int) -> None:
-    """The lanes of a rail's members and aggregators; first: of the members' lanes."""
+    """Add the lanes of a rail's members and aggregators; first: number of the first added lane of a member."""
     places, everyone = rail.tree.places(), frozenset(range(len(rail.members)))
     flows = {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
-    ready = [(SUMS, k) for k in range(len(chunks))]
+    ready = [(multimem.SUMS, k) for k in range(len(chunks))]
     for node, member in enumerate(rail.members):
         lanes[member] += rail_member(rail, places, flows, node, ready)
     for node, own in enumerate(rail_aggregators(rail, places, flows, first + 1)):

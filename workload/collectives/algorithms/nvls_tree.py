@@ -1,23 +1,14 @@
 """NVLS in each host and trees between hosts (NCCL's NVLSTree): NVSwitches sum and copy, trees add up over hosts.
 
-Each member of a host owns a share. Its NVSwitch hands it the sum of its host's data; a double binary tree over the
-members in the same place of all hosts adds these up and brings the total back, half of the chunks on each tree; then
-the NVSwitch copies it to all of the host.
+Each member of a host owns a share. Its NVSwitch gives it the sum of its host's data; a double binary tree over the
+members in the same place of all hosts adds these up and returns the total, half of the chunks on each tree; then the
+NVSwitch copies it to all members of the host.
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.nccl.trees import host_parent
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.multimem import (
-    AT_LINE_RATE,
-    OTHERS,
-    SUMS,
-    MultimemPace,
-    aggregator_lanes,
-    chunks_of_share,
-    member_lanes,
-)
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.errors import WorkloadError
@@ -32,58 +23,50 @@ PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}
 
 HALVES = 2
-"""Trees of a rail, each for half of the chunks."""
+"""Number of trees of a rail, each for an equal part of the chunks."""
 _UP, _TOTAL, _DOWN, _LANES = range(2, 6)
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Lanes of workload.collectives.plans.multimem, and between SUMS and RESULTS those of two trees over hosts.
+    """Return the lanes of plans.multimem, plus those of two trees over hosts.
 
-    chunks: of each share, an even number; 0 = as workload.collectives.plans.multimem.chunks_of_share has it.
+    The parameter `chunks` is the number per share, rounded up to an even one, as in plans.multimem.chunks_of_share.
 
     Raises:
-        WorkloadError: one host, or more steps than memory is for.
+        WorkloadError: One host, or too many steps to fit into memory.
     """
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     if len(hosts) < 2:
         raise WorkloadError(f"algorithm nvls-tree for {kind} of {shape.members}: one host, expected two or more")
-    return made(shape, hosts, count)
+    return make(shape, hosts, count)
 
 
-def made(
+def make(
     shape: Shape,
     hosts: tuple[AggregatorBranch, ...],
     count: int,
     *,
-    pace: MultimemPace = AT_LINE_RATE,
+    pace: multimem.MultimemPace = multimem.AT_LINE_RATE,
     launch_ps: int = 0,
 ) -> Plans:
-    """The lanes of all; of aggregators of other trees none.
-
-    Args:
-        shape: of the group.
-        hosts: trees of its hosts.
-        count: chunks of a share, an even number.
-        pace: at which members send to their switch.
-        launch_ps: before the first step.
-    """
+    """Return the lanes of all members and of the NVSwitches' aggregators; count: chunks per share, an even number."""
     size = len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
     lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]
     for number, host in enumerate(hosts):
         for place, member in enumerate(host.members):
             lanes[member] = _member(hosts, number, place, count, pace)
-        lanes[host.first] = aggregator_lanes(host.members, count)
+        lanes[host.first] = multimem.aggregator_lanes(host.members, count)
     return each_its_own(size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     return extent_of(shape, shape.branches(), size_class(kind, shape, size_bytes, chunks))
 
 
 def extent_of(shape: Shape, hosts: tuple[AggregatorBranch, ...], count: int) -> PlanExtent:
-    """Steps and lanes of `made`."""
+    """Return the number of steps and lanes of `make`."""
     size, links = len(hosts[0].members), len(hosts) - 1
     inside = multimem.extent(len(hosts), size, count)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
@@ -96,7 +79,7 @@ def extent_of(shape: Shape, hosts: tuple[AggregatorBranch, ...], count: int) -> 
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
-    """A lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts send and get two shares."""
+    """Return a lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts move two shares."""
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     size, tree = len(hosts[0].members), hosts[0].tree
     share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
@@ -107,18 +90,20 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Chunks of a share, an even number; sizes of as many have one plan."""
+    """Return the number of chunks of a share, an even number; sizes with equally many share a plan."""
     hosts = shape.branches()
-    found = chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
-    return found + found % HALVES
+    chunks_per_share = multimem.chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
+    return chunks_per_share + chunks_per_share % HALVES
 
 
-def _member(hosts: tuple[AggregatorBranch, ...], number: int, place: int, count: int, pace: MultimemPace) -> list[Lane]:
-    """Lanes of the member in a place of a host; those of the trees come last."""
+def _member(
+    hosts: tuple[AggregatorBranch, ...], number: int, place: int, count: int, pace: multimem.MultimemPace
+) -> list[Lane]:
+    """Return the lanes of the member in a place of a host; those of the trees come last."""
     own = hosts[number]
-    first = OTHERS + len(own.members)
+    first = multimem.OTHERS + len(own.members)
     complete = [(first + k % HALVES * _LANES + _TOTAL, k // HALVES) for k in range(count)]
-    lanes = member_lanes(own.members, place, own.first, count, complete=complete, pace=pace)
+    lanes = multimem.member_lanes(own.members, place, own.first, count, complete=complete, pace=pace)
     for half in range(HALVES):
         lanes += _in_tree(hosts, number, place, half, count)
     return lanes
@@ -126,12 +111,12 @@ def _member(hosts: tuple[AggregatorBranch, ...], number: int, place: int, count:
 
 def _in_tree(hosts: tuple[AggregatorBranch, ...], number: int, place: int, half: int, count: int) -> list[Lane]:
     """A lane for each of two children, which adds theirs; sums up; totals; totals down."""
-    first = OTHERS + len(hosts[number].members) + half * _LANES
+    first = multimem.OTHERS + len(hosts[number].members) + half * _LANES
     above = [host_parent(host, len(hosts), second=half > 0) for host in range(len(hosts))]
     below = [host for host in range(len(hosts)) if above[host] == number]
     lanes = [Lane() for _ in range(_LANES)]
     for turn, k in enumerate(range(half, count, HALVES)):
-        chunk, last = place * count + k, (SUMS, k)
+        chunk, last = place * count + k, (multimem.SUMS, k)
         for lane, child in enumerate(below):
             lanes[lane].step(receive_from=hosts[child].members[place], receive=chunk, reduce=True, after=last)
             last = (first + lane, turn)

@@ -1,6 +1,6 @@
-"""Pairwise exchange: in step k everybody sends to the member k further on and receives from the one k before.
+"""Pairwise exchange: in step k every member sends to the member k places on and receives from the one k before.
 
-A step waits for the message of the one before, so that each member has one message on its way at a time (Thakur,
+A step waits for the message of the previous one, so that each member has one message on its way at a time (Thakur,
 Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, sections 4.2 and 4.4).
 """
 
@@ -13,7 +13,7 @@ KINDS = ("all-to-all", "reduce-scatter")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """A lane per step, because the peers differ."""
+    """Return a lane per step, because the peers differ."""
     to_all = kind == "all-to-all"
     lanes = [
         Lane().step(
@@ -30,17 +30,11 @@ def plan(kind: str, members: int) -> Plans:
     return everyone_alike(members, members, lanes, regions=2 if to_all else 1)
 
 
-def extent(kind: str, members: int) -> PlanExtent:  # noqa: ARG001 - both kinds take as many
-    """Steps and lanes of `plan`."""
+def extent(_kind: str, members: int) -> PlanExtent:
+    """Return the number of steps and lanes of `plan`."""
     return PlanExtent(members - 1, members - 1)
 
 
-def closed_form(
-    kind: str,  # noqa: ARG001 - both kinds take the same time
-    members: int,
-    size_bytes: int,
-    latency_ps: float,
-    bytes_per_s: float,
-) -> float:
-    """(n-1)(a + S/nB)."""
+def closed_form(_kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
+    """Return (n-1)(a + S/nB) in picoseconds."""
     return (members - 1) * (latency_ps + size_bytes / members / bytes_per_s * PS_PER_S)

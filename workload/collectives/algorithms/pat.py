@@ -1,9 +1,9 @@
-"""PAT, parallel aggregated trees: from each member a binomial tree, all of them at once, far hops first.
+"""PAT, parallel aggregated trees: a binomial tree from each member, all of them at once, far hops first.
 
-All-gather: as long as messages go far they are of few blocks; those to the neighbours are of n/2. Blocks of all trees
-that go the same way at once are one message, of at most `aggregation` blocks; beyond that messages follow each other.
-Reduce-scatter is the same backwards (Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at
-scale", arXiv 2506.20252, 2025).
+All-gather: messages over far hops have few blocks; those to the neighbours have n/2. Blocks of all trees with the same
+hop at the same time are one message, of at most `aggregation` blocks; more blocks take several messages. Reduce-scatter
+is the same backwards (Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", arXiv
+2506.20252, 2025).
 """
 
 from workload.collectives.plans import spreading
@@ -18,23 +18,18 @@ LIMITS = {"aggregation": (0, 1 << 20)}
 
 
 def plan(kind: str, members: int, aggregation: int = 0) -> Plans:
-    """A lane per distance; aggregation: the most blocks of a message, 0 = as many as there are."""
+    """Return a lane per distance; aggregation: maximum number of blocks of a message, 0 = no limit."""
     make = gathered if kind == "all-gather" else reduced
     return make(members, far_first(members, aggregation or members))
 
 
-def extent(kind: str, members: int, aggregation: int = 0) -> PlanExtent:  # noqa: ARG001 - both kinds take as many
-    """Steps and lanes of `plan`."""
+def extent(_kind: str, members: int, aggregation: int = 0) -> PlanExtent:
+    """Return the number of steps and lanes of `plan`."""
     return spreading.extent(members, far_first(members, aggregation or members))
 
 
 def closed_form(
-    kind: str,  # noqa: ARG001 - both kinds take the same time
-    members: int,
-    size_bytes: int,
-    latency_ps: float,
-    bytes_per_s: float,
-    aggregation: int = 0,
+    _kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, aggregation: int = 0
 ) -> float:
-    """ceil(log2 n) a + (n-1) S/nB; with aggregation a once for each message of a round."""
+    """Return ceil(log2 n) a + (n-1) S/nB; with aggregation, a for each message of a round."""
     return rounds_ps(members, far_first(members, aggregation or members), size_bytes, latency_ps, bytes_per_s)

@@ -1,8 +1,8 @@
-"""Recursive doubling: in each of log2 n rounds pairs exchange all they have; what each has doubles.
+"""Recursive doubling: in each of log2 n rounds pairs exchange all their data, which doubles.
 
-Of other than powers of two the largest below does the rounds, and the members beyond it fold in and out (Thakur,
+If n is not a power of two, the largest power below runs the rounds, and the other members fold in and out (Thakur,
 Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4.5). All-gather
-is then that of Bruck's rounds, for a folded member's block does not stand beside its host's.
+then uses Bruck's rounds, since a folded member's block is not next to its host's.
 """
 
 from inputs.units import PS_PER_S
@@ -17,7 +17,7 @@ KINDS = ("all-reduce", "all-gather", "barrier")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """A lane per round; all-reduce and barrier begin with the farthest peer, all-gather with the nearest."""
+    """Return a lane per round; all-reduce and barrier begin with the farthest peer, all-gather with the nearest."""
     core = power_below(members)
     distances = [1 << k for k in range(core.bit_length() - 1)]
     if kind != "all-gather":
@@ -34,7 +34,7 @@ def plan(kind: str, members: int) -> Plans:
 
 
 def extent(kind: str, members: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     core = power_below(members)
     if kind == "all-gather" and core != members:
         return spreading.extent(members, near_first(members))
@@ -42,11 +42,11 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """log2(n)(a + S/B); all-gather: ceil(log2 n) a + (n-1) S/nB.
+    """Return log2(n)(a + S/B); all-gather: ceil(log2 n) a + (n-1) S/nB.
 
-    With p a power of two, n = p + r, r > 0: the more of (ceil(log2 r) + 2) a + (log2(p) + 3) S/B and
-    (log2(p) + 1) a + (log2(p) + 2) S/B. Members without a guest begin at once, so that rounds begin before the folding
-    is over; what they send and what the guest sends then share the host's receiver.
+    With p a power of two, n = p + r, r > 0: the maximum of (ceil(log2 r) + 2) a + (log2(p) + 3) S/B and (log2(p) + 1) a
+    + (log2(p) + 2) S/B. Members without a guest begin at once, so that rounds begin before the folding ends; their data
+    and the guest's then share the host's receiver.
     """
     if kind == "all-gather":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
@@ -60,6 +60,6 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
 
 
 def _held(member: int, distance: int) -> tuple[int, int]:
-    """Blocks that a member has before it exchanges with the member at a distance."""
+    """Return the blocks that a member has before it exchanges with the member at a distance."""
     first = member & ~(distance - 1)
     return first, first + distance

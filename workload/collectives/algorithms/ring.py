@@ -1,21 +1,22 @@
-"""Ring: everybody sends to the next member and receives from the one before.
+"""Ring: every member sends to the next member and receives from the previous one.
 
 All-reduce is a reduce-scatter and then an all-gather (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations", 2009); the buffer is cut into n chunks and a step moves one. Broadcast and reduce are open
-rings: pipelined chains away from and towards the root.
+rings: pipelined chains from the root or towards it.
 
-All-to-all relays what is for the k-th next member over the k - 1 between, one message at a time, as ASTRA-sim's "ring"
-does. It needs no links but those of a ring, and elsewhere is so much slower than `direct` that it must be named.
+All-to-all relays the data for the k-th next member over the k - 1 members between, one message at a time, like
+ASTRA-sim's "ring". It needs no links but those of a ring; on other fabrics it is so slow against `direct` that users
+must name it.
 
-Rings side by side share the work: `channels` of them, and as many again the other way round if `bidirectional`, each
-move their share of every chunk.
+Parallel rings share the work: `channels` of them, and as many in the other direction if `bidirectional`, each move
+their share of every chunk.
 """
 
 from typing import NamedTuple
 
 from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent, of_chains
-from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike
 from workload.errors import WorkloadError
 
 NAME = "ring"
@@ -28,18 +29,18 @@ CHAIN_CHUNKS = 16  # pieces in a chain's pipeline: 1/16 of the buffer fills each
 
 
 def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Plans:
-    """A lane for each channel and way round.
+    """Return a lane per channel and direction.
 
-    Steps 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1 for the chains.
+    Steps: 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1 for the chains.
 
     Args:
-        kind: one of KINDS.
-        members: n.
-        channels: rings, or chains, side by side, each for an equal share of every chunk.
-        bidirectional: as many rings again the other way round.
+        kind: One of KINDS.
+        members: Number of members n.
+        channels: Number of parallel rings or chains, each for an equal share of every chunk.
+        bidirectional: Whether there are as many rings in the other direction.
 
     Raises:
-        WorkloadError: bidirectional chains.
+        WorkloadError: A chain that is bidirectional.
     """
     if kind in {"broadcast", "reduce"}:
         if bidirectional:
@@ -62,7 +63,7 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
 
 
 def extent(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     if kind in {"broadcast", "reduce"}:
         return of_chains(members, channels, CHAIN_CHUNKS)
     rings = _rings(channels, bidirectional=bidirectional)
@@ -78,11 +79,11 @@ def closed_form(
     channels: int = 1,
     bidirectional: bool = False,
 ) -> float:
-    """2(n-1)(a + S/nB) for all-reduce, half of it for its halves; (n-2+k)(a + S/kB) for chains of k chunks.
+    """Return 2(n-1)(a + S/nB) for all-reduce, half of it for its halves; (n-2+k)(a + S/kB) for chains of k chunks.
 
-    All-to-all takes n(n-1)/2 (a + S/nB).
-    A chain's chunks follow each other without waiting for the latency, so of it only n-1 count. Of c rings the messages
-    of a step follow each other: with b = S/ncB and s steps it takes a + cb + (s-1) max(a + b, cb).
+    All-to-all takes n(n-1)/2 (a + S/nB). A chain's chunks do not wait for the latency, which therefore counts only n-1
+    times. With c rings the messages of a step follow each other: with b = S/ncB and s steps it takes a + cb + (s-1)
+    max(a + b, cb).
     """
     if kind in {"broadcast", "reduce"}:
         chunks = CHAIN_CHUNKS * channels
@@ -96,7 +97,7 @@ def closed_form(
 
 
 class _Way(NamedTuple):
-    """One of `shares` rings of n members: it moves its share of each member's chunk, forwards or backwards."""
+    """One of `shares` rings of n members, which moves its share of each member's chunk, forwards or backwards."""
 
     n: int
     shares: int
@@ -104,11 +105,11 @@ class _Way(NamedTuple):
     backwards: bool
 
     def peer(self, far: int) -> int:
-        """The member that stands `far` further along the ring."""
+        """Return the member `far` places further along the ring."""
         return -far % self.n if self.backwards else far % self.n
 
     def chunk(self, far: int) -> int:
-        """That member's."""
+        """Return that member's chunk."""
         return self.peer(far) * self.shares + self.share
 
 
@@ -117,12 +118,12 @@ def _rings(channels: int, *, bidirectional: bool) -> int:
 
 
 def _steps(kind: str, members: int) -> int:
-    """Of a ring."""
+    """Return the number of steps of a ring."""
     return {"all-reduce": 2 * (members - 1), "all-to-all": members * (members - 1) // 2}.get(kind, members - 1)
 
 
 def _reduce_scatter(lane: Lane, way: _Way) -> None:
-    """The sum of a chunk travels once around and ends at the chunk's owner."""
+    """Add steps in which the sum of a chunk travels once around and ends at the chunk's owner."""
     to, source = way.peer(1), way.peer(-1)
     for k in range(way.n - 1):
         send, receive = way.chunk(-1 - k), way.chunk(-2 - k)
@@ -130,14 +131,14 @@ def _reduce_scatter(lane: Lane, way: _Way) -> None:
 
 
 def _all_gather(lane: Lane, way: _Way) -> None:
-    """Every chunk travels once around, from its owner on."""
+    """Add steps in which every chunk travels once around, from its owner on."""
     to, source = way.peer(1), way.peer(-1)
     for k in range(way.n - 1):
         lane.step(send_to=to, to_lane=way.share, send=way.chunk(-k), receive_from=source, receive=way.chunk(-1 - k))
 
 
 def _all_to_all(lane: Lane, way: _Way) -> None:
-    """What is for the k-th next member goes k steps on; on its way it stays in a scratch region."""
+    """Add steps in which the data for the k-th next member moves k hops, through a scratch region."""
     to, source, chunks = way.peer(1), way.peer(-1), way.n * way.shares
     for k in range(1, way.n):
         for hop in range(k):
@@ -148,32 +149,24 @@ def _all_to_all(lane: Lane, way: _Way) -> None:
 
 def _chain(n: int, channels: int, *, outwards: bool) -> Plans:
     def links(member: int) -> list[Lane]:
-        return [_link(member, n, channel, outwards=outwards) for channel in range(channels)]
+        before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
+        before, after = (peer if 0 <= peer < n else NONE for peer in (before, after))
+        lanes = [Lane() for _ in range(channels)]
+        for channel, lane in enumerate(lanes if n > 1 else ()):
+            chunks = range(channel * CHAIN_CHUNKS, (channel + 1) * CHAIN_CHUNKS)
+            add_chain_steps(lane, channel, before, after, chunks, reduce=not outwards and before != NONE)
+        return lanes
 
     return each_its_own(CHAIN_CHUNKS * channels, (links(member) for member in range(n)))
 
 
-def _link(member: int, n: int, channel: int, *, outwards: bool) -> Lane:
-    """A member passes on each chunk while it receives the next."""
-    before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
-    chunks = range(channel * CHAIN_CHUNKS, (channel + 1) * CHAIN_CHUNKS)
-    lane = Lane()
-    if not 0 <= after < n:
-        for chunk in chunks if n > 1 else ():
-            lane.step(receive_from=before, receive=chunk, reduce=not outwards)
-    elif not 0 <= before < n:
+def add_chain_steps(lane: Lane, number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
+    """Add the steps of a chain's member, which forwards each chunk while it receives the next."""
+    if NONE in {before, after}:
         for chunk in chunks:
-            lane.step(send_to=after, to_lane=channel, send=chunk)
-    else:
-        lane.step(receive_from=before, receive=chunks[0], reduce=not outwards)
-        for chunk in chunks[1:]:
-            lane.step(
-                send_to=after,
-                to_lane=channel,
-                send=chunk - 1,
-                receive_from=before,
-                receive=chunk,
-                reduce=not outwards,
-            )
-        lane.step(send_to=after, to_lane=channel, send=chunks[-1])
-    return lane
+            lane.step(send_to=after, to_lane=number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)
+        return
+    lane.step(receive_from=before, receive=chunks[0], reduce=reduce)
+    for chunk in chunks[1:]:
+        lane.step(send_to=after, to_lane=number, send=chunk - 1, receive_from=before, receive=chunk, reduce=reduce)
+    lane.step(send_to=after, to_lane=number, send=chunks[-1])

@@ -1,19 +1,18 @@
-"""Chakra traces as a collective: sends, receives and computation of each member, as ASTRA-sim's custom collectives.
+"""Chakra traces as a collective: sends, receives and computation of each member, as in ASTRA-sim's custom collectives.
 
-A message has bytes, but nothing says which part of the buffer they are. So what can be checked is checked, and no more:
-every message has both ends and equal bytes there, nothing waits for itself, whatever a member must have at the end
-could have come to it (a send can carry what its member had at the start and all that came in receives it depends on),
-and no member sends or receives fewer bytes than the kind needs at least.
+A message has a number of bytes, but no place in the buffer. Nadi therefore checks only what it can: every message has
+both ends with equal bytes, no node waits for itself, all data that a member must have at the end could have reached it
+(a send can carry its member's initial data and everything in the receives before it), and no member sends or
+receives fewer bytes than the kind needs at least.
 
-The receives from one peer with one tag are a lane, which takes messages in the order of the trace. Sends stand in lanes
-of equal bytes and computation before them, those in a lane depending on each other. Computation counts where a send
-waits for it, from when all is there that the send waits for.
+The receives from one peer with one tag form a lane, which takes messages in the order of the trace. Sends with equal
+bytes and equal computation before them share a lane if they depend on each other. Computation delays a send that waits
+for it, from when all other dependencies of the send are done.
 """
 
 import functools
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,64 +23,58 @@ from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.errors import WorkloadError
 
 KINDS = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter")
-_MOST_INT32 = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
 _KEPT = 16
 _FROM_ROOT = frozenset({"broadcast", "scatter"})
 _TO_ROOT = frozenset({"reduce", "gather"})
 
 
 class ChakraMessage(NamedTuple):
-    """A send or a receive of a member.
+    """A send or a receive of a member."""
 
-    Attributes:
-        where: file and node.
-        sends: else it receives.
-        peer: member.
-        tag: of the message.
-        bytes: -1 if a receive does not say.
-        delay_ps: computation between what it waits for and a send.
-        after: earlier messages of the member, by number, that it waits for; none of them before another.
-        before: all that come before it, a bit each.
-    """
-
-    where: str
-    sends: bool
-    peer: int
-    tag: int
-    bytes: int
-    delay_ps: int
-    after: tuple[int, ...]
-    before: int
+    where: str  # file and node, for messages
+    sends: bool  # whether the node sends; else it receives
+    peer: int  # the other member
+    tag: int  # tag of the message
+    bytes: int  # bytes of the message; -1 for a receive without a size
+    delay_ps: int  # computation between the dependencies and a send
+    after: tuple[int, ...]  # numbers of the member's earlier messages that it waits for, none of which precedes another
+    before: int  # all messages that precede it, one bit each
 
 
 def chakra_files(prefix: Path) -> list[Path]:
-    """The traces P.0.et .. P.(n-1).et of a prefix P.
+    """Return the traces P.0.et .. P.(n-1).et of a prefix P.
 
     Raises:
-        WorkloadError: there are none, or one is missing.
+        WorkloadError: No trace, or a missing one.
     """
     pattern = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et")
-    found = {}
+    files = {}
     for file in prefix.parent.glob("*.et") if prefix.name else ():
         match = pattern.fullmatch(file.name)
         if match:
-            found[int(match[1])] = file
-    if not found:
+            files[int(match[1])] = file
+    if not files:
         raise WorkloadError(f"{prefix}: no such file and no {prefix.name}.0.et, expected MSCCL's XML or Chakra traces")
-    missing = [member for member in range(len(found)) if member not in found]
+    missing = [member for member in range(len(files)) if member not in files]
     if missing:
-        raise WorkloadError(f"{prefix}: no {prefix.name}.{missing[0]}.et, expected traces 0 .. {max(found)}")
-    return [found[member] for member in range(len(found))]
+        raise WorkloadError(f"{prefix}: no {prefix.name}.{missing[0]}.et, expected traces 0 .. {max(files)}")
+    return [files[member] for member in range(len(files))]
 
 
 @functools.lru_cache(_KEPT)
 def _members(files: tuple[Path, ...], stamps: object) -> list[list[ChakraMessage]]:  # noqa: ARG001 - a key of the cache
-    """Messages of each member, those before others first."""
+    """Return the messages of each member, in an order that respects dependencies."""
     return [_messages(read_trace(file), member, len(files)) for member, file in enumerate(files)]
 
 
 @functools.lru_cache(_KEPT)
-def _plans_of(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
+def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
+    """Return the plans of the traces of all members; prefix: prefix of the file names, for messages.
+
+    The messages belong to a buffer of size_bytes; their bytes scale with the size of the buffer. The key `stamps`
+    changes when the files do.
+    """
     if kind not in KINDS:
         raise WorkloadError(f"{prefix}: Chakra traces for {kind}, expected one of {', '.join(KINDS)}")
     members = _members(files, stamps)
@@ -89,12 +82,21 @@ def _plans_of(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, 
     for member, builder in enumerate(builders):
         for k, message in enumerate(members[member]):
             if message.sends:
-                builder.to_lane[k] = _receiver(builders[message.peer].receiving.get((member, message.tag)), message)
+                lane = builders[message.peer].receiving.get((member, message.tag))
+                if lane is None:
+                    raise WorkloadError(
+                        f"{message.where}: sends to {message.peer} with tag {message.tag}, which receives none; "
+                        "expected a receive"
+                    )
+                builder.to_lane[k] = lane
         builder.write()
     regions = 2 if kind == "all-to-all" else 1
     plans = each_its_own(1, [builder.lanes for builder in builders], regions=regions)
     which = [builder.which for builder in builders]
-    name = _names(members, which)
+
+    def name(member: int, lane: int, number: int) -> str:
+        return members[member][which[member][lane][number]].where
+
     flow = flow_of(plans, name, lambda member, lane, number: which[member][lane][number])
     _check_equal_ends(flow, members, which)
     _check_reach(flow, kind, prefix)
@@ -102,25 +104,8 @@ def _plans_of(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, 
     return plans
 
 
-def chakra_plans(prefix: Path, files: list[Path], stamps: object, kind: str, size_bytes: int) -> Plans:
-    """The plans of traces.
-
-    Args:
-        prefix: beginning of their names, for messages.
-        files: of each member.
-        stamps: what changes when the files do.
-        kind: see workload.kinds.KINDS.
-        size_bytes: the buffer for which the messages are; of another buffer they have as many times the bytes.
-
-    Raises:
-        WorkloadError: see workload.collectives.custom.read_custom.
-        et.TraceError: a trace is none.
-    """
-    return _plans_of(prefix, tuple(files), stamps, kind, size_bytes)
-
-
 def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
-    made: list[ChakraMessage] = []
+    messages: list[ChakraMessage] = []
     number: dict[int, int] = {}
     waits: dict[int, tuple[int, int]] = {}  # of a row: messages before it as bits, and computation after the last
     for row in topological_order(table).tolist():
@@ -130,8 +115,8 @@ def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
             bits, delay = waits[parent]
             direct, delay_ps = direct | bits, max(delay_ps, delay)
         for k in _bits(direct):
-            before |= made[k].before
-        kind, where = int(table.type[row]), f"{table.path}: node {table.node_id[row]}"
+            before |= messages[k].before
+        kind, label = int(table.type[row]), f"{table.path}: node {table.node_id[row]}"
         if kind == NodeType.COMP_NODE:
             waits[row] = direct, delay_ps + int(table.duration_micros[row]) * PS_PER_US
         elif kind == NodeType.METADATA_NODE:
@@ -139,28 +124,22 @@ def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
         elif kind in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
             sends = kind == NodeType.COMM_SEND_NODE
             after = tuple(_bits(direct & ~before))
-            message = ChakraMessage(
-                where, sends, *_ends(table, row, sends=sends), delay_ps * sends, after, direct | before
-            )
+            peer, tag = int((table.comm_dst if sends else table.comm_src)[row]), int(table.comm_tag[row])
+            size = int(table.comm_size[row])
+            message = ChakraMessage(label, sends, peer, tag, size, delay_ps * sends, after, direct | before)
             if not 0 <= message.peer < n or message.peer == member:
                 end = "comm_dst" if sends else "comm_src"
-                raise WorkloadError(f"{where}: {end} {message.peer}, expected another member from 0 to {n - 1}")
+                raise WorkloadError(f"{label}: {end} {message.peer}, expected another member from 0 to {n - 1}")
             if sends and message.bytes < 0:
-                raise WorkloadError(f"{where}: no comm_size, expected the bytes of the message")
-            number[row] = len(made)
-            made.append(message)
+                raise WorkloadError(f"{label}: no comm_size, expected the bytes of the message")
+            number[row] = len(messages)
+            messages.append(message)
             waits[row] = 1 << number[row], 0
         else:
             raise WorkloadError(
-                f"{where}: {NodeType(kind).name}, expected COMM_SEND_NODE, COMM_RECV_NODE or COMP_NODE in a collective"
+                f"{label}: {NodeType(kind).name}, expected COMM_SEND_NODE, COMM_RECV_NODE or COMP_NODE in a collective"
             )
-    return made
-
-
-def _ends(table: TraceTable, row: int, *, sends: bool) -> tuple[int, int, int]:
-    """Peer, tag and bytes of a message."""
-    peer = table.comm_dst[row] if sends else table.comm_src[row]
-    return int(peer), int(table.comm_tag[row]), int(table.comm_size[row])
+    return messages
 
 
 def _bits(bits: int) -> list[int]:
@@ -171,10 +150,10 @@ class _Lanes:
     """The lanes of a member's messages.
 
     Attributes:
-        receiving: lane of the receives from a peer with a tag.
-        to_lane: by send, the receiver's lane.
-        lanes: made by `write`.
-        which: by lane and step: number of the message that the step is, or waits for.
+        receiving: Lane of the receives from a peer with a tag.
+        to_lane: Receiver's lane of each send.
+        lanes: Lanes that `write` fills.
+        which: Number of the message that a step is, or waits for, by lane and step.
     """
 
     def __init__(self, messages: list[ChakraMessage], size_bytes: int) -> None:
@@ -200,14 +179,14 @@ class _Lanes:
         self.which: list[list[int]] = [[] for _ in attributes]
 
     def write(self) -> None:
-        """Add the steps; what a message waits for beyond one other stands in steps of their own before it."""
+        """Add the steps; a message that waits for several others has a waiting step before it per further one."""
         end: list[tuple[int, int]] = []
         for k, message in enumerate(self.messages):
             number = self.lane_of[k]
             lane = self.lanes[number]
             after = [end[other] for other in message.after if self.lane_of[other] != number]
-            for one in after[:-1]:
-                lane.step(after=one)
+            for dependency in after[:-1]:
+                lane.step(after=dependency)
                 self.which[number].append(k)
             last = after[-1] if after else (-1, -1)
             if message.sends:
@@ -225,21 +204,9 @@ def _lane(message: ChakraMessage, size_bytes: int) -> Lane:
         raise WorkloadError(f"{message.where}: a message of 0 B, expected some")
     common = math.gcd(message.bytes, size_bytes)
     wire = message.bytes // common, size_bytes // common
-    if max(wire) > _MOST_INT32:
+    if max(wire) > _MAX_INT32:
         raise WorkloadError(f"{message.where}: {message.bytes} of {size_bytes} B, expected a simpler ratio")
     return Lane(wire=wire, latency_ps=message.delay_ps)
-
-
-def _receiver(lane: int | None, message: ChakraMessage) -> int:
-    if lane is None:
-        raise WorkloadError(
-            f"{message.where}: sends to {message.peer} with tag {message.tag}, which receives none; expected a receive"
-        )
-    return lane
-
-
-def _names(members: list[list[ChakraMessage]], which: list[list[list[int]]]) -> Callable[[int, int, int], str]:
-    return lambda member, lane, number: members[member][which[member][lane][number]].where
 
 
 def _check_equal_ends(flow: StepGraph, members: list[list[ChakraMessage]], which: list[list[list[int]]]) -> None:
@@ -255,7 +222,7 @@ def _check_equal_ends(flow: StepGraph, members: list[list[ChakraMessage]], which
 
 
 def _check_reach(flow: StepGraph, kind: str, prefix: Path) -> None:
-    """What must be at a member at the end could have come there."""
+    """Check that all data that a member must have at the end could have reached it."""
     n = 1 + max(place.member for place in flow.places)
     had = [0] * len(flow.before)
     end = [1 << member for member in range(n)]
@@ -283,17 +250,17 @@ def _check_bytes(prefix: Path, members: list[list[ChakraMessage]], kind: str, si
             if message.sends:
                 received[message.peer] += message.bytes
     for member in range(n):
-        least = _least(kind, n, size_bytes, is_root=member == 0)
-        for does, found, expected in zip(("sends", "receives"), (sent[member], received[member]), least, strict=True):
-            if found < expected:
+        minimum = _min_bytes(kind, n, size_bytes, is_root=member == 0)
+        for does, moved, expected in zip(("sends", "receives"), (sent[member], received[member]), minimum, strict=True):
+            if moved < expected:
                 raise WorkloadError(
-                    f"{prefix}.{member}.et: {does} {found} B, expected at least {expected} B for {kind} of "
+                    f"{prefix}.{member}.et: {does} {moved} B, expected at least {expected} B for {kind} of "
                     f"{size_bytes} B"
                 )
 
 
-def _least(kind: str, n: int, size_bytes: int, *, is_root: bool) -> tuple[int, int]:
-    """Bytes that a member sends and receives whatever the algorithm."""
+def _min_bytes(kind: str, n: int, size_bytes: int, *, is_root: bool) -> tuple[int, int]:
+    """Return the minimum bytes that a member sends and receives under any algorithm."""
     part = size_bytes // n
     others = (n - 1) * part
     return {

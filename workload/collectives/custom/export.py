@@ -1,7 +1,7 @@
-"""Plans as MSCCL's XML, which workload.collectives.custom.msccl reads back.
+"""Export of plans as MSCCL's XML, which workload.collectives.custom.msccl can read.
 
-A lane becomes a thread block if it sends to one lane of one member, of its own number, and receives from one. Else it
-becomes one for each peer that it sends to or receives from, each of which waits for the one before.
+A lane becomes one thread block if it sends only to the lane of its own number at one member and receives from one
+member. Otherwise it becomes one thread block per peer, and each of these waits for the one before.
 """
 
 import xml.etree.ElementTree as ET
@@ -15,27 +15,26 @@ from workload.errors import WorkloadError
 _NAME_OF = {kind: name for name, kind in reversed(KIND_OF.items())}
 
 Block = tuple[int, int, int, int]
-"""Lane, send, recv and channel."""
+"""Lane, send, recv and channel of a thread block."""
 
 At = tuple[Block, int]
 """A step of a thread block."""
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
-    """The XML of plans.
-
-    Args:
-        plans: whose lanes work on the whole buffer, in the same chunks, without latencies or wire factors.
-        kind: one that MSCCL has.
-        name: of the algorithm.
+    """Return the XML of plans; lanes must work on the whole buffer in equal chunks without latencies or wire factors.
 
     Raises:
-        WorkloadError: MSCCL's form cannot say it.
+        WorkloadError: MSCCL's format cannot express the kind or the plans.
     """
     if kind not in _NAME_OF:
         raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")
     packed = pack([plans])
-    attributes = {one._replace(view=NONE) for i in range(len(plans.plans)) for one in plans.attributes_of(i)}
+    attributes = {
+        lane_attributes._replace(view=NONE)
+        for i in range(len(plans.plans))
+        for lane_attributes in plans.attributes_of(i)
+    }
     own_chunks = {buffer.chunks for own in buffers(packed, 0) for buffer in own}
     in_parts = kind in {"all-gather", "reduce-scatter", "all-to-all"} and plans.chunks % plans.members
     if attributes - {PLAIN} or own_chunks - {plans.chunks} or plans.launch_ps or in_parts:
@@ -50,7 +49,7 @@ def to_msccl(plans: Plans, kind: str, name: str) -> str:
 
 
 class _Gpu:
-    """Thread blocks of a member: those of its first lane first."""
+    """Thread blocks of a member, in the order of its lanes."""
 
     def __init__(self, lanes: list[list[Step]], plans: Plans, kind: str, member: int) -> None:
         self.member, self.kind, self.chunks, self.part = member, kind, plans.chunks, plans.chunks // plans.members
@@ -66,10 +65,10 @@ class _Gpu:
             self._add((len(lanes), NONE, NONE, 0), "cpy", own, self.chunks + own, self.part)
 
     def element(self) -> ET.Element:
-        part, whole = str(self.part), str(self.chunks)
-        sizes = {"i_chunks": part if self.kind == "all-gather" else whole}
-        sizes["o_chunks"] = part if self.kind == "reduce-scatter" else whole
-        made = ET.Element("gpu", {"id": str(self.member), **sizes, "s_chunks": str(self.scratch)})
+        part, all_chunks = str(self.part), str(self.chunks)
+        sizes = {"i_chunks": part if self.kind == "all-gather" else all_chunks}
+        sizes["o_chunks"] = part if self.kind == "reduce-scatter" else all_chunks
+        gpu = ET.Element("gpu", {"id": str(self.member), **sizes, "s_chunks": str(self.scratch)})
         number = {block: i for i, block in enumerate(self.blocks)}
         for element, lane, step, before in self.depends:
             block, at = before if before is not None else self.end[lane, step]
@@ -78,16 +77,16 @@ class _Gpu:
         for block, steps in self.blocks.items():
             _, send, recv, channel = block
             peers = {"send": str(send), "recv": str(recv), "chan": str(channel)}
-            ET.SubElement(made, "tb", {"id": str(number[block]), **peers}).extend(steps)
-        return made
+            ET.SubElement(gpu, "tb", {"id": str(number[block]), **peers}).extend(steps)
+        return gpu
 
     def _lane(self, number: int, lane: list[Step]) -> None:
-        whole = _whole(number, lane)
+        block_of_lane = _whole(number, lane)
         last: At | None = None
         for k, step in enumerate(lane):
             dep = None if step.dep_lane == NONE else (step.dep_lane, step.dep_step)
             for own, does, src, dst, count in _halves(number, step):
-                block = whole or own
+                block = block_of_lane or own
                 before = last if last is not None and last[0] != block else None
                 if dep is not None and before is not None:
                     self._add(block, "nop", NONE, NONE, 0, dep)
@@ -107,16 +106,18 @@ class _Gpu:
         dep: tuple[int, int] | None = None,
         before: At | None = None,
     ) -> At:
-        """A step, which waits for one of a lane, or for one of another thread block."""
+        """Add a step that waits for a step of a lane, or of another thread block, and return its position."""
         steps = self.blocks.setdefault(block, [])
-        named = {"s": str(len(steps)), "type": does}
+        attributes = {"s": str(len(steps)), "type": does}
         for side, chunk in (("src", src), ("dst", dst)):
             letter, offset = self._place(chunk)
-            named |= {f"{side}buf": letter, f"{side}off": str(offset)}
-        made = ET.Element("step", {**named, "cnt": str(max(count, 0)), "depid": "-1", "deps": "-1", "hasdep": "0"})
-        steps.append(made)
+            attributes |= {f"{side}buf": letter, f"{side}off": str(offset)}
+        element = ET.Element(
+            "step", {**attributes, "cnt": str(max(count, 0)), "depid": "-1", "deps": "-1", "hasdep": "0"}
+        )
+        steps.append(element)
         if dep is not None or before is not None:
-            self.depends.append((made, *(dep or (NONE, NONE)), before))
+            self.depends.append((element, *(dep or (NONE, NONE)), before))
         return block, len(steps) - 1
 
     def _place(self, chunk: int) -> tuple[str, int]:
@@ -127,7 +128,7 @@ class _Gpu:
 
 
 def _whole(number: int, lane: list[Step]) -> Block | None:
-    """The thread block that a lane is, if it is one."""
+    """Return the thread block that is equivalent to a lane, or None."""
     to = {(step.send_peer, step.send_lane) for step in lane if step.send_peer != NONE}
     of = {step.recv_peer for step in lane if step.recv_peer != NONE}
     if len(to) > 1 or len(of) > 1:
@@ -138,7 +139,7 @@ def _whole(number: int, lane: list[Step]) -> Block | None:
 
 
 def _halves(number: int, step: Step) -> list[tuple[Block, str, int, int, int]]:
-    """The send and the receive of a step, or what else it does: thread block, type, chunks and how many."""
+    """Return the send and the receive of a step, or its local operation: thread block, type, chunks and count."""
     halves = []
     if step.send_peer != NONE:
         to = (number, step.send_peer, NONE, step.send_lane)

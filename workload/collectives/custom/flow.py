@@ -1,9 +1,9 @@
-"""What can be said of absolute plans before they are played.
+"""Checks of absolute plans before they run.
 
-Messages have both ends, nothing waits for itself, and no chunk is written while another step may use it.
+Messages must have both ends, no step may wait for itself, and no chunk may be written while another step may use it.
 
-Every step is two nodes of a graph, its post (2k) and its end (2k + 1). A post comes after the end of the step before it
-in its lane and of the step that it waits for; an end after the post, and after the post of the send it receives.
+Every step is two nodes of a graph, its post (2k) and its end (2k + 1). A post follows the end of the previous step in
+its lane and of the step that it waits for; an end follows the post, and the post of the send that it receives.
 """
 
 from collections import defaultdict, deque
@@ -11,16 +11,25 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from workload.collectives.plans.plan import NONE, Plans, Step
+from workload.collectives.schedules.oracle import OracleError, check
+from workload.collectives.schedules.packed import pack
 from workload.errors import WorkloadError
 
 Name = Callable[[int, int, int], str]
-"""What the user calls a step, by member, lane and number."""
+"""The user's name of a step, by member, lane and number."""
 
 Turn = Callable[[int, int, int], int]
+"""Sort key of a member's sends to a lane, by member, lane and number."""
+
+
+_MAX_NAMES = 8
+"""Maximum number of steps that the message about a cycle names."""
+_MAX_REASON = 160
+"""Maximum number of characters of the oracle's reason in a message."""
 
 
 class StepPlace(NamedTuple):
-    """Where a step stands."""
+    """Member, lane and number of a step."""
 
     member: int
     lane: int
@@ -28,32 +37,20 @@ class StepPlace(NamedTuple):
 
 
 class StepGraph(NamedTuple):
-    """The graph of s steps.
+    """The graph of s steps."""
 
-    Attributes:
-        places: of each step.
-        steps: each.
-        before: of the 2s nodes, those that must come before.
-        order: the nodes, each after those before it.
-    """
-
-    places: list[StepPlace]
-    steps: list[Step]
-    before: list[list[int]]
-    order: list[int]
+    places: list[StepPlace]  # place of each step
+    steps: list[Step]  # all steps, in the order of places
+    before: list[list[int]]  # nodes that must come before each of the 2s nodes
+    order: list[int]  # the nodes, each after those before it
 
 
 def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
-    """The graph of plans that are not relative.
-
-    Args:
-        plans: the plans.
-        name: of each step, for messages.
-        turn: by which the sends of a member to a lane stand in order; None = they are all of one lane.
+    """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = one lane.
 
     Raises:
-        WorkloadError: a send without a receive or the other way round, of another count, to a lane or after a step
-            that is not there, or steps that wait for each other in a circle.
+        WorkloadError: A send without a receive or vice versa, unequal counts, a missing lane or step, or a cycle of
+            steps.
     """
     places = [
         StepPlace(member, lane, number)
@@ -79,10 +76,10 @@ def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
 
 
 def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
-    """Two steps of a member that use the same chunk, one of them to write or add, must be in order.
+    """Check that steps of a member that use the same chunk are ordered, if one of them writes.
 
     Raises:
-        WorkloadError: they are not.
+        WorkloadError: Two such steps are not ordered.
     """
     for member in range(plans.members):
         uses = _uses(flow, member)
@@ -95,13 +92,28 @@ def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
                     if (writes or other_writes) and not in_order:
                         first, second = (name(*flow.places[k // 2]) for k in sorted((other, node)))
                         raise WorkloadError(
-                            f"{second}: may be at the same chunk at the same time as {_beside(first, second)}, and one "
-                            "of them writes it; expected a dependency between them"
+                            f"{second}: may be at the same chunk at the same time as "
+                            f"{_short_name(first, second)}, and one of them writes it; expected a dependency "
+                            "between them"
                         )
 
 
+def check_result(plans: Plans, kind: str, label: str) -> None:
+    """Check with the oracle that plans do what a kind promises; label: subject of the message.
+
+    Raises:
+        WorkloadError: They do something else.
+    """
+    try:
+        check(kind, pack([plans]), 0)
+    except OracleError as error:
+        reason = str(error)
+        shown = reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}..."
+        raise WorkloadError(f"{label}: no {kind}: {shown}") from None
+
+
 def _messages(places: list[StepPlace], steps: list[Step], name: Name, turn: Turn | None) -> Iterator[tuple[int, int]]:
-    """Rows of each send and its receive: those of one sender and lane in turn."""
+    """Yield the rows of each send and its receive: those of one sender and lane are matched in order."""
     sends, receives = defaultdict(list), defaultdict(list)
     for k, (place, step) in enumerate(zip(places, steps, strict=True)):
         if step.send_peer != NONE:
@@ -114,10 +126,10 @@ def _messages(places: list[StepPlace], steps: list[Step], name: Name, turn: Turn
             sent.sort(key=lambda k: turn(*places[k]))
         for send, receive in zip(sent, taken, strict=False):
             if steps[send].send_count != steps[receive].recv_count:
-                here, there = name(*places[receive]), name(*places[send])
+                receive_name, send_name = name(*places[receive]), name(*places[send])
                 raise WorkloadError(
-                    f"{here}: receives {steps[receive].recv_count} chunks, expected {steps[send].send_count} that "
-                    f"{_beside(there, here)} sends"
+                    f"{receive_name}: receives {steps[receive].recv_count} chunks, expected "
+                    f"{steps[send].send_count} that {_short_name(send_name, receive_name)} sends"
                 )
             yield send, receive
         if len(sent) > len(taken):
@@ -149,7 +161,7 @@ def _order(before: list[list[int]], places: list[StepPlace], name: Name) -> list
 
 
 def _cycle(before: list[list[int]], waits_for: list[int], places: list[StepPlace], name: Name) -> str:
-    """Of the nodes that never came, one circle, told from its least step on."""
+    """Return the error message for a cycle among the nodes that were never ready, from its first step on."""
     seen: dict[int, int] = {}
     node = next(node for node, left in enumerate(waits_for) if left)
     while node not in seen:
@@ -157,23 +169,23 @@ def _cycle(before: list[list[int]], waits_for: list[int], places: list[StepPlace
         node = next(other for other in before[node] if waits_for[other])
     circle = [k // 2 for k in list(seen)[seen[node] :]]
     rows = [k for i, k in enumerate(circle) if k != circle[i - 1]] or circle[:1]
-    least = rows.index(min(rows))
-    rows = rows[least:] + rows[:least] + [rows[least]]
+    first_row = rows.index(min(rows))
+    rows = rows[first_row:] + rows[:first_row] + [rows[first_row]]
     first = name(*places[rows[0]])
-    told = [_beside(name(*places[k]), first) for k in rows]
-    told = [each for i, each in enumerate(told) if i == 0 or each != told[i - 1]]
-    if len(told) > _MOST_TOLD:
-        told = [*told[: _MOST_TOLD - 1], "...", told[-1]]
-    return f"{first}: waits for itself ({' after '.join(told)}), expected no cycle"
+    names = [_short_name(name(*places[k]), first) for k in rows]
+    names = [step_name for i, step_name in enumerate(names) if i == 0 or step_name != names[i - 1]]
+    if len(names) > _MAX_NAMES:
+        names = [*names[: _MAX_NAMES - 1], "...", names[-1]]
+    return f"{first}: waits for itself ({' after '.join(names)}), expected no cycle"
 
 
-def _beside(name: str, other: str) -> str:
-    """A name without the file, if the other has the same."""
+def _short_name(name: str, other: str) -> str:
+    """Return a name without the file, if the other name has the same file."""
     return name.removeprefix(other.rpartition(": ")[0] + ": ")
 
 
 def _uses(flow: StepGraph, member: int) -> dict[int, list[tuple[int, bool]]]:
-    """By chunk: nodes that use it, and whether they write it."""
+    """Return, for each chunk, the nodes that use it and whether they write it."""
     uses: dict[int, list[tuple[int, bool]]] = defaultdict(list)
     for k, (place, step) in enumerate(zip(flow.places, flow.steps, strict=True)):
         if place.member != member:
@@ -189,7 +201,7 @@ def _uses(flow: StepGraph, member: int) -> dict[int, list[tuple[int, bool]]]:
 
 
 def _earlier(flow: StepGraph, known: dict[int, int]) -> list[int]:
-    """By node: a bit for each known node that comes before it."""
+    """Return, for each node, a bit for each known node that comes before it."""
     earlier = [0] * len(flow.before)
     for node in flow.order:
         bits = 0
@@ -199,6 +211,3 @@ def _earlier(flow: StepGraph, known: dict[int, int]) -> list[int]:
                 bits |= 1 << known[other]
         earlier[node] = bits
     return earlier
-
-
-_MOST_TOLD = 8

@@ -1,22 +1,22 @@
-"""MSCCL's XML: what each thread block of each GPU does, chunk by chunk.
+"""MSCCL's XML: the steps of each thread block of each GPU, chunk by chunk.
 
-Written by msccl-tools (Cowan et al., "MSCCLang: Microsoft collective communication language", 2023) and read here as
-MSCCL's interpreter does it. A thread block is a lane. It sends to one GPU and receives from one; a message goes to the
-thread block of the receiver that names the sender and the same channel. `nchunksperloop` chunks are the whole buffer.
+msccl-tools writes it (Cowan et al., "MSCCLang: Microsoft collective communication language", 2023); Nadi reads it like
+MSCCL's interpreter. A thread block is a lane. It sends to one GPU and receives from one; a message goes to the
+receiver's thread block that names the sender and the same channel. `nchunksperloop` chunks are the whole buffer.
 
-| type | here |
+| type | meaning |
 | --- | --- |
 | s | send src |
 | r | receive into dst |
 | rcs | receive into dst, send it on |
-| rrc | dst = src + what comes |
-| rrs | send src + what comes, which nobody keeps |
-| rrcs | dst = src + what comes, send it on |
+| rrc | dst = src + received data |
+| rrs | send src + received data, without keeping the sum |
+| rrcs | dst = src + received data, send it on |
 | cpy, re | dst = src, dst += src |
 | nop | wait for a dependency only |
 
-Buffers of a GPU: input and output are region 0, with inplace="0" the output is region 1 until all is done. Input of
-all-gather and output of reduce-scatter are the GPU's own part. Scratch is in further regions.
+Buffers of a GPU: input and output are region 0; with inplace="0" the output is region 1 until the end. The input of
+all-gather and the output of reduce-scatter are the GPU's own part. Scratch space is in further regions.
 """
 
 import xml.etree.ElementTree as ET
@@ -46,14 +46,16 @@ LOCAL = frozenset({"cpy", "re", "nop"})
 _READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})
 _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
 _LARGEST_NUMBER = 1 << 24
-"""Bound on chunks, steps and ids: each is at most one in a byte of a file of 16 MiB, and buffers are cut as finely."""
+"""Bound on chunks, steps and ids: each needs at least one byte in a file of at most 16 MiB, and no buffer needs more
+chunks.
+"""
 _LAST_CONNECTION = 63
 """Queue pairs between two NPUs are numbered in 6 bits (docs/reference/interfaces.md, lane_connection)."""
 _IN_PARTS = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 
 
 class MscclStep(NamedTuple):
-    """A step of the file; src and dst: (buffer, first chunk), length chunks; depends: (thread block, step) or None."""
+    """A step of the file; src and dst: (buffer, first of `length` chunks); depends: (thread block, step) or None."""
 
     where: str
     type: str
@@ -74,7 +76,7 @@ class ThreadBlock(NamedTuple):
 
 
 class MscclGpu(NamedTuple):
-    """Its buffers' lengths in chunks by letter, and its thread blocks that do something by their number."""
+    """A GPU: lengths of its buffers in chunks, by letter, and its thread blocks with steps, by number."""
 
     where: str
     chunks: dict[str, int]
@@ -82,7 +84,7 @@ class MscclGpu(NamedTuple):
 
 
 class MscclAlgorithm(NamedTuple):
-    """A whole file."""
+    """The contents of a file."""
 
     path: str
     kind: str
@@ -92,21 +94,7 @@ class MscclAlgorithm(NamedTuple):
     gpus: list[MscclGpu]
 
 
-def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
-    """Plans of the file, and what each step is called, by member, lane and number.
-
-    Raises:
-        WorkloadError: the file cannot be read, is no such XML, is of another kind, or names what is not there.
-    """
-    return _plans(parse(path, kind))
-
-
-def parse(path: Path, kind: str) -> MscclAlgorithm:
-    """The file as it is.
-
-    Raises:
-        WorkloadError: as read_msccl.
-    """
+def _parse(path: Path, kind: str) -> MscclAlgorithm:
     try:
         root = ET.fromstring(inputs.read_bytes(path))  # noqa: S314 - the user's own file; expat bounds entities
     except OSError as error:
@@ -116,78 +104,78 @@ def parse(path: Path, kind: str) -> MscclAlgorithm:
         if other is not None and other.key not in {"msccl", "xml"}:
             raise WorkloadError(inputs.complaint(path, other, "an algorithm (MSCCL's XML)")) from None
         raise WorkloadError(f"{path}: no XML: {error}, expected an algorithm of MSCCL") from None
-    where = str(path)
+    label = str(path)
     if root.tag != "algo":
-        raise WorkloadError(f"{where}: <{root.tag}>, expected <algo>")
-    found = root.get("coll", "")
-    if KIND_OF.get(found) != kind:
+        raise WorkloadError(f"{label}: <{root.tag}>, expected <algo>")
+    coll = root.get("coll", "")
+    if KIND_OF.get(coll) != kind:
         names = [name for name, known in KIND_OF.items() if known == kind]
-        raise WorkloadError(f"{where}: coll {found!r}, expected {' or '.join(map(repr, names)) or f'none for {kind}'}")
-    n, chunks = _int(root, "ngpus", where, least=2), _int(root, "nchunksperloop", where, least=1)
+        raise WorkloadError(f"{label}: coll {coll!r}, expected {' or '.join(map(repr, names)) or f'none for {kind}'}")
+    n, chunks = _int(root, "ngpus", label, low=2), _int(root, "nchunksperloop", label, low=1)
     proto = root.get("proto", "Simple")
     if proto not in WIRE_OF:
-        raise WorkloadError(f"{where}: proto {proto!r}, expected one of {', '.join(WIRE_OF)}")
+        raise WorkloadError(f"{label}: proto {proto!r}, expected one of {', '.join(WIRE_OF)}")
     if kind in _IN_PARTS and chunks % n:
-        raise WorkloadError(f"{where}: nchunksperloop {chunks}, expected a multiple of {n} GPUs for {kind}")
+        raise WorkloadError(f"{label}: nchunksperloop {chunks}, expected a multiple of {n} GPUs for {kind}")
     elements = root.findall("gpu")
     if len(elements) != n:
-        raise WorkloadError(f"{where}: {len(elements)} elements <gpu>, expected ngpus {n}")
-    gpus = {_int(element, "id", f"{where}: gpu"): element for element in elements}
+        raise WorkloadError(f"{label}: {len(elements)} elements <gpu>, expected ngpus {n}")
+    gpus = {_int(element, "id", f"{label}: gpu"): element for element in elements}
     if sorted(gpus) != list(range(n)):
-        raise WorkloadError(f"{where}: gpus {sorted(gpus)}, expected each of 0 .. {n - 1} once")
-    in_place = _int(root, "inplace", where, default=0) != 0
-    return MscclAlgorithm(where, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, where) for k in range(n)])
+        raise WorkloadError(f"{label}: gpus {sorted(gpus)}, expected each of 0 .. {n - 1} once")
+    in_place = _int(root, "inplace", label, default=0) != 0
+    return MscclAlgorithm(label, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, label) for k in range(n)])
 
 
 def _gpu(element: ET.Element, number: int, n: int, path: str) -> MscclGpu:
-    where = f"{path}: gpu {number}"
-    chunks = {letter: _int(element, f"{letter}_chunks", where, default=0, least=0) for letter in "ios"}
+    label = f"{path}: gpu {number}"
+    chunks = {letter: _int(element, f"{letter}_chunks", label, default=0, low=0) for letter in "ios"}
     blocks: dict[int, ThreadBlock] = {}
-    for each in element.findall("tb"):
-        block = _int(each, "id", f"{where} tb")
+    for child in element.findall("tb"):
+        block = _int(child, "id", f"{label} tb")
         if block in blocks:
-            raise WorkloadError(f"{where} tb {block}: stands twice, expected each id once")
-        blocks[block] = _block(each, f"{where} tb {block}", number, n)
-    return MscclGpu(where, chunks, {block: made for block, made in blocks.items() if made.ops})
+            raise WorkloadError(f"{label} tb {block}: stands twice, expected each id once")
+        blocks[block] = _block(child, f"{label} tb {block}", number, n)
+    return MscclGpu(label, chunks, {block: thread_block for block, thread_block in blocks.items() if thread_block.ops})
 
 
-def _block(element: ET.Element, where: str, own: int, n: int) -> ThreadBlock:
-    send, recv = (_int(element, key, where, default=-1) for key in ("send", "recv"))
+def _block(element: ET.Element, label: str, own: int, n: int) -> ThreadBlock:
+    send, recv = (_int(element, key, label, default=-1) for key in ("send", "recv"))
     for key, peer in (("send", send), ("recv", recv)):
         if not -1 <= peer < n or peer == own:
-            raise WorkloadError(f"{where}: {key} {peer}, expected another GPU from 0 to {n - 1}, or -1")
-    ops = [_op(each, i, where) for i, each in enumerate(element.findall("step"))]
+            raise WorkloadError(f"{label}: {key} {peer}, expected another GPU from 0 to {n - 1}, or -1")
+    ops = [_op(child, i, label) for i, child in enumerate(element.findall("step"))]
     for op in ops:
         for key, peer, types in (("send", send, SENDS), ("recv", recv, RECEIVES)):
             if op.type in types and peer < 0:
                 raise WorkloadError(f"{op.where}: type {op.type} in a tb with {key} -1, expected a GPU")
-    return ThreadBlock(where, send, recv, _int(element, "chan", where, default=0, least=0, most=_LAST_CONNECTION), ops)
+    return ThreadBlock(label, send, recv, _int(element, "chan", label, default=0, low=0, high=_LAST_CONNECTION), ops)
 
 
 def _op(element: ET.Element, number: int, block: str) -> MscclStep:
-    where = f"{block} step {number}"
-    if _int(element, "s", where) != number:
-        raise WorkloadError(f"{where}: s {element.get('s')}, expected {number}")
+    label = f"{block} step {number}"
+    if _int(element, "s", label) != number:
+        raise WorkloadError(f"{label}: s {element.get('s')}, expected {number}")
     kind = element.get("type", "")
     if kind not in SENDS | RECEIVES | LOCAL:
-        raise WorkloadError(f"{where}: type {kind!r}, expected one of s, r, rcs, rrc, rrs, rrcs, cpy, re, nop")
-    src, dst = (_chunk(element, side, where, needed=kind in of) for side, of in (("src", _READS), ("dst", _WRITES)))
-    count = _int(element, "cnt", where, default=1, least=0 if kind == "nop" else 1)
-    block_of, step_of = (_int(element, key, where, default=-1) for key in ("depid", "deps"))
-    return MscclStep(where, kind, src, dst, count, None if block_of < 0 else (block_of, step_of))
+        raise WorkloadError(f"{label}: type {kind!r}, expected one of s, r, rcs, rrc, rrs, rrcs, cpy, re, nop")
+    src, dst = (_chunk(element, side, label, needed=kind in of) for side, of in (("src", _READS), ("dst", _WRITES)))
+    count = _int(element, "cnt", label, default=1, low=0 if kind == "nop" else 1)
+    block_of, step_of = (_int(element, key, label, default=-1) for key in ("depid", "deps"))
+    return MscclStep(label, kind, src, dst, count, None if block_of < 0 else (block_of, step_of))
 
 
-def _chunk(element: ET.Element, side: str, where: str, *, needed: bool) -> tuple[str, int]:
+def _chunk(element: ET.Element, side: str, label: str, *, needed: bool) -> tuple[str, int]:
     if not needed:
         return "", 0
     letter = element.get(f"{side}buf", "")
     if letter not in {"i", "o", "s"}:
-        raise WorkloadError(f"{where}: {side}buf {letter!r}, expected i, o or s")
-    return letter, _int(element, f"{side}off", where, least=0)
+        raise WorkloadError(f"{label}: {side}buf {letter!r}, expected i, o or s")
+    return letter, _int(element, f"{side}off", label, low=0)
 
 
 def _int(
-    element: ET.Element, key: str, where: str, default: int | None = None, least: int = -1, most: int = _LARGEST_NUMBER
+    element: ET.Element, key: str, label: str, default: int | None = None, low: int = -1, high: int = _LARGEST_NUMBER
 ) -> int:
     text = element.get(key)
     if text is None and default is not None:
@@ -195,9 +183,9 @@ def _int(
     try:
         number = int(text or "")
     except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise WorkloadError(f"{where}: {key} {short(text)}, expected a whole number from {least} to {most}")
+        number = low - 1
+    if not low <= number <= high:
+        raise WorkloadError(f"{label}: {key} {short(text)}, expected a whole number from {low} to {high}")
     return number
 
 
@@ -207,16 +195,16 @@ class _Memory:
     def __init__(self, algorithm: MscclAlgorithm, number: int) -> None:
         self.chunks, kind, n = algorithm.chunks, algorithm.kind, len(algorithm.gpus)
         self.gpu, part = algorithm.gpus[number], algorithm.chunks // n
-        whole, own = (0, self.chunks), (number * part, part)
-        first, length = own if kind == "all-gather" else whole
-        out_first, out_length = own if kind == "reduce-scatter" else whole
+        all_chunks, own = (0, self.chunks), (number * part, part)
+        first, length = own if kind == "all-gather" else all_chunks
+        out_first, out_length = own if kind == "reduce-scatter" else all_chunks
         out_first += 0 if algorithm.in_place else self.chunks
         self.spans = {"i": (first, length), "o": (out_first, out_length)}
         for letter, (_, longest) in self.spans.items():
             if self.gpu.chunks[letter] > longest:
-                found = self.gpu.chunks[letter]
+                given = self.gpu.chunks[letter]
                 raise WorkloadError(
-                    f"{self.gpu.where}: {letter}_chunks {found}, expected at most {longest} of {kind} in "
+                    f"{self.gpu.where}: {letter}_chunks {given}, expected at most {longest} of {kind} in "
                     f"{self.chunks} chunks"
                 )
         self.output = (out_first, out_length)
@@ -224,7 +212,7 @@ class _Memory:
         self._scratch()
 
     def _scratch(self) -> None:
-        """Chunks that a step uses in a row must not cross the end of a region: such stretches are laid out anew."""
+        """Lay out the used stretches of scratch space so that none crosses the end of a region."""
         ops = [op for block in self.gpu.blocks.values() for op in block.ops]
         used = sorted(
             (at, at + op.length) for op in ops for letter, at in (op.src, op.dst) if letter == "s" and op.type != "nop"
@@ -263,7 +251,13 @@ class _Memory:
         return self.first_scratch * self.chunks + self.homes[stretch] + offset - self.begins[stretch]
 
 
-def _plans(algorithm: MscclAlgorithm) -> tuple[Plans, list[list[list[str]]]]:
+def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
+    """Return the plans of a file, and the name of each step by member, lane and number.
+
+    Raises:
+        WorkloadError: The file is unreadable or invalid, is of another kind, or refers to missing elements.
+    """
+    algorithm = _parse(path, kind)
     memories = [_Memory(algorithm, number) for number in range(len(algorithm.gpus))]
     shared = max(memory.regions for memory in memories)
     lane_to = {
@@ -284,28 +278,28 @@ def _plans(algorithm: MscclAlgorithm) -> tuple[Plans, list[list[list[str]]]]:
 def _lanes(
     algorithm: MscclAlgorithm, number: int, memory: _Memory, first_kept: int, lane_to: dict[tuple[int, int, int], int]
 ) -> tuple[list[Lane], list[list[str]]]:
-    """Lanes of a GPU; what rrs adds up stands in the place of src, in regions from first_kept on, one for each lane."""
+    """Return the lanes of a GPU; rrs keeps its sum in regions from first_kept on, one per lane, at src's offset."""
     blocks = algorithm.gpus[number].blocks
     lane_of = {block: lane for lane, block in enumerate(blocks)}
-    ends = {block: _ends(made.ops) for block, made in blocks.items()}
+    ends = {block: _ends(thread_block.ops) for block, thread_block in blocks.items()}
     _check_connections(blocks)
     lanes = []
-    for lane, made in enumerate(blocks.values()):
-        to_lane = lane_to.get((made.send, number, made.channel), -1)
-        if to_lane < 0 and any(op.type in SENDS for op in made.ops):
+    for lane, thread_block in enumerate(blocks.values()):
+        to_lane = lane_to.get((thread_block.send, number, thread_block.channel), -1)
+        if to_lane < 0 and any(op.type in SENDS for op in thread_block.ops):
             raise WorkloadError(
-                f"{made.where}: sends to {made.send} on chan {made.channel}, where no tb has recv {number}; "
-                "expected one"
+                f"{thread_block.where}: sends to {thread_block.send} on chan {thread_block.channel}, "
+                f"where no tb has recv {number}; expected one"
             )
-        sends = Lane(wire=algorithm.wire, connection=made.channel)
-        writer = _Writer(sends, made, to_lane, memory, (first_kept + lane) * algorithm.chunks)
-        for op in made.ops:
+        sends = Lane(wire=algorithm.wire, connection=thread_block.channel)
+        writer = _Writer(sends, thread_block, to_lane, memory, (first_kept + lane) * algorithm.chunks)
+        for op in thread_block.ops:
             block, step = op.depends or (-1, -1)
             if op.depends is not None and not 0 <= step < len(ends.get(block, ())):
                 raise WorkloadError(f"{op.where}: depends on tb {block} step {step}, expected one that is there")
             writer.write(op, (-1, -1) if op.depends is None else (lane_of[block], ends[block][step]))
         lanes.append(writer.lane)
-    names = [[op.where for op in made.ops for _ in range(_steps(op))] for made in blocks.values()]
+    names = [[op.where for op in thread_block.ops for _ in range(_steps(op))] for thread_block in blocks.values()]
     copies = _to_result(algorithm, number, memory)
     if copies is not None:
         last = Lane()
@@ -318,16 +312,18 @@ def _lanes(
 
 
 def _check_connections(blocks: dict[int, ThreadBlock]) -> None:
-    """Only one thread block sends to a GPU on a channel, and one receives."""
+    """Check that only one thread block sends to a GPU on a channel, and one receives."""
     for key in ("send", "recv"):
-        peers = [(getattr(made, key), made.channel) for made in blocks.values()]
-        for made, (peer, channel) in zip(blocks.values(), peers, strict=True):
+        peers = [(getattr(thread_block, key), thread_block.channel) for thread_block in blocks.values()]
+        for thread_block, (peer, channel) in zip(blocks.values(), peers, strict=True):
             if peer >= 0 and peers.count((peer, channel)) > 1:
-                raise WorkloadError(f"{made.where}: {key} {peer} on chan {channel} as another tb, expected one of them")
+                raise WorkloadError(
+                    f"{thread_block.where}: {key} {peer} on chan {channel} as another tb, expected one of them"
+                )
 
 
 def _to_result(algorithm: MscclAlgorithm, number: int, memory: _Memory) -> tuple[int, int] | None:
-    """First chunk of the output and where it must be at the end, if that is elsewhere."""
+    """Return the output's first chunk and its required place at the end, if the two differ."""
     first, chunks = memory.output[0], algorithm.chunks
     if algorithm.kind == "all-to-all":
         return (first, chunks) if algorithm.in_place else None
@@ -337,13 +333,13 @@ def _to_result(algorithm: MscclAlgorithm, number: int, memory: _Memory) -> tuple
 
 
 def _steps(op: MscclStep) -> int:
-    """How many steps of a lane it is."""
+    """Return the number of steps of a lane for an operation."""
     kept_elsewhere = op.type in {"rrc", "rrcs"} and op.src != op.dst
     return {"rcs": 2, "rrs": 3, "rrcs": 2}.get(op.type, 1) + kept_elsewhere
 
 
 def _ends(ops: Iterable[MscclStep]) -> list[int]:
-    """Number of the last step of each."""
+    """Return the number of each operation's last step."""
     ends, steps = [], 0
     for op in ops:
         steps += _steps(op)
@@ -358,7 +354,7 @@ class _Writer:
         self.lane, self.block, self.to_lane, self.memory, self.kept = lane, block, to_lane, memory, kept
 
     def write(self, op: MscclStep, after: tuple[int, int]) -> None:
-        """Add what an op does; the first of its steps waits for `after`."""
+        """Add the steps of an operation; the first of them waits for `after`."""
         src = self.memory.chunk(op.src, op) if op.type in _READS else -1
         dst = self.memory.chunk(op.dst, op) if op.type in _WRITES else -1
         if op.type == "rrs":

@@ -1,9 +1,7 @@
-"""Collectives over several dimensions, made of algorithms for one: what `grid` and `hierarchical` are built from."""
+"""Collectives over several dimensions, composed of algorithms for one: the basis of `grid` and `hierarchical`."""
 
-from workload.collectives.grid.extent import extent
 from workload.collectives.grid.levels import Levels, along_dimensions, by_hosts
-from workload.collectives.grid.orders import ORDERS, orders
-from workload.collectives.grid.pipeline import idle_ps
-from workload.collectives.grid.streams import plans
+from workload.collectives.grid.phases import ORDERS, idle_ps, orders
+from workload.collectives.grid.streams import extent, plans
 
 __all__ = ["ORDERS", "Levels", "along_dimensions", "by_hosts", "extent", "idle_ps", "orders", "plans"]

@@ -14,60 +14,52 @@ Int32 = NDArray[np.int32]
 
 
 class Levels(NamedTuple):
-    """n members at the places of a grid of k dimensions, each place once.
+    """n members at the places of a grid of k dimensions, one per place."""
 
-    Attributes:
-        digit: int32[k, n], coordinates of each member.
-        extent: of each dimension, 2 or more.
-        rate_bps: of each dimension, as in Shape.
-        latency_ps: of each dimension, as in Shape.
-        named: number of each dimension among those that users name, and its gate.
-    """
-
-    digit: Int32
-    extent: tuple[int, ...]
-    rate_bps: tuple[int, ...]
-    latency_ps: tuple[int, ...]
-    named: tuple[int, ...]
+    digit: Int32  # int32[k, n], coordinates of each member
+    extent: tuple[int, ...]  # number of places in each dimension, 2 or more
+    rate_bps: tuple[int, ...]  # rate in each dimension, as in Shape
+    latency_ps: tuple[int, ...]  # latency in each dimension, as in Shape
+    named: tuple[int, ...]  # the user's number of each dimension, which is also its gate
 
     @property
     def members(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return math.prod(self.extent)
 
     def lines(self, dimension: int) -> Int32:
-        """int32[n / extent, extent]: members that differ in this dimension only, by their digits in it."""
+        """Return int32[n / extent, extent]: members that differ in this dimension only, in order of their digits."""
         others = [self.digit[d] for d in range(len(self.extent)) if d != dimension]
         order = np.lexsort([self.digit[dimension], *others])
         return order.astype(np.int32).reshape(-1, self.extent[dimension])
 
     def part(self, dimensions: Sequence[int]) -> Int32:
-        """int32[n]: the digits of some dimensions as one number, that of the first counts most."""
+        """Return int32[n]: the digits of several dimensions as one number, the first dimension as its highest digit."""
         part = np.zeros(self.members, np.int32)
         for d in dimensions:
             part = part * np.int32(self.extent[d]) + self.digit[d]
         return part
 
     def parts(self, dimensions: Sequence[int]) -> int:
-        """How many such numbers there are."""
+        """Return the number of different values of `part`."""
         return math.prod(self.extent[d] for d in dimensions)
 
 
 def along_dimensions(shape: Shape) -> Levels:
-    """The dimensions of the fabric, the fastest first; one of all members where they are no full grid."""
+    """Return the fabric's dimensions, the fastest first; a single dimension if the members are not a full grid."""
     number = np.arange(shape.members)
     digits = [number // math.prod(shape.grid[:d]) % extent for d, extent in enumerate(shape.grid)]
     return _kept(digits, shape.grid, shape.rate_bps, shape.latency_ps)
 
 
 def by_hosts(shape: Shape) -> Levels:
-    """Two dimensions: the places in a host, by number, and the hosts. Those of one member are left out.
+    """Return two dimensions, places in a host and hosts; a dimension with one place is omitted.
 
-    Where the first dimensions of the fabric make up the hosts, these have the lowest rate and all the latency of
-    those, and so have the hosts of the others; else both have that of the whole.
+    If the fabric's first dimensions make up the hosts, the first level gets their minimum rate and their total latency,
+    and the second level those of the other dimensions; else both get the values of all dimensions.
 
     Raises:
-        WorkloadError: hosts with unequal numbers of members.
+        WorkloadError: Hosts with unequal numbers of members.
     """
     host, place = np.array(shape.host), np.array(shape.place)
     sizes = np.bincount(host)
@@ -87,7 +79,7 @@ def by_hosts(shape: Shape) -> Levels:
 def _kept(
     digits: Sequence[NDArray[np.integer]], extents: Sequence[int], rates: Sequence[int], latencies: Sequence[int]
 ) -> Levels:
-    """Levels of the dimensions of two places or more."""
+    """Return the levels of the dimensions with two places or more."""
     kept = tuple(d for d, extent in enumerate(extents) if extent > 1)
     return Levels(
         digit=np.array([digits[d] for d in kept], np.int32),

@@ -1,5 +1,15 @@
-"""What a stream (one split of the buffer) does, dimension after dimension, and what each phase takes alone."""
+"""The phases of a stream (one split of the buffer), one per dimension; the orders of dimensions; idle times.
 
+Orders of the dimensions for the splits of a collective:
+
+- baseline: ascending, the fastest dimension of the fabric first.
+- bandwidth-aware: by decreasing rate, so that most bytes use the fastest dimension.
+- themis: each split begins where earlier splits left the smallest load, so that dimensions of different rates are
+  busy equally long (Rashidi et al., "Themis: a network bandwidth-aware collective scheduling policy for distributed
+  training of DL models", ISCA 2022, section 4).
+"""
+
+import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,21 +23,15 @@ DEFAULT = "default"
 
 
 class GridPhase(NamedTuple):
-    """One collective along the lines of a dimension.
+    """A collective along the lines of a dimension."""
 
-    Attributes:
-        kind: of that collective.
-        dimension: of the levels.
-        earlier: dimensions whose digits have chosen the part of the split that it works on, the first counts most.
-    """
-
-    kind: str
-    dimension: int
-    earlier: tuple[int, ...]
+    kind: str  # kind of that collective
+    dimension: int  # index of the dimension in the levels
+    earlier: tuple[int, ...]  # dimensions whose digits choose the phase's part of the split, highest digit first
 
 
 def phases(kind: str, order: Sequence[int]) -> list[GridPhase]:
-    """The phases of a stream that takes the dimensions in this order; an all-gather goes back through it.
+    """Return the phases of a stream for an order of dimensions; an all-gather reverses it.
 
     An all-reduce is a reduce-scatter in all but the last dimension, an all-reduce there, and all-gathers back.
     """
@@ -41,16 +45,14 @@ def phases(kind: str, order: Sequence[int]) -> list[GridPhase]:
 
 
 def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice:
-    """The algorithm of a phase.
+    """Return the algorithm of a phase.
 
-    Args:
-        levels: the dimensions.
-        phase: the phase.
-        algorithms: one for all dimensions, or one for each with "/" between them, with "+" where parameters have ",".
-            "default" is the default of the phase's kind. Those of dimensions that the levels lack are not used.
+    The argument `algorithms` is one algorithm for all dimensions, or one per dimension separated by "/", with "+" in
+    place of "," between parameters. "default" is the default of the phase's kind. Algorithms of dimensions that the
+    levels lack are ignored.
 
     Raises:
-        WorkloadError: fewer than there are dimensions; one that does not do the phase's kind, or is not for one
+        WorkloadError: Fewer algorithms than dimensions, or one that does not implement the phase's kind or not in one
             dimension.
     """
     specs = algorithms.split("/")
@@ -70,14 +72,65 @@ def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice
 
 
 def phase_ps(levels: Levels, phase: GridPhase, algorithms: str, split_bytes: float) -> float:
-    """Picoseconds of a phase of a split on an idle dimension: its algorithm's closed form.
-
-    Raises:
-        WorkloadError: as `chosen`.
-    """
+    """Return the time of a phase of a split on an idle dimension in picoseconds: its algorithm's closed form."""
     choice, d = chosen(levels, phase, algorithms), phase.dimension
     share = split_bytes / levels.parts(phase.earlier)
     bytes_per_s = levels.rate_bps[d] / BITS_PER_BYTE if levels.rate_bps[d] else float("inf")
     return choice.module.closed_form(
         phase.kind, levels.extent[d], share, levels.latency_ps[d], bytes_per_s, **dict(choice.parameters)
     )
+
+
+ORDERS = ("baseline", "bandwidth-aware", "themis")
+
+
+def orders(
+    levels: Levels, kind: str, order: str, algorithms: str, splits: int, size_bytes: int
+) -> list[tuple[int, ...]]:
+    """Return the order of dimensions of each split; all-gathers go through it backwards.
+
+    The argument `order` is one of ORDERS; only themis depends on the size of the whole buffer.
+    """
+    dimensions = tuple(range(len(levels.extent)))
+    if order == "baseline":
+        return [dimensions] * splits
+    if order == "bandwidth-aware":
+        return [tuple(sorted(dimensions, key=lambda d: (-levels.rate_bps[d], d)))] * splits
+    load_ps, orders_of_splits = [0.0] * len(dimensions), []
+    for _ in range(splits):
+        own = tuple(sorted(dimensions, key=lambda d: (load_ps[d], d)))
+        for phase in phases(kind, own):
+            load_ps[phase.dimension] += phase_ps(levels, phase, algorithms, size_bytes / splits)
+        orders_of_splits.append(own)
+    return orders_of_splits
+
+
+def idle_ps(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str, size_bytes: int) -> float:
+    """Return the time of a collective in picoseconds; streams: the order of dimensions of each split."""
+    every = [
+        [
+            (phase.dimension, phase_ps(levels, phase, algorithms, size_bytes / len(streams)))
+            for phase in phases(kind, order)
+        ]
+        for order in streams
+    ]
+    return pipelined_ps(every)
+
+
+def pipelined_ps(streams: Sequence[Sequence[tuple[int, float]]]) -> float:
+    """Return the end of the last stream, if a dimension runs one phase at a time, in order of readiness.
+
+    For equal streams that use each dimension once, this is the sum of one stream's phases, plus the longest phase for
+    each further stream. A phase is a dimension and its time in picoseconds.
+    """
+    free: dict[int, float] = {}
+    last = 0.0
+    ready = [(0.0, 0, i) for i, stream in enumerate(streams) if stream]
+    while ready:
+        now, number, i = heapq.heappop(ready)
+        dimension, phase = streams[i][number]
+        end = free[dimension] = max(now, free.get(dimension, 0.0)) + phase
+        last = max(last, end)
+        if number + 1 < len(streams[i]):
+            heapq.heappush(ready, (end, number + 1, i))
+    return last

@@ -1,15 +1,15 @@
-"""Lanes of one phase as lanes of the whole schedule: their numbers, regions, peers and what they wait for."""
+"""Lanes of one phase as lanes of the whole schedule: their numbers, regions, peers and dependencies."""
 
 from collections.abc import Sequence
 
 from workload.collectives.plans.plan import NONE, Attributes, Lane, Step
 
 LaneRows = list[tuple[Attributes, Sequence[Step]]]
-"""Lanes of a phase, whose steps count lanes and regions from the phase's own."""
+"""Lanes of a phase, whose steps number lanes and regions within the phase."""
 
 
 def with_peers(step: Step, line: Sequence[int]) -> Step:
-    """A step among the places of a line as one among the group's members."""
+    """Return a step with the group's members in place of the places of a line."""
     send, receive = (NONE if peer == NONE else line[peer] for peer in (step.send_peer, step.recv_peer))
     return step._replace(send_peer=send, recv_peer=receive)
 
@@ -17,15 +17,15 @@ def with_peers(step: Step, line: Sequence[int]) -> Step:
 def append_phase(
     lanes: list[Lane], rows: LaneRows, mark: int, regions: Sequence[int], after: tuple[int, int], *, joined: bool
 ) -> tuple[int, int]:
-    """Add the lanes of a phase, which begins when `after` is done; (lane, step) with which it is done.
+    """Add the lanes of a phase, which begins after the step `after`, and return the (lane, step) that completes it.
 
     Args:
-        lanes: those of the phases before.
-        rows: lanes of the phase.
-        mark: its number.
-        regions: of the schedule, by those of the phase.
-        after: (lane, step), NONE = at once.
-        joined: one more lane waits for all of them.
+        lanes: Lanes of earlier phases.
+        rows: Lanes of the phase.
+        mark: Number of the phase.
+        regions: Region of the schedule for each region of the phase.
+        after: (lane, step), NONE = none.
+        joined: Whether one more lane waits for all lanes of the phase.
     """
     base = len(lanes)
     for attributes, steps in rows:
@@ -55,7 +55,7 @@ def _waiting(step: Step, after: tuple[int, int]) -> Step:
 
 
 def _shifted(step: Step, base: int, chunks: int, regions: Sequence[int]) -> Step:
-    """A step whose lanes and regions are counted in the phase as one of the schedule."""
+    """Return a step with the schedule's numbers of lanes and regions in place of the phase's."""
     send, receive = (
         NONE if chunk == NONE else regions[chunk // chunks] * chunks + chunk % chunks
         for chunk in (step.send_chunk, step.recv_chunk)

@@ -1,14 +1,13 @@
-"""Plans over several dimensions: the splits of the buffer side by side, each a chain of phases along lines.
+"""Plans over several dimensions: the splits of the buffer in parallel, each a chain of phases along lines.
 
-Of n members in k dimensions, split s works on part s of the buffer. A reduce-scatter leaves the member the part of its
-split that its digits choose, with the digit of the first dimension counting most; an all-gather goes back. So that
-member m then owns part m of the buffer, the lanes see its pieces in another order (Plans.arrangements). An all-to-all
-sends in each dimension the whole split: of the n blocks those with digit q go to the peer with digit q, which the lanes
-see in a row. Its data goes from region to region, from the input through one scratch region after another to the
-output.
+Of n members in k dimensions, split s works on part s of the buffer. A reduce-scatter leaves each member the part of its
+split that its digits choose, the first dimension as the highest digit; an all-gather is the reverse. In order
+that member m then owns part m of the buffer, the lanes see its pieces in another order (Plans.arrangements). An
+all-to-all sends the whole split in each dimension: of the n blocks, those with digit q go to the peer with digit q, and
+the lanes see them as consecutive. Its data moves from the input through one scratch region after another to the output.
 
-Tables do not grow with the members: lines and parts are views. Only where an algorithm of one dimension has a plan for
-each member (trees, stars), every member of the group gets one.
+Tables do not grow with the number of members: lines and parts are views. Only if an algorithm of one dimension has a
+plan per member (trees, stars), every member of the group gets a plan.
 """
 
 import functools
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from workload.collectives.grid.levels import Levels
 from workload.collectives.grid.phases import GridPhase, chosen, phases
 from workload.collectives.grid.steps import LaneRows, append_phase, with_peers
+from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import (
     NONE,
     PLAIN,
@@ -37,20 +37,21 @@ from workload.collectives.schedules.read_back import buffers, unpack
 from workload.errors import WorkloadError
 
 Int32 = NDArray[np.int32]
-_MOST_STEPS = 1 << 21
+_MAX_STEPS = 1 << 21
+"""Maximum number of steps of all members."""
 
 
 def plans(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> Plans:
-    """What each member does.
+    """Return the steps of each member.
 
     Args:
-        levels: the dimensions.
-        kind: all-reduce, reduce-scatter, all-gather or all-to-all.
-        streams: the order of the dimensions in each split, see workload.collectives.grid.orders.
-        algorithms: of the phases, see workload.collectives.grid.phases.chosen.
+        levels: Dimensions of the group.
+        kind: "all-reduce", "reduce-scatter", "all-gather" or "all-to-all".
+        streams: Order of the dimensions in each split, see workload.collectives.grid.orders.
+        algorithms: Algorithms of the phases, see workload.collectives.grid.phases.chosen.
 
     Raises:
-        WorkloadError: an algorithm that does not fit, or too many steps, because it has a plan for each member.
+        WorkloadError: An unsuitable algorithm, or too many steps because an algorithm has a plan per member.
     """
     return _Maker(levels, kind, streams, algorithms).made()
 
@@ -66,7 +67,7 @@ class _Maker:
         self._lay_out(streams)
 
     def made(self) -> Plans:
-        """The plans."""
+        """Return the plans."""
         launch_ps = max(plan.launch_ps for plan in self.inner.values())
         if all(plan.relative for plan in self.inner.values()):
             lanes = self._lanes([[self._along_lines(s, phase) for phase in own] for s, own in enumerate(self.streams)])
@@ -87,23 +88,23 @@ class _Maker:
         return choice.plan(phase.kind, self.levels.extent[phase.dimension])
 
     def _count_regions(self) -> None:
-        """Which region of the schedule each region of a phase is, by its number in the stream."""
+        """Map the regions of each phase to regions of the schedule, by the phase's number in the stream."""
         self.region_of: list[list[int]] = []
         self.regions = 2 if self.kind == "all-to-all" else 1
         count = len(self.streams[0])
         for number in range(count):
-            most = max(self.inner[stream[number]].regions for stream in self.streams)
+            max_regions = max(self.inner[stream[number]].regions for stream in self.streams)
             ends = [0]
             if self.kind == "all-to-all":
                 ends = [self.region_of[-1][1] if number else 0, 1 if number == count - 1 else self._new_region()]
-            self.region_of.append([*ends, *(self._new_region() for _ in range(most - len(ends)))])
+            self.region_of.append([*ends, *(self._new_region() for _ in range(max_regions - len(ends)))])
 
     def _new_region(self) -> int:
         self.regions += 1
         return self.regions - 1
 
     def _lay_out(self, streams: Sequence[tuple[int, ...]]) -> None:
-        """Arrangements, and the row of each dimension (all-to-all) or of all (-1 = pieces are where they belong)."""
+        """Set the arrangements, and the row of each dimension (all-to-all) or of all dimensions (-1 = buffer order)."""
         splits, dimensions = len(streams), range(len(self.levels.extent))
         self.arrangements: list[Int32] = []
         self.arrangement_of = [NONE] * len(dimensions)
@@ -115,7 +116,7 @@ class _Maker:
             self.arrangement_of = [self._arrangement(streams)] * len(dimensions)
 
     def _arrangement(self, orders: Sequence[Sequence[int]]) -> int:
-        """Row of an arrangement in which split s sees the blocks of its members by their digits in a certain order."""
+        """Return the row of an arrangement that orders the blocks of each split's members by their digits."""
         n, splits = self.levels.members, len(orders)
         arrangement = np.empty(n * splits, np.int32)
         for s, order in enumerate(orders):
@@ -129,7 +130,7 @@ class _Maker:
         return len(self.arrangements) - 1
 
     def _along_lines(self, split: int, phase: GridPhase) -> LaneRows:
-        """The lanes of a phase for all members, with views."""
+        """Return the lanes of a phase for all members, with views."""
         inner = self.inner[phase]
         return [
             (
@@ -142,8 +143,8 @@ class _Maker:
         ]
 
     def _view(self, phase: GridPhase, own: Attributes, inner: Plans) -> int:
-        """Row of the view of a lane: the lines of the dimension as the lane's own view orders them, and the parts."""
-        key = (phase.dimension, phase.earlier, own.part, own.parts, self._which(phase, own))
+        """Return the row of a lane's view: the dimension's lines in the order of the lane's own view, and the parts."""
+        key = (phase.dimension, phase.earlier, own.part, own.parts, (phase.kind, own.view) if own.view >= 0 else NONE)
         if key not in self._view_of:
             table, place = self.levels.lines(phase.dimension), self.levels.digit[phase.dimension]
             part = self.levels.part(phase.earlier) * own.parts + own.part
@@ -156,12 +157,8 @@ class _Maker:
             self.views.append(lines(table, part, parts))
         return self._view_of[key]
 
-    def _which(self, phase: GridPhase, own: Attributes) -> object:
-        """What tells the views of a phase's algorithm apart."""
-        return (phase.kind, own.view) if own.view >= 0 else NONE
-
     def _named(self, own: Attributes, split: int, phase: GridPhase) -> Attributes:
-        """Attributes of a lane with the split and dimension that it belongs to."""
+        """Return the attributes of a lane with its split and dimension."""
         return own._replace(
             part=split,
             parts=len(self.streams),
@@ -170,13 +167,14 @@ class _Maker:
         )
 
     def _of_member(self, member: int, split: int, phase: GridPhase) -> LaneRows:
-        """The lanes of a phase for one member, with peers and chunks as they are."""
+        """Return the lanes of a phase for one member, with absolute peers and chunks."""
         levels, d = self.levels, phase.dimension
         place = int(levels.digit[d, member])
-        lanes, of_lanes, attributes = self._unpacked(phase.kind, d)
+        lanes, of_lanes, attributes = self._unpacked[phase.kind, d]
         part = (split * levels.parts(phase.earlier)) + int(levels.part(phase.earlier)[member])
         parts = len(self.streams) * levels.parts(phase.earlier)
-        line = self._line_of(d, member)
+        table, line_of = self._tables[d]
+        line = table[line_of[member]].tolist()
         rows: LaneRows = []
         for own, buffer, steps in zip(attributes[place], of_lanes[place], lanes[place], strict=True):
             named = self._named(own, split, phase)._replace(
@@ -187,56 +185,49 @@ class _Maker:
                 begins=_begins(steps),
             )
             rows.append((named, [with_peers(step, line) for step in steps]))
-        most = max(len(own) for own in lanes)
-        return rows + [(self._named(PLAIN, split, phase), ())] * (most - len(rows))
+        max_lanes = max(len(own) for own in lanes)
+        return rows + [(self._named(PLAIN, split, phase), ())] * (max_lanes - len(rows))
 
     @functools.cached_property
     def _tables(self) -> list[tuple[Int32, Int32]]:
-        """Of each dimension its lines, and the line of each member."""
-        made = []
+        """For each dimension its lines, and the line of each member."""
+        tables = []
         for d in range(len(self.levels.extent)):
             table = self.levels.lines(d)
             line = np.empty(self.levels.members, np.int32)
             line[table] = np.arange(len(table), dtype=np.int32)[:, None]
-            made.append((table, line))
-        return made
-
-    def _line_of(self, dimension: int, member: int) -> list[int]:
-        table, line = self._tables[dimension]
-        return [int(m) for m in table[line[member]]]
+            tables.append((table, line))
+        return tables
 
     @functools.cached_property
-    def _known(self) -> dict[tuple[str, int], tuple[list, list, list]]:
-        return {}
-
-    def _unpacked(self, kind: str, dimension: int) -> tuple[list, list, list]:
-        """Steps, buffers and attributes of each lane of each place in a line."""
-        if (kind, dimension) not in self._known:
-            inner = self.inner[next(p for p in self.inner if (p.kind, p.dimension) == (kind, dimension))]
-            packed = pack([inner])
-            rows = [inner.attributes_of(0 if inner.relative else i) for i in range(inner.members)]
-            self._known[kind, dimension] = unpack(packed, 0), buffers(packed, 0), rows
-        return self._known[kind, dimension]
+    def _unpacked(self) -> dict[tuple[str, int], tuple[list, list, list]]:
+        """Steps, buffers and attributes of each lane of each place in a line, by kind and dimension."""
+        unpacked = {}
+        for phase, inner in self.inner.items():
+            if (phase.kind, phase.dimension) not in unpacked:
+                packed = pack([inner])
+                rows = [inner.attributes_of(0 if inner.relative else i) for i in range(inner.members)]
+                unpacked[phase.kind, phase.dimension] = unpack(packed, 0), buffers(packed, 0), rows
+        return unpacked
 
     def _check_steps(self) -> None:
-        """Refuse plans for each member that are too large to hold."""
+        """Refuse plans per member that are too large for memory."""
         steps = 0
         for stream in self.streams:
             for phase in stream:
                 inner = self.inner[phase]
                 of_plans = [sum(len(lane) for lane in plan) for plan in inner.plans]
-                steps += sum(of_plans) * (inner.members if inner.relative else 1) * self._lines(phase)
-        if steps > _MOST_STEPS:
+                steps += (
+                    sum(of_plans) * (inner.members if inner.relative else 1) * (self.levels.members // inner.members)
+                )
+        if steps > _MAX_STEPS:
             raise WorkloadError(
                 f"algorithms {self.algorithms!r}: {steps} steps, because one has a plan for each member; "
-                f"expected at most {_MOST_STEPS}"
+                f"expected at most {_MAX_STEPS}"
             )
 
-    def _lines(self, phase: GridPhase) -> int:
-        return self.levels.members // self.levels.extent[phase.dimension]
-
     def _lanes(self, rows_of_streams: list[list[LaneRows]], member: int | None = None) -> list[Lane]:
-        """Streams side by side, the phases of each one after another; member: None = for all."""
+        """Return the lanes of all streams, whose phases follow each other; member: None = all members."""
         lanes: list[Lane] = []
         for s, rows_of_phases in enumerate(rows_of_streams):
             end = (NONE, NONE)
@@ -253,7 +244,7 @@ class _Maker:
     def _keep(
         self, split: int, phase: GridPhase, member: int | None, regions: Sequence[int], after: tuple[int, int]
     ) -> Lane:
-        """A lane that copies what stays with the member in a phase of an all-to-all from one region to the next."""
+        """Return a lane that copies, in a phase of an all-to-all, a member's own blocks from one region to the next."""
         size = self.levels.extent[phase.dimension]
         own = self._named(PLAIN, split, phase)._replace(chunks=size, begins=True)
         place = 0 if member is None else int(self.levels.digit[phase.dimension, member])
@@ -263,5 +254,26 @@ class _Maker:
 
 
 def _begins(steps: Sequence[Step]) -> bool:
-    """Whether a lane of a phase begins with it, each phase being a collective of its own."""
+    """Return whether a lane of a phase begins with it; each phase is a collective of its own."""
     return not steps or steps[0].dep_lane == NONE
+
+
+def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> PlanExtent:
+    """Return a bound of the steps and lanes of `grid.plans`, with a lane that waits for the others of each phase."""
+    members = levels.members
+    of_stream: dict[tuple[int, ...], list[tuple[int, PlanExtent]]] = {}
+    for order in streams:
+        if order not in of_stream:
+            of_phases = ((p.dimension, chosen(levels, p, algorithms).extent(p.kind, levels.extent[p.dimension]))
+                     for p in phases(kind, order))  # fmt: skip
+            of_stream[order] = list(of_phases)
+    is_alike = all(of_phase.plans == 1 for own in of_stream.values() for _, of_phase in own)
+    steps = lanes = 0
+    for order in streams:
+        for dimension, of_phase in of_stream[order]:
+            lines, alike = members // levels.extent[dimension], of_phase.plans == 1
+            times = 1 if is_alike else lines * (levels.extent[dimension] if alike else 1)
+            plans = 1 if is_alike else members
+            steps += times * (of_phase.steps + of_phase.lanes) + plans
+            lanes += times * of_phase.lanes + 2 * plans
+    return PlanExtent(steps, lanes, 1 if is_alike else members)

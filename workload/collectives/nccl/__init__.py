@@ -1,11 +1,10 @@
-"""NCCL's choices for a group on a fabric, from public facts about versions 2.8 to 2.30 (docs/explanation/nccl.md).
+"""NCCL's behaviour for a group on a fabric, from public facts about NCCL 2.8 to 2.30 (docs/explanation/nccl.md).
 
-- `hosts`: members by host, and their rails,
-- `rings`, `trees`: the orders of the channels,
+- `rings`, `trees`: members by host, their rails, and the orders of the channels,
 - `protocols`: LL, LL128 and Simple,
 - `generations`: constants of GPU generations, one file each,
-- `planned`: channels and speeds that its search finds,
-- `tuning`, `overrides`: which algorithm and protocol a size gets,
-- `ways`, `nvls_loops`: all that is decided for a size,
+- `planned`: channels and speeds that NCCL's search finds,
+- `tuning`, `overrides`: choice of algorithm and protocol for a size,
+- `ways`, `nvls_loops`: all decisions for a size,
 - `ring_plans`, `tree_plans`, `nvls_plans`, `pat_plans`, `collnet_plans`, `pxn_plans`: the lanes.
 """

@@ -1,8 +1,8 @@
-"""CollNet direct inside NCCL's choice: members of a host deal out their data over NVLink, the network sums per rail.
+"""CollNet direct as NCCL chooses it: hosts distribute data over NVLink, the network sums per rail.
 
-Each member of a host is the head of a share: the others send it theirs, it adds them up and sends the sum up the tree
-of switches of its rail (SHARP), takes the total and sends it to the others of its host (NCCL's
-src/device/all_reduce.h, NCCL_ALGO_COLLNET_DIRECT). Chunks follow one another through all of that.
+Each member of a host is the head of a share: it adds up the shares that the others send, sends the sum up the tree of
+switches of its rail (SHARP), receives the total and sends it to the others of its host (NCCL's src/device/all_reduce.h,
+NCCL_ALGO_COLLNET_DIRECT). Chunks pass through all stages as a pipeline.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,9 @@ from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.collectives.trees.lanes import ChunkFlow, aggregator_lanes, member_lanes
 from workload.shape import Shape
 
-_DEAL = 0
-"""Lane that sends shares to their heads; after it one for each other member, which adds what that sends."""
 
-
-def plan(shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
-    """Lanes of members and of the aggregators of rails; NVSwitches sum nothing.
-
-    Raises:
-        WorkloadError: more steps than memory is for.
-    """
+def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
+    """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing."""
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
@@ -41,26 +34,26 @@ def plan(shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
             own = hosts[shape.host[member]]
             through = member_lanes(rail, places, flows, node, ready)
             lanes[member] = _member(own.members, place, count, through)
-        for node, its_lanes in enumerate(aggregator_lanes(rail, places, flows, size + 1)):
-            lanes[rail.first + node] = its_lanes
+        for node, aggregator_lanes_of_node in enumerate(aggregator_lanes(rail, places, flows, size + 1)):
+            lanes[rail.first + node] = aggregator_lanes_of_node
     return each_its_own(
         size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=way.launch_ps
     )
 
 
-def extent(shape: Shape, size_bytes: int) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
+    """Return the number of steps and lanes of `plan`."""
     hosts = shape.branches()[: len(set(shape.host))]
     rails = shape.branches()[len(hosts) :]
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
     through = [tree_lanes.extent(rail.tree, count) for rail in rails]
     idle = sum(len(host.tree.parent) - len(host.members) for host in hosts)
     inside = PlanExtent(4 * shape.members * (size - 1) * count, 2 * shape.members * size + idle, 1, 2 * size + 2)
-    return total([inside, *through], idle + sum(each.plans for each in through))
+    return total([inside, *through], idle + sum(of_rail.plans for of_rail in through))
 
 
-def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
-    """An estimate: launch, the ways, and what NVLinks or a NIC take for all chunks."""
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
+    """Return an estimate in picoseconds: launch, latencies, and the time of NVLinks or a NIC for all chunks."""
     hosts = shape.branches()[: len(set(shape.host))]
     rail: AggregatorBranch = shape.branches()[len(hosts)]
     size = len(hosts[0].members)
@@ -72,13 +65,13 @@ def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
 
 
 def size_class(shape: Shape, size_bytes: int) -> int:
-    """Chunks of a share; sizes of as many have one plan."""
+    """Return the number of chunks of a share; sizes with equally many share a plan."""
     hosts = len(set(shape.host))
     return chunks_of_share("nccl", hosts, shape.members // hosts, size_bytes, 0)
 
 
 def _member(members: Sequence[int], place: int, count: int, through: list[Lane]) -> list[Lane]:
-    """Lanes of the member in a place of its host; through: up its rail, and down."""
+    """Return the lanes of the member in a place of its host; through: its lanes up and down its rail."""
     size = len(members)
     others = [q for q in range(size) if q != place]
     deal, adds, spread, takes = Lane(), [Lane() for _ in others], Lane(), [Lane() for _ in others]

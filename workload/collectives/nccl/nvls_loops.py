@@ -1,6 +1,6 @@
-"""How NVLS goes over a buffer: in loops of a chunk for each block and head, and what passes before the first.
+"""The loops of NVLS over a buffer, of one chunk per block and head, and the time before the first loop.
 
-Blocks are the thread blocks that run it side by side (NCCL calls them channels), heads the members that own a share.
+Blocks are the thread blocks that run in parallel (NCCL calls them channels); heads are the members that own a share.
 """
 
 from typing import NamedTuple
@@ -12,32 +12,24 @@ from workload.collectives.nccl.tuning import TuningInput
 from workload.shape import Shape
 
 _MANY_HOSTS = 4
-
-
+"""Number of hosts from which NVLS trees begin with chunks of 64 KiB (calcCollChunking)."""
 CHUNKS_BYTES = (16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB)
-"""All sizes of chunks that NCCL cuts a buffer into (src/enqueue.cc, calcCollChunking)."""
+"""All chunk sizes into which NCCL cuts a buffer (src/enqueue.cc, calcCollChunking)."""
 _FULL_CHUNK_BYTES = CHUNKS_BYTES[-1]
-"""Of NVLS's largest buffers (NCCL_NVLS_CHUNKSIZE): NCCL's efficiency of NVLS is taken to be that of loops of these."""
+"""Chunk of NVLS's largest buffers (NCCL_NVLS_CHUNKSIZE), to which NCCL's efficiency of NVLS is taken to refer."""
 
 
 class BufferLoops(NamedTuple):
-    """A buffer in loops.
+    """A buffer in loops."""
 
-    Attributes:
-        blocks: side by side.
-        chunk_bytes: of a block and a head in a loop.
-        loop_bytes: what all blocks and heads move in one loop.
-        loops: over the buffer, the last perhaps a smaller one.
-    """
-
-    blocks: int
-    chunk_bytes: int
-    loop_bytes: int
-    loops: int
+    blocks: int  # number of blocks
+    chunk_bytes: int  # bytes per block and head in a loop
+    loop_bytes: int  # bytes of all blocks and heads in a loop
+    loops: int  # number of loops over the buffer; the last may be smaller
 
 
 def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> BufferLoops:
-    """A buffer's loops."""
+    """Return the loops of a buffer."""
     chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
     loop_bytes = blocks * heads * chunk_bytes
     return BufferLoops(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))
@@ -46,16 +38,16 @@ def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str)
 def launch_ps(
     kind: str, shape: Shape, size_bytes: int, host: TuningInput, algorithm: str, cut: BufferLoops, *, registered: bool
 ) -> int:
-    """Picoseconds before the first step.
+    """Return the time before the first step in picoseconds.
 
-    NCCL's latency of NVLS is that of the whole collective; what the fabric's own path takes of it is left out. Buffers
-    that are not registered are copied into the multicast buffer, and out of it: of the first loop all before anything
-    is summed, of the last all when nothing is left to sum. A block moves no more than the most that NCCL knows of one.
+    NCCL's latency of NVLS is that of the whole collective, so the latency of the fabric's path is subtracted. Buffers
+    that are not registered are copied into the multicast buffer and out of it: the first loop before any sum, the last
+    loop after all sums. A block copies at the maximum rate that NCCL gives for a block.
     """
     path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
     if algorithm == tuning.NVLS_TREE:
         path_ps += 2 * (host.plan.hosts.bit_length() - 1) * shape.outside_ps
-    waits_ps = max(0, tuning.whole_latency_ps(host, algorithm) - path_ps)
+    waits_ps = max(0, tuning.empty_all_reduce_ps(host, algorithm) - path_ps)
     if registered:
         return waits_ps
     copied_bytes: float = min(cut.loop_bytes, size_bytes) + size_bytes - (cut.loops - 1) * cut.loop_bytes
@@ -65,10 +57,10 @@ def launch_ps(
 
 
 def slower(kind: str, host: TuningInput, cut: BufferLoops) -> float:
-    """How many times as long NVLS takes for a buffer's bytes as with full chunks, as each loop ends with a handshake.
+    """Return the slowdown of NVLS against full chunks, as each loop ends with a handshake.
 
-    After a loop the members tell each other over NVLink that its chunks are there, which takes a block NCCL's step of
-    such a handshake (CollNet direct, Simple), whatever the chunk's size.
+    After a loop the members notify each other over NVLink that its chunks are complete. This takes a block NCCL's time
+    of a step of such a handshake (CollNet direct, Simple), whatever the size of the chunk.
     """
     full_ps = cut.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host, tuning.NVLS) * 1e3
     step_ps = min(full_ps, tuning.step_ps(host, tuning.COLLNET_DIRECT, SIMPLE.name, between_hosts=False))
@@ -77,7 +69,7 @@ def slower(kind: str, host: TuningInput, cut: BufferLoops) -> float:
 
 
 def _chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> int:
-    """Of a block and a head (NCCL's src/enqueue.cc, calcCollChunking); at_once: blocks times heads."""
+    """Return the bytes per block and head (NCCL's src/enqueue.cc, calcCollChunking); at_once: blocks times heads."""
     if algorithm == tuning.NVLS:
         steps = [(64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB)]
         chunk_bytes = 128 * KIB

@@ -1,59 +1,45 @@
-"""Lanes of NVLS inside NCCL's choice: those of `plans.multimem`, paced as NCCL plans them, and trees over hosts.
+"""NVLS as NCCL chooses it: the lanes of `plans.multimem` at the rates that NCCL plans, and trees over hosts.
 
-A head is the member that owns a share of the buffer: it has its NVSwitch sum the share up and spread the result, at the
-pace that NCCL plans for a head times NVLS' efficiency (`Way.shares`). What members send up for all heads together goes
-as fast as all heads pull.
+A head is the member that owns a share of the buffer: its NVSwitch sums the share and copies the result, at the rate
+that NCCL plans for a head times the efficiency of NVLS (`NcclDecision.shares`). Members send their data for all heads
+at the total rate of the heads.
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.algorithms import nvls_sharp, nvls_tree
+from workload.collectives.algorithms import nvls, nvls_sharp, nvls_tree
 from workload.collectives.nccl.nvls_loops import CHUNKS_BYTES, cut_of
 from workload.collectives.nccl.tuning import NVLS_TREE
 from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.multimem import (
-    AT_LINE_RATE,
-    MultimemPace,
-    aggregator_lanes,
-    chunks_of_share,
-    member_lanes,
-)
-from workload.collectives.plans.plan import Plans, each_its_own
+from workload.collectives.plans.multimem import AT_LINE_RATE, MultimemPace, chunks_of_share
+from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.shape import Shape
 
 _FIRST_OF_ONE_HOST, _FIRST_OF_SEVERAL_HOSTS = UNDRIVEN_CONNECTIONS_OF_ONE_HOST, UNDRIVEN_CONNECTIONS
-"""First of the 16 connections of NVLS in a group in one host, and in a group over several hosts.
+"""First of the 16 connections of NVLS, for a group in one host and for a group over several hosts.
 
 A connection has one rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its
-chunks, and on the direction: to what is summed, and to what is spread.
+chunks, and on the direction: data to be summed, or results to be copied.
 """
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
-    """Lanes of members and of the NVSwitches' aggregators.
-
-    Raises:
-        WorkloadError: more steps than memory is for.
-    """
+    """Return lanes of the members and of the NVSwitches' aggregators."""
     hosts = hosts_of(shape)
     count = size_class(shape, size_bytes, way)
     cut = cut_of(size_bytes, way.channels, len(hosts[0].members), len(hosts), way.algorithm)
     pace = _pace(kind, hosts, way, cut.chunk_bytes)
     if way.algorithm == NVLS_TREE:
-        return nvls_tree.made(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
+        return nvls_tree.make(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
     if len(hosts) > 1:
-        return nvls_sharp.made(shape, count, pace=pace, launch_ps=way.launch_ps)
-    reduces, copies = kind != "all-gather", kind != "reduce-scatter"
-    n = shape.members
-    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies, pace=pace) for m in range(n)]
-    switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
-    return each_its_own(n * count, [*members, switch], aggregators=1, launch_ps=way.launch_ps)
+        return nvls_sharp.make(shape, count, pace=pace, launch_ps=way.launch_ps)
+    return nvls.make(kind, shape.members, count, pace=pace, launch_ps=way.launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     hosts, count = hosts_of(shape), size_class(shape, size_bytes, way)
     if way.algorithm == NVLS_TREE:
         return nvls_tree.extent_of(shape, hosts, count)
@@ -64,7 +50,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanE
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:
-    """An estimate: launch, the ways to the switch and back, and what a head, a link or a NIC takes for its part."""
+    """Return an estimate in picoseconds: launch, latency to and from the switch, and the busiest head, link or NIC."""
     hosts = hosts_of(shape)
     size = len(hosts[0].members)
     tree = hosts[0].tree
@@ -83,13 +69,13 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
 
 
 def hosts_of(shape: Shape) -> tuple[AggregatorBranch, ...]:
-    """The trees of the hosts, whatever others there are."""
+    """Return the trees of the hosts, without trees of rails."""
     count = len(set(shape.host))
     return shape.branches()[:count]
 
 
 def size_class(shape: Shape, size_bytes: int, way: NcclDecision) -> int:
-    """Chunks of a share; sizes of one way and as many chunks have one plan."""
+    """Return the number of chunks of a share; sizes with equal decisions and equally many chunks share a plan."""
     hosts = hosts_of(shape)
     if way.algorithm == NVLS_TREE:
         return _loops(hosts, size_bytes, way)
@@ -97,9 +83,9 @@ def size_class(shape: Shape, size_bytes: int, way: NcclDecision) -> int:
 
 
 def _loops(hosts: tuple[AggregatorBranch, ...], size_bytes: int, way: NcclDecision) -> int:
-    """Chunks of a share that cross the network whole: what all blocks of a head move in a loop, half on each tree."""
-    most = chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
-    return nvls_tree.HALVES * max(1, min(way.pieces, most // nvls_tree.HALVES))
+    """Return the number of chunks of a share that cross the network: one per tree and loop over the buffer."""
+    max_chunks = chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
+    return nvls_tree.HALVES * max(1, min(way.pieces, max_chunks // nvls_tree.HALVES))
 
 
 def _pace(kind: str, hosts: tuple[AggregatorBranch, ...], way: NcclDecision, chunk_bytes: int) -> MultimemPace:

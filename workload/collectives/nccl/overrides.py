@@ -1,7 +1,7 @@
-"""What the user wants for sizes: `0-64KiB/tree/ll;64KiB-4MiB/auto/ll128;4MiB-/ring/simple`.
+"""The user's algorithm and protocol by size: `0-64KiB/tree/ll;64KiB-4MiB/auto/ll128;4MiB-/ring/simple`.
 
-Each part is FROM-TO/ALGORITHM/PROTOCOL, for sizes from FROM up to but without TO; a side left out is open. The first
-part that fits a size counts; sizes that none fits get what the parameters algo and proto say.
+Each part is FROM-TO/ALGORITHM/PROTOCOL, for sizes from FROM up to, but not including, TO; an empty bound is open. The
+first part that contains the size applies; for other sizes the parameters algo and proto apply.
 """
 
 from typing import NamedTuple
@@ -15,30 +15,23 @@ PROTOCOLS = ("auto", "ll", "ll128", "simple")
 
 
 class TuningOverride(NamedTuple):
-    """One part.
+    """One part."""
 
-    Attributes:
-        first_bytes: the least size.
-        end_bytes: the least size that is too large; None = there is none.
-        algorithm: one of ALGORITHMS.
-        protocol: one of PROTOCOLS.
-    """
-
-    first_bytes: int
-    end_bytes: int | None
-    algorithm: str
-    protocol: str
+    first_bytes: int  # minimum size of a buffer
+    end_bytes: int | None  # smallest size above the range; None = no upper bound
+    algorithm: str  # one of ALGORITHMS
+    protocol: str  # one of PROTOCOLS
 
     def fits(self, size_bytes: int) -> bool:
-        """Whether it is meant for a buffer of this size."""
+        """Return whether the part applies to a buffer of this size."""
         return self.first_bytes <= size_bytes and (self.end_bytes is None or size_bytes < self.end_bytes)
 
 
 def overrides_of(text: str) -> tuple[TuningOverride, ...]:
-    """All parts; none of an empty text.
+    """Return all parts; none for an empty text.
 
     Raises:
-        WorkloadError: a part that is none.
+        WorkloadError: An invalid part.
     """
     return tuple(_part(part.strip()) for part in text.split(";")) if text.strip() else ()
 

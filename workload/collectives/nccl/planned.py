@@ -1,8 +1,9 @@
-"""What NCCL's graph search plans for a group: how many channels, at which speeds (src/graph/search.cc).
+"""NCCL's graph search for a group: the number of channels, and their speeds (src/graph/search.cc).
 
-NCCL searches the links of a host for channels that all have one speed out of a list, the greatest sum of speeds first.
-On a host whose NVSwitch joins all GPUs alike and whose NICs are shared out evenly the search comes to counting: a
-channel takes its speed from every link that it crosses. `planned` counts; a test walks the links one by one.
+NCCL searches the links of a host for channels that all have one speed out of a list, the largest sum of speeds first.
+On a host whose NVSwitch connects all GPUs equally and whose NICs are distributed evenly, the search reduces to
+counting: a channel takes its speed from every link that it crosses. `planned` counts; a test walks the links one by
+one.
 """
 
 from collections.abc import Callable
@@ -11,74 +12,63 @@ from typing import NamedTuple
 from workload.collectives.nccl.generations import Generation
 from workload.shape import Shape
 
-_MOST_CHANNELS = 16
-"""Of a search (MAXCHANNELS / 2); the communicator then uses each twice."""
-_MOST_HEADS = 32
-"""NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)."""
-_LEAST_TO_DOUBLE = 25.0
-_NO_MORE_OF_MANY = 50.0
+_MAX_CHANNELS = 16
+"""Maximum number of channels of a search (MAXCHANNELS / 2); the communicator then uses each twice."""
+_MAX_HEADS = 32
+"""Maximum number of NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)."""
+_MIN_TO_DOUBLE = 25.0
+"""Minimum speed in GB/s of a channel that is split into two (ncclTopoDupChannels)."""
+_MIN_OF_MANY = 50.0
+"""After Ampere, more than _MANY channels are split only from this speed in GB/s on (ncclTopoDupChannels)."""
 _MANY = 4
 _STOPS_BELOW = 0.49
+"""Fraction of the best speed so far below which the search stops."""
 _ROUNDING = 1e-6
+"""Tolerance of comparisons of speeds in GB/s."""
 _FEW_CHANNELS = 16
-_LEAST_OF_FOUR = 45.0
+_MIN_TO_QUADRUPLE = 45.0
+"""From Hopper on, fewer than _FEW_CHANNELS channels between hosts are doubled twice above this (ncclTopoPostset)."""
 AMPERE, HOPPER, BLACKWELL = 80, 90, 100
 
 
 class ChannelGraph(NamedTuple):
-    """Channels of one algorithm.
+    """The channels of one algorithm."""
 
-    Attributes:
-        channels: of the search.
-        inside: GB/s of a channel in a host.
-        between: GB/s of a channel between hosts, or what the search says of it in one host.
-        alone: of NVLS, what `inside` would be without NICs; 0 = of no interest.
-    """
-
-    channels: int
-    inside: float
-    between: float
-    alone: float = 0.0
+    channels: int  # number of channels that the search finds
+    inside: float  # speed of a channel in a host, in GB/s
+    between: float  # speed of a channel between hosts in GB/s; in one host, the search's value for it
+    alone: float = 0.0  # value of `inside` without NICs, for NVLS, in GB/s; 0 = not used
 
 
 class GroupChannels(NamedTuple):
-    """What is planned for a group.
+    """The channels of a group."""
 
-    Attributes:
-        hosts: that its members stand on.
-        per_host: members of the least host.
-        ring: channels of rings.
-        tree: channels of trees.
-        nvls: channels of NVLS, one for each head; None = NVSwitches that sum are not there.
-        used: channels of the communicator: those of the ring, each used twice.
-        nvlink: GB/s that the search counts of a member's NVLinks together; 0 = there is none.
-        net: GB/s that the search counts of a member's NIC.
-    """
-
-    hosts: int
-    per_host: int
-    ring: ChannelGraph
-    tree: ChannelGraph
-    nvls: ChannelGraph | None
-    used: int
-    nvlink: float
-    net: float
+    hosts: int  # number of hosts that hold at least one member
+    per_host: int  # minimum number of members of a host
+    ring: ChannelGraph  # channels of rings
+    tree: ChannelGraph  # channels of trees
+    nvls: ChannelGraph | None  # channels of NVLS, one per head; None = no NVSwitches that sum
+    used: int  # number of channels of the communicator: those of the ring, each used twice
+    nvlink: float  # GB/s that the search counts for all NVLinks of a member; 0 = no NVLink
+    net: float  # GB/s that the search counts for a member's NIC
 
 
 def planned(shape: Shape, generation: Generation) -> GroupChannels:
-    """What the search finds for a group."""
+    """Return the channels that the search finds for a group."""
     counts = [shape.host.count(host) for host in sorted(set(shape.host))]
     hosts, per_host = len(counts), min(counts)
     inside_bps, outside_bps = shape.lines_bps
     nvlink = inside_bps / 8e9 * generation.nvlink_payload
     net = min(outside_bps / 8e9, generation.pcie)
     if hosts == 1:
-        ring = _doubled(_ring_inside(nvlink, generation.inside_speeds), generation)
+        # each ring takes its speed from every member's links, once per direction
+        fastest = _greatest(generation.inside_speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
+        ring = _doubled(fastest, generation)
         tree = _tree(ring.channels, nvlink * per_host / (per_host - 1), generation.inside_speeds, nvlink)
     else:
         ring = _doubled(_ring_between(per_host, net, nvlink, generation.between_speeds), generation)
-        most = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
-        tree = _tree(ring.channels, most, generation.between_speeds, net)
+        max_gbps = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
+        tree = _tree(ring.channels, max_gbps, generation.between_speeds, net)
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
         nvls = _nvls(hosts, per_host, net, nvlink, generation)
@@ -86,22 +76,20 @@ def planned(shape: Shape, generation: Generation) -> GroupChannels:
 
 
 def sums_in_switches(shape: Shape) -> bool:
-    """Whether the members of each host have an NVSwitch that sums: as many in each, more than two."""
+    """Return whether each host has an NVSwitch that sums all its members, and more than two members."""
     of_host: dict[int, set[int]] = {}
     for member, host in enumerate(shape.host):
         of_host.setdefault(host, set()).add(member)
-    found = [set(branch.members) for branch in shape.trees if all(branch.tree.nvlink[: len(branch.members)])]
-    least = min(len(own) for own in of_host.values())
-    return least > 2 and all(own in found for own in of_host.values())
-
-
-def _ring_inside(nvlink: float, speeds: tuple[float, ...]) -> ChannelGraph:
-    """A ring takes its speed of every member's links once in either direction."""
-    return _greatest(speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
+    summed_sets = [set(branch.members) for branch in shape.trees if all(branch.tree.nvlink[: len(branch.members)])]
+    min_members = min(len(own) for own in of_host.values())
+    return min_members > 2 and all(own in summed_sets for own in of_host.values())
 
 
 def _ring_between(nics: int, net: float, nvlink: float, speeds: tuple[float, ...]) -> ChannelGraph:
-    """A ring enters a host by a NIC and leaves it by one; inside it takes its speed of every member's NVLinks."""
+    """Return the ring's channels over hosts.
+
+    A channel enters and leaves a host by one NIC each, and takes its speed from every member's NVLinks inside.
+    """
 
     def count(speed: float) -> int:
         through_nics = nics * int(net / speed + _ROUNDING)
@@ -111,45 +99,49 @@ def _ring_between(nics: int, net: float, nvlink: float, speeds: tuple[float, ...
 
 
 def _greatest(speeds: tuple[float, ...], fastest: float, enough: float, count: Callable[[float], int]) -> ChannelGraph:
-    """The greatest sum of speeds; of equal ones the first; no slower ones below about half of what was found."""
+    """Return the channels with the largest sum of speeds, the first of equal ones.
+
+    The search stops below about half of the best speed so far.
+    """
     best = ChannelGraph(0, 0.0, 0.0)
     for speed in speeds:
         if speed > fastest + _ROUNDING:
             continue
         if best.channels and speed / best.between <= _STOPS_BELOW:
             break
-        channels = min(count(speed), _MOST_CHANNELS)
+        channels = min(count(speed), _MAX_CHANNELS)
         if channels * speed > best.channels * best.inside:
             best = ChannelGraph(channels, speed, speed)
-        if channels == _MOST_CHANNELS or best.channels * best.inside >= enough > 0:
+        if channels == _MAX_CHANNELS or best.channels * best.inside >= enough > 0:
             break
     return best if best.channels else ChannelGraph(1, 0.1, 0.1)
 
 
 def _doubled(graph: ChannelGraph, generation: Generation) -> ChannelGraph:
-    """Fast channels are used as two of half the speed (ncclTopoDupChannels)."""
-    if graph.inside < _LEAST_TO_DOUBLE:
+    """Return fast channels split into two of half the speed (ncclTopoDupChannels)."""
+    if graph.inside < _MIN_TO_DOUBLE:
         return graph
-    if generation.compute_capability > AMPERE and graph.inside < _NO_MORE_OF_MANY and graph.channels > _MANY:
+    if generation.compute_capability > AMPERE and graph.inside < _MIN_OF_MANY and graph.channels > _MANY:
         return graph
-    channels = min(2 * graph.channels, _MOST_CHANNELS)
+    channels = min(2 * graph.channels, _MAX_CHANNELS)
     parts = -(-channels // graph.channels)
     return ChannelGraph(channels, graph.inside / parts, graph.between / parts)
 
 
-def _tree(channels: int, most: float, speeds: tuple[float, ...], fastest: float) -> ChannelGraph:
-    """As many channels as the ring has, at the greatest speed that they can have."""
-    fits = [s for s in speeds if s <= fastest + _ROUNDING and s * channels <= most + _ROUNDING]
+def _tree(channels: int, max_gbps: float, speeds: tuple[float, ...], fastest: float) -> ChannelGraph:
+    """Return as many channels as the ring has, at the largest speed that fits."""
+    fits = [s for s in speeds if s <= fastest + _ROUNDING and s * channels <= max_gbps + _ROUNDING]
     speed = fits[0] if fits else speeds[-1]
     return ChannelGraph(channels, speed, speed)
 
 
 def _nvls(hosts: int, per_host: int, net: float, nvlink: float, generation: Generation) -> ChannelGraph:
-    """A channel for each head takes its speed of every member's links, of the head's twice (ncclTopoSearchTryNvls).
+    """Return a channel per head, which takes its speed from every member's links, and twice from the head's.
 
-    The speed between hosts is raised as long as it is below twice the one inside and, where there are NICs, fits these.
+    As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
+    there are NICs, fits them.
     """
-    heads = min(per_host, _MOST_HEADS)
+    heads = min(per_host, _MAX_HEADS)
 
     def greatest(speeds: tuple[float, ...], fastest: float) -> float:
         fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink + _ROUNDING)
@@ -167,9 +159,12 @@ def _nvls(hosts: int, per_host: int, net: float, nvlink: float, generation: Gene
 
 
 def _used(hosts: int, ring: ChannelGraph, generation: Generation) -> int:
-    """Each channel twice; from Hopper on once more where few and fast ones lead to other hosts (ncclTopoPostset)."""
+    """Return the number of channels in use: each channel twice.
+
+    From Hopper on, few fast channels between hosts are doubled once more (ncclTopoPostset).
+    """
     used = 2 * ring.channels
     hopper = generation.compute_capability >= HOPPER
-    if hopper and hosts > 1 and ring.between > _LEAST_OF_FOUR and used < _FEW_CHANNELS:
+    if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
         used *= 2
-    return min(used, 2 * _MOST_CHANNELS)
+    return min(used, 2 * _MAX_CHANNELS)

@@ -1,13 +1,13 @@
-"""How NCCL sends one message from a GPU to another: protocol, channels, their rate, and the time before the first byte.
+"""NCCL's messages from one GPU to another: protocol, channels, their rate, and the time before the first byte.
 
 All-to-alls are groups of such sends and receives, and so are the messages of a pipeline. The rules are those of NCCL
 2.30: `addP2pToPlan` and `scheduleP2pTasksToPlan` in src/enqueue.cc (channels and protocol of a message),
 `ncclTopoGetNchannels` and `ncclTopoComputeP2pChannels` in src/graph/paths.cc (channels of a peer), `computeBuffSizes`
 in src/init.cc (chunks), and src/device/sendrecv.h (half of a block's warps send, the other half receives).
 
-NCCL publishes no rate of a channel that sends. A block does no more in a ring than what the tuning model knows as
-perChMaxRingLL128Bws (20 GB/s up to Ampere, 36.7 on Hopper, 40 on Blackwell), with all of its warps; half of them are
-taken to reach half of it. On GH200 that is 18.35 GB/s; measured on one channel were 18.3 (nccl issue 1272).
+NCCL publishes no rate of a sending channel. In a ring, a block with all of its warps reaches at most the tuning model's
+perChMaxRingLL128Bws (20 GB/s up to Ampere, 36.7 on Hopper, 40 on Blackwell); Nadi assumes half of it for half of the
+warps. On GH200 that is 18.35 GB/s; one channel was measured at 18.3 GB/s (nccl issue 1272).
 """
 
 import math
@@ -21,84 +21,64 @@ from workload.collectives.plans.plan import Lane
 from workload.shape import Shape
 
 AUTO = "auto"
-"""In place of a protocol: NCCL's own choice."""
+"""Value in place of a protocol: NCCL's own choice."""
 _CHANNEL_NET_GBPS = 14
-"""GB/s of the network for which NCCL counts one channel of a peer (NCCL_P2P_PER_CHANNEL_NET_BW)."""
+"""Network bandwidth in GB/s per channel of a peer (NCCL_P2P_PER_CHANNEL_NET_BW)."""
 _CHANNELS_PER_NVLINK = 2
 _CHANNELS_OVER_PCIE = 2
 _NVLINK_CHUNK_BYTES = 512 * KIB
-"""Step of a message between GPUs that NVLink joins (NCCL_P2P_NVL_CHUNKSIZE)."""
+"""Step of a message between GPUs with NVLink (NCCL_P2P_NVL_CHUNKSIZE)."""
 _OTHER_CHUNK_BYTES = 128 * KIB
-"""The same over PCIe, and in every communicator of several hosts (NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE)."""
-_MOST_LL_BYTES = 16 * KIB
-"""Of a message, per channel, that goes by LL inside a host (NCCL_P2P_LL_THRESHOLD)."""
+"""Step over PCIe, and in every communicator of several hosts (NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE)."""
+_MAX_LL_BYTES = 16 * KIB
+"""Maximum bytes per channel of a message that uses LL inside a host (NCCL_P2P_LL_THRESHOLD)."""
 _SENDING_SHARE = 0.5
-"""Of a block's warps, those that send (`nSendWarpPerWork` in src/device/sendrecv.h)."""
+"""Fraction of a block's warps that send (`nSendWarpPerWork` in src/device/sendrecv.h)."""
 _FIRST_CONNECTION, _FIRST_INSIDE, _FIRST_BETWEEN = UNDRIVEN_CONNECTIONS, 50, 57
-"""Numbers of the connections of messages with one channel: in one host, and of groups over several hosts inside a host
-and between hosts. Those of 2, 4, ... 64 channels follow. Rings in one host have the numbers from 32 on."""
-_MOST_CHANNELS = 64
-"""Of a communicator (MAXCHANNELS)."""
+"""Connections of messages with one channel: in one host, and in groups over several hosts inside and between hosts.
+Those of 2, 4, ... 64 channels follow. Rings in one host use the connections from 32 on.
+"""
+_MAX_CHANNELS = 64
+"""Maximum number of channels of a communicator (MAXCHANNELS)."""
 
 
 class Communicator(NamedTuple):
-    """What the rules ask of the group whose communicator a message goes by.
+    """The properties of a group's communicator that the rules use."""
 
-    Attributes:
-        host: the group and its GPUs, as NCCL's model knows them.
-        channels: channels of the communicator, a power of two.
-        per_peer: the most channels of one message, a power of two.
-        paced: channels have their own rate (workload.collectives.nccl.ways.PLANNED); else a message takes its whole
-            port.
-    """
-
-    host: TuningInput
-    channels: int
-    per_peer: int
-    paced: bool
+    host: TuningInput  # the group and its GPUs, as NCCL's model sees them
+    channels: int  # number of channels of the communicator, a power of two
+    per_peer: int  # maximum number of channels of one message, a power of two
+    paced: bool  # whether channels have a rate of their own (ways.PLANNED); else a message uses its whole port
 
 
 class MessageTransport(NamedTuple):
-    """How a message goes.
+    """The transport of a message."""
 
-    Attributes:
-        protocol: ll or simple.
-        channels: side by side.
-        base_ps: from the launch of the kernel until it begins.
-        hop_ps: what a message with no bytes takes from then on, the fabric's own path included.
-        gbps: GB/s on the wire of all its channels together; infinite where they are not paced.
-        first_connection: number of the connection of such messages with one channel.
-    """
-
-    protocol: str
-    channels: int
-    base_ps: int
-    hop_ps: int
-    gbps: float
-    first_connection: int
+    protocol: str  # "ll" or "simple"
+    channels: int  # number of parallel channels
+    base_ps: int  # time from the launch of the kernel until the message begins
+    hop_ps: int  # time of an empty message from then on, latency of the fabric's path included
+    gbps: float  # rate on the wire of all its channels in GB/s; infinite if they are not paced
+    first_connection: int  # connection of such messages with one channel
 
     @property
     def transport(self) -> Protocol:
-        """The protocol itself."""
+        """The protocol's constants."""
         return PROTOCOLS[self.protocol]
 
     @property
     def connection(self) -> int:
-        """Number of the connection to a peer for messages with as many channels; 0 where they are not paced."""
+        """The connection to a peer for messages with as many channels; 0 if they are not paced."""
         return 0 if math.isinf(self.gbps) else self.first_connection + self.channels.bit_length() - 1
 
     def wait_ps(self, shape: Shape, *, between_hosts: bool) -> int:
-        """What is left of `hop_ps` beside the fabric's own path."""
+        """Return `hop_ps` less the latency of the fabric's path."""
         return max(0, self.hop_ps - (shape.outside_ps if between_hosts else shape.inside_ps))
 
     def lane(self, shape: Shape, wait_ps: int, *, between_hosts: bool, paced: bool) -> Lane:
-        """A lane whose sends go so.
+        """Return a lane that sends with this transport.
 
-        Args:
-            shape: of the group.
-            wait_ps: from when a step is ready until its send is posted.
-            between_hosts: the sends go to other hosts.
-            paced: at the rate of the channels, over a connection of their own; else at that of the port.
+        If `paced`, sends use the rate of the channels and a connection of their own; else they use the port's rate.
         """
         if not paced:
             return Lane(latency_ps=wait_ps, wire=self.transport.wire)
@@ -106,67 +86,62 @@ class MessageTransport(NamedTuple):
         return Lane(latency_ps=wait_ps, wire=self.transport.wire, connection=self.connection, shares=shares)
 
     def shares(self, shape: Shape, *, between_hosts: bool) -> float:
-        """Into how many such messages' rates the sender's port divides; 1 = the message can take all of it."""
+        """Return the divisor of the port's rate that gives the message's rate; 1 = the whole port."""
         line_gbps = shape.lines_bps[between_hosts] / 8e9 * (1 if between_hosts else NVLINK_PAYLOAD)
         return max(1.0, line_gbps / self.gbps)
 
 
 def communicator(host: TuningInput, channels: int = 0, *, paced: bool) -> Communicator:
-    """The communicator of a group.
+    """Return the communicator of a group; channels: the number that the user gives, 0 = NCCL's choice.
 
-    Args:
-        host: the group.
-        channels: that the user gives it, 0 = as NCCL's search finds.
-        paced: channels have their own rate.
-
-    A message takes no more channels than the peer with the fewest would (`ncclTopoComputeP2pChannels` takes the least).
+    Like `ncclTopoComputeP2pChannels`, it gives a message the number of channels of the peer with the fewest.
     """
-    plan, made = host.plan, host.generation
-    most = _power_of_two(channels or plan.used)
-    wanted = []
+    plan, generation = host.plan, host.generation
+    max_channels = _power_of_two(channels or plan.used)
+    per_path = []
     if host.members > plan.hosts:
-        links = int(plan.nvlink / (made.nvlink_line * made.nvlink_payload) + 1e-6)
-        wanted.append(_CHANNELS_PER_NVLINK * max(1, links) if plan.nvlink else _CHANNELS_OVER_PCIE)
+        links = int(plan.nvlink / (generation.nvlink_line * generation.nvlink_payload) + 1e-6)
+        per_path.append(_CHANNELS_PER_NVLINK * max(1, links) if plan.nvlink else _CHANNELS_OVER_PCIE)
     if plan.hosts > 1:
-        wanted.append(max(1, -(-int(plan.net) // _CHANNEL_NET_GBPS)))
-    return Communicator(host, most, min(most, _power_of_two(min(wanted))), paced)
+        per_path.append(max(1, -(-int(plan.net) // _CHANNEL_NET_GBPS)))
+    return Communicator(host, max_channels, min(max_channels, _power_of_two(min(per_path))), paced)
 
 
 def message(group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO) -> MessageTransport:
-    """How a message of a size goes.
+    """Return the transport of a message of a size.
 
     Args:
-        group: the communicator.
-        size_bytes: of the data; of equal parts of a buffer it may be a fraction.
-        between_hosts: whether sender and receiver are on two hosts.
-        proto: a protocol that the user asks for, or AUTO.
+        group: Communicator of the group.
+        size_bytes: Data bytes; a fraction for equal parts of some buffers.
+        between_hosts: Whether sender and receiver are in different hosts.
+        proto: The user's protocol, or AUTO.
     """
     channels = _channels(group, size_bytes)
     # NCCL has no LL buffers between hosts for sends and receives (NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0)
-    is_small = not between_hosts and size_bytes <= channels * _MOST_LL_BYTES
+    is_small = not between_hosts and size_bytes <= channels * _MAX_LL_BYTES
     chosen = LL.name if is_small else SIMPLE.name
     protocol = chosen if proto == AUTO else proto
-    made = group.host.generation
-    gbps = channels * _SENDING_SHARE * made.ring_ll128[group.host.column] if group.paced else math.inf
+    generation = group.host.generation
+    gbps = channels * _SENDING_SHARE * generation.ring_ll128[group.host.column] if group.paced else math.inf
     hop_ps = message_hop_ps(group.host, protocol, between_hosts=between_hosts)
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
     return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
 
 
 def _channels(group: Communicator, size_bytes: float) -> int:
-    """Channels of a message: one for each part of the least size, more once parts are large."""
+    """Return the channels of a message: one per part of the minimum size, more if parts are large."""
     several = group.host.plan.hosts > 1
     step_bytes = _OTHER_CHUNK_BYTES if several or not group.host.plan.nvlink else _NVLINK_CHUNK_BYTES
-    least_bytes, most_bytes = (step_bytes // 2, step_bytes) if several else (step_bytes // 8, step_bytes * 32)
+    min_bytes, max_bytes = (step_bytes // 2, step_bytes) if several else (step_bytes // 8, step_bytes * 32)
     first = group.per_peer
     while first * group.host.members > group.channels and first > 1:
         first //= 2
-    used = max(1, min(first, math.ceil(size_bytes / least_bytes)))
-    while max(least_bytes, size_bytes / used) > most_bytes and used <= group.per_peer // 2:
+    used = max(1, min(first, math.ceil(size_bytes / min_bytes)))
+    while max(min_bytes, size_bytes / used) > max_bytes and used <= group.per_peer // 2:
         used *= 2
     return used
 
 
 def _power_of_two(count: int) -> int:
-    """The least power of two that is not below a count."""
-    return min(_MOST_CHANNELS, 1 << (count - 1).bit_length())
+    """Return the smallest power of two that is not below a count."""
+    return min(_MAX_CHANNELS, 1 << (count - 1).bit_length())

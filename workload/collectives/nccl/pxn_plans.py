@@ -1,17 +1,16 @@
-"""All-to-all: everybody sends to everybody, and between hosts over the NPU that has the receiver's rail (PXN).
+"""All-to-all: every member sends to every other, between hosts over the NPU on the receiver's rail (PXN).
 
-Without PXN a message to another host leaves by the sender's own NIC and changes rails in the fabric. With it, the
-sender's host has a member on the rail of each receiver; all of the host give it their blocks for that receiver over
-NVLink, and it sends them on as one message (NCCL 2.12, "PXN"). A receiver on whose rail the host has nobody is sent to
-directly.
+Without PXN a message to another host leaves by the sender's own NIC and changes rails in the fabric. With PXN, the
+sender's host has a member on the rail of each receiver, the relay: all members of the host send it their blocks for
+that receiver over NVLink, and it forwards them as one message (NCCL 2.12, "PXN"). A receiver without a relay in the
+sender's host gets its blocks directly.
 
-Blocks have one size, or another for each pair of members (all-to-all-v): the plans are the same. Each message has the
-protocol, the channels and the rate that NCCL gives a send of its size (workload.collectives.nccl.point_to_point). What
-relays pass
-on is many sends at once, whose channels are enough for the whole NIC.
+Blocks have equal sizes, or a size per pair of members (all-to-all-v) with the same kind of plan. Each message has the
+protocol, channels and rate that NCCL gives a send of its size (workload.collectives.nccl.point_to_point). Relays
+forward many sends at once, whose channels fill the whole NIC.
 
-Scratch regions hold the runs of blocks: those that a member passes on, and those that come for it where the sending
-host's members are not numbered in a row, from where they are copied into the output.
+Scratch regions hold the runs of blocks that a member relays, and those that arrive for it from a host whose members are
+not numbered consecutively; the latter are copied into the output.
 """
 
 from collections import Counter
@@ -23,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.nccl.hosts import Hosts, hosts_of
 from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
+from workload.collectives.nccl.rings import Hosts, hosts_of
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own, everyone_alike
 from workload.collectives.uneven.all_to_all_v import Units
@@ -33,31 +32,31 @@ from workload.shape import Shape
 Int64 = NDArray[np.int64]
 
 _SCRATCH = 2
-"""The first scratch region; 0 is the input, 1 the output."""
+"""First scratch region; region 0 is the input, region 1 the output."""
 
-_MOST_TABLED = 2048
-"""Members of a group whose plans are one for each: their number squared is that of the steps."""
+_MAX_TABLED = 2048
+"""Maximum number of members with a plan per member: the number of steps grows with its square."""
 
-_MOST_SENDING_LANES = 32
-"""Over so many lanes a member's sends of one kind are dealt out, so that they wait for their hop side by side."""
+_MAX_SENDING_LANES = 32
+"""Maximum number of lanes over which a member's sends of one kind are distributed, so that their waits overlap."""
 
 _LANES_BESIDE_SENDS = 4
-"""Of a member: what comes straight, what relays send, its own block, copies."""
+"""A member's other lanes: direct receives, receives from relays, its own block, copies."""
 
-_MOST_CHUNK = 1 << 31
-"""Numbers of chunks are below: int32 in the tables."""
+_MAX_CHUNK = 1 << 31
+"""Bound on chunk numbers, which are int32 in the tables."""
 
 _PEER = 0
-"""Lane that takes what comes straight; the next one takes what relays send."""
+"""Lane that receives direct messages; the next lane receives from relays."""
 
 
 class Blocks:
-    """What each member has for each, in chunks.
+    """The chunks that each member has for each other.
 
     Args:
         sent: int64[n, n], chunks from member (row) to member (column).
-        chunks: of a region, which holds the fullest input or output.
-        chunk_bytes: of a chunk; of equal parts of a buffer it may be a fraction.
+        chunks: Number of chunks of a region, which holds the fullest input or output.
+        chunk_bytes: Size of a chunk; a fraction for equal parts of some buffers.
     """
 
     def __init__(self, sent: Int64, chunks: int, chunk_bytes: float) -> None:
@@ -65,108 +64,78 @@ class Blocks:
 
     @cached_property
     def input(self) -> Int64:
-        """int64[n, n]: where the block for each receiver (column) begins in a sender's input."""
+        """int64[n, n]: first chunk of the block for each receiver (column) in a sender's input."""
         return np.cumsum(self.sent, axis=1) - self.sent
 
     @cached_property
     def output(self) -> Int64:
-        """int64[n, n]: where the block of each sender (row) begins in a receiver's output, region 1."""
+        """int64[n, n]: first chunk of the block of each sender (row) in a receiver's output, region 1."""
         return self.chunks + np.cumsum(self.sent, axis=0) - self.sent
 
     def count(self, sender: int, receiver: int) -> int:
-        """Chunks of a block."""
+        """Return the number of chunks of a block."""
         return int(self.sent[sender, receiver])
 
 
 class RelayBlocks(NamedTuple):
-    """Blocks of a host's members that a relay collects for one receiver.
+    """A run: the blocks of a host's members that a relay collects for one receiver."""
 
-    Attributes:
-        receiver: whose they are.
-        begins: where in the relay's scratch each member's block begins, by the order of the host.
-        chunks: of all of them.
-    """
-
-    receiver: int
-    begins: tuple[int, ...]
-    chunks: int
+    receiver: int  # member that receives the run
+    begins: tuple[int, ...]  # first chunk in the relay's scratch space of each member's block, in the order of the host
+    chunks: int  # number of chunks of all blocks
 
 
 class _Routes(NamedTuple):
-    """Who relays what.
+    """The relays of all hosts."""
 
-    Attributes:
-        hosts: members of each, in order of their numbers.
-        relay: of each host, by receiver: the member that relays to it, -1 = each sends by itself.
-        runs: of each member, the receivers it relays to.
-    """
-
-    hosts: Hosts
-    relay: tuple[tuple[int, ...], ...]
-    runs: tuple[tuple[int, ...], ...]
+    hosts: Hosts  # members of each host in ascending order
+    relay: tuple[tuple[int, ...], ...]  # member that relays, by host and receiver; -1 = each member sends directly
+    runs: tuple[tuple[int, ...], ...]  # receivers to which each member relays
 
 
 class _Job(NamedTuple):
-    """All that the lanes of members are made of.
+    """The inputs of all members' lanes."""
 
-    Attributes:
-        shape: the group.
-        group: its communicator.
-        blocks: what is sent.
-        routes: who relays.
-        proto: a protocol that the user asks for, or "auto".
-        is_uneven: blocks have unlike sizes.
-        launch_ps: from when the collective is ready until the kernel's first sends begin.
-    """
-
-    shape: Shape
-    group: Communicator
-    blocks: Blocks
-    routes: _Routes
-    proto: str
-    is_uneven: bool
-    launch_ps: int = 0
+    shape: Shape  # shape of the group
+    group: Communicator  # communicator of the group
+    blocks: Blocks  # blocks to send
+    routes: _Routes  # relays of all hosts
+    proto: str  # the user's protocol, or "auto"
+    is_uneven: bool  # whether blocks have unequal sizes
+    launch_ps: int = 0  # time from when the collective is ready until the kernel's first sends
 
     def send_of(self, sender: int, receiver: int, count: int) -> tuple[MessageTransport, bool]:
-        """How a message goes, and whether it goes to another host."""
+        """Return the transport of a message, and whether it leaves the host."""
         far = self.shape.host[sender] != self.shape.host[receiver]
         return message(self.group, count * self.blocks.chunk_bytes, between_hosts=far, proto=self.proto), far
 
-    def wait_ps(self, one: MessageTransport, *, far: bool) -> int:
-        """From when a step is ready until its send is posted."""
-        return one.wait_ps(self.shape, between_hosts=far) + one.base_ps - self.launch_ps
+    def wait_ps(self, transport: MessageTransport, *, far: bool) -> int:
+        """Return the time from when a step is ready until its send is posted."""
+        return transport.wait_ps(self.shape, between_hosts=far) + transport.base_ps - self.launch_ps
 
 
 def plan(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool, proto: str) -> Plans:
-    """An all-to-all of equal blocks: own sends, and what relays need.
-
-    Args:
-        shape: the members.
-        group: their communicator.
-        size_bytes: the whole buffer of a member.
-        pxn: whether relays take part.
-        proto: a protocol that the user asks for, or "auto".
-    """
+    """Return plans of an all-to-all of equal blocks; pxn: whether relays take part; proto: a protocol or "auto"."""
     n = shape.members
     several = len(set(shape.host)) > 1
-    if not several or n > _MOST_TABLED:
+    if not several or n > _MAX_TABLED:
         return _alike(shape, group, size_bytes, several=several, proto=proto)
     blocks = Blocks(np.ones((n, n), np.int64), n, size_bytes / n)
     return _each_its_own(shape, group, blocks, pxn=pxn, proto=proto, is_uneven=False)
 
 
 def plan_uneven(shape: Shape, group: Communicator, cut: Units, *, pxn: bool, proto: str) -> Plans:
-    """An all-to-all with another number of bytes for each pair; cut: them in units, the rest is as in `plan`."""
+    """Return plans of an all-to-all with a number of bytes per pair; cut: the sizes in units, the rest as in `plan`."""
     blocks = Blocks(cut.sent, cut.chunks, cut.unit_bytes)
-    made = _each_its_own(shape, group, blocks, pxn=pxn, proto=proto, is_uneven=True)
-    return made._replace(uneven=True)
+    plans = _each_its_own(shape, group, blocks, pxn=pxn, proto=proto, is_uneven=True)
+    return plans._replace(uneven=True)
 
 
 def extent(shape: Shape, *, pxn: bool) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`."""
     n = shape.members
-    if len(set(shape.host)) == 1 or n > _MOST_TABLED:
-        return PlanExtent(2 * (n - 1), min(_MOST_SENDING_LANES, n - 1) + 1)
+    if len(set(shape.host)) == 1 or n > _MAX_TABLED:
+        return PlanExtent(2 * (n - 1), min(_MAX_SENDING_LANES, n - 1) + 1)
     pxn = pxn and _relays(shape)
     steps = lanes = 0
     on_place = Counter(shape.place)
@@ -180,26 +149,26 @@ def extent(shape: Shape, *, pxn: bool) -> PlanExtent:
         for member in own:
             runs = on_place[shape.place[member]] - 1 if pxn else 0
             sending = (len(own) - 1, straight, relayed - runs, runs)
-            lanes += _LANES_BESIDE_SENDS + runs + sum(min(_MOST_SENDING_LANES, sends) for sends in sending)
+            lanes += _LANES_BESIDE_SENDS + runs + sum(min(_MAX_SENDING_LANES, sends) for sends in sending)
     return PlanExtent(steps, lanes, n)
 
 
 def closed_form(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool, proto: str) -> float:
-    """An estimate: launch, the hops, and what the busiest link takes; with relays the first run's gathering before."""
+    """Return an estimate in picoseconds: launch, hops, the busiest link and, with relays, collecting the first run."""
     n, counts = shape.members, [shape.host.count(host) for host in sorted(set(shape.host))]
     chunk_bytes = size_bytes / n
     near, far = min(counts), n - min(counts)
     inside = message(group, chunk_bytes, between_hosts=False, proto=proto)
     between = message(group, chunk_bytes, between_hosts=True, proto=proto)
 
-    def port_ps(one: MessageTransport, blocks: float, rate_bps: int) -> float:
-        wire = one.transport.wire
+    def port_ps(sent: MessageTransport, blocks: float, rate_bps: int) -> float:
+        wire = sent.transport.wire
         return blocks * chunk_bytes * wire[0] / wire[1] * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
-    def sends_ps(one: MessageTransport, blocks: float, rate_bps: int) -> float:
-        wire = one.transport.wire
-        one_ps = chunk_bytes * wire[0] / wire[1] / one.gbps * 1e3 if blocks else 0.0
-        return max(port_ps(one, blocks, rate_bps), one_ps)
+    def sends_ps(sent: MessageTransport, blocks: float, rate_bps: int) -> float:
+        wire = sent.transport.wire
+        sends_alone_ps = chunk_bytes * wire[0] / wire[1] / sent.gbps * 1e3 if blocks else 0.0
+        return max(port_ps(sent, blocks, rate_bps), sends_alone_ps)
 
     near_ps: float = _begins_ps(shape, inside, far=False) if max(counts) > 1 else 0
     if not far:
@@ -214,53 +183,53 @@ def closed_form(shape: Shape, group: Communicator, size_bytes: int, *, pxn: bool
     return max(near_ps + inside_ps, first_ps + far_ps + port_ps(between, far, shape.outside_bps))
 
 
-def _begins_ps(shape: Shape, one: MessageTransport, *, far: bool) -> int:
-    """Launch and hop of a message without bytes."""
-    return one.base_ps + max(one.hop_ps, shape.outside_ps if far else shape.inside_ps)
+def _begins_ps(shape: Shape, transport: MessageTransport, *, far: bool) -> int:
+    """Return launch and hop of an empty message in picoseconds."""
+    return transport.base_ps + max(transport.hop_ps, shape.outside_ps if far else shape.inside_ps)
 
 
 def _relays(shape: Shape) -> bool:
-    """Whether there are several hosts, and one of them has several members."""
+    """Return whether there are several hosts, at least one of them with several members."""
     return 1 < len(set(shape.host)) < shape.members
 
 
 def _alike(shape: Shape, group: Communicator, size_bytes: int, *, several: bool, proto: str) -> Plans:
-    """One plan for all: the next, the next but one, ..., dealt out to lanes; the last lane takes what comes.
+    """Return one plan for all members: sends in order of distance over several lanes; the last lane receives.
 
-    In one host, and of groups that are too large for tables; there all messages go as those between hosts do, and take
-    their ports' whole rate.
+    It serves one host, and groups that are too large for a plan per member; in the latter all messages have the
+    transport of those between hosts, and use their ports' whole rate.
     """
     n = shape.members
-    one = message(group, size_bytes / n, between_hosts=several, proto=proto)
-    count = min(_MOST_SENDING_LANES, n - 1)
-    wait_ps = one.wait_ps(shape, between_hosts=several)
-    lanes = [one.lane(shape, wait_ps, between_hosts=several, paced=not several) for _ in range(count)]
+    transport = message(group, size_bytes / n, between_hosts=several, proto=proto)
+    count = min(_MAX_SENDING_LANES, n - 1)
+    wait_ps = transport.wait_ps(shape, between_hosts=several)
+    lanes = [transport.lane(shape, wait_ps, between_hosts=several, paced=not several) for _ in range(count)]
     for distance in range(1, n):
         lanes[(distance - 1) % count].step(send_to=distance, to_lane=count, send=distance)
     sink = Lane()
     for distance in range(1, n):
         sink.step(receive_from=n - distance, receive=n + n - distance)
-    return everyone_alike(n, n, [*lanes, sink], regions=2, launch_ps=one.base_ps)
+    return everyone_alike(n, n, [*lanes, sink], regions=2, launch_ps=transport.base_ps)
 
 
 def _each_its_own(
     shape: Shape, group: Communicator, blocks: Blocks, *, pxn: bool, proto: str, is_uneven: bool
 ) -> Plans:
-    """A plan for each member."""
+    """Return a plan per member."""
     routes = _routes(shape, relays=pxn and _relays(shape))
     runs = [_runs(blocks, routes, shape.host[member], member) for member in range(shape.members)]
     ends = [begin for own in runs for run in own for begin in run.begins]
     regions = _SCRATCH + 1 + (max(ends) // blocks.chunks - _SCRATCH if ends else 0)
-    if ends and regions * blocks.chunks >= _MOST_CHUNK:  # blocks have no common divisor of any size: no room for relays
+    if ends and regions * blocks.chunks >= _MAX_CHUNK:  # blocks have no common divisor of any size: no room for relays
         return _each_its_own(shape, group, blocks, pxn=False, proto=proto, is_uneven=is_uneven)
     job = _Job(shape, group, blocks, routes, proto, is_uneven)
-    job = job._replace(launch_ps=min((one.base_ps for one in _kinds(job)), default=0))
+    job = job._replace(launch_ps=min((transport.base_ps for transport in _kinds(job)), default=0))
     lanes = (_member(job, runs[member], member) for member in range(shape.members))
     return each_its_own(blocks.chunks, lanes, regions=regions, launch_ps=job.launch_ps)
 
 
 def _kinds(job: _Job) -> Iterator[MessageTransport]:
-    """How messages of the sizes that there are go, inside a host and between hosts."""
+    """Yield the transport of each size of message, inside a host and between hosts."""
     host = np.array(job.shape.host)
     far = host[:, None] != host[None, :]
     others = ~np.eye(len(host), dtype=np.bool_) & (job.blocks.sent > 0)
@@ -282,22 +251,22 @@ def _routes(shape: Shape, *, relays: bool) -> _Routes:
 
 
 def _runs(blocks: Blocks, routes: _Routes, host: int, member: int) -> list[RelayBlocks]:
-    """The runs that a member passes on, one behind the other in its scratch; none goes over a region's end."""
+    """Return the runs that a member relays, consecutive in its scratch space; none crosses the end of a region."""
     own = routes.hosts[host]
-    found: list[RelayBlocks] = []
+    runs: list[RelayBlocks] = []
     at = (_SCRATCH + 1) * blocks.chunks
     for receiver in routes.runs[member]:
         counts = blocks.sent[list(own), receiver]
         count = int(counts.sum())
         if at % blocks.chunks + count > blocks.chunks:
             at += blocks.chunks - at % blocks.chunks
-        found.append(RelayBlocks(receiver, tuple((at + np.cumsum(counts) - counts).tolist()), count))
+        runs.append(RelayBlocks(receiver, tuple((at + np.cumsum(counts) - counts).tolist()), count))
         at += count
-    return found
+    return runs
 
 
 def _member(job: _Job, runs: Sequence[RelayBlocks], member: int) -> list[Lane]:
-    """What comes straight, what relays send, a lane for each run it gathers; then its sends, its own block, copies."""
+    """Return a member's lanes: direct and relayed receives, one per run to collect; then sends, own block, copies."""
     routes, blocks, host = job.routes, job.blocks, job.shape.host[member]
     own = routes.hosts[host]
     straight, relayed, copies = Lane(), Lane(), Lane()
@@ -316,11 +285,13 @@ def _member(job: _Job, runs: Sequence[RelayBlocks], member: int) -> list[Lane]:
     gathers = [_gather(blocks, own, run, member) for run in runs]
     passes = _passes(job, own, runs, gathers, member)
     lanes = [straight, relayed, *gathers, *passes, *_own_sends(job, member), _own_block(job, member)]
-    return [*lanes, _after(copies, relayed)]
+    if copies.steps:
+        copies.begin_after(_PEER + 1, len(relayed.steps) - 1)
+    return [*lanes, copies]
 
 
 def _take_run(blocks: Blocks, relayed: Lane, copies: Lane, via: int, senders: tuple[int, ...], member: int) -> None:
-    """A run from a relay goes into the output where its senders are numbered in a row, else over scratch."""
+    """Receive a run from a relay, in the output if its senders are numbered consecutively, else in scratch space."""
     first, counts = senders[0], [blocks.count(sender, member) for sender in senders]
     if not sum(counts):
         return
@@ -335,15 +306,8 @@ def _take_run(blocks: Blocks, relayed: Lane, copies: Lane, via: int, senders: tu
         at += count
 
 
-def _after(copies: Lane, relayed: Lane) -> Lane:
-    """The copies, once all runs are here."""
-    if copies.steps:
-        copies.begin_after(_PEER + 1, len(relayed.steps) - 1)
-    return copies
-
-
 def _gather(blocks: Blocks, own: tuple[int, ...], run: RelayBlocks, member: int) -> Lane:
-    """Blocks of the others of the host for the receiver of a run."""
+    """Return a lane that receives the blocks of the host's other members for the receiver of a run."""
     lane = Lane()
     for peer, begin in zip(own, run.begins, strict=True):
         if peer != member and blocks.count(peer, run.receiver):
@@ -354,16 +318,16 @@ def _gather(blocks: Blocks, own: tuple[int, ...], run: RelayBlocks, member: int)
 def _passes(
     job: _Job, own: tuple[int, ...], runs: Sequence[RelayBlocks], gathers: Sequence[Lane], member: int
 ) -> list[Lane]:
-    """The runs that a relay passes on, each once all of it is here, dealt out to lanes."""
+    """Return lanes that forward the runs of a relay, each as soon as it is complete."""
     lanes: list[Lane] = []
     blocks, passed = job.blocks, 0
     for number, run in enumerate(runs):
         if not run.chunks:
             continue
-        if len(lanes) < _MOST_SENDING_LANES:
-            one, _ = job.send_of(member, run.receiver, run.chunks)
-            lanes.append(one.lane(job.shape, job.wait_ps(one, far=True), between_hosts=True, paced=False))
-        lane = lanes[passed % _MOST_SENDING_LANES]
+        if len(lanes) < _MAX_SENDING_LANES:
+            transport, _ = job.send_of(member, run.receiver, run.chunks)
+            lanes.append(transport.lane(job.shape, job.wait_ps(transport, far=True), between_hosts=True, paced=False))
+        lane = lanes[passed % _MAX_SENDING_LANES]
         passed += 1
         mine = blocks.count(member, run.receiver)
         if mine:
@@ -375,7 +339,7 @@ def _passes(
 
 
 def _own_sends(job: _Job, member: int) -> list[Lane]:
-    """To the host's members, to relays, and straight to receivers without one; the nearest first."""
+    """Return the sends to the host's members, to relays, and directly to receivers without one; the nearest first."""
     n, host, blocks, routes = job.shape.members, job.shape.host[member], job.blocks, job.routes
     dealt: dict[tuple[str, bool, bool, int], list[Lane]] = {}
     sends: Counter[tuple[str, bool, bool, int]] = Counter()
@@ -384,15 +348,20 @@ def _own_sends(job: _Job, member: int) -> list[Lane]:
         via, count = routes.relay[host][receiver], blocks.count(member, receiver)
         if via == member or not count:
             continue
-        one, far = job.send_of(member, receiver, count)
+        transport, far = job.send_of(member, receiver, count)
         relayed = via >= 0
         if relayed:  # over NVLink, by the protocol that goes on between hosts, on channels of each receiver
-            one, far = message(job.group, count * blocks.chunk_bytes, between_hosts=False, proto=one.protocol), False
-        key = one.protocol, far, relayed, one.channels
+            transport, far = (
+                message(job.group, count * blocks.chunk_bytes, between_hosts=False, proto=transport.protocol),
+                False,
+            )
+        key = transport.protocol, far, relayed, transport.channels
         lanes = dealt.setdefault(key, [])
-        if len(lanes) < _MOST_SENDING_LANES:
-            lanes.append(one.lane(job.shape, job.wait_ps(one, far=far), between_hosts=far, paced=not relayed))
-        lane = lanes[sends[key] % _MOST_SENDING_LANES]
+        if len(lanes) < _MAX_SENDING_LANES:
+            lanes.append(
+                transport.lane(job.shape, job.wait_ps(transport, far=far), between_hosts=far, paced=not relayed)
+            )
+        lane = lanes[sends[key] % _MAX_SENDING_LANES]
         sends[key] += 1
         at = int(blocks.input[member, receiver])
         if relayed:
@@ -404,7 +373,7 @@ def _own_sends(job: _Job, member: int) -> list[Lane]:
 
 
 def _own_block(job: _Job, member: int) -> Lane:
-    """What a member has for itself is copied, where blocks have unlike sizes."""
+    """Return a lane that copies a member's block for itself, if blocks have unequal sizes."""
     blocks, lane = job.blocks, Lane()
     count = blocks.count(member, member) if job.is_uneven else 0
     if count:

@@ -1,9 +1,9 @@
-"""Lanes of NCCL's rings, one for each channel.
+"""Lanes of NCCL's rings, one per channel.
 
-All-reduce goes over the buffer in loops: in each the chunks of a loop travel round twice. The slices of a chunk are
-steps of their own, one after another. The lanes of what goes round wait for the mean of the hops, as NCCL's own model
-counts it. In all-gather and reduce-scatter a member's part goes by its number, not by its place in the ring: a lane
-sees the buffer laid out in the order of its ring. Broadcast and reduce are chains that begin or end at member 0.
+All-reduce processes the buffer in loops: in each, the chunks of a loop travel round twice. The slices of a chunk are
+separate consecutive steps. The lanes of kinds that go round wait for the mean of the hops, as in NCCL's own model. In
+all-gather and reduce-scatter a member's part depends on its number, not on its place in the ring, so a lane sees the
+buffer in the order of its ring. Broadcast and reduce are chains that begin or end at member 0.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workload.collectives.algorithms.ring import add_chain_steps
 from workload.collectives.nccl.hops import hop_of, lane_ps, link_ps
 from workload.collectives.nccl.rings import ring
 from workload.collectives.nccl.tuning import ring_steps
@@ -20,19 +21,19 @@ from workload.collectives.plans.extent import PlanExtent, of_chains
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
 from workload.shape import Shape
 
-MOST_TABLE_STEPS = 2_000_000
-"""Of all members of a chain together; beyond that its chunks grow."""
+MAX_TABLE_STEPS = 2_000_000
+"""Maximum number of steps of all members of a chain; a longer chain gets larger chunks."""
 
 _CHAINS = frozenset({"broadcast", "reduce"})
 
 _FIRST_DRIVEN = 32
-"""Connection of the first channel that is driven at a share; others of the group may have those before."""
+"""Connection of the first channel with a limited rate; other algorithms of the group use those before."""
 
 Rings = tuple[tuple[int, ...], ...]
 
 
-def plan(kind: str, shape: Shape, way: NcclDecision) -> Plans:
-    """One lane for each channel."""
+def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
+    """Return a lane per channel."""
     rings = _rings(shape, way)
     if kind == "all-reduce":
         return _all_reduce(shape, way, rings)
@@ -41,19 +42,18 @@ def plan(kind: str, shape: Shape, way: NcclDecision) -> Plans:
     return _parts(kind, shape, way, rings)
 
 
-def extent(kind: str, shape: Shape, way: NcclDecision) -> PlanExtent:
-    """Steps and lanes of `plan`."""
+def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
+    """Return the number of steps and lanes of `plan`."""
     if kind in _CHAINS:
         return of_chains(shape.members, way.channels, _with_fewer_chunks(shape, way).pieces)
     return PlanExtent(way.channels * way.pieces * way.slices * ring_steps(kind, shape.members), way.channels)
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:
-    """Launch, and the slowest channel: its slices' way round, or the busiest link if that is never idle.
+    """Return launch plus the slowest channel in picoseconds: its slices' way round, or the busiest link if never idle.
 
-    At a share of NVLink a channel is never ahead, so all wait for each hop. Else a lane's hops pass while other lanes'
-    slices are sent. Packets then take longer as long as the channels go in step, which they do at first; the form
-    leaves that out.
+    At a share of NVLink a channel is never ahead, so every hop is waited for. Otherwise a lane's hops overlap with
+    sends of other lanes. Packets take longer while the channels run in step, as they do at first; the form omits that.
     """
     n = shape.members
     channels = [_pairs(kind, order) for order in _rings(shape, way)]
@@ -75,30 +75,23 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
 
 
 class _Hop(NamedTuple):
-    """One hop of a channel.
+    """One hop of a channel."""
 
-    Attributes:
-        wait_ps: before each send.
-        alone_ps: the wait, the path, and a message (a slice, or a whole chunk) at the channel's rate.
-        all_ps: a message of every channel that leaves over the link.
-        message_ps: a message at the channel's rate.
-    """
-
-    wait_ps: float
-    alone_ps: float
-    all_ps: float
-    message_ps: float
+    wait_ps: float  # time before each send
+    alone_ps: float  # wait, path, and a message (a slice, or a whole chunk) at the channel's rate
+    all_ps: float  # time of one message of every channel that leaves over the link
+    message_ps: float  # time of a message at the channel's rate
 
 
 def _pairs(kind: str, order: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Senders and receivers of a channel."""
+    """Return (sender, receiver) of each hop of a channel."""
     if kind not in _CHAINS:
         return list(zip(order, order[1:] + order[:1], strict=True))
     return list(pairwise(_chain(kind, order)))
 
 
 def _round_ps(hops: list[_Hop], steps: int) -> float:
-    """So many steps round a ring from the worst place, or the busiest link all the time and then one hop."""
+    """Return the time of `steps` steps round a ring from the worst member, or of the busiest link without pause."""
     turns, rest = divmod(steps, len(hops))
     sums = list(accumulate((hop.alone_ps for hop in hops + hops), initial=0.0))
     worst = turns * sums[len(hops)] + max(sums[i + rest] - sums[i] for i in range(len(hops)))
@@ -107,7 +100,7 @@ def _round_ps(hops: list[_Hop], steps: int) -> float:
 
 
 def _chain_ps(hops: list[_Hop], chunks: int) -> float:
-    """The first chunk takes all hops, behind other channels; then the slowest link or the longest wait holds."""
+    """Return the time of a chain: all hops of the first chunk, then the slowest link or longest wait per chunk."""
     slowest = max(max(hop.all_ps, hop.message_ps, hop.wait_ps) for hop in hops)
     first_ps = max(0.0, *(hop.all_ps - hop.message_ps for hop in hops))
     return sum(hop.alone_ps for hop in hops) + first_ps + (chunks - 1) * slowest
@@ -118,9 +111,9 @@ def _rings(shape: Shape, way: NcclDecision) -> Rings:
 
 
 def _mean_wait_ps(shape: Shape, way: NcclDecision) -> int:
-    """Of the n-1 hops that a chunk takes round a ring, one less than there are hosts lead to another host.
+    """Return the mean wait of the n-1 hops of a chunk round a ring; (hosts - 1) of them lead to another host.
 
-    A lane is busy while it waits, so that in a ring whose hops waited unlike times all would wait for the longest.
+    A lane is busy while it waits: with unequal waits all lanes of a ring would wait for the longest.
     """
     inside, between = (lane_ps(shape, way, between_hosts=far) for far in (False, True))
     crossing = len(set(shape.host)) - 1
@@ -153,7 +146,7 @@ def _lane(
     chunks: int | None = None,
     arrangement: int = NONE,
 ) -> Lane:
-    """A channel's lane, which works on its number of `parts` equal parts."""
+    """Return the lane of a channel, which works on its part of `parts` equal parts."""
     return Lane(
         view=view,
         part=channel if parts > 1 else 0,
@@ -167,44 +160,40 @@ def _lane(
     )
 
 
-def _pieces_of(way: NcclDecision, channel: int) -> list[range]:
-    """What a channel moves of a member's part: of each loop the slices of its chunk, by their numbers in the part."""
-    first = channel * way.pieces
-    return [range(chunk * way.slices, (chunk + 1) * way.slices) for chunk in range(first, first + way.pieces)]
-
-
 def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) -> None:
-    """A step of a relative ring: the first chunk goes on, the second comes in."""
+    """Add a step of a relative ring: the first chunk is sent, the second received."""
     lane.step(send_to=1, to_lane=number, send=chunks[0], receive_from=n - 1, receive=chunks[1], reduce=reduce)
 
 
 def _parts(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
-    """All-gather or reduce-scatter: pieces of each member's part, which a lane sees in the order of its ring."""
+    """Return plans of an all-gather or reduce-scatter: each lane sees the members' parts in the order of its ring."""
     n, shift = shape.members, kind == "reduce-scatter"
-    each = way.channels * way.pieces * way.slices
+    per_member = way.channels * way.pieces * way.slices
     wait_ps = _mean_wait_ps(shape, way)
     orders = list(dict.fromkeys(rings))
     lanes = []
     for channel, order in enumerate(rings):
         row = orders.index(order)
         lane = _lane(way, channel, wait_ps, view=row, arrangement=row)
-        for pieces in _pieces_of(way, channel):
+        first = channel * way.pieces
+        for chunk in range(first, first + way.pieces):
+            pieces = range(chunk * way.slices, (chunk + 1) * way.slices)
             for k, piece in product(range(shift, n - 1 + shift), pieces):
-                _round(lane, channel, n, [-k % n * each + piece, (-1 - k) % n * each + piece], reduce=shift)
+                _round(lane, channel, n, [-k % n * per_member + piece, (-1 - k) % n * per_member + piece], reduce=shift)
         lanes.append(lane)
     views = [lines([order]) for order in orders]
     arrangements = [np.array(order, np.int32) for order in orders]
-    return everyone_alike(n, n * each, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
+    return everyone_alike(n, n * per_member, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
 
 
 def _with_fewer_chunks(shape: Shape, way: NcclDecision) -> NcclDecision:
-    """As many as a table of MOST_TABLE_STEPS has room for."""
-    most = MOST_TABLE_STEPS // (shape.members * way.channels)
-    return way._replace(pieces=max(1, min(way.pieces, most)))
+    """Return the decision with as many chunks as MAX_TABLE_STEPS steps allow."""
+    max_chunks = MAX_TABLE_STEPS // (shape.members * way.channels)
+    return way._replace(pieces=max(1, min(way.pieces, max_chunks)))
 
 
 def _chains(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
-    """Each ring cut at member 0; broadcast goes along it, reduce against it."""
+    """Return plans along each ring, cut at member 0: forwards for broadcast, backwards for reduce."""
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
     for channel, order in enumerate(rings):
         ends = (NONE, *_chain(kind, order), NONE)
@@ -212,7 +201,7 @@ def _chains(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
             wait_ps = hop_of(shape, way, member, after) if after != NONE else 0
             lane = _lane(way, channel, wait_ps)
             first = channel * way.pieces
-            _link(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
+            add_chain_steps(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
             lanes[member].append(lane)
     return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
 
@@ -221,15 +210,3 @@ def _chain(kind: str, order: tuple[int, ...]) -> tuple[int, ...]:
     at = order.index(0)
     chain = order[at:] + order[:at]
     return chain if kind == "broadcast" else chain[::-1]
-
-
-def _link(lane: Lane, number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
-    """A member of a chain passes on each chunk while it receives the next."""
-    if NONE in {before, after}:
-        for chunk in chunks:
-            lane.step(send_to=after, to_lane=number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)
-        return
-    lane.step(receive_from=before, receive=chunks[0], reduce=reduce)
-    for chunk in chunks[1:]:
-        lane.step(send_to=after, to_lane=number, send=chunk - 1, receive_from=before, receive=chunk, reduce=reduce)
-    lane.step(send_to=after, to_lane=number, send=chunks[-1])

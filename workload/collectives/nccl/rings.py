@@ -1,19 +1,42 @@
-"""Rings: the order in which each channel visits the members.
+"""Rings: the order of the members in each channel.
 
-All members of a host stand together. Channel c enters and leaves a host over rail c or a neighbour of it, so that of as
-many channels as there are rails each uses each NIC once in either direction, and a hop between hosts stays on its rail
-(as SimAI and NCCL without NCCL_CROSS_NIC lay them).
+All members of a host are consecutive. Channel c enters and leaves a host over rail c or a neighbour of it. If there are
+as many channels as rails, each uses each NIC once per direction, and a hop between hosts stays on its rail (as in
+SimAI, and in NCCL without NCCL_CROSS_NIC).
 """
 
-from workload.collectives.nccl.hosts import Hosts, hosts_of, on_rail, rails_of
 from workload.shape import Shape
+
+Hosts = tuple[tuple[int, ...], ...]
+"""The members of each host, by place."""
+
+
+def hosts_of(shape: Shape) -> Hosts:
+    """Return the members of each host."""
+    members_of_host: list[list[int]] = [[] for _ in range(max(shape.host) + 1)]
+    for member in sorted(range(shape.members), key=lambda m: shape.place[m]):
+        members_of_host[shape.host[member]].append(member)
+    return tuple(tuple(own) for own in members_of_host)
+
+
+def rails_of(shape: Shape, hosts: Hosts) -> tuple[int, ...]:
+    """Return the places that are occupied in every host."""
+    return tuple(sorted(set.intersection(*({shape.place[m] for m in own} for own in hosts))))
+
+
+def on_rail(shape: Shape, hosts: Hosts, rails: tuple[int, ...], host: int, number: int) -> int:
+    """Return a host's member on the rail of a number (modulo); without common rails, its member of that number."""
+    own = hosts[host]
+    if not rails:
+        return own[number % len(own)]
+    return next(m for m in own if shape.place[m] == rails[number % len(rails)])
 
 
 def ring(shape: Shape, channel: int) -> tuple[int, ...]:
-    """The members in the order of a channel.
+    """Return the members in the order of a channel.
 
-    Where hosts share less than two rails, three for an odd number of hosts, some hop leaves its rail: what enters an
-    NPU of a host must leave by another one.
+    If hosts share fewer than two rails, or fewer than three for an odd number of hosts, some hop changes its rail: the
+    ring must leave a host by another NPU than the one by which it enters.
     """
     hosts = hosts_of(shape)
     rails = rails_of(shape, hosts)
@@ -21,7 +44,7 @@ def ring(shape: Shape, channel: int) -> tuple[int, ...]:
 
 
 def _through(shape: Shape, hosts: Hosts, rails: tuple[int, ...], host: int, channel: int) -> list[int]:
-    """The members of one host, from where the ring enters to where it leaves."""
+    """Return the members of one host, from the ring's entry to its exit."""
     own = hosts[host]
     count = len(hosts)
     if count == 1:
@@ -36,7 +59,7 @@ def _through(shape: Shape, hosts: Hosts, rails: tuple[int, ...], host: int, chan
 
 
 def _turn(host: int, hosts: int) -> int:
-    """0 or 1 by turns, 2 for the last of an odd number: neighbours round the circle of hosts differ."""
+    """Return 0 or 1 in alternation, 2 for the last of an odd number, so that neighbouring hosts differ."""
     return 2 if host == hosts - 1 and hosts % 2 else host % 2
 
 

@@ -1,8 +1,8 @@
-"""Lanes of NCCL's tree all-reduce: for each channel sums go up chunk by chunk, and what the root has comes down.
+"""Lanes of NCCL's tree all-reduce: for each channel, sums go up chunk by chunk, and the root's result comes down.
 
-Up and down run side by side, as in NCCL 2.8 and later, which gives each its own warps. A member has for each channel
-a lane for each child, which adds what comes (the last of them, or one alone at a leaf, sends the sum on), one that
-receives from the parent, and one for each child that sends down.
+Both directions run in parallel, as in NCCL 2.8 and later, where each has its own warps. For each channel a member has a
+lane per child that adds the child's data (the last of them, or the only lane of a leaf, sends the sum on), one that
+receives from the parent, and one per child that sends down.
 """
 
 from collections import Counter
@@ -16,95 +16,98 @@ from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.shape import Shape
 
 
-def plan(shape: Shape, way: NcclDecision) -> Plans:
-    """Lanes of each member, channel after channel: up, from the parent, down."""
+def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
+    """Return the lanes of each member, channel by channel: up, from the parent, down."""
     trees = [tree(shape, channel, way.channels) for channel in range(way.channels)]
     first = [list(accumulate((_count(t, m) for t in trees), initial=0)) for m in range(shape.members)]
     of_channel = [[of_member[channel] for of_member in first] for channel in range(way.channels)]
     chunks = [range(channel * way.pieces, (channel + 1) * way.pieces) for channel in range(way.channels)]
     lanes_of_members = (
-        [lane for k, one in enumerate(trees) for lane in _member(shape, way, one, member, of_channel[k], chunks[k])]
+        [
+            lane
+            for k, channel_tree in enumerate(trees)
+            for lane in _member(shape, way, channel_tree, member, of_channel[k], chunks[k])
+        ]
         for member in range(shape.members)
     )
     return each_its_own(way.channels * way.pieces, lanes_of_members, launch_ps=way.launch_ps)
 
 
-def extent(shape: Shape, way: NcclDecision) -> PlanExtent:
-    """Steps and lanes of `plan`: the trees of each half of the channels differ in their heads only."""
+def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
+    """Return the number of steps and lanes of `plan`: the trees of half of the channels differ only in their heads."""
     n = shape.members
     steps = lanes = widest = 0
     half = (way.channels + 1) // 2
-    for channel, alike in ((0, half), (half, way.channels - half)):
-        if alike:
-            one = tree(shape, channel, way.channels)
-            leaves = sum(not own for own in one.children)
-            widest += alike * max(_count(one, member) for member in range(n))
+    for channel, channels in ((0, half), (half, way.channels - half)):
+        if channels:
+            channel_tree = tree(shape, channel, way.channels)
+            leaves = sum(not children for children in channel_tree.children)
+            widest += channels * max(_count(channel_tree, member) for member in range(n))
             of_tree = 3 * (n - 1) + leaves
-            lanes += alike * of_tree
-            steps += alike * (way.pieces * of_tree + n - leaves - 1)
+            lanes += channels * of_tree
+            steps += channels * (way.pieces * of_tree + n - leaves - 1)
     return PlanExtent(steps, lanes, n, widest)
 
 
-def closed_form(shape: Shape, size_bytes: int, way: NcclDecision) -> float:
-    """An estimate: launch, a chunk up and down the deepest branch, and the others behind it.
+def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
+    """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it.
 
-    They follow as fast as the busiest link lets them, or as steps wait for the protocol.
+    The latter follow at the rate of the busiest link, or at the protocol's time per step.
     """
     chunk_bytes = size_bytes / (way.channels * way.pieces)
     trees = [tree(shape, channel, way.channels) for channel in range(way.channels)]
     load: Counter[tuple[int, bool]] = Counter()
-    for one in trees:
-        for member, parent in enumerate(one.parent):
+    for channel_tree in trees:
+        for member, parent in enumerate(channel_tree.parent):
             if parent >= 0:
                 far = shape.host[member] != shape.host[parent]
                 load[member, far] += 1
                 load[parent, far] += 1
-    busiest, chunk_ps = max(
-        (
-            count * link_ps(shape, chunk_bytes, way, between_hosts=far),
-            link_ps(shape, chunk_bytes, way, between_hosts=far),
-        )
-        for (_, far), count in load.items()
-    )
+    link = {far: link_ps(shape, chunk_bytes, way, between_hosts=far) for far in (False, True)}
+    busiest, chunk_ps = max((count * link[far], link[far]) for (_, far), count in load.items())
     waits = {lane_ps(shape, way, between_hosts=far) for _, far in load}
     return (
         way.launch_ps
-        + 2 * max(_deepest_ps(shape, way, one, chunk_bytes) for one in trees)
+        + 2 * max(_deepest_ps(shape, way, channel_tree, chunk_bytes) for channel_tree in trees)
         + max(way.pieces * busiest - chunk_ps, (way.pieces - 1) * max(waits))
     )
 
 
-def _deepest_ps(shape: Shape, way: NcclDecision, one: ChannelTree, chunk_bytes: float) -> float:
-    """From the leaf that is the farthest in time to the root."""
-    found = 0.0
+def _deepest_ps(shape: Shape, way: NcclDecision, channel_tree: ChannelTree, chunk_bytes: float) -> float:
+    """Return the time from the farthest leaf to the root."""
+    deepest_ps = 0.0
     for leaf in range(shape.members):
         total_ps, member = 0.0, leaf
-        while (parent := one.parent[member]) >= 0:
+        while (parent := channel_tree.parent[member]) >= 0:
             far = shape.host[member] != shape.host[parent]
             total_ps += hop_ps(shape, way, between_hosts=far)
             total_ps += link_ps(shape, chunk_bytes, way, between_hosts=far)
             member = parent
-        found = max(found, total_ps)
-    return found
+        deepest_ps = max(deepest_ps, total_ps)
+    return deepest_ps
 
 
-def _count(one: ChannelTree, member: int) -> int:
-    """Lanes of a member."""
-    children = len(one.children[member])
-    return max(1, children) + (one.parent[member] >= 0) + children
+def _count(channel_tree: ChannelTree, member: int) -> int:
+    """Return the number of lanes of a member."""
+    children = len(channel_tree.children[member])
+    return max(1, children) + (channel_tree.parent[member] >= 0) + children
 
 
 def _member(
-    shape: Shape, way: NcclDecision, one: ChannelTree, member: int, first: list[int], chunks: range
+    shape: Shape, way: NcclDecision, channel_tree: ChannelTree, member: int, first: list[int], chunks: range
 ) -> list[Lane]:
-    """The lanes of one member; first: of each member, where its lanes of this channel begin."""
-    parent, children = one.parent[member], one.children[member]
+    """Return the lanes of one member; first: for each member, its first lane of this channel."""
+    parent, children = channel_tree.parent[member], channel_tree.children[member]
     lanes: list[Lane] = []
     for child in children or (-1,):
         is_last = child == (children[-1] if children else -1)
         to = parent if is_last else -1
         before = first[member] + len(lanes) - 1 if lanes else -1
-        lanes.append(_up(shape, way, member, child, to, one, first, before, chunks))
+        wait_ps = hop_of(shape, way, member, to) if to >= 0 else 0
+        lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, channel_tree.channel))
+        to_lane = first[to] + channel_tree.children[to].index(member) if to >= 0 else 0
+        _add_up(lane, child, to, to_lane, before, chunks)
+        lanes.append(lane)
     complete = first[member] + len(lanes) - 1
     if parent >= 0:
         complete = first[member] + len(lanes)
@@ -113,35 +116,24 @@ def _member(
             lanes[-1].step(receive_from=parent, receive=chunk)
     for child in children:
         wait_ps = hop_of(shape, way, member, child)
-        lanes.append(Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, one.channel)))
-        to_lane = first[child] + max(1, len(one.children[child]))
+        lanes.append(
+            Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, channel_tree.channel))
+        )
+        to_lane = first[child] + max(1, len(channel_tree.children[child]))
         for step, chunk in enumerate(chunks):
             lanes[-1].step(send_to=child, to_lane=to_lane, send=chunk, after=(complete, step))
     return lanes
 
 
-def _up(
-    shape: Shape,
-    way: NcclDecision,
-    member: int,
-    child: int,
-    parent: int,
-    one: ChannelTree,
-    first: list[int],
-    before: int,
-    chunks: range,
-) -> Lane:
-    """A lane that adds what a child sends, and sends the sum of the chunk before to the parent; -1 = there is none.
+def _add_up(lane: Lane, child: int, parent: int, to_lane: int, before: int, chunks: range) -> None:
+    """Add steps that add a child's data and send the previous chunk's sum to the parent; -1 = none.
 
-    Of a chunk the lane `before` has added its child's part first.
+    The lane `before` has added its child's part of a chunk first.
     """
-    wait_ps = hop_of(shape, way, member, parent) if parent >= 0 else 0
-    lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, one.channel))
-    to_lane = first[parent] + one.children[parent].index(member) if parent >= 0 else 0
     if child < 0:
         for chunk in chunks:
             lane.step(send_to=parent, to_lane=to_lane, send=chunk)
-        return lane
+        return
     for step, chunk in enumerate(chunks):
         sends = parent if step else -1
         after = (before, step) if before >= 0 else (-1, -1)
@@ -150,10 +142,9 @@ def _up(
         )
     if parent >= 0:
         lane.step(send_to=parent, to_lane=to_lane, send=chunks[-1])
-    return lane
 
 
 def _connection(shape: Shape, channel: int) -> int:
-    """Return the connection of a channel; channels beyond the last share them."""
+    """Return the connection of a channel; channels beyond the last share connections."""
     one_host = len(set(shape.host)) == 1
     return channel % (UNDRIVEN_CONNECTIONS_OF_ONE_HOST if one_host else UNDRIVEN_CONNECTIONS)

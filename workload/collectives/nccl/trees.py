@@ -1,32 +1,26 @@
-"""Double binary trees over the hosts, with a chain inside each, as NCCL 2.4 and later has them.
+"""Double binary trees over the hosts, with a chain inside each host, as in NCCL 2.4 and later.
 
-Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009, section 3. Who
-is inside the one tree is a leaf of the other, so that two trees with half of the data each load all hosts alike.
+Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009, section 3. An
+inner node of one tree is a leaf of the other, so that two trees with half of the data each load all hosts equally.
 """
 
 from itertools import pairwise
 from typing import NamedTuple
 
-from workload.collectives.nccl.hosts import hosts_of, on_rail, rails_of
+from workload.collectives.nccl.rings import hosts_of, on_rail, rails_of
 from workload.shape import Shape
 
 
 class ChannelTree(NamedTuple):
-    """One channel's tree.
+    """The tree of one channel."""
 
-    Attributes:
-        channel: its number.
-        parent: of each member, -1 = the root.
-        children: of each member.
-    """
-
-    channel: int
-    parent: tuple[int, ...]
-    children: tuple[tuple[int, ...], ...]
+    channel: int  # number of the channel
+    parent: tuple[int, ...]  # parent of each member, -1 = the root
+    children: tuple[tuple[int, ...], ...]  # children of each member
 
     @property
     def depth(self) -> int:
-        """Hops from the root to the farthest member."""
+        """Number of hops from the root to the farthest member."""
         return max(self._above(member) for member in range(len(self.parent)))
 
     def _above(self, member: int) -> int:
@@ -37,7 +31,7 @@ class ChannelTree(NamedTuple):
 
 
 def tree(shape: Shape, channel: int, channels: int) -> ChannelTree:
-    """The tree of a channel: the first half of the channels use the one tree, the second half the other."""
+    """Return the tree of a channel: the first half of the channels use one tree, the second half the other."""
     hosts = hosts_of(shape)
     rails = rails_of(shape, hosts)
     half = (channels + 1) // 2
@@ -59,7 +53,7 @@ def tree(shape: Shape, channel: int, channels: int) -> ChannelTree:
 
 
 def host_parent(host: int, hosts: int, *, second: bool) -> int:
-    """The host above a host, -1 for the root. The second tree is the first mirrored, or shifted if hosts are odd."""
+    """Return the parent of a host, -1 for the root; the second tree is mirrored, or shifted if hosts are odd."""
     if not second:
         return _parent(host, hosts)
     if hosts % 2 == 0:
@@ -70,7 +64,7 @@ def host_parent(host: int, hosts: int, *, second: bool) -> int:
 
 
 def _parent(host: int, hosts: int) -> int:
-    """In-order binary tree: host 0 above all, numbers with the lowest bit b at the height of b."""
+    """Return the parent in an in-order binary tree: host 0 on top, hosts with lowest set bit b at the height of b."""
     if host == 0:
         return -1
     bit = host & -host

@@ -1,7 +1,8 @@
-"""Which algorithm and protocol NCCL takes: for each the time latency + bytes / bandwidth, and the least of them.
+"""NCCL's choice of algorithm and protocol: the pair with the smallest estimate latency + bytes / bandwidth.
 
-Tables and formulas are those of NCCL 2.30 (src/tuning/, before it src/graph/tuning.cc), microseconds and GB/s.
-`workload.collectives.nccl.planned` says what its search makes of the fabric.
+Tables and formulas are those of NCCL 2.30 (src/tuning/, in earlier versions src/graph/tuning.cc), in microseconds and
+GB/s; triples are for LL, LL128 and Simple. `workload.collectives.nccl.planned` gives the channels that NCCL's search
+finds.
 """
 
 import math
@@ -30,6 +31,7 @@ KINDS_OF = {
 
 _NOTHING = (0.0, 0.0, 0.0)
 _BASE_US = {RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 8.4), PAT: (8.0, 8.0, 8.0)}
+"""Time from the launch to the first step (baseLat)."""
 _STEP_US = {
     (NVLINK, RING): (0.6, 1.9, 3.4),
     (NVLINK, TREE): (0.6, 1.25, 4.0),
@@ -48,24 +50,30 @@ _STEP_US = {
     (NET, PAT): (0.0, 0.0, 14.0),
     (NET, COLLNET_DIRECT): (0.0, 0.0, 31.0),
 }
+"""Time of a step without data (hwLat), by hardware and algorithm."""
 _POST_US = {"intel": 1.0, "amd": 2.0}
-"""What a host needs to post to its NICs: each hop of a ring over hosts takes that at least, of Simple three times."""
+"""Time in microseconds that a host takes to post to its NICs, the minimum of a ring's hop over hosts (Simple: three
+times).
+"""
 _SIMPLE_POSTS = 3
 _LL_OVER_HOSTS = {"intel": (39.0, 20.4), "amd": (22.5, 19.0)}
-"""The most that LL reaches on two hosts and on more."""
+"""Maximum bandwidth of LL on two hosts and on more, in GB/s (llMaxBws)."""
 _PLATEAU_BYTES = 64
+"""Bytes per channel and member from which the ring's Simple latency grows (Generation.plateau)."""
 PAT_LINEAR_US = 2.8
+"""Latency of PAT per member."""
 PAT_LATENCY_PARTS = 3.5
+"""Divisor of PAT's latency per network step."""
 _ARITY_US = 0.4
-_MOST_DIRECT = 8
-_MOST_HEADS = 32
+"""Latency of CollNet direct per peer in the host."""
+_MAX_DIRECT = 8
+"""Maximum number of peers in the host of CollNet direct."""
+_MAX_HEADS = 32
+"""Maximum number of members per host for NVLS all-gathers and reduce-scatters (NCCL_MAX_NVLS_ARITY)."""
 
-# what a tree reaches of its bandwidth, by the size from 64 B on in powers of two
-_TREE_REACHES = {
-    "ll": (
-        *(1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5),
-        *(0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
-    ),
+# fraction of its bandwidth that a tree reaches, by the size from 64 B on in powers of two (treeCorrectionFactor)
+_TREE_EFFICIENCY = {
+    "ll": (*(1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5), *(0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1)),
     "ll128": (
         *(1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6),
         *(0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1),
@@ -76,90 +84,82 @@ _TREE_REACHES = {
     ),
 }
 _SIZES_OF_TREES, _SIZES_OF_NVLS_TREES = 23, 24
-"""Powers of two from 64 B on up to which the factor holds."""
+"""Number of powers of two from 64 B on for which the factor holds."""
 
 
 class TuningInput(NamedTuple):
-    """What the model asks of a group and where it runs, besides kind and size.
+    """A group and its hosts, as NCCL's model sees them."""
 
-    Attributes:
-        generation: of the NPUs.
-        plan: what NCCL's search finds.
-        members: n.
-        cpu: "intel" or "amd".
-        collnet: switches of the network between hosts sum (SHARP), and NCCL may use them (NCCL_COLLNET_ENABLE).
-    """
-
-    generation: Generation
-    plan: GroupChannels
-    members: int
-    cpu: str
-    collnet: bool
+    generation: Generation  # GPU generation of the NPUs
+    plan: GroupChannels  # channels that NCCL's search finds
+    members: int  # number of members n
+    cpu: str  # CPU vendor of the hosts, "intel" or "amd"
+    collnet: bool  # whether switches between hosts can sum (SHARP), and NCCL may use them (NCCL_COLLNET_ENABLE)
 
     @property
     def column(self) -> int:
-        """Of a triple."""
+        """The index in a triple for 1, 2 and more hosts."""
         return min(self.plan.hosts, 3) - 1
 
     @property
     def inside(self) -> str:
-        """What joins the members of a host."""
+        """The hardware that connects the members of a host."""
         return NVLINK if self.plan.nvlink else PCI
 
 
 def host_of(shape: Shape, generation: Generation, cpu: str, *, collnet: bool) -> TuningInput:
-    """Of a group; cpu: one of CPUS."""
+    """Return the model's input for a group; cpu: one of CPUS."""
     vendor = generation.cpu if cpu == "auto" else cpu
     return TuningInput(generation, planned(shape, generation), shape.members, vendor, collnet)
 
 
 def base_ps(algorithm: str, protocol: str) -> int:
-    """From the launch to the first step."""
+    """Return the time from the launch to the first step in picoseconds."""
     return round(_BASE_US.get(algorithm, _NOTHING)[_column(protocol)] * PS_PER_US)
 
 
 def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
-    """A step with no data, inside a host or between hosts, the time of the path included.
+    """Return the time of a step without data in picoseconds, inside a host or between hosts, path included.
 
-    Where a ring goes over hosts, none of its steps takes less than posting to a NIC. With one member in each host
-    nothing hides the network's latency, which is that of trees.
+    In a ring over hosts, no step is shorter than posting to a NIC. With one member per host nothing hides the network's
+    latency, which then is that of trees.
     """
     several = host.plan.hosts > 1
     alone = several and host.plan.per_host == 1 and algorithm == RING
-    known = _STEP_US[NET if between_hosts else host.inside, TREE if alone and between_hosts else algorithm]
-    found_us = known[_column(protocol)]
+    by_protocol = _STEP_US[NET if between_hosts else host.inside, TREE if alone and between_hosts else algorithm]
+    step_us = by_protocol[_column(protocol)]
     if several and not between_hosts and algorithm == RING:
-        found_us = max(found_us, _POST_US[host.cpu] * (_SIMPLE_POSTS if protocol == SIMPLE.name else 1))
-    return round(found_us * PS_PER_US)
+        step_us = max(step_us, _POST_US[host.cpu] * (_SIMPLE_POSTS if protocol == SIMPLE.name else 1))
+    return round(step_us * PS_PER_US)
 
 
 def message_hop_ps(host: TuningInput, protocol: str, *, between_hosts: bool) -> int:
-    """A send and its receive with no data, launch left out: NCCL's figure of a ring's hop, the path's time included."""
+    """Return the time of an empty send and its receive in picoseconds: NCCL's ring hop without launch, with path."""
     hardware = NET if between_hosts else host.inside
     return round(_STEP_US[hardware, RING][_column(protocol)] * PS_PER_US)
 
 
 def ring_steps(kind: str, count: int) -> int:
-    """Steps round a ring of `count`; what starts at a root counts it too, as NCCL does."""
+    """Return the number of steps of a ring of `count`; like NCCL, kinds with a root count the root too."""
     return {"all-reduce": 2 * (count - 1), "broadcast": count, "reduce": count}.get(kind, count - 1)
 
 
 def model_ps(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> float:
-    """NCCL's estimate of a collective; infinite where it would not take this algorithm or protocol at all."""
-    if not is_there(kind, host, algorithm, protocol):
+    """Return NCCL's estimate of a collective in picoseconds; infinite if NCCL does not support this choice."""
+    if not is_supported(kind, host, algorithm, protocol):
         return math.inf
-    reached = bandwidth(kind, host, algorithm, protocol)
-    if reached <= 0:
+    gbps = bandwidth(kind, host, algorithm, protocol)
+    if gbps <= 0:
         return math.inf
     latency_ps = _latency_ps(kind, host, algorithm, protocol)
     if algorithm == RING and protocol == SIMPLE.name:
         latency_ps *= _plateau(kind, host, size_bytes)
-    reached *= _tree_reaches(host, size_bytes, algorithm, protocol)
-    return latency_ps + size_bytes / reached * 1e3
+    gbps *= _tree_efficiency(host, size_bytes, algorithm, protocol)
+    return latency_ps + size_bytes / gbps * 1e3
 
 
-def is_there(kind: str, host: TuningInput, algorithm: str, protocol: str) -> bool:
-    """Whether NCCL has an algorithm and protocol for a kind on such hosts."""
+def is_supported(kind: str, host: TuningInput, algorithm: str, protocol: str) -> bool:
+    """Return whether NCCL supports an algorithm and protocol for a kind on such hosts."""
     plan = host.plan
     if kind not in KINDS_OF[algorithm]:
         return False
@@ -167,31 +167,31 @@ def is_there(kind: str, host: TuningInput, algorithm: str, protocol: str) -> boo
         return protocol != LL128.name or bool(plan.nvlink)
     if protocol != SIMPLE.name:
         return False
-    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= _MOST_HEADS
+    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= _MAX_HEADS
     return {
         NVLS: plan.nvls is not None and heads_fit and (not several or (host.collnet and kind == "all-reduce")),
         NVLS_TREE: plan.nvls is not None and several,
         PAT: plan.per_host == 1 and host.members == plan.hosts,
-        COLLNET_DIRECT: host.collnet and several and 1 < plan.per_host <= _MOST_DIRECT + 1,
+        COLLNET_DIRECT: host.collnet and several and 1 < plan.per_host <= _MAX_DIRECT + 1,
     }[algorithm]
 
 
 def best(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> tuple[str, str]:
-    """Algorithm and protocol of the least time, among those that "auto" leaves open.
+    """Return the algorithm and protocol with the smallest estimate, among those that "auto" leaves open.
 
-    One that is asked for is taken, as NCCL_ALGO and NCCL_PROTO would, except where the kind has none of it or the
-    fabric cannot do it: then it is a ring.
+    A named one is used, as with NCCL_ALGO and NCCL_PROTO, unless the kind or the fabric does not support it: then a
+    ring.
     """
     algorithms = ALGORITHMS if algorithm == "auto" else (algorithm,)
     protocols = tuple(PROTOCOLS) if protocol == "auto" else (protocol,)
     pairs = [(a, p) for a in algorithms for p in protocols if kind in KINDS_OF[a]]
     if len(pairs) == 1 and pairs[0][0] in {RING, TREE}:
         return pairs[0]
-    pairs = [pair for pair in pairs if is_there(kind, host, *pair)]
+    pairs = [pair for pair in pairs if is_supported(kind, host, *pair)]
     if (
         not pairs
         and algorithm not in {"auto", RING, TREE}
-        and any(is_there(kind, host, algorithm, p) for p in PROTOCOLS)
+        and any(is_supported(kind, host, algorithm, p) for p in PROTOCOLS)
     ):
         return algorithm, SIMPLE.name
     if not pairs:
@@ -200,7 +200,7 @@ def best(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol
 
 
 def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> float:
-    """GB/s of the buffer, of all channels."""
+    """Return the bandwidth over all channels, in GB/s of the whole buffer."""
     if algorithm == RING:
         return _ring_bandwidth(kind, host, protocol)
     if algorithm == TREE:
@@ -212,24 +212,24 @@ def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> fl
         return min(plan.tree.between, plan.tree.inside) * plan.tree.channels * 0.75
     factor = plan.per_host / plan.ring.channels
     factor -= (factor - 1) / 2
-    reached = plan.ring.inside * plan.ring.channels / factor
-    return reached / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
+    bandwidth_gbps = plan.ring.inside * plan.ring.channels / factor
+    return bandwidth_gbps / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
 
 
 def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
-    """GB/s of the buffer of all heads, as NCCL's model has it; 0 without NVSwitches that sum."""
+    """Return the bandwidth of all heads by NCCL's model, in GB/s of the whole buffer; 0 without NVSwitches that sum."""
     graph = host.plan.nvls
     if graph is None or graph.channels < 2:
         return 0.0
     between = graph.between * (2 if host.plan.hosts <= 2 and algorithm == NVLS_TREE else 1)
-    reached = min(_pulled(kind, host, algorithm, graph.inside), between)
-    return reached * graph.channels * host.members / ring_steps(kind, host.members)
+    bus_gbps = min(_pulled(kind, host, algorithm, graph.inside), between)
+    return bus_gbps * graph.channels * host.members / ring_steps(kind, host.members)
 
 
 def nvls_pace(kind: str, host: TuningInput, algorithm: str) -> float:
-    """GB/s of its part of the buffer that a head pulls, sums and spreads: what NCCL plans for it on NVLink.
+    """Return the rate in GB/s at which a head pulls, sums and copies its share: NCCL's plan for the head on NVLink.
 
-    The plan of one host also where there are several: NICs are on the fabric, and take their time there.
+    Several hosts use the plan of one host too: the fabric models the NICs, whose time is simulated.
     """
     nvls = host.plan.nvls
     if nvls is None:
@@ -237,13 +237,13 @@ def nvls_pace(kind: str, host: TuningInput, algorithm: str) -> float:
     return _pulled(kind, host, algorithm, nvls.alone) * host.members / ring_steps(kind, host.members)
 
 
-def whole_latency_ps(host: TuningInput, algorithm: str) -> int:
-    """Of an all-reduce with no data, launch and all."""
+def empty_all_reduce_ps(host: TuningInput, algorithm: str) -> int:
+    """Return the time of an all-reduce without data in picoseconds, kernel launch included."""
     return round(_latency_ps("all-reduce", host, algorithm, SIMPLE.name))
 
 
 def _pulled(kind: str, host: TuningInput, algorithm: str, speed: float) -> float:
-    """GB/s on the bus of a channel that is planned for a speed."""
+    """Return the bus bandwidth in GB/s of a channel that is planned for a speed."""
     heads, per_host = host.plan.nvls.channels if host.plan.nvls else 1, host.plan.per_host
     inside = speed * host.generation.nvls_efficiency * (heads - 1) / heads
     inside *= 2 if kind == "all-reduce" else (per_host - 1) / per_host
@@ -251,32 +251,32 @@ def _pulled(kind: str, host: TuningInput, algorithm: str, speed: float) -> float
 
 
 def _ring_bandwidth(kind: str, host: TuningInput, protocol: str) -> float:
-    ring, made = host.plan.ring, host.generation
-    inside = host.plan.hosts == 1 or (host.plan.hosts == 2 and made.compute_capability < BLACKWELL)
+    ring, generation = host.plan.ring, host.generation
+    inside = host.plan.hosts == 1 or (host.plan.hosts == 2 and generation.compute_capability < BLACKWELL)
     bus = ring.channels * (ring.inside if inside else ring.between)
-    reached = {
-        LL.name: min(_most_of_ll(host), bus / 2),
-        LL128.name: min(bus * 0.92, made.ring_ll128[host.column] * ring.channels),
+    bus_gbps = {
+        LL.name: min(_max_ll_gbps(host), bus / 2),
+        LL128.name: min(bus * 0.92, generation.ring_ll128[host.column] * ring.channels),
         SIMPLE.name: bus,
     }[protocol]
-    return reached * host.members / ring_steps(kind, host.members)
+    return bus_gbps * host.members / ring_steps(kind, host.members)
 
 
 def _tree_bandwidth(host: TuningInput, protocol: str) -> float:
-    tree, made = host.plan.tree, host.generation
+    tree, generation = host.plan.tree, host.generation
     bus = min(tree.between, tree.inside) * tree.channels
-    bus = min(bus * 0.92, made.tree[host.column] * tree.channels)
-    reached = {
-        LL.name: min(bus / 3.8, _most_of_ll(host)),
+    bus = min(bus * 0.92, generation.tree[host.column] * tree.channels)
+    bus_gbps = {
+        LL.name: min(bus / 3.8, _max_ll_gbps(host)),
         LL128.name: min(
-            bus * (7 / 9 if host.plan.hosts == 1 else 120 / 128), made.tree_ll128[host.column] * tree.channels
+            bus * (7 / 9 if host.plan.hosts == 1 else 120 / 128), generation.tree_ll128[host.column] * tree.channels
         ),
         SIMPLE.name: bus,
     }[protocol]
-    return reached / 2 * (0.85 if host.plan.per_host == 1 else 1.0)
+    return bus_gbps / 2 * (0.85 if host.plan.per_host == 1 else 1.0)
 
 
-def _most_of_ll(host: TuningInput) -> float:
+def _max_ll_gbps(host: TuningInput) -> float:
     return host.generation.ll if host.plan.hosts == 1 else _LL_OVER_HOSTS[host.cpu][min(host.plan.hosts, 3) - 2]
 
 
@@ -312,28 +312,28 @@ def _ring_latency_ps(kind: str, host: TuningInput, protocol: str) -> float:
     return base + (steps - crossing) * inside + crossing * between
 
 
-def _tree_reaches(host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> float:
-    """What trees reach of their bandwidth at a size; trees over NVLS from Blackwell on."""
+def _tree_efficiency(host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> float:
+    """Return the fraction of a tree's bandwidth that a size reaches; for NVLS trees from Blackwell on."""
     of_nvls = algorithm == NVLS_TREE and host.generation.compute_capability >= BLACKWELL
     power = (size_bytes // 64).bit_length() - 1
     sizes = _SIZES_OF_TREES if algorithm == TREE else _SIZES_OF_NVLS_TREES if of_nvls else 0
-    return _TREE_REACHES[protocol][power] if 0 <= power < sizes else 1.0
+    return _TREE_EFFICIENCY[protocol][power] if 0 <= power < sizes else 1.0
 
 
 def _plateau(kind: str, host: TuningInput, size_bytes: int) -> float:
-    """How many times as long a ring's Simple waits: over hosts all-reduces, on Blackwell what goes round in a host."""
-    plan, made = host.plan, host.generation
-    blackwell = plan.hosts == 1 and bool(plan.nvlink) and made.compute_capability >= BLACKWELL
+    """Return the factor on the latency of a ring with Simple: for all-reduces over hosts, and in one Blackwell host."""
+    plan, generation = host.plan, host.generation
+    blackwell = plan.hosts == 1 and bool(plan.nvlink) and generation.compute_capability >= BLACKWELL
     goes_round = kind in {"all-reduce", "all-gather", "reduce-scatter"}
     piece_bytes = size_bytes // (plan.used * host.members)
     if piece_bytes < _PLATEAU_BYTES or not ((blackwell and goes_round) or (plan.hosts > 1 and kind == "all-reduce")):
         return 1.0
     if not blackwell:
-        return made.plateau
-    most, step = made.plateau - 1, 0.1
-    scale = 1 - (step / most) ** max(0, ring_steps(kind, host.members) - 1)
-    beyond = min(1.0, max(0.0, (piece_bytes - 256 * 1024) / (256 * 1024)))
-    return 1 + scale * (most - step * beyond)
+        return generation.plateau
+    max_growth, step_growth = generation.plateau - 1, 0.1
+    scale = 1 - (step_growth / max_growth) ** max(0, ring_steps(kind, host.members) - 1)
+    fraction_beyond = min(1.0, max(0.0, (piece_bytes - 256 * 1024) / (256 * 1024)))
+    return 1 + scale * (max_growth - step_growth * fraction_beyond)
 
 
 def _column(protocol: str) -> int:

@@ -1,7 +1,7 @@
 """A collective in parts: the buffer is cut, and each part is a collective of its own, one after another.
 
-With several chains so many parts are under way at a time: part s begins, at each member, when part s - chains is done
-there. What ASTRA-sim calls preferred-dataset-splits and active-chunks-per-dimension.
+With several chains, that many parts run at a time: at each member, part s begins when part s - chains is done there.
+ASTRA-sim calls these numbers preferred-dataset-splits and active-chunks-per-dimension.
 """
 
 from collections.abc import Sequence
@@ -14,51 +14,39 @@ from workload.collectives.plans.plan import AT_ONCE, NONE, PLAIN, Attributes, Pl
 Int32 = NDArray[np.int32]
 
 OWNED = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
-"""Kinds in which each member has a part of the buffer that is its own."""
+"""Kinds in which each member owns a part of the buffer."""
 _IDLE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
 def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
-    """What each member does with the parts, if `plans` says what it does with one.
-
-    Args:
-        plans: of a part.
-        kind: of the collective.
-        splits: how many equal parts.
-        chains: how many are under way at a time.
-    """
+    """Return the plans of `splits` parts, of which `chains` run at a time; plans: plans of one part."""
     width = max(len(plan) for plan in plans.plans)
     if splits == 1 or width == 0:
         return plans
     arrangements, row_of = _arrangements(plans, kind, splits)
-    made = [_repeated(plan, width, splits, chains) for plan in plans.plans]
+    repeated = [_repeated(plan, width, splits, chains) for plan in plans.plans]
     attributes = [_attributes(plans, i, width, splits, chains, row_of) for i in range(len(plans.plans))]
-    return plans._replace(plans=tuple(made), attributes=tuple(attributes), arrangements=tuple(arrangements))
-
-
-def _lanes(width: int) -> int:
-    """Of a part; where there are several, one more waits for all of them."""
-    return width + (width > 1)
+    return plans._replace(plans=tuple(repeated), attributes=tuple(attributes), arrangements=tuple(arrangements))
 
 
 def _repeated(plan: Plan, width: int, splits: int, chains: int) -> Plan:
-    """The lanes of all parts; every member has equally many, as messages name the lane that takes them."""
-    found: list[tuple[Step, ...]] = []
+    """Return the lanes of all parts; all members have equally many, as messages name the receiving lane."""
+    lanes: list[tuple[Step, ...]] = []
     ends = [AT_ONCE] * chains
     for _ in range(splits):
-        base, after = len(found), ends[-chains]
+        base, after = len(lanes), ends[-chains]
         own = [*(steps or (_IDLE,) for steps in plan), *[(_IDLE,)] * (width - len(plan))]
-        found += [_moved(steps, base, after) for steps in own]
+        lanes += [_moved(steps, base, after) for steps in own]
         last = [(base + i, len(steps) - 1) for i, steps in enumerate(own)]
         if width > 1:
-            found.append(tuple(_IDLE._replace(dep_lane=lane, dep_step=step) for lane, step in last))
+            lanes.append(tuple(_IDLE._replace(dep_lane=lane, dep_step=step) for lane, step in last))
             last = [(base + width, width - 1)]
         ends.append(last[0])
-    return tuple(found)
+    return tuple(lanes)
 
 
 def _moved(steps: Sequence[Step], base: int, after: tuple[int, int]) -> tuple[Step, ...]:
-    """A lane of a part as one of the whole; after: (lane, step) with which the part may begin."""
+    """Return a part's lane as a lane of the whole plan; after: (lane, step) after which the part may begin."""
     moved = [
         step._replace(
             dep_lane=NONE if step.dep_lane == NONE else step.dep_lane + base,
@@ -74,8 +62,11 @@ def _moved(steps: Sequence[Step], base: int, after: tuple[int, int]) -> tuple[St
 def _attributes(
     plans: Plans, index: int, width: int, splits: int, chains: int, row_of: dict[int, int]
 ) -> tuple[Attributes, ...]:
-    """Of the lanes of all parts of a plan; row_of: the arrangement in place of each that a part has."""
-    own = [*plans.attributes_of(index), *[PLAIN] * (_lanes(width) - len(plans.plans[index]))]
+    """Return the attributes of the lanes of all parts; row_of: new row of each arrangement of a part."""
+    own = [
+        *plans.attributes_of(index),
+        *[PLAIN] * (width + (width > 1) - len(plans.plans[index])),
+    ]  # if there are several, one more waits for all
     begin = [not steps or steps[0].dep_lane == NONE for steps in plans.plans[index]]
     begin += [False] * (len(own) - len(begin))
     phases = 1 + max(a.phase for row in range(len(plans.plans)) for a in plans.attributes_of(row))
@@ -94,9 +85,9 @@ def _attributes(
 
 
 def _arrangements(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], dict[int, int]]:
-    """In which order the parts' lanes see the pieces of the whole, and which of these stands for which of a part.
+    """Return the arrangements of the parts' lanes, and the new row of each arrangement.
 
-    Where members own parts of the buffer, a split has a piece of each of them.
+    If members own parts of the buffer, a split has a piece of each of them.
     """
     if kind not in OWNED and not plans.arrangements:
         return [], {NONE: NONE}
@@ -104,9 +95,9 @@ def _arrangements(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], di
     of_part = {NONE: np.arange(owners, dtype=np.int32), **dict(enumerate(plans.arrangements))}
     arrangements, row_of = [], {}
     for row, arrangement in of_part.items():
-        each = len(arrangement) // owners
-        place, piece = np.divmod(arrangement, each)
+        pieces_per_owner = len(arrangement) // owners
+        place, piece = np.divmod(arrangement, pieces_per_owner)
         split = np.arange(splits, dtype=np.int32)[:, None]
-        arrangements.append(((place * splits + split) * each + piece).astype(np.int32).reshape(-1))
+        arrangements.append(((place * splits + split) * pieces_per_owner + piece).astype(np.int32).reshape(-1))
         row_of[row] = len(arrangements) - 1
     return arrangements, row_of

@@ -1,37 +1,31 @@
-"""How large the plans of a collective will be, before they are made: what every algorithm counts of its own."""
+"""The number of steps and lanes of a collective's plans, computed before the plans are built."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 _BASE_BYTES, _STEP_BYTES, _LANE_BYTES = 12_000, 110, 800
-"""What plans take at most, from when they are made until they are arrays: within a factor of 2 of what every algorithm
-took, 2026-11-22 (tests/workload/test_extent.py)."""
+"""Peak memory of plans while they are built and packed into arrays: within a factor of 2 of the measured use of every
+algorithm, 2026-11-22 (tests/workload/test_extent.py).
+"""
 _MESSAGES_OF_A_PAIR = 4
 _CHAIN_ENDS = 2
 
 
 class PlanExtent(NamedTuple):
-    """Size of the plans of one collective.
+    """The size of the plans of one collective."""
 
-    Attributes:
-        steps: of all plans.
-        lanes: of all plans, with those that have nothing to do.
-        plans: 1 where everyone is alike, else one for each member and aggregator.
-        widest: lanes of the plan that has the most, 0 = plans have equally many.
-    """
-
-    steps: int
-    lanes: int
-    plans: int = 1
-    widest: int = 0
+    steps: int  # number of steps of all plans
+    lanes: int  # number of lanes of all plans, empty lanes included
+    plans: int = 1  # number of plans: 1 if all members share one, else one per member and aggregator
+    widest: int = 0  # maximum number of lanes of a plan, 0 = all plans have equally many
 
     @property
     def memory_bytes(self) -> int:
-        """About what is taken at most while plans are made and become arrays."""
+        """Approximate peak memory in bytes while plans are built and packed."""
         return _BASE_BYTES + _STEP_BYTES * self.steps + _LANE_BYTES * self.lanes
 
     def in_parts(self, splits: int) -> "PlanExtent":
-        """Of `splits` parts one after another: in each plan as many lanes, and one that waits for each part."""
+        """Return the extent of `splits` consecutive parts: each has all lanes, and one that waits for the others."""
         if splits == 1 or self.lanes == 0:
             return self
         width = self.widest or -(-self.lanes // self.plans)
@@ -42,19 +36,19 @@ class PlanExtent(NamedTuple):
 
 
 def total(extents: Iterable[PlanExtent], plans: int) -> PlanExtent:
-    """Of several that share so many plans."""
-    found = list(extents)
-    widest = max(each.widest for each in found)
-    return PlanExtent(sum(each.steps for each in found), sum(each.lanes for each in found), plans, widest)
+    """Return the sum of several extents that share a number of plans."""
+    parts = list(extents)
+    widest = max(extent.widest for extent in parts)
+    return PlanExtent(sum(extent.steps for extent in parts), sum(extent.lanes for extent in parts), plans, widest)
 
 
 def of_any(members: int) -> PlanExtent:
-    """A bound for an algorithm that counts nothing: everybody sends to and receives from everybody, there and back."""
+    """Return a bound for an algorithm without `extent`: every member sends to and receives from every other, twice."""
     return PlanExtent(_MESSAGES_OF_A_PAIR * members * (members - 1), members * members, members)
 
 
 def of_chains(members: int, channels: int, chunks: int) -> PlanExtent:
-    """Chains in which a member passes on each chunk while it receives the next; chunks: of each channel."""
+    """Return the extent of chains that forward each chunk while the next arrives; chunks: number per channel."""
     if members == 1:
         return PlanExtent(0, channels)
     steps = _CHAIN_ENDS * chunks + (members - _CHAIN_ENDS) * (chunks + 1)

@@ -1,69 +1,65 @@
-"""What members of a host and the aggregator of its NVSwitch do with multicast memory: ld_reduce and st (multimem).
+"""Steps of a host's members and of its NVSwitch's aggregator with multicast memory: ld_reduce and st (multimem).
 
-Of g members each owns a share of the buffer, cut into chunks. The switch reads a chunk from all members and hands its
-owner the sum; what the owner writes the switch copies to all. In lanes: a member's lane DATA sends all chunks, SUMS
-takes sums of the own ones, RESULTS writes them, OTHERS + o takes those of owner o. The aggregator has a lane for the
-data of each member, one for sums, and one for the results of each owner. Reads and writes do not wait for each other:
-they go over connections of their own.
+Each of g members owns a share of the buffer, cut into chunks. The switch reads a chunk from all members and returns the
+sum to the owner; the switch copies what the owner writes to all members. A member's lane DATA sends all chunks, SUMS
+receives the sums of its own chunks, RESULTS writes them, and OTHERS + o receives those of owner o. The aggregator has a
+lane for the data of each member, one for sums, and one for the results of each owner. Reads and writes do not wait for
+each other, so they use separate connections.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import AT_ONCE, MOST_STEPS, Lane
+from workload.collectives.plans.plan import AT_ONCE, MAX_STEPS, Lane
 from workload.errors import WorkloadError
 
 _CHUNK_BYTES = 4096
+"""Default size of a chunk, as long as a share has at most _MANY_CHUNKS of them."""
 _MANY_CHUNKS = 512
 _LARGE_CHUNK_BYTES = 256 * 1024
-"""Sums and results of chunks queue up before a member, and acknowledgements of what it sends behind them: chunks as
-large as a connection's window then stop its data (docs/explanation/collectives.md)."""
+"""Maximum size of a default chunk. Sums and results of chunks queue up in front of a member, and acknowledgements of
+its sends behind them: chunks as large as a connection's window would stop its data (docs/explanation/collectives.md).
+"""
 _USUAL_STEPS = 1 << 20
+"""Number of steps up to which the default number of chunks may grow."""
 DATA, SUMS, RESULTS, OTHERS = range(4)
 
 
 class MultimemPace(NamedTuple):
-    """By which connections a member sends to its switch, and at which shares of the link's rate.
+    """The connections on which a member sends to its switch, and the divisors of the link rate that limit them."""
 
-    Attributes:
-        data: connection of what is summed.
-        data_shares: it is driven at 1 / that of the line rate.
-        results: connection of what is spread.
-        result_shares: likewise.
-    """
-
-    data: int = 0
-    data_shares: float = 1
-    results: int = 1
-    result_shares: float = 1
+    data: int = 0  # connection of data to be summed
+    data_shares: float = 1  # divisor of the line rate of that connection
+    results: int = 1  # connection of results to be copied to all members
+    result_shares: float = 1  # divisor of the line rate of that connection
 
 
 AT_LINE_RATE = MultimemPace()
 
 
 def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: int) -> int:
-    """Into how many chunks a share is cut.
+    """Return the number of chunks of a share.
 
     Args:
-        name: of the algorithm.
-        groups: of members behind one NVSwitch.
-        size: members of each.
-        size_bytes: the whole buffer.
-        chunks: as the user says; 0 = one for each 4 KiB, 512 at most, but more where that keeps one within
-            256 KiB, as far as steps go.
+        name: Name of the algorithm, for messages.
+        groups: Number of groups of members that share an NVSwitch.
+        size: Number of members of a group.
+        size_bytes: Size of the whole buffer.
+        chunks: Number that the user gives; 0 = one per 4 KiB, at most 512, or more to keep a chunk within 256 KiB as
+            far as the number of steps allows.
 
     Raises:
-        WorkloadError: more steps than memory is for.
+        WorkloadError: Too many steps to fit into memory.
     """
     steps = 4 * groups * size * size
-    if chunks * steps > MOST_STEPS or steps > MOST_STEPS:
+    if chunks * steps > MAX_STEPS or steps > MAX_STEPS:
         raise WorkloadError(
             f"algorithm {name} for {groups * size} members: {max(1, chunks)} chunks; expected fewer chunks or members"
         )
     wanted = max(_MANY_CHUNKS, -(-size_bytes // (size * _LARGE_CHUNK_BYTES)))
-    most = max(1, min(wanted, _USUAL_STEPS // steps))
-    return chunks or max(1, min(most, size_bytes // (size * _CHUNK_BYTES)))
+    most_chunks = max(1, min(wanted, _USUAL_STEPS // steps))
+    return chunks or max(1, min(most_chunks, size_bytes // (size * _CHUNK_BYTES)))
 
 
 def member_lanes(
@@ -77,17 +73,17 @@ def member_lanes(
     complete: Sequence[tuple[int, int]] = (),
     pace: MultimemPace = AT_LINE_RATE,
 ) -> list[Lane]:
-    """Lanes of one member.
+    """Return the lanes of one member.
 
     Args:
-        members: of the host, by their numbers in the group.
-        place: the member's in the host.
-        aggregator: number of the switch's.
-        count: chunks of a share.
-        reduces: members have data to be summed.
-        copies: all get the results.
-        complete: lane and step that must be done before each result is written; () = the sum has come.
-        pace: at which data and results go.
+        members: Numbers in the group of the host's members.
+        place: Index of the member in its host.
+        aggregator: Number of the switch's aggregator.
+        count: Number of chunks of a share.
+        reduces: Whether members have data to be summed.
+        copies: Whether all members receive the results.
+        complete: Lane and step that must be done before each result is written; () = the arrival of the sum.
+        pace: Connections and rates of data and results.
     """
     size = len(members)
     data = Lane(connection=pace.data, shares=pace.data_shares)
@@ -111,26 +107,26 @@ def member_lanes(
 
 
 def extent(groups: int, size: int, count: int, *, ways: int = 2) -> PlanExtent:
-    """Steps and lanes of members and aggregators: `groups` of `size` members; ways: 1 where they only sum or copy."""
+    """Return the number of steps and lanes of `groups` of `size` members; ways: 1 = only sums or copies, 2 = both."""
     steps, of_member, of_switch = 2 * count * size * (size + 1) * ways, size + OTHERS, 2 * size + 1
     lanes = size * of_member + of_switch
     return PlanExtent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))
 
 
 def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True, copies: bool = True) -> list[Lane]:
-    """Lanes of the switch's aggregator; the arguments are those of `member_lanes`."""
+    """Return the lanes of the switch's aggregator; the arguments are those of `member_lanes`."""
     size = len(members)
     data, sums, results = [Lane() for _ in members], Lane(connection=1), [Lane() for _ in members]
     for k in range(count):
-        for owner, its_number in enumerate(members):
+        for owner, owner_number in enumerate(members):
             chunk, turn = owner * count + k, k * size + owner
             if reduces:
                 for place, member in enumerate(members):
                     after = (place - 1, turn) if place else AT_ONCE
                     data[place].step(receive_from=member, receive=chunk, reduce=place > 0, after=after)
-                sums.step(send_to=its_number, to_lane=SUMS, send=chunk, after=(size - 1, turn))
+                sums.step(send_to=owner_number, to_lane=SUMS, send=chunk, after=(size - 1, turn))
             if copies:
-                results[owner].step(receive_from=its_number, receive=chunk)
+                results[owner].step(receive_from=owner_number, receive=chunk)
                 for member in members:
                     results[owner].step(send_to=member, to_lane=OTHERS + owner, send=chunk)
     return [*data, sums, *results]

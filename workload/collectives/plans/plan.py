@@ -1,4 +1,4 @@
-"""How a collective algorithm says what its members do: lanes of steps.
+"""The plan of a collective algorithm: for each member, lanes of steps.
 
 A member runs its lanes side by side, and the steps of a lane one after another. A step waits for its dependency, posts
 its send (which never blocks), then waits for its receive.
@@ -8,9 +8,9 @@ its send (which never blocks), then waits for its receive.
         ring.step(send_to=1, send=-k % n, receive_from=n - 1, receive=(-k - 1) % n)
     everyone_alike(n, chunks=n, lanes=[ring])
 
-A lane may see the group in another order or in lines (`LineView`), and work on a part of the buffer only, cut into
-chunks of its own. Chunk numbers count region by region: region * chunks + place. Region 0 is the buffer (the input of
-all-to-all, whose output is region 1), the others are scratch.
+A lane may number the members in another order or in lines (`LineView`), and may work on a part of the buffer that is
+cut into its own number of chunks. Chunk numbers run region by region: region * chunks + index in the region. Region 0
+is the buffer (the input of all-to-all, whose output is region 1); the others are scratch space.
 """
 
 from array import array
@@ -27,15 +27,17 @@ Int32 = NDArray[np.int32]
 
 NONE = -1
 AT_ONCE = (NONE, NONE)
-"""Of `Lane.step`, after: the step waits for no other."""
+"""Value of `after` in `Lane.step`: the step waits for no other step."""
 MAX_CONNECTIONS = 64
-"""Of a member to one peer; what the engine's keys have room for."""
+"""Maximum number of connections from a member to one peer; the engine's keys have room for no more."""
 MAX_SHARES = 1 << 16
-"""Into how many a port's line rate may be cut."""
+"""Maximum divisor of a port's line rate (Attributes.shares)."""
 SHARE_STEP = 1 / 1024
-"""To which shares are rounded."""
-MOST_STEPS = 6_000_000
-"""Of all members and aggregators of algorithms whose every step is said in Python: half a minute and some 1 GB."""
+"""Resolution to which shares are rounded."""
+MAX_STEPS = 6_000_000
+"""Maximum number of steps of all members and aggregators, for algorithms that build each step in Python: at this number
+they take half a minute and about 1 GB.
+"""
 
 
 class Step(NamedTuple):
@@ -57,29 +59,29 @@ class Step(NamedTuple):
 
 
 class Attributes(NamedTuple):
-    """What holds for all steps of a lane.
+    """Properties of all steps of a lane.
 
-    The whole buffer S is cut into P = parts * (parts of the view) equal parts; the lane of a member works on number
+    The whole buffer S is cut into P = parts * (parts of the view) equal parts. A member's lane works on part number
     part * (parts of the view) + (the member's part in the view), which is cut into chunks.
 
     Attributes:
-        view: row of Plans.views by which peers and chunks are counted, -1 = the group itself.
-        part: which of `parts` equal parts of the buffer.
-        parts: see part.
-        chunks: into how many the lane's part is cut; None = Plans.chunks.
-        latency_ps: from when a step is ready until its send is posted.
-        wire: (numerator, denominator), bytes of payload per byte of data; rounded up for each message.
-        phase: lanes of a member with the same number are one phase; -1 = none.
-        gate: dimension of the system layer of which the phase needs a token; -1 = none.
-        arrangement: row of Plans.arrangements, the order in which it sees the pieces of regions; -1 = as they are.
-        blocking: a step ends no sooner than the last byte of what it sends has left, so sends follow each other.
-        connection: over which of its MAX_CONNECTIONS connections to a peer it sends. Messages of one go in order; those
-            of another go by turns with them, and by a way of their own where there are several.
-        shares: the connection is driven at one of so many equal shares of its port's line rate, 1 = at line rate; they
-            need not be a whole number. A message has left no sooner than its bytes take at that. All lanes of a
-            connection have the same.
-        begins: the lane begins a collective of its own within this one: the delay of endpoints passes before its first
-            send. If the first lane of a plan does, none passes before the whole.
+        view: Row of Plans.views that numbers peers and chunks, -1 = the group itself.
+        part: Number of the lane's part of the buffer, below `parts`.
+        parts: Number of equal parts of the buffer.
+        chunks: Number of chunks of the lane's part; None = Plans.chunks.
+        latency_ps: Time from when a step is ready until its send is posted.
+        wire: (numerator, denominator) of payload bytes per byte of data; each message is rounded up.
+        phase: Number of the phase, which all lanes of a member with the same number form; -1 = none.
+        gate: Dimension of the system layer whose token the phase needs; -1 = none.
+        arrangement: Row of Plans.arrangements, the lane's order of the pieces of a region; -1 = buffer
+            order.
+        blocking: Whether a step ends only when the last byte of its send has left, so that sends follow each other.
+        connection: Number of the connection to a peer, below MAX_CONNECTIONS. Messages of one connection stay in order;
+            different connections take turns, and may take different paths.
+        shares: Divisor of the port's line rate that limits the connection, 1 = line rate; need not be an integer. A
+            message has left when its bytes have passed at that rate. All lanes of a connection have the same value.
+        begins: Whether the lane begins a collective of its own within this one: the endpoint delay passes before its
+            first send. If this holds for the first lane of a plan, no such delay passes before the whole.
     """
 
     view: int = NONE
@@ -104,11 +106,12 @@ _SEND_PEER = Step._fields.index("send_peer")
 
 
 class LaneSteps(Sequence[Step]):
-    """Steps of a lane that stand in an array of those of many: 40 bytes each, where tuples take some 200.
+    """The steps of a lane inside an array that holds many lanes: 40 bytes per step, where tuples take about 200.
 
     Args:
-        array: int32, the fields of steps one after another.
-        begin, end: its first step, and the one behind its last.
+        array: int32, the fields of the steps, step by step.
+        begin: Index of the first step.
+        end: Index behind the last step.
     """
 
     __slots__ = ("array", "begin", "end")
@@ -117,19 +120,19 @@ class LaneSteps(Sequence[Step]):
         self.array, self.begin, self.end = array, begin, end
 
     def words(self) -> memoryview:
-        """int32[steps * 10]: the fields, step by step."""
+        """Return int32[steps * 10]: the fields, step by step."""
         return memoryview(self.array)[_WORDS * self.begin : _WORDS * self.end]
 
     def follows(self, other: "LaneSteps") -> bool:
-        """Whether these stand right behind another lane's, in one array."""
+        """Return whether these steps come directly after another lane's in the same array."""
         return self.array is other.array and self.begin == other.end
 
     def through(self, last: "LaneSteps") -> memoryview:
-        """int32[steps * 10]: the fields of these, of those of `last` and of all between the two."""
+        """Return int32[steps * 10]: the fields from the first of these steps to the last step of `last`."""
         return memoryview(self.array)[_WORDS * self.begin : _WORDS * last.end]
 
     def sends(self) -> bool:
-        """Whether one of them sends."""
+        """Return whether any step sends."""
         return any(peer >= 0 for peer in self.words()[_SEND_PEER::_WORDS])
 
     def __len__(self) -> int:
@@ -157,7 +160,7 @@ class LaneSteps(Sequence[Step]):
 
 
 Plan = tuple[Sequence[Step], ...]
-"""What one member does: the steps of its lanes."""
+"""The plan of one member: the steps of its lanes."""
 
 
 class Lane:
@@ -185,15 +188,15 @@ class Lane:
 
     @property
     def steps(self) -> LaneSteps:
-        """Those added so far."""
+        """The steps added so far."""
         return LaneSteps(self.words, 0, len(self.words) // _WORDS)
 
     def add(self, step: Step) -> None:
-        """Add a step as it is."""
+        """Add a finished step."""
         self.words.extend(step)
 
     def begin_after(self, lane: int, step: int) -> None:
-        """Have the first step wait for one of another lane of the same member."""
+        """Make the first step wait for a step of another lane of the same member."""
         self.words[:2] = array("i", (lane, step))
 
     def step(
@@ -212,83 +215,58 @@ class Lane:
         """Add a step and return the lane.
 
         Args:
-            send_to: member to send to; where everyone is alike, how far on in the group it is (1 .. n-1), or in the
-                member's line of the lane's view (1 .. size-1). -1 = no send.
-            to_lane: lane of the receiver that takes the message.
-            send: first chunk to send; where everyone is alike, counted from the member's own.
-            send_count: how many chunks in a row.
-            receive_from: member to receive from, as send_to.
-            receive: first chunk that is received, as send.
-            receive_count: how many chunks in a row.
-            reduce: what is received is added to the chunk, else it replaces it.
+            send_to: Receiving member. In relative plans its distance in the group (1 .. n-1) or in the line of the
+                lane's view (1 .. size-1). -1 = no send.
+            to_lane: Lane of the receiver that takes the message.
+            send: First chunk to send; in relative plans counted from the member's own chunk.
+            send_count: Number of consecutive chunks to send.
+            receive_from: Sending member, counted as send_to; -1 = no receive.
+            receive: First chunk to receive, counted as send.
+            receive_count: Number of consecutive chunks to receive.
+            reduce: Whether received data is added to the chunk instead of replacing it.
             after: (lane, step) of the same member that must be done before the step starts.
         """
-        sends, receives = send_to != NONE, receive_from != NONE
-        self.words.extend(
-            (
-                *after,
-                send_to,
-                to_lane if sends else NONE,
-                send if sends else NONE,
-                send_count if sends else NONE,
-                receive_from,
-                receive if receives else NONE,
-                receive_count if receives else NONE,
-                reduce,
-            )
-        )
+        sent = (to_lane, send, send_count) if send_to != NONE else (NONE, NONE, NONE)
+        received = (receive, receive_count) if receive_from != NONE else (NONE, NONE)
+        self.words.extend((*after, send_to, *sent, receive_from, *received, reduce))
         return self
 
     def copy(
-        self,
-        chunk: int,
-        *,
-        to: int,
-        count: int = 1,
-        reduce: bool = False,
-        after: tuple[int, int] = AT_ONCE,
+        self, chunk: int, *, to: int, count: int = 1, reduce: bool = False, after: tuple[int, int] = AT_ONCE
     ) -> "Lane":
-        """Add a step that moves chunks within the member, in no time, and return the lane.
+        """Add a step that copies chunks within the member, in no time, and return the lane.
 
         Args:
-            chunk: first chunk to read, counted as in `step`.
-            to: first chunk to write.
-            count: how many chunks in a row.
-            reduce: they are added to what is there, else they replace it.
-            after: as in `step`.
+            chunk: First chunk to read, counted as in `step`.
+            to: First chunk to write.
+            count: Number of consecutive chunks.
+            reduce: Whether the data is added to the target chunks instead of replacing them.
+            after: (lane, step) that must be done before, as in `step`.
         """
         self.words.extend((*after, NONE, NONE, chunk, count, NONE, to, count, reduce))
         return self
 
 
 class LineView(NamedTuple):
-    """The n members in lines of equal length, and which part of a lane's buffer each works on. `lines` makes one.
+    """The n members in lines of equal length, and the part of a lane's buffer that each member works on."""
 
-    Attributes:
-        size: members of a line.
-        member: int32[n], the lines one after another.
-        at: int32[n], where in `member` each member stands: its place in its line is at % size.
-        part: int32[n], of each member.
-        parts: into how many equal parts a lane's buffer is cut.
-    """
-
-    size: int
-    member: Int32
-    at: Int32
-    part: Int32
-    parts: int
+    size: int  # number of members of a line
+    member: Int32  # int32[n], members, line by line
+    at: Int32  # int32[n], index of each member in `member`; its place in its line is at % size
+    part: Int32  # int32[n], part of each member
+    parts: int  # number of equal parts of a lane's buffer
 
 
 def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int = 1) -> LineView:
-    """A view of all members in lines.
+    """Return a view of all members in lines.
 
     Args:
         lines_of_members: int[lines, size], each member 0 .. n-1 once. One line of n is a ring in another order.
-        part: int[n], the part of each member by its number; None = 0 for all.
-        parts: how many there are.
+        part: int[n], the part of each member; None = part 0 for all members.
+        parts: Number of parts.
 
     Raises:
-        WorkloadError: lines of unlike lengths, a member missing or twice, or a part that is not there.
+        WorkloadError: Lines of unequal lengths, a member that is missing or repeated, or a part out of range.
     """
     try:
         table = np.asarray(lines_of_members, np.int32)
@@ -309,23 +287,23 @@ def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int
 
 
 class Plans(NamedTuple):
-    """An algorithm for one kind and number of members.
+    """An algorithm's plans for one kind and number of members.
 
     Attributes:
-        members: n.
-        chunks: into how many the buffer is cut, or a lane's part of it, unless the lane says another number.
-        relative: one plan for all members, peers and chunks counted from the member; else one plan each, absolute.
-        plans: 1 plan if relative, else n.
-        attributes: of the lanes of each plan; () = all are PLAIN.
-        views: orders of the members, which lanes of a relative plan name by their row.
-        regions: how many buffers chunk numbers run over, one after another; all-to-all has two or more.
-        launch_ps: from when the collective is ready until its first step.
-        arrangements: orders of the pieces of a region, int32[pieces] each: where a lane sees piece i, piece
-            arrangement[i] of the buffer lies. Members pack what they send and unpack what they receive, in no time.
-        aggregators: so many of the members, the last, are in switches: they begin with nothing, and nothing is promised
-            to them.
-        uneven: messages have the bytes of a matrix, see workload.collectives.uneven; no closed form of an algorithm is
-            theirs.
+        members: Number of members n.
+        chunks: Number of chunks of the buffer, or of a lane's part unless its attributes give another number.
+        relative: Whether all members share one plan with peers and chunks counted from the member; else each member has
+            a plan with absolute numbers.
+        plans: One plan if relative, else n plans.
+        attributes: Attributes of the lanes of each plan; () = PLAIN for all.
+        views: Orders of the members, which lanes of a relative plan refer to by row.
+        regions: Number of buffers that chunk numbers run over; all-to-all has two or more.
+        launch_ps: Time from when the collective is ready until its first step.
+        arrangements: Orders of the pieces of a region, int32[pieces] each: where a lane sees piece i, the buffer has
+            piece arrangement[i]. Members pack before sending and unpack after receiving, in no time.
+        aggregators: Number of members, the last ones, that are in switches: they begin with no data and end with none.
+        uneven: Whether messages have the bytes of a matrix (workload.collectives.uneven), to which no algorithm's
+            closed form applies.
     """
 
     members: int
@@ -341,7 +319,7 @@ class Plans(NamedTuple):
     uneven: bool = False
 
     def attributes_of(self, plan: int) -> tuple[Attributes, ...]:
-        """Those of the lanes of a plan, by its row."""
+        """Return the attributes of the lanes of a plan, by its row."""
         return self.attributes[plan] if self.attributes else (PLAIN,) * len(self.plans[plan])
 
 
@@ -355,12 +333,12 @@ def everyone_alike(
     launch_ps: int = 0,
     arrangements: Sequence[Int32] = (),
 ) -> Plans:
-    """All members do the same: peer p means member (me + p) mod n, chunk c means (me chunks/n + c) mod chunks.
+    """Return plans of identical members: peer p is member (me + p) mod n, chunk c is (me chunks/n + c) mod chunks.
 
-    In a lane with a view, `me` and n are the place in the line and its size; chunks turn within their region.
+    In a lane with a view, `me` and n are the place in the line and the line's size; chunks turn within their region.
     """
-    made = _plans(chunks, [lanes], regions=regions, launch_ps=launch_ps)
-    return made._replace(members=members, relative=True, views=tuple(views), arrangements=tuple(arrangements))
+    plans = _plans(chunks, [lanes], regions=regions, launch_ps=launch_ps)
+    return plans._replace(members=members, relative=True, views=tuple(views), arrangements=tuple(arrangements))
 
 
 def each_its_own(
@@ -372,13 +350,13 @@ def each_its_own(
     arrangements: Sequence[Int32] = (),
     aggregators: int = 0,
 ) -> Plans:
-    """Every member has lanes of its own, with peers and chunks as they are; the last members may be aggregators."""
-    made = _plans(chunks, lanes_of_members, regions=regions, launch_ps=launch_ps)
-    return made._replace(arrangements=tuple(arrangements), aggregators=aggregators)
+    """Return plans of members with lanes of their own and absolute peers and chunks; the last may be aggregators."""
+    plans = _plans(chunks, lanes_of_members, regions=regions, launch_ps=launch_ps)
+    return plans._replace(arrangements=tuple(arrangements), aggregators=aggregators)
 
 
 def _plans(chunks: int, lanes_of_plans: Iterable[Sequence[Lane]], *, regions: int, launch_ps: int) -> Plans:
-    """One plan for each member; the steps of all stand in one array, equal attributes once."""
+    """Return one plan per member; all steps share one array, and equal attributes are stored once."""
     words: array[int] = array("i")
     plans: list[Plan] = []
     attributes: list[tuple[Attributes, ...]] = []

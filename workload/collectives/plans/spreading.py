@@ -1,8 +1,9 @@
-"""All-gather by rounds in which everybody sends to the member `distance` on, and reduce-scatter as its mirror image.
+"""All-gather in rounds of one distance each, and reduce-scatter as its mirror image.
 
-A member holds blocks in a list in scratch: place i is that of the member order[i] before it, the own one first. A round
-sends places from the front and receives as many behind those it has. Messages are ranges of the list, so each is one.
-Played backwards, with sums in place of copies, it is a reduce-scatter: what went forth comes back and is added.
+A member keeps blocks in a list in scratch space: entry i is the block of the member order[i] places before it, its own
+block first. In a round every member sends entries from the front of its list to the member `distance` further on and
+appends what it receives. Messages are contiguous ranges of the list. Played backwards, with sums in place of copies,
+the rounds are a reduce-scatter: sent blocks come back and are added.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,39 +16,31 @@ from workload.collectives.plans.plan import Lane, Plans, each_its_own
 
 
 class SpreadingRound(NamedTuple):
-    """One distance.
+    """One round."""
 
-    Attributes:
-        distance: everybody sends to the member so far on.
-        blocks: how many are sent, the first of the list.
-        held: blocks in the list before.
-        aside: whether the last of the list is not sent; it moves behind what comes.
-        most: blocks in one message.
-    """
-
-    distance: int
-    blocks: int
-    held: int
-    aside: bool
-    most: int
+    distance: int  # distance to the member that receives
+    blocks: int  # number of blocks to send, the first of the list
+    held: int  # number of blocks in the list before the round
+    aside: bool  # whether the last block of the list is not sent; it moves behind the received ones
+    most: int  # maximum number of blocks of one message
 
     def pieces(self) -> list[tuple[int, int]]:
-        """First block and number of blocks of each message."""
+        """Return the first block and the number of blocks of each message."""
         return [(first, min(self.most, self.blocks - first)) for first in range(0, self.blocks, self.most)]
 
     def place(self) -> int:
-        """Where in the list the first block comes that is received."""
+        """Return the index in the list of the first received block."""
         return self.held - self.aside
 
 
 def near_first(members: int) -> list[SpreadingRound]:
-    """Distances 1, 2, 4, ...: the list is in the order of the distance (Bruck et al., 1997)."""
+    """Return rounds of distances 1, 2, 4, ...: the list is ordered by distance (Bruck et al., 1997)."""
     steps = [1 << k for k in range((members - 1).bit_length())]
     return [SpreadingRound(d, min(d, members - d), d, aside=False, most=members) for d in steps]
 
 
 def far_first(members: int, most: int) -> list[SpreadingRound]:
-    """Distances ..., 4, 2, 1: what is sent far goes alone, and messages grow on the way to the neighbours."""
+    """Return rounds of distances ..., 4, 2, 1: far messages have few blocks, and near messages have many."""
     rounds, held = [], 1
     for k in reversed(range((members - 1).bit_length())):
         distance = 1 << k
@@ -58,78 +51,68 @@ def far_first(members: int, most: int) -> list[SpreadingRound]:
 
 
 def order(rounds: Iterable[SpreadingRound]) -> list[int]:
-    """How far before a member those are whose blocks are in its list, place by place."""
+    """Return, for each entry of a member's list, how far before the member the block's owner is."""
     held = [0]
-    for one in rounds:
-        kept = held[: one.place()]
-        held = kept + [place + one.distance for place in held[: one.blocks]] + held[one.place() :]
+    for a_round in rounds:
+        kept = held[: a_round.place()]
+        held = kept + [place + a_round.distance for place in held[: a_round.blocks]] + held[a_round.place() :]
     return held
 
 
 def gathered(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
-    """All-gather."""
-    return _made(members, rounds, lambda me, places: _gather(me, members, rounds, places, 0))
+    """Return plans of an all-gather."""
+    return _plans(members, rounds, lambda me, places: _gather(me, members, rounds, places, 0))
 
 
 def reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
-    """Reduce-scatter."""
-    return _made(members, rounds, lambda me, places: _reduce(me, members, rounds, places))
-
-
-def all_reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
-    """One after the other."""
-
-    def both(me: int, places: list[int]) -> list[Lane]:
-        first = _reduce(me, members, rounds, places)
-        return first + _gather(me, members, rounds, places, len(first))
-
-    return _made(members, rounds, both)
+    """Return plans of a reduce-scatter."""
+    return _plans(members, rounds, lambda me, places: _reduce(me, members, rounds, places))
 
 
 def extent(members: int, rounds: Sequence[SpreadingRound]) -> PlanExtent:
-    """Steps and lanes of `gathered` and of `reduced`; copies of blocks in a row are one, but for a member in a row."""
+    """Return the number of steps and lanes of `gathered` and `reduced`; consecutive blocks are copied in one step."""
     if not rounds:
         return PlanExtent(0, 0, members)
     places = order(rounds)
     in_a_row = sum((far - behind) % members == 1 for far, behind in pairwise(places))
-    each = 1 + sum(one.aside + len(one.pieces()) for one in rounds)
-    steps = members * (each + len(places)) - in_a_row * (members - 1)
+    steps_of_lane = 1 + sum(a_round.aside + len(a_round.pieces()) for a_round in rounds)
+    steps = members * (steps_of_lane + len(places)) - in_a_row * (members - 1)
     return PlanExtent(steps, members * len(rounds), members)
 
 
 def rounds_ps(
     members: int, rounds: Iterable[SpreadingRound], size_bytes: int, latency_ps: float, bytes_per_s: float
 ) -> float:
-    """Everybody sends and receives a message at a time: a + (blocks) S/nB for each."""
+    """Return the time in picoseconds with one message at a time in each direction: a + (blocks) S/nB per message."""
     block_ps = size_bytes / members / bytes_per_s * PS_PER_S
-    return sum(latency_ps + count * block_ps for one in rounds for _, count in one.pieces())
+    return sum(latency_ps + count * block_ps for a_round in rounds for _, count in a_round.pieces())
 
 
-def _made(members: int, rounds: Sequence[SpreadingRound], lanes: Callable[[int, list[int]], list[Lane]]) -> Plans:
+def _plans(members: int, rounds: Sequence[SpreadingRound], lanes: Callable[[int, list[int]], list[Lane]]) -> Plans:
     places = order(rounds)
     return each_its_own(members, [lanes(me, places) for me in range(members)], regions=2)
 
 
 def _gather(me: int, n: int, rounds: Sequence[SpreadingRound], places: list[int], base: int) -> list[Lane]:
-    """A lane per round, as peers differ; those before `base` are done first."""
+    """Return a lane per round, as peers differ."""
     lanes: list[Lane] = []
-    for one in rounds:
+    for a_round in rounds:
         lane = Lane()
         after = _end(lanes, base)
         if not lanes:
             lane.copy(me, to=n, after=after)
             after = (-1, -1)
-        if one.aside:
-            lane.copy(n + one.held - 1, to=n + one.held - 1 + one.blocks, after=after)
+        if a_round.aside:
+            lane.copy(n + a_round.held - 1, to=n + a_round.held - 1 + a_round.blocks, after=after)
             after = (-1, -1)
-        for first, count in one.pieces():
+        for first, count in a_round.pieces():
             lane.step(
-                send_to=(me + one.distance) % n,
+                send_to=(me + a_round.distance) % n,
                 to_lane=base + len(lanes),
                 send=n + first,
                 send_count=count,
-                receive_from=(me - one.distance) % n,
-                receive=n + one.place() + first,
+                receive_from=(me - a_round.distance) % n,
+                receive=n + a_round.place() + first,
                 receive_count=count,
                 after=after,
             )
@@ -142,26 +125,26 @@ def _gather(me: int, n: int, rounds: Sequence[SpreadingRound], places: list[int]
 
 def _reduce(me: int, n: int, rounds: Sequence[SpreadingRound], places: list[int]) -> list[Lane]:
     lanes: list[Lane] = []
-    for one in reversed(rounds):
+    for a_round in reversed(rounds):
         lane = Lane()
         after = _end(lanes, 0)
         if not lanes:
             _copies(lane, [((me - far) % n, n + place) for place, far in enumerate(places)])
-        for first, count in one.pieces():
+        for first, count in a_round.pieces():
             lane.step(
-                send_to=(me - one.distance) % n,
+                send_to=(me - a_round.distance) % n,
                 to_lane=len(lanes),
-                send=n + one.place() + first,
+                send=n + a_round.place() + first,
                 send_count=count,
-                receive_from=(me + one.distance) % n,
+                receive_from=(me + a_round.distance) % n,
                 receive=n + first,
                 receive_count=count,
                 reduce=True,
                 after=after,
             )
             after = (-1, -1)
-        if one.aside:
-            lane.copy(n + one.held - 1 + one.blocks, to=n + one.held - 1)
+        if a_round.aside:
+            lane.copy(n + a_round.held - 1 + a_round.blocks, to=n + a_round.held - 1)
         lanes.append(lane)
     if lanes:
         lanes[-1].copy(n, to=me)
@@ -169,12 +152,12 @@ def _reduce(me: int, n: int, rounds: Sequence[SpreadingRound], places: list[int]
 
 
 def _end(lanes: list[Lane], base: int) -> tuple[int, int]:
-    """The last step of the lane before; `base` lanes come before these, of which the last ends with a copy."""
+    """Return the last step of the previous lane."""
     return (base + len(lanes) - 1, len(lanes[-1].steps) - 1) if lanes else (-1, -1)
 
 
 def _copies(lane: Lane, moves: Sequence[tuple[int, int]]) -> None:
-    """Copies of (from, to), those in a row at once."""
+    """Add copies of (from, to), one step for each run of consecutive blocks."""
     first = 0
     for i in range(1, len(moves) + 1):
         if i == len(moves) or moves[i] != (moves[i - 1][0] + 1, moves[i - 1][1] + 1):

@@ -1,11 +1,12 @@
-"""What a schedule really does, found by playing it with symbols in place of data.
+"""The oracle: checks what a schedule does by running it with symbols in place of data.
 
-The buffer is cut so finely that chunks of all lanes are whole numbers of atoms. An atom holds contributions
-(member, atom), each so many times: each member's own data at the start, sums after reductions. Regions above 0 hold
-nothing. Aggregators begin with nothing and are promised nothing.
+The buffer is cut so finely that chunks of all lanes are whole numbers of atoms. An atom holds a multiset of
+contributions (member, atom): each member's own data at the start, sums after reductions. Regions above 0 are empty at
+the start, and so are aggregators, whose data at the end is not checked.
+
 Members and messages proceed in random order; messages between the same two members and lane stay in order, as on one
-queue pair. At the end every member must have exactly what the kind of collective promises. Plain Python, for tests of
-algorithms: n members and k messages take time n k.
+queue pair. At the end every member must have exactly what the kind of collective promises. This is plain Python for
+checks of algorithms: n members and k messages take time proportional to n k.
 """
 
 import math
@@ -13,7 +14,7 @@ import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +27,13 @@ _IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 
 Int64 = NDArray[np.int64]
 Content = dict[tuple[int, int], int]
-"""How often each contribution is in it; a dictionary is never changed, but another one takes its place."""
+"""Number of times that an atom contains each contribution; dictionaries are replaced, never changed."""
 Memory = dict[int, Content]
-"""Atoms that hold something that means something; those of region r come after the buffer's, r times."""
+"""Content of the atoms that hold data; atoms of region r come after r times the atoms of the buffer."""
 
 
 _Actor = tuple[int, int, int]
-"""A lane as (NONE, member, lane), a wire that carries something as (sender, receiver, lane)."""
+"""A lane as (NONE, member, lane), or a wire with messages as (sender, receiver, lane)."""
 
 
 class OracleError(AssertionError):
@@ -40,35 +41,28 @@ class OracleError(AssertionError):
 
 
 class PostedAtoms(NamedTuple):
-    """Contents of some atoms, as they were when the send was posted."""
+    """Contents of atoms at the time when their send was posted."""
 
     sender: int
     contents: tuple[Content, ...]
 
 
 def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
-    """Play schedule `index` as a collective of this kind, in an order that depends on the seed.
+    """Run schedule `index` as a collective of a kind, in an order that depends on the seed.
 
     Raises:
-        OracleError: a member ends with something else than promised; a chunk is sent that holds nothing; a message is
-            left over; nothing goes on; or a lane with several senders depends on which message comes first.
+        OracleError: A member ends with other data than promised, sends an empty chunk, leaves a message over or gets
+            stuck, or the result of a lane with several senders depends on the order of their messages.
     """
     _play(_Game, kind, schedules, index, seed)
 
 
 def check_uneven(schedules: Schedules, index: int, count: Int64, seed: int = 0) -> None:
-    """Play schedule `index` as an all-to-all-v, whose blocks stand by member in regions 0 and 1.
+    """Run schedule `index` as an all-to-all-v, whose blocks are ordered by member in regions 0 and 1, as `check` does.
 
-    Args:
-        schedules: with it.
-        index: of it.
-        count: int64[n, n], chunks from member to member.
-        seed: of the order.
-
-    Raises:
-        OracleError: as `check`.
+    The matrix `count` is int64[n, n], chunks from member to member.
     """
-    _play(partial(_UnevenGame, count=count), "all-to-all", schedules, index, seed)
+    _play(partial(_UnevenGame, count), "all-to-all", schedules, index, seed)
 
 
 def _play(make: Callable[..., "_Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
@@ -88,16 +82,16 @@ def _play(make: Callable[..., "_Game"], kind: str, schedules: Schedules, index: 
 
 
 class _Grid(NamedTuple):
-    """Into how many atoms the buffer is cut, and how many buffers a member has."""
+    """Number of atoms of the buffer, and number of buffers (regions) of a member."""
 
     atoms: int
     regions: int
 
     def span(self, buffer: Buffer, chunk: int, count: int) -> Sequence[int]:
-        """Atoms of chunks in a row, in the order in which the lane sees them.
+        """Return the atoms of consecutive chunks, in the lane's order.
 
         Raises:
-            OracleError: they wrap, or are in a region that is not there.
+            OracleError: The chunks cross the end of a region, or the region does not exist.
         """
         region, place = divmod(chunk, buffer.chunks)
         if place + count > buffer.chunks or region >= self.regions:
@@ -112,22 +106,22 @@ class _Grid(NamedTuple):
 
 
 def _check_any_order(member: int, lane: int, steps: list[Step], own: list[list[Step]]) -> None:
-    """A lane that several peers send to may only receive, and others may only wait for its end."""
-    where = f"member {member} lane {lane}"
+    """Check that a lane with several senders only receives, and that other lanes only wait for its end."""
+    label = f"member {member} lane {lane}"
     if len({s.recv_peer for s in steps} - {NONE}) <= 1:
         return
     if any(s.send_chunk != NONE for s in steps):
-        raise OracleError(f"{where}: several senders, and sends between their messages")
+        raise OracleError(f"{label}: several senders, and sends between their messages")
     waited_for = {s.dep_step for other in own for s in other if s.dep_lane == lane}
     if waited_for - {len(steps) - 1}:
-        raise OracleError(f"{where}: several senders, and someone waits for step {min(waited_for)}, not for the last")
+        raise OracleError(f"{label}: several senders, and someone waits for step {min(waited_for)}, not for the last")
     copies = [c for s in steps if not s.reduce for c in range(s.recv_chunk, s.recv_chunk + s.recv_count)]
     if len(set(copies)) < len(copies):
-        raise OracleError(f"{where}: several senders, and two of them replace the same chunk")
+        raise OracleError(f"{label}: several senders, and two of them replace the same chunk")
 
 
 class _Lane:
-    """A lane at work: done steps, whether the next one's send is posted, messages that have come in."""
+    """A running lane: number of steps done, whether the next send is posted, and messages that have arrived."""
 
     def __init__(self, steps: list[Step], buffer: Buffer) -> None:
         self.steps = steps
@@ -143,22 +137,22 @@ class _Lane:
         return self.done == len(self.steps)
 
 
-def _sum(one: Content, other: Content) -> Content:
-    """All contributions of both."""
-    total = dict(one)
-    for contribution, times in other.items():
+def _sum(first: Content, second: Content) -> Content:
+    """Return all contributions of both."""
+    total = dict(first)
+    for contribution, times in second.items():
         total[contribution] = total.get(contribution, 0) + times
     return total
 
 
 def _followers(own: list[list[Step]]) -> list[set[int]]:
-    """Of each lane of a member those that wait for a step of it."""
-    found: list[set[int]] = [set() for _ in own]
+    """Return, for each lane of a member, the lanes that wait for one of its steps."""
+    followers: list[set[int]] = [set() for _ in own]
     for lane, steps in enumerate(own):
         for step in steps:
             if step.dep_lane != NONE:
-                found[step.dep_lane].add(lane)
-    return found
+                followers[step.dep_lane].add(lane)
+    return followers
 
 
 class _Game:
@@ -181,25 +175,25 @@ class _Game:
         self.followers = [_followers(own) for own in lanes]
 
     def play(self) -> None:
-        """Let lanes and wires act in random order, some lanes slow, until nothing moves.
+        """Let lanes and wires act in random order, some lanes slowly, until nothing moves.
 
-        Who cannot go on is asked again when something has happened that it may wait for.
+        An actor that cannot proceed is tried again after an event that it may wait for.
         """
         ready = [(NONE, member, lane) for member, own in enumerate(self.lanes) for lane in range(len(own))]
         slow = {actor for actor in ready if self.rng.random() < 0.3}
-        asked = set(ready)
+        queued = set(ready)
         while ready:
-            at = int(self.rng.random() * len(ready))
-            actor = ready[at]
+            index = int(self.rng.random() * len(ready))
+            actor = ready[index]
             if actor in slow and self.rng.random() >= 0.1:
                 continue
-            ready[at] = ready[-1]
+            ready[index] = ready[-1]
             ready.pop()
-            asked.remove(actor)
+            queued.remove(actor)
             for other in self._act(actor):
-                if other not in asked:
+                if other not in queued:
                     ready.append(other)
-                    asked.add(other)
+                    queued.add(other)
 
     def check_end(self) -> None:
         for member, own in enumerate(self.lanes):
@@ -210,12 +204,12 @@ class _Game:
                     raise OracleError(f"member {member} lane {i}: a message from {lane.inbox[0].sender} is left over")
         for member in range(self.n):
             for atom, promised in self._promised(member).items():
-                found = self.memory[member].get(atom)
-                if self._normal(found) != self._normal(promised):
-                    raise OracleError(f"member {member} chunk {atom}: {found}, promised {promised}")
+                content = self.memory[member].get(atom)
+                if self._normal(content) != self._normal(promised):
+                    raise OracleError(f"member {member} chunk {atom}: {content}, promised {promised}")
 
     def _act(self, actor: _Actor) -> list[_Actor]:
-        """Who may go on after it, itself too; nobody if it could not."""
+        """Return the actors that may proceed after this one, itself included; none if it could not act."""
         sender, member, index = actor
         if sender == NONE:
             return self._advance(member, index)
@@ -226,7 +220,7 @@ class _Game:
         return [(NONE, member, index), *([actor] if messages else [])]
 
     def _advance(self, member: int, index: int) -> list[_Actor]:
-        """Do the next half of a step of a lane, if it can be done."""
+        """Do the next half of a lane's step, if possible."""
         lane, itself = self.lanes[member][index], (NONE, member, index)
         if lane.finished():
             return []
@@ -276,7 +270,7 @@ class _Game:
         self._write(member, lane.buffer, step, message.contents)
 
     def _normal(self, content: Content | None) -> object:
-        """A barrier only asks who has been heard of, not how often."""
+        """Return the content to compare: a barrier only needs contributions of all members, in any number."""
         return content if content is None or self.kind != "barrier" else set(content)
 
     def _part(self, member: int) -> range:
@@ -288,7 +282,7 @@ class _Game:
         return {shift + atom: {(member, atom): 1} for atom in self._part(member)}
 
     def _start(self, member: int) -> Memory:
-        """What a member holds at the start."""
+        """Return what a member holds at the start."""
         if self.kind in {"all-gather", "gather"}:
             return self._own_part(member)
         if self.kind in {"broadcast", "scatter"} and member != 0:
@@ -303,7 +297,7 @@ class _Game:
 
     @cached_property
     def _gathered(self) -> Memory:
-        """Each member's part of the data."""
+        """The part of each member's data that the member owns."""
         return {a: content for m in range(self.n) for a, content in self._own_part(m).items()}
 
     @cached_property
@@ -312,7 +306,7 @@ class _Game:
         return {a: {(0, a): 1} for a in range(self.grid.atoms)}
 
     def _promised(self, member: int) -> Memory:
-        """What a member must hold at the end; what is not named here may be anything."""
+        """Return what a member must hold at the end; atoms that are missing here may hold anything."""
         own = self._part(member)
         makes: dict[str, Callable[[], Memory]] = {
             "all-reduce": lambda: self._summed,
@@ -331,21 +325,11 @@ class _Game:
 
 
 class _UnevenGame(_Game):
-    """Blocks of any number of chunks: the input by receiver, the output by sender."""
+    """A run with blocks of different numbers of chunks: the input ordered by receiver, the output by sender."""
 
-    def __init__(
-        self,
-        kind: str,
-        n: int,
-        lanes: list[list[list[Step]]],
-        of_lanes: list[list[Buffer]],
-        grid: _Grid,
-        rng: random.Random,
-        *,
-        count: Int64,
-    ) -> None:
+    def __init__(self, count: Int64, *arguments: Any) -> None:  # noqa: ANN401 - those of _Game
         self.count = count
-        super().__init__(kind, n, lanes, of_lanes, grid, rng)
+        super().__init__(*arguments)
 
     def _start(self, member: int) -> Memory:
         return {a: {(member, a): 1} for a in range(int(self.count[member].sum()))}

@@ -1,4 +1,4 @@
-"""Schedules: collective algorithms as arrays, as docs/reference/interfaces.md describes them."""
+"""Schedules: collective algorithms as arrays, in the layout of docs/reference/interfaces.md."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -31,56 +31,50 @@ Int64 = NDArray[np.int64]
 
 DONE_AT_ONCE = -1
 SharesOf = dict[int, tuple[float, str]]
-"""By connection: into how many shares the line rate is cut, and for what."""
+"""By connection: the divisor of the line rate that limits it, and the algorithm that set it."""
 Float64 = NDArray[np.float64]
 _PIECE_STEPS = 1 << 19
-"""How many are checked at a time."""
+"""Number of steps that are checked at a time, which bounds the memory of the check."""
 _PAUSE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
 class Schedules(NamedTuple):
     """S schedules with P different plans of LN lanes.
 
+    The columns `lane_*` are the fields of plans.plan.Attributes, one entry per lane; -1 = none, chunks are never None.
+    The columns of `steps` are the properties below, the fields of plans.plan.Step.
+
     Attributes:
-        members: int32[S], n.
-        chunks: int32[S], into how many chunks the buffer is cut.
-        relative: bool[S], one plan for all members.
+        members: int32[S], number of members n.
+        chunks: int32[S], number of chunks of the buffer.
+        relative: bool[S], whether all members share one plan.
         plan_of_ptr: int64[S+1], plan_of[plan_of_ptr[s]:plan_of_ptr[s+1]] are the plans of s, 1 or n of them.
-        plan_of: int32[], plans.
-        plan_ptr: int32[P+1], lanes of a plan.
-        lane_ptr: int32[LN+1], steps of a lane.
-        steps: int32[steps, 10], a row for each step, whose columns have names of their own (below).
-        launch_ps: int64[S], from when a collective is ready until its first step.
-        regions: int32[S], buffers that chunk numbers run over, one after another.
-        view_base: int32[S], where the views of a schedule begin among all V.
-        lane_plain: bool[LN], the lane has no view, works on the whole buffer in the schedule's chunks, and a byte of
-            data is a byte on the wire.
-        lane_view: int32[LN], view of the schedule by which peers and relative chunks are counted, -1 = the group.
-        lane_part: int32[LN], which of lane_parts equal parts of the buffer.
-        lane_parts: int32[LN].
-        lane_chunks: int32[LN], into how many the lane's part is cut.
-        lane_latency_ps: int64[LN], from when a step is ready until its send is posted.
-        lane_wire_num: int32[LN], payload bytes per lane_wire_den bytes of data, rounded up for each message.
-        lane_wire_den: int32[LN].
-        lane_phase: int32[LN], lanes of a member with the same number are one phase; -1 = none.
-        lane_gate: int32[LN], dimension of which the phase needs a token; -1 = none.
-        view_size: int32[V], members of a line.
-        view_parts: int32[V], into how many parts a lane's part is cut once more.
-        view_ptr: int64[V+1], the n members of a view in the next three columns.
-        view_member: int32[], the lines one after another.
-        view_at: int32[], by member: where in view_member it stands; its place in its line is view_at % view_size.
-        view_part: int32[], by member.
-        lane_arrangement: int32[LN], of the schedule, in which the lane sees the pieces of a region, -1 = as they are.
-        lane_blocking: int32[LN], 1 = a step ends no sooner than what it sends has left.
-        aggregators: int32[S], so many of the members, the last, are in switches.
-        lane_connection: int32[LN], by which of the member's connections to a peer the lane sends.
-        lane_shares: float64[LN], the connection is driven at 1 / lane_shares of its port's line rate; a multiple of
-            workload.collectives.plans.plan.SHARE_STEP.
-        lane_begins: int32[LN], 1 = the delay of endpoints passes before the lane's first send.
-        arrangement_base: int32[S], where the arrangements of a schedule begin among all L.
-        arrangement_ptr: int64[L+1], the pieces of an arrangement.
-        arrangement_piece: int32[], which piece of the buffer is where the lane sees piece 0, 1, ...
-        uneven: bool[S], an all-to-all with other bytes for each pair: a closed form of its kind is not its own.
+        plan_of: int32[], numbers of plans.
+        plan_ptr: int32[P+1], first lane of each plan.
+        lane_ptr: int32[LN+1], first step of each lane.
+        steps: int32[steps, 10], one row per step.
+        launch_ps: int64[S], time from when a collective is ready until its first step.
+        regions: int32[S], number of buffers that chunk numbers run over.
+        view_base: int32[S], first view of a schedule among all V.
+        lane_plain: bool[LN], whether the lane has no view, works on the whole buffer in the schedule's chunks, and
+            sends one byte on the wire per byte of data.
+        lane_view, lane_part, lane_parts, lane_chunks: int32[LN], fields of Attributes.
+        lane_latency_ps: int64[LN], field of Attributes.
+        lane_wire_num, lane_wire_den: int32[LN], numerator and denominator of Attributes.wire.
+        lane_phase, lane_gate, lane_arrangement, lane_blocking, lane_connection, lane_begins: int32[LN], fields of
+            Attributes.
+        lane_shares: float64[LN], field of Attributes; a multiple of plans.plan.SHARE_STEP.
+        view_size: int32[V], number of members of a line.
+        view_parts: int32[V], number of parts into which the view cuts a lane's part.
+        view_ptr: int64[V+1], first of the n entries of a view in the next three columns.
+        view_member: int32[], members, line by line.
+        view_at: int32[], index in view_member of each member; its place in its line is view_at % view_size.
+        view_part: int32[], part of each member.
+        aggregators: int32[S], number of members, the last ones, that are in switches.
+        arrangement_base: int32[S], first arrangement of a schedule among all L.
+        arrangement_ptr: int64[L+1], first piece of each arrangement.
+        arrangement_piece: int32[], the piece of the buffer that the lane sees as piece 0, 1, ...
+        uneven: bool[S], whether pairs exchange different numbers of bytes, so that no closed form applies.
     """
 
     members: Int32
@@ -128,80 +122,81 @@ class Schedules(NamedTuple):
 
     @property
     def dep_step(self) -> Int32:
-        """int32[steps]."""
+        """int32[steps]: see dep_lane."""
         return self.steps[:, 1]
 
     @property
     def send_peer(self) -> Int32:
-        """int32[steps]: -1 = no send."""
+        """int32[steps]: member to which the step sends, -1 = none."""
         return self.steps[:, 2]
 
     @property
     def send_lane(self) -> Int32:
-        """int32[steps]: lane of the receiver."""
+        """int32[steps]: lane of the receiver that takes the message."""
         return self.steps[:, 3]
 
     @property
     def send_chunk(self) -> Int32:
-        """int32[steps]."""
+        """int32[steps]: first chunk to send."""
         return self.steps[:, 4]
 
     @property
     def send_count(self) -> Int32:
-        """int32[steps]."""
+        """int32[steps]: number of chunks to send."""
         return self.steps[:, 5]
 
     @property
     def recv_peer(self) -> Int32:
-        """int32[steps]: -1 = no receive.
+        """int32[steps]: member from which the step receives, -1 = none.
 
-        In a lane with several senders messages are taken as they come, and those of a sender go to the chunks of the
-        steps that name it.
+        A lane with several senders takes messages in order of arrival; those of a sender go to the chunks of the steps
+        that name it.
         """
         return self.steps[:, 6]
 
     @property
     def recv_chunk(self) -> Int32:
-        """int32[steps]."""
+        """int32[steps]: first chunk to receive."""
         return self.steps[:, 7]
 
     @property
     def recv_count(self) -> Int32:
-        """int32[steps]."""
+        """int32[steps]: number of chunks to receive."""
         return self.steps[:, 8]
 
     @property
     def reduce(self) -> NDArray[np.bool_]:
-        """bool[steps]: received data is added to the chunk, else it replaces it."""
+        """bool[steps]: whether received data is added to the chunk instead of replacing it."""
         return self.steps[:, 9] != 0
 
 
 class ScheduleSet:
-    """Collects the schedules that a program needs, each once: by kind, algorithm with its parameters, and members.
+    """Collects the schedules that a program needs, one per kind, algorithm with its parameters, and number of members.
 
-    For algorithms that need the shape of the group on the fabric, that and the buffer's size stand in for the members.
+    For algorithms that need the group's shape, the shape and the class of the buffer size replace the number of
+    members.
     """
 
     def __init__(self, most_bytes: int | None = None) -> None:
-        """An empty set; most_bytes: what all its schedules may take, None = whatever they do."""
+        """Make an empty set; most_bytes: memory in bytes that its schedules may take, None = no limit."""
         self._most_bytes, self._bytes = most_bytes, 0
         self._index: dict[object, int] = {}
         self._plans: list[Plans] = []
         self._shares: dict[object, SharesOf] = {}
 
     def add(self, kind: str, algorithm: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> int:
-        """Number of the schedule, DONE_AT_ONCE (-1) for a group of one.
+        """Return the number of a schedule, after adding it if it is new; DONE_AT_ONCE (-1) for a group of one.
 
         Args:
-            kind: see workload.kinds.KINDS.
-            algorithm: name, or name and parameters as `ring:channels=2`.
-            members: n.
-            shape: of the group; only algorithms that need it look at it.
-            size_bytes: the whole buffer; likewise.
+            kind: Kind of collective, see workload.kinds.KINDS.
+            algorithm: Name of the algorithm, with parameters if any, as `ring:channels=2`.
+            members: Number of members n.
+            shape: Shape of the group, for algorithms that need it.
+            size_bytes: Size of the whole buffer, for algorithms that need it.
 
         Raises:
-            WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not do this kind, no shape
-                for one that needs it, or more memory than the set may take.
+            WorkloadError: Unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a
+                missing shape, or more memory than the set may take.
         """
         chosen = collectives.choose(kind, algorithm)
         key: object = (kind, chosen, members)
@@ -213,75 +208,81 @@ class ScheduleSet:
                 self._index[key] = DONE_AT_ONCE
                 return DONE_AT_ONCE
             self._afford(chosen, kind, members, shape, size_bytes)
-            made = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
+            plans = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
             if members == 1:
                 self._index[key] = DONE_AT_ONCE
                 return DONE_AT_ONCE
             what = f"algorithm {algorithm} for {kind} of {members}"
             shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
-            self._plans.append(_checked(made, what, kind, shares))
+            self._plans.append(_checked(plans, what, kind, shares))
             self._index[key] = len(self._plans) - 1
         return self._index[key]
 
     def _afford(
         self, chosen: collectives.AlgorithmChoice, kind: str, members: int, shape: Shape | None, size: int
     ) -> None:
-        """Count what a schedule will take, before it is made."""
+        """Add the memory of a schedule to the total, and refuse the schedule if the total exceeds the limit."""
         if self._most_bytes is None:
             return
-        found = chosen.extent(kind, members, shape, size)
-        self._bytes += found.memory_bytes
+        extent = chosen.extent(kind, members, shape, size)
+        self._bytes += extent.memory_bytes
         if self._bytes > self._most_bytes:
             raise WorkloadError(
-                f"algorithm {chosen.name} for {kind} of {members:,} members: its {found.steps:,} steps would take "
-                f"about {found.memory_bytes / 1e9:,.1f} GB of memory, {self._most_bytes / 1e9:,.1f} GB are "
+                f"algorithm {chosen.name} for {kind} of {members:,} members: its {extent.steps:,} steps would take "
+                f"about {extent.memory_bytes / 1e9:,.1f} GB of memory, {self._most_bytes / 1e9:,.1f} GB are "
                 "free; expected another algorithm, fewer members, or --force"
             )
 
     def add_uneven(self, matrix_bytes: Int64, algorithm: str, shape: Shape | None) -> int:
-        """Number of the schedule of an all-to-all with these bytes; matrices that are multiples of another share it.
+        """Return the number of the schedule of an all-to-all with these bytes; multiples of a matrix share a schedule.
 
         Args:
-            matrix_bytes: int64[n, n], from member (row) to member (column).
-            algorithm: one of workload.collectives.uneven_algorithms, with parameters if it has any.
-            shape: of the group, None = not known; only algorithms that need it look at it. Those that go by the size
-                share no schedule between multiples.
+            matrix_bytes: int64[n, n], bytes from member (row) to member (column).
+            algorithm: One of workload.collectives.uneven_algorithms, with parameters if any.
+            shape: Shape of the group, None = unknown. Algorithms that need it also depend on the size: multiples then
+                have schedules of their own.
 
         Raises:
-            WorkloadError: as workload.collectives.choose_uneven and
-                workload.collectives.uneven.all_to_all_v.all_to_all_v.
+            WorkloadError: As workload.collectives.choose_uneven and uneven.all_to_all_v.all_to_all_v.
         """
         if len(matrix_bytes) == 1:
             return DONE_AT_ONCE
         chosen, cut = collectives.choose_uneven(algorithm), units(matrix_bytes)
-        stands = shape if chosen else shape and shape.host
+        location = shape if chosen else shape and shape.host
         unit_bytes = cut.unit_bytes if chosen else 0
-        key = (algorithm, stands, unit_bytes, hashlib.blake2b(cut.sent.tobytes(), digest_size=16).digest())
+        key = (algorithm, location, unit_bytes, hashlib.blake2b(cut.sent.tobytes(), digest_size=16).digest())
         if key not in self._index:
-            made = chosen.plan_uneven(cut, shape) if chosen else all_to_all_v(cut.sent, algorithm, shape and shape.host)
-            self._plans.append(_checked(made, f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}", "all-to-all"))
+            plans = (
+                chosen.plan_uneven(cut, shape) if chosen else all_to_all_v(cut.sent, algorithm, shape and shape.host)
+            )
+            self._plans.append(_checked(plans, f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}", "all-to-all"))
             self._index[key] = len(self._plans) - 1
         return self._index[key]
 
     def pieces(self, schedule: int) -> int:
-        """The most that a schedule multiplies the buffer with: its finest chunks, or bytes on the wire."""
-        return _pieces(self._plans[schedule])
+        """Return the largest factor by which a schedule multiplies sizes: finest chunks, or the wire factor."""
+        plans = self._plans[schedule]
+        factor = plans.chunks
+        for a in set().union(*plans.attributes):
+            parts = a.parts * (plans.views[a.view].parts if a.view >= 0 else 1)
+            factor = max(factor, parts * (a.chunks or plans.chunks), *a.wire)
+        return factor
 
     def aggregators(self, schedule: int) -> int:
-        """How many of a schedule's members are in switches."""
+        """Return the number of a schedule's members that are in switches."""
         return self._plans[schedule].aggregators
 
     def chunks(self, schedule: int) -> int:
-        """Into how many chunks a schedule cuts the buffer."""
+        """Return the number of chunks of a schedule's buffer."""
         return self._plans[schedule].chunks
 
     def pack(self) -> Schedules:
-        """All schedules so far as arrays."""
+        """Return all schedules so far as arrays."""
         return pack(self._plans)
 
 
 def pack(schedules: list[Plans]) -> Schedules:
-    """Schedules as arrays; equal plans of a schedule are held once, lanes without steps get one that does nothing."""
+    """Return schedules as arrays; equal plans of a schedule are stored once, lanes without steps get an empty step."""
     plans: list[Plan] = []
     attributes: list[Attributes] = []
     plan_of: list[int] = []
@@ -326,7 +327,7 @@ def pack(schedules: list[Plans]) -> Schedules:
 
 
 def _chunks_of_lanes(schedules: list[Plans], plan_of: list[int], plans: list[Plan]) -> Int64:
-    """int64[LN]: into how many chunks the schedule of each lane cuts the buffer; its plans stand side by side."""
+    """Return int64[LN]: number of chunks of the buffer in the schedule of each lane."""
     chunks = np.zeros(len(plans), np.int64)
     chunks[plan_of] = np.repeat(
         np.array([s.chunks for s in schedules], np.int64), np.array([len(s.plans) for s in schedules], np.int64)
@@ -335,7 +336,7 @@ def _chunks_of_lanes(schedules: list[Plans], plan_of: list[int], plans: list[Pla
 
 
 def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDArray[Any]]:
-    """Columns of the lanes; chunks: int64[LN], of their schedules."""
+    """Return the columns of the lanes; chunks: int64[LN], number of chunks of the lanes' schedules."""
     rows = [
         (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.arrangement, a.blocking, a.begins)
         for a in attributes
@@ -370,7 +371,7 @@ def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDAr
 
 
 def _table(lanes: Sequence[Sequence[Step]]) -> Int32:
-    """int32[steps, 10]: the steps of all lanes; where they stand one behind the other, the same memory."""
+    """Return int32[steps, 10]: the steps of all lanes, without a copy if they are consecutive in one array."""
     if lanes and all(isinstance(lane, LaneSteps) for lane in lanes):
         own = cast("Sequence[LaneSteps]", lanes)
         if all(lane.follows(before) for before, lane in pairwise(own)):
@@ -378,43 +379,24 @@ def _table(lanes: Sequence[Sequence[Step]]) -> Int32:
     table = np.empty((sum(map(len, lanes)), len(Step._fields)), np.int32)
     flat, at = table.reshape(-1), 0
     for lane in lanes:
-        words = _words(lane)
+        words = lane.words() if isinstance(lane, LaneSteps) else np.fromiter(chain.from_iterable(lane), np.int32).data
         flat[at : at + len(words)] = words
         at += len(words)
     return table
-
-
-def _words(lane: Sequence[Step]) -> memoryview:
-    if isinstance(lane, LaneSteps):
-        return lane.words()
-    return np.fromiter(chain.from_iterable(lane), np.int32).data
 
 
 def _joined(columns: Sequence[Int32]) -> Int32:
     return np.concatenate([np.zeros(0, np.int32), *columns])
 
 
-def _pieces(plans: Plans) -> int:
-    """See ScheduleSet.pieces."""
-    found = plans.chunks
-    for attributes in set(plans.attributes):
-        for a in attributes:
-            parts = a.parts * (plans.views[a.view].parts if a.view >= 0 else 1)
-            found = max(found, parts * (a.chunks or plans.chunks), *a.wire)
-    return found
-
-
 def _checked(plans: Plans, what: str, kind: str = "", shares: SharesOf | None = None) -> Plans:
-    """The plans, if their peers, lanes and chunks exist. The oracle checks that they do what they promise."""
-    if len(plans.plans) != (1 if plans.relative else plans.members) or plans.chunks < 1:
-        raise WorkloadError(
-            f"{what}: {len(plans.plans)} plans and {plans.chunks} chunks, expected one plan or one each"
-        )
-    if plans.regions < (2 if kind == "all-to-all" else 1) or plans.launch_ps < 0:
-        least = 2 if kind == "all-to-all" else 1
-        raise WorkloadError(
-            f"{what}: {plans.regions} regions, launch after {plans.launch_ps} ps; expected {least} and 0 or more"
-        )
+    """Return the plans after checking that their peers, lanes and chunks exist; the oracle checks the result."""
+    given, min_regions = len(plans.plans), 2 if kind == "all-to-all" else 1
+    if given != (1 if plans.relative else plans.members) or plans.chunks < 1:
+        raise WorkloadError(f"{what}: {given} plans and {plans.chunks} chunks, expected one plan or one each")
+    if plans.regions < min_regions or plans.launch_ps < 0:
+        regions = f"{plans.regions} regions, launch after {plans.launch_ps} ps"
+        raise WorkloadError(f"{what}: {regions}; expected {min_regions} and 0 or more")
     for view in plans.views:
         if len(view.member) != plans.members:
             raise WorkloadError(f"{what}: a view of {len(view.member)} members, expected all {plans.members}")
@@ -424,16 +406,16 @@ def _checked(plans: Plans, what: str, kind: str = "", shares: SharesOf | None = 
     attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]
     if [len(own) for own in attributes] != [len(plan) for plan in plans.plans]:
         raise WorkloadError(f"{what}: lanes and attributes differ in number, expected one each")
-    for one in dict.fromkeys(chain.from_iterable(attributes)):
-        _check_attributes(plans, one, what)
+    for lane in dict.fromkeys(chain.from_iterable(attributes)):
+        _check_attributes(plans, lane, what)
     _check_shares(plans, attributes, what, {} if shares is None else shares)
-    for some in _in_pieces(plans.plans):
-        _check_steps(plans, some, attributes[some.start : some.stop], what)
+    for rows in _in_pieces(plans.plans):
+        _check_steps(plans, rows, attributes[rows.start : rows.stop], what)
     return plans
 
 
 def _in_pieces(plans: Sequence[Plan]) -> Iterator[range]:
-    """Rows of plans, in pieces of some PIECE_STEPS steps."""
+    """Yield ranges of plans that have about PIECE_STEPS steps each."""
     first = steps = 0
     for i, plan in enumerate(plans):
         steps += sum(len(lane) for lane in plan)
@@ -443,26 +425,23 @@ def _in_pieces(plans: Sequence[Plan]) -> Iterator[range]:
 
 
 def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
-    if not -1 <= lane.view < len(plans.views) or (lane.view >= 0 and not plans.relative):
-        raise WorkloadError(
-            f"{what}: a lane with view {lane.view}, expected one of {len(plans.views)} in relative plans"
-        )
-    if not -1 <= lane.arrangement < len(plans.arrangements):
-        raise WorkloadError(
-            f"{what}: a lane with arrangement {lane.arrangement}, expected one of {len(plans.arrangements)}"
-        )
-    if not 0 <= lane.part < lane.parts or (lane.chunks is not None and lane.chunks < 1):
-        raise WorkloadError(
-            f"{what}: a lane with part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"
-        )
-    if min(lane.wire) < 1 or lane.latency_ps < 0 or min(lane.phase, lane.gate) < -1:
-        raise WorkloadError(f"{what}: a lane with {lane}, expected a wire factor above 0 and no negative times")
-    if not 0 <= lane.connection < MAX_CONNECTIONS:
-        raise WorkloadError(
-            f"{what}: a lane with connection {lane.connection}, expected one of 0 .. {MAX_CONNECTIONS - 1}"
-        )
-    if not 1 <= lane.shares <= MAX_SHARES:
-        raise WorkloadError(f"{what}: a lane with {lane.shares} shares of a line rate, expected 1 .. {MAX_SHARES}")
+    has_view = -1 <= lane.view < len(plans.views) and (lane.view < 0 or plans.relative)
+    has_part = 0 <= lane.part < lane.parts and (lane.chunks is None or lane.chunks >= 1)
+    has_times = min(lane.wire) >= 1 and lane.latency_ps >= 0 and min(lane.phase, lane.gate) >= -1
+    views, arrangements = len(plans.views), len(plans.arrangements)
+    for holds, problem in (
+        (has_view, f"view {lane.view}, expected one of {views} in relative plans"),
+        (-1 <= lane.arrangement < arrangements, f"arrangement {lane.arrangement}, expected one of {arrangements}"),
+        (has_part, f"part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"),
+        (has_times, f"{lane}, expected a wire factor above 0 and no negative times"),
+        (
+            0 <= lane.connection < MAX_CONNECTIONS,
+            f"connection {lane.connection}, expected one of 0 .. {MAX_CONNECTIONS - 1}",
+        ),
+        (1 <= lane.shares <= MAX_SHARES, f"{lane.shares} shares of a line rate, expected 1 .. {MAX_SHARES}"),
+    ):
+        if not holds:
+            raise WorkloadError(f"{what}: a lane with {problem}")
     chunks, size = lane.chunks or plans.chunks, _line(plans, lane)
     if plans.relative and chunks > 1 and chunks % size:
         members = "the members" if size == plans.members else f"the {size} members of a line"
@@ -470,25 +449,25 @@ def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
 
 
 def _line(plans: Plans, lane: Attributes) -> int:
-    """How many members a lane can have as peers, with the own."""
+    """Return the number of members that a lane's peers are counted among, the member itself included."""
     return plans.views[lane.view].size if lane.view >= 0 else plans.members
 
 
 def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: str, shares: SharesOf) -> None:
-    """A connection is driven at one rate; attributes: of the lanes of each plan; shares: of groups like this so far."""
-    for lane, one in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
+    """Check that each connection has one rate; shares: rates in earlier schedules of equal groups."""
+    for lane, own in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
         if lane.sends() if isinstance(lane, LaneSteps) else any(step.send_peer >= 0 for step in lane):
-            known, other = shares.setdefault(one.connection, (one.shares, what))
-            if known != one.shares:
+            known, other = shares.setdefault(own.connection, (own.shares, what))
+            if known != own.shares:
                 also = "" if other == what else f" in {other}"
                 raise WorkloadError(
-                    f"{what}: connection {one.connection} at 1/{one.shares:g} of the line rate, "
+                    f"{what}: connection {own.connection} at 1/{own.shares:g} of the line rate, "
                     f"and at 1/{known:g}{also}, expected one rate"
                 )
 
 
-def _check_steps(plans: Plans, some: range, attributes_of: list[tuple[Attributes, ...]], what: str) -> None:
-    lanes = [lane for i in some for lane in plans.plans[i]]
+def _check_steps(plans: Plans, rows: range, attributes_of: list[tuple[Attributes, ...]], what: str) -> None:
+    lanes = [lane for i in rows for lane in plans.plans[i]]
     attributes = list(chain.from_iterable(attributes_of))
     table = _table(lanes)
     steps = {name: table[:, i] for i, name in enumerate(Step._fields)}
@@ -512,18 +491,14 @@ def _check_steps(plans: Plans, some: range, attributes_of: list[tuple[Attributes
     connection = np.repeat(np.array([a.connection for a in attributes], np.int64), lengths)
     if connection.any():
         view = np.repeat(np.array([a.view for a in attributes], np.int64), lengths)
-        plan = np.repeat(np.arange(len(some)), [sum(len(lane) for lane in plans.plans[i]) for i in some])
+        plan = np.repeat(np.arange(len(rows)), [sum(len(lane) for lane in plans.plans[i]) for i in rows])
         _check_connections(steps, plan * (len(plans.views) + 1) + view + 1, connection, what)
 
 
 def _check_connections(steps: dict[str, NDArray[Any]], sender: Int64, connection: Int64, what: str) -> None:
-    """What a lane gets from a peer comes over one connection, as only that keeps it in order.
+    """Check that a lane receives a peer's messages over a single connection, to keep them in order.
 
-    Args:
-        steps: columns of all steps.
-        sender: int64[steps], plan and view by which peers are counted.
-        connection: int64[steps].
-        what: for the message.
+    The arrays `sender` (plan and view that number the peers) and `connection` have an entry per step.
     """
     sends = steps["send_peer"] >= 0
     peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Schedules read back, member by member: steps with absolute peers and chunks, and what the lanes' chunks are."""
+"""Schedules read back, member by member: steps with absolute peers and chunks, and the buffer of each lane."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -11,34 +11,28 @@ from workload.collectives.schedules.packed import Schedules
 
 
 class Buffer(NamedTuple):
-    """What a lane of one member works on: one of `parts` equal parts of S, cut into chunks.
+    """The part of the buffer S that a lane of one member works on, cut into chunks."""
 
-    Attributes:
-        part: its number.
-        parts: how many there are.
-        chunks: into how many it is cut.
-        wire: (numerator, denominator), bytes on the wire per byte.
-        arrangement: int32[pieces], which piece of a region is where the lane sees piece 0, 1, ...; None = as they are.
-    """
-
-    part: int
-    parts: int
-    chunks: int
-    wire: tuple[int, int]
-    arrangement: NDArray[np.int32] | None = None
+    part: int  # number of the part
+    parts: int  # number of equal parts of the buffer
+    chunks: int  # number of chunks of the part
+    wire: tuple[int, int]  # (numerator, denominator) of bytes on the wire per byte of data
+    arrangement: NDArray[np.int32] | None = (
+        None  # int32[pieces], the piece of the region that the lane sees as piece 0, 1, ...; None = buffer order
+    )
 
     def bytes(self, chunk: int, count: int, size_bytes: int) -> int:
-        """Bytes of chunks in a row, of a whole buffer of size_bytes; chunk: absolute, in any region."""
+        """Return the bytes of consecutive chunks of a whole buffer of size_bytes; chunk: absolute, in any region."""
         first, pieces = self.part * self.chunks + chunk % self.chunks, self.parts * self.chunks
         return (first + count) * size_bytes // pieces - first * size_bytes // pieces
 
     def wire_bytes(self, chunk: int, count: int, size_bytes: int) -> int:
-        """Payload of a message of chunks."""
+        """Return the payload in bytes of a message of chunks."""
         return -(-self.bytes(chunk, count, size_bytes) * self.wire[0] // self.wire[1])
 
 
 def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
-    """Steps of each lane of each member, with peers and chunks absolute."""
+    """Return the steps of each lane of each member, with absolute peers and chunks."""
     s = schedules
     members = range(int(s.members[index]))
     if not s.relative[index]:
@@ -49,13 +43,13 @@ def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
 
 
 def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
-    """What each lane of each member works on."""
+    """Return the buffer of each lane of each member."""
     rows = lane_rows(schedules, index)
     return [[_buffer(schedules, index, row, me) for row in own] for me, own in enumerate(rows)]
 
 
 def lane_rows(schedules: Schedules, index: int) -> list[range]:
-    """The lanes of each member as rows of the columns `lane_*`."""
+    """Return the lanes of each member as rows of the columns `lane_*`."""
     s = schedules
     plans = (_plan_of(s, index, me) for me in range(int(s.members[index])))
     return [range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])) for plan in plans]
@@ -87,7 +81,7 @@ def _buffer(s: Schedules, index: int, row: int, me: int) -> Buffer:
 
 
 def _absolute(s: Schedules, index: int, row: int, me: int, steps: list[Step]) -> list[Step]:
-    """The steps of lane `row` as member `me` does them."""
+    """Return the steps of lane `row` with the peers and chunks of member `me`."""
     line = list(range(int(s.members[index])))
     place = me
     if s.lane_view[row] >= 0:
@@ -105,6 +99,17 @@ def _absolute(s: Schedules, index: int, row: int, me: int, steps: list[Step]) ->
         return NONE if c == NONE else c // chunks * chunks + (shift + c) % chunks
 
     return [
-        Step(dep_lane, dep_step, peer(to), to_lane, chunk(send), send_count, peer(of), chunk(recv), recv_count, reduce)
-        for dep_lane, dep_step, to, to_lane, send, send_count, of, recv, recv_count, reduce in steps
+        Step(
+            dep_lane,
+            dep_step,
+            peer(receiver),
+            to_lane,
+            chunk(send),
+            send_count,
+            peer(sender),
+            chunk(recv),
+            recv_count,
+            reduce,
+        )
+        for dep_lane, dep_step, receiver, to_lane, send, send_count, sender, recv, recv_count, reduce in steps
     ]

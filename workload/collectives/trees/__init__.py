@@ -1,1 +1,1 @@
-"""Trees on which data go up and down: of switches that reduce, and the binomial tree among members."""
+"""Trees along which data moves up and down: of switches that reduce, and the binomial tree among members."""

@@ -1,10 +1,12 @@
-"""Trees of aggregators that reduce what a group's members send: which switches hold one, and who sends to whom.
+"""Trees of aggregators that reduce the data of a group's members: the switches that hold them, and their edges.
 
-"all" is one tree over all members; "hosts" one over the members of each host, which is its NVSwitch; "hosts and rails"
-has after these one over the members in the same place of all hosts, for each place. With IF_ANY before it there is no
-tree where hosts or fabric are not such. The root of a tree is a switch
-from which the farthest member's switch is nearest; of several, groups take them in turn by their first member, so that
-groups side by side do not meet in one. A switch with a single child passes it on to the next.
+"all" is one tree over all members; "hosts" is a tree per host over its members, with the NVSwitch as the aggregator;
+"hosts and rails" adds, for each place in a host, a tree over the members in that place of all hosts. With the prefix
+IF_ANY, hosts or fabrics that do not fit have no tree instead of raising an error.
+
+The root of a tree is a switch that minimises the distance to the farthest member's switch; among several such switches
+the group's first member decides, so that parallel groups use different ones. A switch with a single child forwards
+without an aggregator.
 """
 
 from collections.abc import Iterable
@@ -25,42 +27,33 @@ IF_ANY = "if any: "
 
 
 class AggregatorTree(NamedTuple):
-    """A tree over n members and r aggregators, numbered n .. n+r-1; hashable, and equal for groups that stand alike.
+    """A tree over n members and r aggregators, numbered n .. n+r-1; hashable, equal for groups in equal locations."""
 
-    Attributes:
-        parent: of each member and aggregator, the number of an aggregator; ROOT (-1) for one.
-        rate_bps: of the way to the parent, its slowest link; 0 for the root.
-        both_ways_bps: the same, less what acknowledgements of as much traffic the other way take.
-        latency_ps: of a message of no bytes on that way, either direction; 0 for the root.
-        links: how many the way has.
-        nvlink: whether it ends in an NVSwitch.
-    """
-
-    parent: tuple[int, ...]
-    rate_bps: tuple[int, ...]
-    both_ways_bps: tuple[int, ...]
-    latency_ps: tuple[int, ...]
-    links: tuple[int, ...]
-    nvlink: tuple[bool, ...]
+    parent: tuple[int, ...]  # aggregator above each member and aggregator; ROOT (-1) for one of them
+    rate_bps: tuple[int, ...]  # rate of the slowest link on the path to the parent; 0 for the root
+    both_ways_bps: tuple[int, ...]  # the same rate less the acknowledgements of equal traffic in the other direction
+    latency_ps: tuple[int, ...]  # latency of an empty message on that path, in either direction; 0 for the root
+    links: tuple[int, ...]  # number of links of the path
+    nvlink: tuple[bool, ...]  # whether the path ends in an NVSwitch
 
     def children(self) -> dict[int, list[int]]:
-        """Those of each aggregator, ascending."""
-        found: dict[int, list[int]] = {}
+        """Return the children of each aggregator in ascending order."""
+        children: dict[int, list[int]] = {}
         for child, parent in enumerate(self.parent):
             if parent != ROOT:
-                found.setdefault(parent, []).append(child)
-        return found
+                children.setdefault(parent, []).append(child)
+        return children
 
     def places(self) -> list[int]:
-        """Which of its parent's children each is: the lane there that takes what it sends; 0 for the root."""
-        found = [0] * len(self.parent)
+        """Return each node's index among its parent's children: the receiving lane of the parent; 0 for the root."""
+        places = [0] * len(self.parent)
         for children in self.children().values():
             for place, child in enumerate(children):
-                found[child] = place
-        return found
+                places[child] = place
+        return places
 
     def up(self, child: int) -> list[int]:
-        """The way from a member to the root: the member, and aggregators up to the last below the root."""
+        """Return the path from a member to the root: the member, and the aggregators up to the last below the root."""
         way = []
         while self.parent[child] != ROOT:
             way.append(child)
@@ -69,34 +62,28 @@ class AggregatorTree(NamedTuple):
 
 
 class AggregatorBranch(NamedTuple):
-    """A tree over some members of a group; hashable.
+    """A tree over some members of a group; hashable."""
 
-    Attributes:
-        members: their numbers in the group, by their numbers in the tree.
-        tree: of them.
-        first: number in the group of the tree's first aggregator.
-    """
-
-    members: tuple[int, ...]
-    tree: AggregatorTree
-    first: int
+    members: tuple[int, ...]  # number in the group of each member of the tree
+    tree: AggregatorTree  # tree over these members
+    first: int  # number in the group of the tree's first aggregator
 
     def number(self, node: int) -> int:
-        """The number in the group of a member or aggregator of the tree."""
+        """Return the number in the group of a member or aggregator of the tree."""
         return self.members[node] if node < len(self.members) else self.first + node - len(self.members)
 
 
 def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[AggregatorBranch, ...], tuple[int, ...]]:
-    """The trees of a group, and the switch of each aggregator; a switch may hold one of several trees.
+    """Return the trees of a group, and the switch of each aggregator; a switch may hold aggregators of several trees.
 
     Args:
-        graph: the fabric.
+        graph: Fabric of the group.
         members: int[n], n >= 2, NPUs in member order.
-        which: "all", "hosts" or "hosts and rails", perhaps with IF_ANY before it.
+        which: "all", "hosts" or "hosts and rails", with or without the prefix IF_ANY.
 
     Raises:
-        WorkloadError: without IF_ANY, as `tree_of`; by hosts: a host of one member, or hosts of unlike numbers; by
-            rails: one host.
+        WorkloadError: Without IF_ANY: as `tree_of`; for hosts: a host with one member, or hosts of unequal sizes; for
+            rails: only one host.
     """
     if which.startswith(IF_ANY):
         try:
@@ -114,7 +101,7 @@ def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[Aggreg
 
 
 def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
-    """The members of each tree, by their numbers in the group."""
+    """Return the members of each tree, by their numbers in the group."""
     if which == "all":
         return [list(range(len(npu)))]
     of_host: dict[int, list[int]] = {}
@@ -123,8 +110,8 @@ def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
     hosts = list(of_host.values())
     sizes = {len(host) for host in hosts}
     if len(sizes) > 1 or sizes == {1}:
-        found = f"hosts of {min(sizes)} to {max(sizes)} members"
-        raise WorkloadError(f"{graph.name}: in-network reduction by hosts: {found}, expected two or more, equally many")
+        shown = f"hosts of {min(sizes)} to {max(sizes)} members"
+        raise WorkloadError(f"{graph.name}: in-network reduction by hosts: {shown}, expected two or more, equally many")
     if which == "hosts":
         return hosts
     if len(hosts) == 1:
@@ -133,14 +120,10 @@ def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
 
 
 def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int, ...]]:
-    """The tree of a group, and the switch of each aggregator.
-
-    Args:
-        graph: the fabric.
-        members: int[n], n >= 2, NPUs in member order.
+    """Return the tree of a group, n >= 2 NPUs in member order, and the switch of each aggregator.
 
     Raises:
-        WorkloadError: no switch reaches all members, or the fabric has no such switches.
+        WorkloadError: No switch reaches all members, or the fabric has no such switches.
     """
     npu = np.asarray(members, np.int64)
     if not isinstance(graph.routing, TableRouting):
@@ -157,7 +140,7 @@ def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int
 
 
 def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
-    """Node of the root, -1 if there is none, and the home (column) by which each member is reached: int64[n]."""
+    """Return the root's node (-1 = no root) and int64[n], the home (column) that reaches each member."""
     homes = routing.home[npu]
     distinct, of_member = np.unique(homes, axis=0, return_inverse=True)
     distance = np.where(distinct >= 0, routing.hops[:, distinct], UNREACHABLE)  # [rows, distinct, H]
@@ -174,7 +157,7 @@ def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
 
 
 def _paths(graph: Graph, routing: TableRouting, root: int, home: Int64) -> dict[int, int]:
-    """The switch above each switch on shortest paths from the root to homes; paths join where they can."""
+    """Return the switch above each switch on shortest paths from the root to the homes, merged where possible."""
     above: dict[int, int] = {}
     for column in np.unique(home).tolist():
         node, goal = root, int(routing.home_node[column])
@@ -189,7 +172,7 @@ def _paths(graph: Graph, routing: TableRouting, root: int, home: Int64) -> dict[
 
 
 def _joined(above: dict[int, int], npu: Int64) -> dict[int, list[int]]:
-    """The way of each member and each switch that holds an aggregator to the next such switch, both included."""
+    """Return the path from each member and each aggregator's switch up to the next aggregator, ends included."""
     below: dict[int, set[int]] = {}
     for member in npu.tolist():
         node = member
@@ -208,7 +191,7 @@ def _joined(above: dict[int, int], npu: Int64) -> dict[int, list[int]]:
 
 
 def _numbered(graph: Graph, npu: Int64, ways: dict[int, list[int]]) -> tuple[AggregatorTree, tuple[int, ...]]:
-    """The tree: aggregators in the order in which members, one after another, come by them on their way up."""
+    """Return the tree; aggregators are numbered in the order of the members' paths."""
     number = {node: i for i, node in enumerate(npu.tolist())}
     for member in npu.tolist():
         node = member
@@ -229,16 +212,16 @@ def _numbered(graph: Graph, npu: Int64, ways: dict[int, list[int]]) -> tuple[Agg
 
 
 def _links(graph: Graph, way: list[int]) -> list[int]:
-    """A link for each step of a way."""
-    found = []
+    """Return a link for each hop of a path."""
+    links = []
     for src, dst in pairwise(way):
         out = graph.out_links(src)
-        found.append(int(out[np.flatnonzero(graph.link_dst[out] == dst)[0]]))
-    return found
+        links.append(int(out[np.flatnonzero(graph.link_dst[out] == dst)[0]]))
+    return links
 
 
 def _latency_ps(graph: Graph, way: list[int], links: Iterable[int]) -> int:
-    """From a member or aggregator to an aggregator: links, switches passed and the ways into aggregators."""
+    """Return the latency from a member or aggregator to an aggregator: links, switches and aggregator ports."""
     switches = way if way[0] >= graph.npus else way[1:]
     aggregators = 2 if way[0] >= graph.npus else 1
     delays = sum(int(graph.link_delay_ps[link]) for link in links)

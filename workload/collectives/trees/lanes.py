@@ -1,7 +1,7 @@
-"""Lanes that take chunks up a tree of aggregators, summed at each, and bring what the root has down again.
+"""Lanes that send chunks up a tree of aggregators, which sum them, and return the root's result.
 
-A member has two lanes: what it sends up, and what it gets. An aggregator has a lane for each child, which adds up in
-the order of the children, one that sends sums up, and one that takes results from above and sends them to children.
+A member has two lanes: one sends data up, one receives results. An aggregator has a lane per child, which adds the
+children's data in order, one that sends sums up, and one that passes results down to the children.
 """
 
 from collections import Counter
@@ -14,28 +14,23 @@ from workload.collectives.trees.aggregators import ROOT, AggregatorBranch, Aggre
 
 
 class ChunkFlow(NamedTuple):
-    """Who takes part in a chunk; members by their numbers in the tree.
+    """The members that take part in a chunk, by their numbers in the tree."""
 
-    Attributes:
-        sources: members that send it up.
-        targets: members that get the result.
-    """
-
-    sources: frozenset[int]
-    targets: frozenset[int]
+    sources: frozenset[int]  # members that send the chunk up
+    targets: frozenset[int]  # members that receive the result
 
 
 def members_below(tree: AggregatorTree, n: int) -> list[frozenset[int]]:
-    """Members below each node of a tree of n members, itself if it is one."""
-    found: list[set[int]] = [{node} if node < n else set() for node in range(len(tree.parent))]
+    """Return the members below each node of a tree of n members; a member is below itself."""
+    below: list[set[int]] = [{node} if node < n else set() for node in range(len(tree.parent))]
     for member in range(n):
         for node in tree.up(member):
-            found[tree.parent[node]].add(member)
-    return [frozenset(members) for members in found]
+            below[tree.parent[node]].add(member)
+    return [frozenset(members) for members in below]
 
 
 def extent(tree: AggregatorTree, count: int) -> PlanExtent:
-    """Steps and lanes of the members and aggregators of a tree, if so many chunks go up and down all of it."""
+    """Return the number of steps and lanes of a tree's nodes if `count` chunks go up and down the whole tree."""
     links = len(tree.parent) - 1
     widest = max(Counter(tree.parent).values()) + 2
     return PlanExtent(4 * links * count, links + 2 * len(tree.parent), len(tree.parent), widest)
@@ -48,14 +43,14 @@ def member_lanes(
     member: int,
     ready: Sequence[tuple[int, int]] = (),
 ) -> list[Lane]:
-    """What a member sends up, and what it gets.
+    """Return the lane that sends a member's data up and the lane that receives results.
 
     Args:
-        branch: the tree.
-        places: of its nodes among their parents' children.
-        flows: of chunks, in the order in which they are sent.
-        member: its number in the tree.
-        ready: lane and step that must be done before each chunk is sent; () = none.
+        branch: Tree and its numbers in the group.
+        places: Index of each node among its parent's children.
+        flows: Flow of each chunk, in sending order.
+        member: Number of the member in the tree.
+        ready: Lane and step that must be done before each chunk is sent; () = none.
     """
     parent = branch.number(branch.tree.parent[member])
     up, down = Lane(), Lane()
@@ -70,7 +65,7 @@ def member_lanes(
 def aggregator_lanes(
     branch: AggregatorBranch, places: list[int], flows: Mapping[int, ChunkFlow], result_lane: int
 ) -> list[list[Lane]]:
-    """Lanes of each aggregator of a tree; result_lane: of members, which takes results."""
+    """Return the lanes of each aggregator of a tree; result_lane: lane of a member that receives results."""
     tree, n = branch.tree, len(branch.members)
     below, children = members_below(tree, n), tree.children()
     result_lanes = [result_lane if node < n else len(children[node]) + 1 for node in range(len(tree.parent))]
@@ -89,7 +84,10 @@ def _lanes(
     below: list[frozenset[int]],
     result_lanes: list[int],
 ) -> list[Lane]:
-    """Of one aggregator; place: among its parent's children, below and result_lanes: of each node."""
+    """Return the lanes of one aggregator, which is child number `place` of its parent.
+
+    The lists `below` and `result_lanes` have the members below each node, and its lane that receives results.
+    """
     sums, up, down = [Lane() for _ in children], Lane(), Lane()
     above = branch.tree.parent[node]
     parent = branch.number(above) if above != ROOT else ROOT

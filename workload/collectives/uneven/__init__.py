@@ -1,1 +1,1 @@
-"""All-to-alls in which each pair exchanges another number of bytes: what traces say of them, and their plans."""
+"""All-to-alls in which each pair exchanges its own number of bytes: their sizes in traces, and their plans."""

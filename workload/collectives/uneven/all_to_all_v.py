@@ -1,7 +1,7 @@
-"""All-to-all with another number of bytes for each pair (all-to-all-v), such as tokens sent to their experts.
+"""All-to-all with a separate number of bytes for each pair (all-to-all-v), such as tokens sent to their experts.
 
-Chunks are units: the greatest common divisor of all sizes. Run as a collective of `buffer_bytes`, a chunk is one unit,
-and every message has exactly the bytes of the matrix. Blocks stand in the input by receiver, in the output by sender.
+A chunk is one unit, the greatest common divisor of all sizes. In a collective of `buffer_bytes` every message therefore
+has exactly the bytes of the matrix. Blocks are ordered by receiver in the input and by sender in the output.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.uneven.by_hosts import by_hosts, places_of
+from workload.collectives.uneven.by_hosts import by_hosts, places_of, receive, send
 from workload.errors import WorkloadError
 
 Int64 = NDArray[np.int64]
@@ -20,31 +20,26 @@ Int64 = NDArray[np.int64]
 NAME = "all-to-all-v"
 ALGORITHMS = ("direct", "pairwise", "hierarchical")
 
-_MOST_CHUNKS = 1 << 28
+_MAX_CHUNKS = 1 << 28
+"""Maximum number of units in a buffer: chunk numbers over all regions must fit into int32."""
 
 
 class Units(NamedTuple):
-    """The matrix in units.
+    """A matrix of sizes in units."""
 
-    Attributes:
-        unit_bytes: of a chunk.
-        chunks: of the fullest buffer; all members have buffers of this size.
-        sent: int64[n, n], from member to member.
-    """
-
-    unit_bytes: int
-    chunks: int
-    sent: Int64
+    unit_bytes: int  # size of a unit, which is one chunk
+    chunks: int  # number of chunks of the fullest buffer, the size of all buffers
+    sent: Int64  # int64[n, n], units from member to member
 
 
 def units(matrix_bytes: ArrayLike) -> Units:
-    """The matrix in units.
+    """Return the matrix in units.
 
     Args:
         matrix_bytes: int[n, n], bytes from member (row) to member (column).
 
     Raises:
-        WorkloadError: not square, not whole numbers, negative, or more than 2^28 units in a buffer.
+        WorkloadError: A matrix that is not square, not integer or negative, or more than 2^28 units in a buffer.
     """
     try:
         matrix = np.asarray(matrix_bytes)
@@ -62,27 +57,25 @@ def units(matrix_bytes: ArrayLike) -> Units:
     unit_bytes = math.gcd(*sizes.reshape(-1).tolist()) or 1
     count = sizes // unit_bytes
     chunks = max(1, int(count.sum(axis=0).max()), int(count.sum(axis=1).max()))
-    if chunks > _MOST_CHUNKS:
+    if chunks > _MAX_CHUNKS:
         raise WorkloadError(
-            f"all-to-all-v: {chunks} units of {unit_bytes} B in a buffer, expected at most {_MOST_CHUNKS}"
+            f"all-to-all-v: {chunks} units of {unit_bytes} B in a buffer, expected at most {_MAX_CHUNKS}"
         )
     return Units(unit_bytes, chunks, count)
 
 
 def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] | None = None) -> Plans:
-    """What each member does.
+    """Return the steps of each member.
 
     Args:
-        matrix_bytes: int[n, n], bytes from member (row) to member (column); what is for oneself is copied.
-        algorithm: direct (all at once), pairwise (step k to the member k on and from that k before, one at a time), or
-            hierarchical (first to the member of the own host in the place of the receiver, then all that a host has for
-            a receiver at once).
-        hosts: host of each member, for hierarchical: as many members on each.
-
-    Raises:
-        WorkloadError: as `units`, another algorithm, no hosts for hierarchical, or hosts of unlike sizes.
+        matrix_bytes: int[n, n], bytes from member (row) to member (column); a member copies the bytes for itself.
+        algorithm: direct (all messages at once), pairwise (step k sends to the member k further on and receives from
+            the one k before, one step at a time), or hierarchical (first to the member of the own host in the
+            receiver's place, then all data of a host for a receiver at once).
+        hosts: Host of each member, for hierarchical; all hosts need equally many members.
     """
-    check_algorithm(algorithm)
+    if algorithm not in ALGORITHMS:
+        raise WorkloadError(f"algorithm {algorithm!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
     cut = units(matrix_bytes)
     if algorithm == "hierarchical":
         return by_hosts(cut.sent, cut.chunks, places_of(hosts, len(cut.sent)))._replace(uneven=True)
@@ -90,72 +83,48 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
     return each_its_own(cut.chunks, [make(me, cut) for me in range(len(cut.sent))], regions=2)._replace(uneven=True)
 
 
-def check_algorithm(name: str) -> None:
-    """Check that there is such an algorithm.
-
-    Raises:
-        WorkloadError: there is none.
-    """
-    if name not in ALGORITHMS:
-        raise WorkloadError(f"algorithm {name!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
-
-
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
-    """The size with which a collective of these plans moves the bytes of the matrix.
-
-    Raises:
-        WorkloadError: as `units`.
-    """
+    """Return the size at which a collective of these plans moves the bytes of the matrix."""
     return plans.chunks * units(matrix_bytes).unit_bytes
 
 
 def _direct(me: int, cut: Units) -> list[Lane]:
-    """A lane that sends, and a sink; both begin with the nearest."""
+    """Return a lane that sends and a lane that receives; both begin with the nearest peer."""
     n, sends, sink = len(cut.sent), _own(me, cut), Lane()
     for far in range(1, n):
-        sends.step(**_send(me, (me + far) % n, cut, to_lane=1))
-        sink.step(**_receive(me, (me - far) % n, cut))
+        to, source = (me + far) % n, (me - far) % n
+        sends.step(**send(to, 1, _input(cut, me, to), int(cut.sent[me, to])))
+        sink.step(**receive(source, cut.chunks + _output(cut, source, me), int(cut.sent[source, me])))
     return [sends, sink]
 
 
 def _pairwise(me: int, cut: Units) -> list[Lane]:
-    """A lane per step; the first copies."""
+    """Return a lane per step; the first copies the member's own block."""
     n = len(cut.sent)
     lanes = [_own(me, cut)]
     for far in range(1, n):
-        ways = _send(me, (me + far) % n, cut, to_lane=far) | _receive(me, (me - far) % n, cut)
+        ways = _exchange(me, (me + far) % n, (me - far) % n, cut, to_lane=far)
         lanes.append(Lane().step(after=(far - 1, len(lanes[-1].steps) - 1), **ways))
     return lanes
 
 
 def _own(me: int, cut: Units) -> Lane:
-    """A lane that copies what is for oneself; a step in any case."""
-    return _moved(Lane(), _input(cut, me, me), cut.chunks + _output(cut, me, me), int(cut.sent[me, me]))
+    """Return a lane that copies the member's own block, and has a step even if the block is empty."""
+    count, to = int(cut.sent[me, me]), cut.chunks + _output(cut, me, me)
+    return Lane().copy(_input(cut, me, me), to=to, count=count) if count else Lane().step()
 
 
-def _moved(lane: Lane, chunk: int, to: int, count: int, after: tuple[int, int] = (-1, -1)) -> Lane:
-    return lane.copy(chunk, to=to, count=count, after=after) if count else lane.step(after=after)
-
-
-def _send(me: int, peer: int, cut: Units, to_lane: int) -> dict[str, Any]:
-    count = int(cut.sent[me, peer])
-    if not count:
-        return {}
-    return {"send_to": peer, "to_lane": to_lane, "send": _input(cut, me, peer), "send_count": count}
-
-
-def _receive(me: int, peer: int, cut: Units) -> dict[str, Any]:
-    count = int(cut.sent[peer, me])
-    if not count:
-        return {}
-    return {"receive_from": peer, "receive": cut.chunks + _output(cut, peer, me), "receive_count": count}
+def _exchange(me: int, to: int, source: int, cut: Units, to_lane: int) -> dict[str, Any]:
+    """Return the arguments of a step that sends the block for one member and receives the block from another."""
+    sends = send(to, to_lane, _input(cut, me, to), int(cut.sent[me, to]))
+    return sends | receive(source, cut.chunks + _output(cut, source, me), int(cut.sent[source, me]))
 
 
 def _input(cut: Units, src: int, dst: int) -> int:
-    """Where the block for dst begins in the input of src."""
+    """Return the first chunk of the block for dst in the input of src."""
     return int(cut.sent[src, :dst].sum())
 
 
 def _output(cut: Units, src: int, dst: int) -> int:
-    """Where the block from src begins in the output of dst."""
+    """Return the first chunk of the block from src in the output of dst."""
     return int(cut.sent[:src, dst].sum())

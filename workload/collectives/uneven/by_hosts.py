@@ -1,7 +1,7 @@
 """All-to-all-v by hosts: first within a host, then between members of equal place, with one message per host.
 
-A member gives the one in place p of its own host all that it has for members in place p anywhere; that one sends each
-host's share to the member in its place there. So nothing but messages between equal places leaves a host.
+A member gives the member in place p of its own host all its data for members in place p of any host; that member sends
+each host's share to the member in its own place there. Thus only messages between equal places leave a host.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,20 @@ from workload.errors import WorkloadError
 Int64 = NDArray[np.int64]
 
 _OUTPUT, _TO_PLACES, _GIVEN, _TO_HOSTS, _COME = 1, 2, 3, 4, 5
-"""Regions: what is for each place, what mates gave, that sorted by host, and what came from other hosts."""
+"""Regions: output, data by receiving place, data received from the own host, the same sorted by host, and data received
+from other hosts.
+"""
 
 
 def places_of(hosts: Sequence[int] | None, members: int) -> Int64:
-    """int64[hosts, places]: members of each host.
-
-    Args:
-        hosts: of each member.
-        members: n.
+    """Return int64[hosts, places]: the members of each host; hosts: host of each member.
 
     Raises:
-        WorkloadError: not one for each member, or hosts of unlike sizes.
+        WorkloadError: Not one host per member, or hosts of unequal sizes.
     """
     if hosts is None or len(hosts) != members:
-        found = "none" if hosts is None else len(hosts)
-        raise WorkloadError(f"all-to-all-v, hierarchical: hosts of {found} members, expected of {members}")
+        count = "none" if hosts is None else len(hosts)
+        raise WorkloadError(f"all-to-all-v, hierarchical: hosts of {count} members, expected of {members}")
     names, sizes = np.unique(np.asarray(hosts), return_counts=True)
     if sizes.min() != sizes.max():
         raise WorkloadError(
@@ -41,20 +39,17 @@ def places_of(hosts: Sequence[int] | None, members: int) -> Int64:
 
 
 def by_hosts(count: Int64, chunks: int, member: Int64) -> Plans:
-    """The plans.
+    """Return the plans for count: int64[n, n] chunks from member to member, and member: int64[hosts, places].
 
-    Args:
-        count: int64[n, n], chunks from member to member.
-        chunks: of the fullest input or output.
-        member: int64[hosts, places].
+    The fullest input or output has `chunks` chunks.
     """
     table = _Table(count, member)
-    given = max(int(table.given(*at).sum()) for at in np.ndindex(*member.shape))
-    most = max(chunks, given)
+    max_given = max(int(table.given(*at).sum()) for at in np.ndindex(*member.shape))
+    region_chunks = max(chunks, max_given)
     lanes: dict[int, list[Lane]] = {
-        int(member[at]): _Member(table, most, *at).lanes() for at in np.ndindex(*member.shape)
+        int(member[at]): _Member(table, region_chunks, *at).lanes() for at in np.ndindex(*member.shape)
     }
-    return each_its_own(most, [lanes[me] for me in range(len(count))], regions=6)
+    return each_its_own(region_chunks, [lanes[me] for me in range(len(count))], regions=6)
 
 
 class _Table(NamedTuple):
@@ -64,20 +59,20 @@ class _Table(NamedTuple):
     member: Int64
 
     def to_places(self, host: int, place: int) -> Int64:
-        """int64[places, hosts]: what a member has for each."""
+        """Return int64[places, hosts]: chunks that a member sends to each member."""
         return self.sent[self.member[host, place], self.member.T]
 
     def given(self, host: int, place: int) -> Int64:
-        """int64[mates, hosts]: what each member of the host has for a place of each host."""
+        """Return int64[mates, hosts]: chunks that each member of the host has for a place of each host."""
         return self.sent[np.ix_(self.member[host], self.member[:, place])]
 
     def come(self, host: int, place: int) -> Int64:
-        """int64[hosts, places]: what each has for a member."""
+        """Return int64[hosts, places]: chunks that each member has for one member."""
         return self.sent[self.member, self.member[host, place]]
 
 
 class _Member:
-    """Makes the lanes of one: packing, a lane per mate, sorting, a lane per other host."""
+    """Builds the lanes of a member: packing, a lane per mate, sorting, a lane per other host."""
 
     def __init__(self, table: _Table, chunks: int, host: int, place: int) -> None:
         self.table, self.chunks, self.host, self.place = table, chunks, host, place
@@ -92,7 +87,7 @@ class _Member:
         return [self._pack(), *mates, sort, *(self._other(far, len(sort.steps) - 1) for far in range(1, self.hosts))]
 
     def _pack(self) -> Lane:
-        """Input by member to what is for each place, and the own of that to what mates give."""
+        """Order the input by receiving place, and copy the own place's blocks to the data received from mates."""
         lane, size = Lane(), self.to_places
         inputs = _before(self.table.sent[self.table.member[self.host, self.place]])
         for place, host in np.ndindex(*size.shape):
@@ -103,23 +98,14 @@ class _Member:
         return lane.step()
 
     def _mate(self, far: int) -> Lane:
-        """Exchange with the mates `far` on and before, all at once."""
+        """Exchange with the mates `far` places on and before, all at once."""
         to, source = (self.place + far) % self.places, (self.place - far) % self.places
-        ways = _send(
-            int(self.table.member[self.host, to]),
-            far,
-            self._at(_TO_PLACES, self.to_places, to, 0),
-            int(self.to_places[to].sum()),
-        )
-        ways |= _receive(
-            int(self.table.member[self.host, source]),
-            self._at(_GIVEN, self.given, source, 0),
-            int(self.given[source].sum()),
-        )
+        ways = send(int(self.table.member[self.host, to]), far, *self._row(_TO_PLACES, self.to_places, to))
+        ways |= receive(int(self.table.member[self.host, source]), *self._row(_GIVEN, self.given, source))
         return Lane().step(after=(0, self._packed()), **ways)
 
     def _sort(self) -> Lane:
-        """When all have given: by host, and the own host's to the output."""
+        """Wait for the data of all mates, sort it by host, and copy the own host's blocks to the output."""
         lane = Lane()
         for far in range(1, self.places):
             lane.step(after=(far, 0))
@@ -134,38 +120,33 @@ class _Member:
         return lane
 
     def _other(self, far: int, last: int) -> Lane:
-        """Exchange with the own place of the hosts `far` on and before; last: step of the lane that sorts."""
+        """Exchange with the own place of the hosts `far` on and before; last: last step of the sorting lane."""
         to, source = (self.host + far) % self.hosts, (self.host - far) % self.hosts
-        size = self.given.T
-        ways = _send(
-            int(self.table.member[to, self.place]),
-            self.places + far,
-            self._at(_TO_HOSTS, size, to, 0),
-            int(size[to].sum()),
-        )
-        ways |= _receive(
-            int(self.table.member[source, self.place]),
-            self._at(_COME, self.come, source, 0),
-            int(self.come[source].sum()),
-        )
+        peer = int(self.table.member[to, self.place])
+        ways = send(peer, self.places + far, *self._row(_TO_HOSTS, self.given.T, to))
+        ways |= receive(int(self.table.member[source, self.place]), *self._row(_COME, self.come, source))
         lane = Lane().step(after=(self.places, last), **ways)
         self._unpack(lane, source)
         return lane
 
     def _unpack(self, lane: Lane, host: int) -> None:
-        """What came from a host to the output by member."""
+        """Copy the blocks from a host to the output."""
         outputs = _before(self.table.sent[:, self.table.member[self.host, self.place]])
         for mate, member in enumerate(self.table.member[host]):
             to = _OUTPUT * self.chunks + int(outputs[member])
             _copy(lane, self._at(_COME, self.come, host, mate), to, int(self.come[host, mate]))
 
     def _packed(self) -> int:
-        """The last step of the lane that packs."""
+        """Return the number of the last step of the packing lane."""
         return int(np.count_nonzero(self.to_places)) + int(self.to_places[self.place].any())
 
     def _at(self, region: int, size: Int64, row: int, column: int) -> int:
-        """The chunk with which a block begins, of blocks of these sizes one after another."""
+        """Return the first chunk of a block, for consecutive blocks of these sizes."""
         return region * self.chunks + int(_before(size.reshape(-1))[row * size.shape[1] + column])
+
+    def _row(self, region: int, size: Int64, row: int) -> tuple[int, int]:
+        """Return the first chunk and the number of chunks of a row of blocks."""
+        return self._at(region, size, row, 0), int(size[row].sum())
 
 
 def _before(count: Int64) -> Int64:
@@ -177,9 +158,11 @@ def _copy(lane: Lane, chunk: int, to: int, count: int) -> None:
         lane.copy(chunk, to=to, count=count)
 
 
-def _send(peer: int, to_lane: int, chunk: int, count: int) -> dict[str, Any]:
+def send(peer: int, to_lane: int, chunk: int, count: int) -> dict[str, Any]:
+    """Return the arguments of `Lane.step` for a send; none if it has no chunks."""
     return {"send_to": peer, "to_lane": to_lane, "send": chunk, "send_count": count} if count else {}
 
 
-def _receive(peer: int, chunk: int, count: int) -> dict[str, Any]:
+def receive(peer: int, chunk: int, count: int) -> dict[str, Any]:
+    """Return the arguments of `Lane.step` for a receive; none if it has no chunks."""
     return {"receive_from": peer, "receive": chunk, "receive_count": count} if count else {}

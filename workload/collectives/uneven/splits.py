@@ -1,7 +1,7 @@
-"""Uneven all-to-alls of traces: how many bytes each member sends to each, put together from what all members say.
+"""Uneven all-to-alls of traces: the bytes from member to member, assembled from the split sizes of all members.
 
-in_split_size of a member shares out its comm_size among the receivers, in any unit: PyTorch counts rows of a tensor.
-out_split_size, where it stands, must say what the others send, in the same unit.
+A member's in_split_size divides its comm_size among the receivers, in any unit: PyTorch counts rows of a tensor.
+out_split_size, if given, must agree with what the others send, in the same unit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,67 +21,47 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 Matrices = Mapping[tuple[int, int], Int64]
-"""int64[n, n] by group and place in it: bytes from member (row) to member (column). Equal ones are one array."""
+"""int64[n, n] by group and index of the collective in it: bytes from member (row) to member (column). Equal matrices
+are one array.
+"""
 
 
-class _Said(NamedTuple):
-    """What the members of a rank say, k times.
+class _SplitSizes(NamedTuple):
+    """The split sizes of the k uses of uneven all-to-alls by the members of a rank."""
 
-    Attributes:
-        group: int64[k].
-        seq: int64[k], the how-manieth collective of the group.
-        member: int64[k].
-        sizes: int64[k], row of `lists`.
-        lists: distinct int64[n], bytes to each member.
-    """
-
-    group: Int64
-    seq: Int64
-    member: Int64
-    sizes: Int64
-    lists: list[Int64]
+    group: Int64  # int64[k], group of the use
+    seq: Int64  # int64[k], index of the collective in its group
+    member: Int64  # int64[k], number of the member
+    sizes: Int64  # int64[k], row of `lists`
+    lists: list[Int64]  # distinct int64[n], bytes to each member
 
 
 class _Use(NamedTuple):
-    """An uneven all-to-all of all NPUs that share a trace.
+    """An uneven all-to-all of all NPUs that share a trace."""
 
-    Attributes:
-        view: the trace.
-        at: its place among the collectives of the view.
-        npu: int64[k], ascending.
-        group: int64[k], of each NPU.
-        member: int64[k], the NPU's number there.
-    """
-
-    view: TraceView
-    at: int
-    npu: Int64
-    group: Int64
-    member: Int64
+    view: TraceView  # view of the trace
+    at: int  # index among the collectives of the view
+    npu: Int64  # int64[k], numbers of the NPUs, ascending
+    group: Int64  # int64[k], group of each NPU
+    member: Int64  # int64[k], number of the NPU in its group
 
     @property
     def seq(self) -> int:
-        """The how-manieth collective of the group it is."""
+        """The index of the collective in its group."""
         return int(self.view.coll_seq[self.at])
 
     @property
     def row(self) -> int:
-        """Of the trace."""
+        """The row of the trace."""
         return int(self.view.coll_rows[self.at])
 
     def splits(self, column: Int32) -> tuple[int, ...]:
-        """Its numbers; column: in_split_size or out_split_size of the trace."""
+        """Return the split sizes; column: in_split_size or out_split_size of the trace."""
         return self.view.table.split_sizes[column[self.row]]
 
 
 def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
-    """int64[n]: bytes that split sizes mean, of which in_split_size makes comm_size.
-
-    Args:
-        view: the trace.
-        at: place among its collectives.
-        numbers: in_split_size or out_split_size.
-    """
+    """Return int64[n]: bytes of in_split_size or out_split_size, where in_split_size sums up to comm_size."""
     row = view.coll_rows[at]
     unit = sum(view.table.split_sizes[view.table.in_split_size[row]])
     size = int(view.table.comm_size[row])
@@ -89,10 +69,10 @@ def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
 
 
 def check_splits(view: TraceView) -> None:
-    """Check that split sizes cut comm_size into whole bytes.
+    """Check that split sizes divide comm_size into whole bytes.
 
     Raises:
-        WorkloadError: they do not.
+        WorkloadError: A size is not a whole number of bytes.
     """
     for at in np.flatnonzero(view.coll_uneven).tolist():
         row = int(view.coll_rows[at])
@@ -108,25 +88,20 @@ def check_splits(view: TraceView) -> None:
 
 
 def matrices(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> Matrices:
-    """The matrices of all uneven all-to-alls of the groups that a rank has; all members issue them alike.
-
-    Args:
-        own: traces of this rank's NPUs.
-        groups: of these traces.
-        exchange: with the other ranks.
+    """Return the matrices of all uneven all-to-alls of this rank's groups; exchange: exchange with other ranks.
 
     Raises:
-        WorkloadError: split sizes of another number than members, or members that disagree on what one sends.
+        WorkloadError: A number of split sizes that is not the number of members, or members that disagree on a size.
     """
     uses = agree(exchange, lambda: _checked_uses(own, groups))
-    found = _put_together(exchange(_said(uses)), groups)
-    agree(exchange, lambda: _check_receivers(uses, found))
-    return found
+    by_use = _assemble(exchange(_split_sizes(uses)), groups)
+    agree(exchange, lambda: _check_receivers(uses, by_use))
+    return by_use
 
 
 def _checked_uses(own: OwnTraces, groups: GroupTable) -> list[_Use]:
     sizes = groups.sizes()
-    found: list[_Use] = []
+    uses: list[_Use] = []
     for view, users in zip(own.views, own.users, strict=True):
         of_view = []
         for at in np.flatnonzero(view.coll_uneven).tolist() if len(users) else ():
@@ -134,12 +109,12 @@ def _checked_uses(own: OwnTraces, groups: GroupTable) -> list[_Use]:
             group, member = (column[slots].astype(np.int64) for column in (groups.slot_group, groups.slot_member))
             of_view.append(_Use(view, at, np.asarray(users, np.int64), group, member))
         _check_lengths(of_view, sizes)
-        found += of_view
-    return found
+        uses += of_view
+    return uses
 
 
 def _check_lengths(of_view: Sequence[_Use], sizes: Int64) -> None:
-    """Numbers are as many as members; sizes: of the groups. The first NPU that has others is named."""
+    """Check that each use has one number per member; sizes: members of each group. The message names the first NPU."""
     wrong = []
     for use in of_view:
         table = use.view.table
@@ -158,27 +133,27 @@ def _check_lengths(of_view: Sequence[_Use], sizes: Int64) -> None:
         )
 
 
-def _said(uses: Sequence[_Use]) -> _Said:
+def _split_sizes(uses: Sequence[_Use]) -> _SplitSizes:
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
     sizes = []
     for use in uses:
-        found = split_bytes(use.view, use.at, use.splits(use.view.table.in_split_size))
-        key = found.tobytes()
+        sent_bytes = split_bytes(use.view, use.at, use.splits(use.view.table.in_split_size))
+        key = sent_bytes.tobytes()
         if key not in number:
             number[key] = len(lists)
-            lists.append(found)
+            lists.append(sent_bytes)
         sizes.append(np.full(len(use.npu), number[key], np.int64))
     seq = [np.full(len(use.npu), use.seq, np.int64) for use in uses]
     group, member = [use.group for use in uses], [use.member for use in uses]
-    return _Said(_joined(group), _joined(seq), _joined(member), _joined(sizes), lists)
+    return _SplitSizes(_joined(group), _joined(seq), _joined(member), _joined(sizes), lists)
 
 
 def _joined(parts: Sequence[Int64]) -> Int64:
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
-def _put_together(of_ranks: Sequence[_Said], groups: GroupTable) -> dict[tuple[int, int], Int64]:
+def _assemble(of_ranks: Sequence[_SplitSizes], groups: GroupTable) -> dict[tuple[int, int], Int64]:
     lists, sizes = _numbered(of_ranks)
     group, seq, member = (np.concatenate(column) for column in zip(*(said[:3] for said in of_ranks), strict=True))
     order = np.lexsort((member, seq, group))
@@ -186,49 +161,49 @@ def _put_together(of_ranks: Sequence[_Said], groups: GroupTable) -> dict[tuple[i
     begins = np.flatnonzero((np.diff(group, prepend=-1) != 0) | (np.diff(seq, prepend=-1) != 0))
     is_held = groups.sizes()[group[begins]] > 0
     ends = np.append(begins, len(order))[1:]
-    found: dict[tuple[int, int], Int64] = {}
+    matrices: dict[tuple[int, int], Int64] = {}
     known: dict[bytes, Int64] = {}
     for begin, end in zip(begins[is_held].tolist(), ends[is_held].tolist(), strict=True):
         key = sizes[begin:end].tobytes()
         if key not in known:
             known[key] = np.stack([lists[i] for i in sizes[begin:end].tolist()])
-        found[int(group[begin]), int(seq[begin])] = known[key]
-    return found
+        matrices[int(group[begin]), int(seq[begin])] = known[key]
+    return matrices
 
 
-def _numbered(of_ranks: Sequence[_Said]) -> tuple[list[Int64], Int64]:
-    """Distinct lists of all ranks, and which of them each use of all ranks has."""
+def _numbered(of_ranks: Sequence[_SplitSizes]) -> tuple[list[Int64], Int64]:
+    """Return the distinct lists of all ranks, and the list of each use of all ranks."""
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
     sizes = []
     for said in of_ranks:
         own = np.empty(len(said.lists), np.int64)
-        for i, one in enumerate(said.lists):
-            own[i] = number.setdefault(one.tobytes(), len(lists))
+        for i, sizes_to_members in enumerate(said.lists):
+            own[i] = number.setdefault(sizes_to_members.tobytes(), len(lists))
             if own[i] == len(lists):
-                lists.append(one)
+                lists.append(sizes_to_members)
         sizes.append(own[said.sizes])
     return lists, np.concatenate(sizes)
 
 
-def _check_receivers(uses: Sequence[_Use], found: Matrices) -> None:
-    """What members say that they receive is what is sent to them; who sends nothing has no unit to say it in."""
+def _check_receivers(uses: Sequence[_Use], by_use: Matrices) -> None:
+    """Check out_split_size against the bytes sent; a member that sends nothing has no unit and is not checked."""
     for _, of_view in groupby(uses, key=lambda use: id(use.view)):
-        wrong = [complaint for use in of_view if (complaint := _complaint(use, found))]
+        wrong = [complaint for use in of_view if (complaint := _complaint(use, by_use))]
         if wrong:
             npu, _, text = min(wrong)
             raise WorkloadError(text, npu)
 
 
-def _complaint(use: _Use, found: Matrices) -> tuple[int, int, str] | None:
-    """The first NPU to which others send something else than it says, the use's place and what is wrong."""
+def _complaint(use: _Use, by_use: Matrices) -> tuple[int, int, str] | None:
+    """Return the first NPU whose out_split_size differs from what others send, the use's index and the message."""
     numbers = use.splits(use.view.table.out_split_size)
     if not numbers or not any(use.splits(use.view.table.in_split_size)):
         return None
     expected = split_bytes(use.view, use.at, numbers)
     compared: set[tuple[int, int]] = set()
     for npu, group, member in zip(use.npu.tolist(), use.group.tolist(), use.member.tolist(), strict=True):
-        matrix = found[group, use.seq]
+        matrix = by_use[group, use.seq]
         if (id(matrix), member) in compared:  # equal matrices are one array
             continue
         compared.add((id(matrix), member))

@@ -1,4 +1,4 @@
-"""Constants of NCCL by GPU generation: one module each with GENERATION, found by looking here."""
+"""Constants of NCCL by GPU generation: one module each with GENERATION; this package imports all of them."""
 
 import functools
 import importlib
@@ -10,78 +10,59 @@ Triple = tuple[float, float, float]
 
 
 class Generation(NamedTuple):
-    """What NCCL's graph search (src/graph/search.cc, topo.h, topo.cc) and tuning model (src/graph/tuning.cc) know.
+    """Constants of NCCL's graph search (src/graph/search.cc, topo.h, topo.cc) and tuning model (src/graph/tuning.cc).
 
-    Bandwidths in GB/s; triples are for 1, 2 and more hosts.
-
-    Attributes:
-        name: as users write it.
-        compute_capability: 80 is 8.0.
-        nvlink_bps: an NPU's NVLinks together, each direction, as its flagship has them: by it a fabric's generation is
-            guessed.
-        nvlink_payload: what the search counts of an NVLink's rate, both directions loaded alike (SM70_NVLINK_BW 20.0
-            of 25, SM90_NVLINK_BW 20.6 of 25, SM100_NVLINK_BW 40.1 of 50).
-        nvlink_line: GB/s of one NVLink in each direction: 25, Blackwell 50.
-        pcie: between a NIC and its GPU, as the search counts it: 16 lanes of the generation's PCIe.
-        inside_speeds: of a channel, which the search tries in this order where there is no NIC.
-        between_speeds: the same where there are NICs.
-        cpu: of its usual hosts, "intel" or "amd".
-        ll: the most that LL reaches in one host, all channels together.
-        ring_ll128: the most of LL128 in a ring, per channel.
-        tree_ll128: the same in a tree.
-        tree: the most of Simple in a tree, per channel.
-        nvls_tree: the most of an NVLS tree, per channel.
-        nvls_efficiency: what NVLS reaches of the planned speed; 0 = there is no NVLS.
-        nvls_channels: blocks that do NVLS, in one host and in several.
-        in_grains: the releases of its time dealt out LL128 in whole grains (workload.collectives.nccl.ways.CHUNKS).
-        plateau: by how much ring and Simple grow in latency where the buffer is cut into pieces of 64 bytes or more.
+    Bandwidths are in GB/s; triples are for 1, 2 and more hosts.
     """
 
-    name: str
-    compute_capability: int
-    nvlink_bps: int
+    name: str  # name that users write
+    compute_capability: int  # CUDA compute capability; 80 is 8.0
+    nvlink_bps: int  # rate per direction of a flagship GPU's NVLinks, by which AUTO finds the generation
+    # fraction of an NVLink's rate that the search counts, with equal load in both directions:
+    # SM70_NVLINK_BW 20.0 of 25, SM90_NVLINK_BW 20.6 of 25, SM100_NVLINK_BW 40.1 of 50
     nvlink_payload: float
-    nvlink_line: float
-    pcie: float
-    inside_speeds: tuple[float, ...]
-    between_speeds: tuple[float, ...]
-    cpu: str
-    ll: float
-    ring_ll128: Triple
-    tree_ll128: Triple
-    tree: Triple
-    nvls_tree: Triple
-    nvls_efficiency: float
-    nvls_channels: tuple[int, int]
-    in_grains: bool
-    plateau: float
+    nvlink_line: float  # rate of one NVLink per direction: 25, Blackwell 50
+    pcie: float  # bandwidth between a NIC and its GPU that the search counts: 16 lanes of the generation's PCIe
+    inside_speeds: tuple[float, ...]  # channel speeds that the search tries, in this order, without NICs
+    between_speeds: tuple[float, ...]  # channel speeds that the search tries, in this order, with NICs
+    cpu: str  # CPU vendor of the usual hosts, "intel" or "amd"
+    ll: float  # maximum of LL in one host, over all channels
+    ring_ll128: Triple  # maximum of LL128 in a ring, per channel
+    tree_ll128: Triple  # maximum of LL128 in a tree, per channel
+    tree: Triple  # maximum of Simple in a tree, per channel
+    nvls_tree: Triple  # maximum of an NVLS tree, per channel
+    nvls_efficiency: float  # fraction of the planned speed that NVLS reaches; 0 = no NVLS
+    nvls_channels: tuple[int, int]  # number of blocks that run NVLS, in one host and in several
+    in_grains: bool  # whether the NCCL of its time distributes LL128 in whole grains (nccl.ways.CHUNKS)
+    plateau: float  # factor on the latency of a ring with Simple if the buffer's pieces have 64 bytes or more
 
 
+INSIDE = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
+BETWEEN = (
+    *(48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0),
+    *(7.0, 6.0, 5.0, 4.0, 3.0, 2.4, 1.2, 0.24, 0.12),
+)
+"""Channel speeds in GB/s that NCCL's search tries before Hopper: speedArrayIntra, speedArrayInter (search.cc)."""
 AUTO = "auto"
-"""As a generation: the fabric's."""
+"""Value of a generation's name: the fabric's own."""
 
 
 @functools.cache
 def generations() -> dict[str, Generation]:
-    """All generations by name."""
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    """Return all generations by name."""
+    modules = (importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__))
     return {module.GENERATION.name: module.GENERATION for module in modules if hasattr(module, "GENERATION")}
 
 
 def generation_of(name: str, accelerator: str, inside_bps: int) -> Generation:
-    """The generation that is meant.
+    """Return the generation of a name; inside_bps: rate from a member to another of its host, 0 = one member per host.
 
-    Args:
-        name: of it, or AUTO.
-        accelerator: the fabric's, "" = it names none.
-        inside_bps: what a member can send to another of its host, 0 = no host has two members.
-
-    With AUTO it is the accelerator's, else that whose NVLinks have the nearest rate; without NVLink a100.
+    With AUTO it is the accelerator's, else the one whose NVLinks have the nearest rate; without NVLink a100.
     """
-    made = generations()
-    wanted = accelerator if name == AUTO else name
-    if wanted in made:
-        return made[wanted]
+    known = generations()
+    wanted_name = accelerator if name == AUTO else name
+    if wanted_name in known:
+        return known[wanted_name]
     if not inside_bps:
-        return made["a100"]
-    return min(made.values(), key=lambda one: abs(math.log(inside_bps / one.nvlink_bps)))
+        return known["a100"]
+    return min(known.values(), key=lambda candidate: abs(math.log(inside_bps / candidate.nvlink_bps)))

@@ -1,4 +1,4 @@
-"""Blackwell: eighteen NVLinks of 50 GB/s, of which NCCL's graph search counts 40.1."""
+"""Blackwell: eighteen NVLinks of 50 GB/s, counted as 40.1 by NCCL's graph search."""
 
 from workload.collectives.nccl.generations import Generation
 

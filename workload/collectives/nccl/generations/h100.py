@@ -1,4 +1,4 @@
-"""Hopper (H100, H200): eighteen NVLinks of 25 GB/s, of which NCCL's graph search counts 20.6."""
+"""Hopper (H100, H200): eighteen NVLinks of 25 GB/s, counted as 20.6 by NCCL's graph search."""
 
 from workload.collectives.nccl.generations import Generation
 

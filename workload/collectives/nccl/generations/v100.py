@@ -1,7 +1,6 @@
-"""Volta: six NVLinks of 25 GB/s, of which NCCL's graph search counts 20."""
+"""Volta: six NVLinks of 25 GB/s, counted as 20 by NCCL's graph search."""
 
-from workload.collectives.nccl.generations import Generation
-from workload.collectives.nccl.generations.speeds import BETWEEN, INSIDE
+from workload.collectives.nccl.generations import BETWEEN, INSIDE, Generation
 
 GENERATION = Generation(
     name="v100",
