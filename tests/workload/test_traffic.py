@@ -126,7 +126,7 @@ def test_merge_adds_pairs_and_orders_them():
 
 
 def test_many_pairs_are_summed_in_between(monkeypatch):
-    monkeypatch.setattr("workload.program.traffic._MOST_PENDING", 5)
+    monkeypatch.setattr("workload.program.traffic._MAX_PENDING", 5)
     found = traffic(collective_program("all-to-all", 9, 9000, "direct"))
     assert as_dict(found) == summed(plan_sends("all-to-all", "direct", 9, 9000))
 

@@ -94,7 +94,7 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
     def fails(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(transformer, "_link", fails)
+    monkeypatch.setattr(transformer, "link", fails)
     with pytest.raises(WorkloadError, match=r": No space left on device, expected a folder to write traces to$"):
         transformer.write(SMALL, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -2,9 +2,8 @@
 
 A memory node is an NPU of the fabric without its own trace. A load sends it a request of REQUEST_BYTES; the memory node
 reads, one access at a time in order of arrival, and sends the data. A store sends the data, and the memory node
-confirms
-the write with REQUEST_BYTES. So the fabric determines the latency and the bandwidth of the pool (ASTRA-sim 2.0's memory
-pool; Won et al., ISPASS 2023, section IV-C).
+confirms the write with REQUEST_BYTES. So the fabric determines the latency and the bandwidth of the pool (ASTRA-sim
+2.0's memory pool; Won et al., ISPASS 2023, section IV-C).
 """
 
 import dataclasses

@@ -1,7 +1,8 @@
-"""Traffic: what every NPU will send to whom over a whole run, known before the first packet moves.
+"""Traffic: bytes and messages between all pairs of NPUs over a whole run, computed before the run.
 
-Sends stand in the traces, collectives in their schedules; neither depends on time. Steps of a plan are summed by peer
-before they are spread over the NPUs that run it, so that a ring of 16,384 members costs no more than its 16,384 pairs.
+Traces define the sends, schedules the messages of collectives; neither depends on time. Steps of a plan are summed by
+peer before they are applied to the NPUs that run it, so that the cost of a ring of 16,384 members is that of its 16,384
+pairs.
 """
 
 import math
@@ -20,10 +21,12 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _PEER_BIAS = 1 << 20  # more than any NPU number
-_MOST_PENDING = 1 << 22
-_FEWEST_PAIRS = 1 << 10
-"""Of one schedule and size, where pairs are sampled."""
+_MAX_PENDING = 1 << 22
+"""Number of unsummed pairs above which they are summed."""
+_MIN_PAIRS = 1 << 10
+"""Minimum number of sampled pairs per schedule and size."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
+"""Reciprocal of the golden ratio, whose multiples mod 1 are evenly spread."""
 
 
 class Traffic(NamedTuple):
@@ -32,9 +35,9 @@ class Traffic(NamedTuple):
     Attributes:
         src: int32[p], sending NPU.
         dst: int32[p], receiving NPU.
-        bytes: int64[p], payload. Where a lane's bytes on the wire are not those of its data and its chunks differ by a
-            byte, less than a byte a message may be missing.
-        messages: int64[p], in how many messages; those of no bytes count too.
+        bytes: int64[p], payload in bytes. If a lane's bytes on the wire differ from those of its data and its chunks
+            differ by a byte, less than a byte per message may be missing.
+        messages: int64[p], number of messages, including empty ones.
     """
 
     src: Int32
@@ -44,10 +47,9 @@ class Traffic(NamedTuple):
 
 
 def traffic(program: Program) -> Traffic:
-    """What the NPUs that have a trace send.
+    """Return the traffic of the NPUs that have a trace.
 
-    NPUs whose trace_of_npu is negative contribute nothing: parts of a program that know the traces of different NPUs
-    give parts that `merge` puts together.
+    NPUs with a negative trace_of_npu contribute nothing; `merge` sums the traffic of a program's parts on all ranks.
     """
     pairs = _Pairs()
     users = _Users(program)
@@ -59,14 +61,14 @@ def traffic(program: Program) -> Traffic:
 
 
 class PairSample(NamedTuple):
-    """Some of the pairs of a program, not summed: a pair may stand more than once.
+    """A sample of the pairs of a program, not summed: a pair may occur more than once.
 
     Attributes:
         src: int64[p], sending NPU.
         dst: int64[p], receiving NPU.
-        bytes: int64[p], payload of the pair.
-        messages: int64[p], in how many messages.
-        weight: float64[p], how many pairs like it each stands for.
+        bytes: int64[p], payload of the pair in bytes.
+        messages: int64[p], number of messages.
+        weight: float64[p], number of pairs that each represents.
     """
 
     src: Int64
@@ -77,9 +79,9 @@ class PairSample(NamedTuple):
 
 
 def sample(program: Program, most_pairs: int) -> PairSample:
-    """What the NPUs that have a trace send, from about so many pairs: those of some NPUs, where there are more.
+    """Return a sample of about `most_pairs` pairs of the traffic of the NPUs that have a trace.
 
-    Sums with weights are those of `traffic`, exactly so where NPUs that do the same send as much.
+    Weighted sums estimate those of `traffic`, exactly if NPUs with the same work send the same amounts.
     """
     users = _Users(program)
     parts = [(part, 1.0) for part in _sends(program, users)]
@@ -92,12 +94,12 @@ def sample(program: Program, most_pairs: int) -> PairSample:
 
 
 def merge(parts: Sequence[Traffic]) -> Traffic:
-    """The sum of several; a pair may stand in more than one, and more than once in one."""
+    """Return the sum of several traffics; pairs may occur more than once."""
     return _summed(parts)
 
 
 class _Part(NamedTuple):
-    """As Traffic, before it is summed: in any order, pairs more than once."""
+    """Unsummed columns of Traffic in any order, with repeated pairs."""
 
     src: NDArray[np.integer]
     dst: NDArray[np.integer]
@@ -106,7 +108,7 @@ class _Part(NamedTuple):
 
 
 class _Pairs:
-    """Collects pairs, and sums them before they grow too many."""
+    """Collector of pairs, which sums them when they exceed _MAX_PENDING."""
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
@@ -115,7 +117,7 @@ class _Pairs:
     def add(self, part: _Part) -> None:
         self._parts.append(part)
         self._pending += len(part.src)
-        if self._pending > _MOST_PENDING:
+        if self._pending > _MAX_PENDING:
             self._parts = [_Part(*self.total())]
             self._pending = 0
 
@@ -133,7 +135,7 @@ def _summed(parts: Sequence[Traffic | _Part]) -> Traffic:
 
 
 class _Users:
-    """Which NPUs run each trace."""
+    """The NPUs that run each trace."""
 
     def __init__(self, program: Program) -> None:
         by_trace = np.argsort(program.trace_of_npu, kind="stable")
@@ -141,7 +143,7 @@ class _Users:
         self._ptr = np.searchsorted(program.trace_of_npu[by_trace], np.arange(len(program.trace_ptr)))
 
     def spread(self, trace: Int64) -> tuple[Int64, Int64]:
-        """Each entry once for every NPU that runs its trace: row of the entry int64[], NPU int64[]."""
+        """Return entries repeated for every NPU that runs their trace: row of the entry int64[], NPU int64[]."""
         row, at = _spans(self._ptr[trace], self._ptr[trace + 1])
         return row, self._npu[at]
 
@@ -156,23 +158,29 @@ def _sends(program: Program, users: _Users) -> Iterator[_Part]:
 
 
 def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[_Part, float]]:
-    """One schedule and buffer size after another; of most_pairs in all only some calls, each for so many."""
+    """Yield the pairs of collectives by schedule and buffer size, each with the weight of its sampled calls.
+
+    Args:
+        program: Program with the collectives.
+        users: NPUs that run each trace.
+        most_pairs: Approximate number of pairs of the sample, None = all pairs with weight 1.
+    """
     rows = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
     of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))
     group_slot = program.node_group[rows].astype(np.int64)
     (schedule, size_bytes, trace, slot), times = _distinct((*of_rows, _trace_of(program, rows), group_slot))
     starts = np.flatnonzero((np.diff(schedule, prepend=-1) != 0) | (np.diff(size_bytes, prepend=-1) != 0))
     known: dict[int, list[tuple[_Buffer, list[_Peer]]]] = {}
-    share = None if most_pairs is None else max(most_pairs // max(len(starts), 1), _FEWEST_PAIRS)
+    share = None if most_pairs is None else max(most_pairs // max(len(starts), 1), _MIN_PAIRS)
     for begin, end in pairwise([*starts.tolist(), len(schedule)]):
-        alike = slice(begin, end)
-        row, npu = users.spread(trace[alike])
-        at = program.slot_ptr[npu] + slot[alike][row]
+        run = slice(begin, end)
+        row, npu = users.spread(trace[run])
+        at = program.slot_ptr[npu] + slot[run][row]
         calls = _Calls(
             npu,
             program.slot_member[at].astype(np.int64),
             program.group_ptr[program.slot_group[at]],
-            times[alike][row],
+            times[run][row],
             int(schedule[begin]),
             int(size_bytes[begin]),
         )
@@ -180,36 +188,36 @@ def _collectives(program: Program, users: _Users, most_pairs: int | None = None)
             if calls.schedule not in known:
                 known[calls.schedule] = _buffers(program.schedules, calls.schedule)
             peers_each = sum(len(peers) for _, peers in known[calls.schedule])
-            some, weight = _some(calls, len(calls.npu) * peers_each, share)
+            sampled, weight = _sampled(calls, len(calls.npu) * peers_each, share)
             for buffer, peers in known[calls.schedule]:
-                yield from ((part, weight) for part in _relative(program, some, buffer, peers))
+                yield from ((part, weight) for part in _relative(program, sampled, buffer, peers))
         else:
             sent = _sent_by_members(program.schedules, calls)
-            some, weight = _some(calls, int(np.diff(sent.ptr)[calls.member].sum()), share)
-            yield _absolute(program, some, sent), weight
+            sampled, weight = _sampled(calls, int(np.diff(sent.ptr)[calls.member].sum()), share)
+            yield _absolute(program, sampled, sent), weight
 
 
-def _some(calls: "_Calls", pairs: int, most: int | None) -> tuple["_Calls", float]:
-    """Calls spread over all, of which about `most` pairs come, and for how many each stands.
+def _sampled(calls: "_Calls", pairs: int, limit: int | None) -> tuple["_Calls", float]:
+    """Return evenly spread calls that send about `limit` of `pairs` pairs, and the number of calls per sampled call.
 
-    Multiples of an irrational number (Knuth, volume 3, section 6.4): every k-th call would be that of the same member
-    of each host, or never one of an aggregator.
+    The indices are multiples of an irrational number mod 1 (Knuth, volume 3, section 6.4). Every k-th call instead
+    could select the same member of each host, or never an aggregator.
     """
-    if most is None or pairs <= most or len(calls.npu) == 0:
+    if limit is None or pairs <= limit or len(calls.npu) == 0:
         return calls, 1.0
-    count = -(-len(calls.npu) * most // pairs)
+    count = -(-len(calls.npu) * limit // pairs)
     keep = np.unique((np.arange(count) * _GOLDEN % 1.0 * len(calls.npu)).astype(np.int64))
-    some = calls._replace(
+    sampled = calls._replace(
         npu=calls.npu[keep],
         member=calls.member[keep],
         group_begin=calls.group_begin[keep],
         times=calls.times[keep],
     )
-    return some, len(calls.npu) / len(keep)
+    return sampled, len(calls.npu) / len(keep)
 
 
 class _Calls(NamedTuple):
-    """Collectives of one schedule and size: NPU, member number, begin of its group, how often: int64[calls]."""
+    """Calls of one schedule and size: NPU, member number, start of its group, and number of calls: int64[calls]."""
 
     npu: Int64
     member: Int64
@@ -220,13 +228,13 @@ class _Calls(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What the members of a schedule send.
+    """Messages that the members of a schedule send.
 
     Attributes:
-        ptr: int64[n+1], peers of each member.
-        peer: int64[], members that it sends to.
-        bytes: int64[], all that it sends there.
-        messages: int64[], in how many.
+        ptr: int64[n+1], pointers to the peers of each member.
+        peer: int64[], member numbers of the peers.
+        bytes: int64[], total bytes to the peer.
+        messages: int64[], number of messages to the peer.
     """
 
     ptr: Int64
@@ -236,16 +244,16 @@ class _Sent(NamedTuple):
 
 
 class _Buffer(NamedTuple):
-    """What some lanes of a relative plan have in common.
+    """A part of the buffer that some lanes of a relative plan share.
 
     Attributes:
-        view: among the views of all schedules, -1 = none.
-        part: which of `parts` equal parts of the buffer, which the view may cut further.
-        parts: see part.
-        chunks: into how many the part is cut.
-        wire_num: bytes on the wire per wire_den bytes of data.
-        wire_den: see wire_num.
-        in_message: chunks of each message where the wire factor is not 1; else 0 = any number.
+        view: Number of the view among those of all schedules, -1 = no view.
+        part: Number of the part among `parts` equal parts of the buffer; the view may cut it further.
+        parts: Number of equal parts of the buffer.
+        chunks: Number of chunks of the part.
+        wire_num: Bytes on the wire per wire_den bytes of data.
+        wire_den: Bytes of data per wire_num bytes on the wire.
+        in_message: Number of chunks per message if the wire factor is not 1; else 0 = any number.
     """
 
     view: int
@@ -258,14 +266,14 @@ class _Buffer(NamedTuple):
 
 
 class _Peer(NamedTuple):
-    """All that the lanes of one buffer send to one peer.
+    """Messages from the lanes of one buffer to one peer.
 
     Attributes:
-        offset: of the peer in the group, or in the member's line of the view.
-        messages: sends.
-        visits: how often it is sent all chunks, but for
-        odd_chunk: int64[], these, counted from the member's own,
-        odd_visits: int64[], which are sent as often more (or less).
+        offset: Offset of the peer in the group, or in the member's line of the view.
+        messages: Number of messages.
+        visits: Number of times that each chunk is sent, except those of odd_chunk.
+        odd_chunk: int64[], chunks that are sent a different number of times, counted from the member's own chunk.
+        odd_visits: int64[], difference between their number of times and `visits`.
     """
 
     offset: int
@@ -276,7 +284,7 @@ class _Peer(NamedTuple):
 
 
 def _buffers(schedules: Schedules, schedule: int) -> list[tuple[_Buffer, list[_Peer]]]:
-    """The buffers of a relative plan and whom parts of them are sent to."""
+    """Return the buffers of a relative plan with the messages to each peer."""
     s, plan = schedules, schedules.plan_of[schedules.plan_of_ptr[schedule]]
     rows_of: dict[_Buffer, list[NDArray[np.integer]]] = {}
     for lane in range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])):
@@ -299,7 +307,7 @@ def _buffers(schedules: Schedules, schedule: int) -> list[tuple[_Buffer, list[_P
 
 
 def _peers(schedules: Schedules, chunks: int, sends: NDArray[np.integer]) -> list[_Peer]:
-    """To whom some steps send. Most plans send all chunks equally often, but for a few (a ring) or but one."""
+    """Return the messages of steps by peer; most plans send all chunks equally often, except for one or a few."""
     begin = schedules.send_chunk[sends].astype(np.int64)
     step, chunk = _spans(begin, begin + schedules.send_count[sends])
     key, visits = _sums(
@@ -307,15 +315,15 @@ def _peers(schedules: Schedules, chunks: int, sends: NDArray[np.integer]) -> lis
     )
     offset, messages = np.unique(schedules.send_peer[sends], return_counts=True)
     bounds = np.searchsorted(key, np.append(offset, offset[-1:] + 1).astype(np.int64) * chunks)
-    found = []
+    peers = []
     for i in range(len(offset)):
         of_peer = slice(bounds[i], bounds[i + 1])
-        found.append(_peer(int(offset[i]), int(messages[i]), chunks, key[of_peer] % chunks, visits[of_peer]))
-    return found
+        peers.append(_peer(int(offset[i]), int(messages[i]), chunks, key[of_peer] % chunks, visits[of_peer]))
+    return peers
 
 
 def _peer(offset: int, messages: int, chunks: int, chunk: Int64, visits: Int64) -> _Peer:
-    """Of the visits of some chunks (all others have none), the usual number and what differs from it."""
+    """Return the messages to a peer, given the visits of the chunks that are sent to it."""
     number, count = np.unique(np.append(visits, 0), return_counts=True)
     count[0] += chunks - len(chunk) - 1  # visits are at least 1, so number[0] is 0
     usual = int(number[np.argmax(count)])
@@ -351,8 +359,8 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
         else:
             size_bytes = peer.visits * whole
             for chunk, visits in zip(peer.odd_chunk.tolist(), peer.odd_visits.tolist(), strict=True):
-                one = first + (own_chunk + chunk) % chunks
-                size_bytes += visits * _chunk_bytes(one, one + 1, calls.size_bytes, pieces)
+                begin_chunk = first + (own_chunk + chunk) % chunks
+                size_bytes += visits * _chunk_bytes(begin_chunk, begin_chunk + 1, calls.size_bytes, pieces)
             size_bytes = -(-size_bytes * buffer.wire_num // buffer.wire_den)
         to = (place + peer.offset) % n
         if buffer.view >= 0:
@@ -362,7 +370,7 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
 
 
 def _sent_by_members(s: Schedules, calls: _Calls) -> _Sent:
-    """What each member of a schedule with a plan for each sends to each other, once for all calls."""
+    """Return the messages between members of a schedule with one plan per member, for one call."""
     members = int(s.members[calls.schedule])
     plan = s.plan_of[s.plan_of_ptr[calls.schedule] : s.plan_of_ptr[calls.schedule + 1]]
     member, step = _spans(s.lane_ptr[s.plan_ptr[plan]], s.lane_ptr[s.plan_ptr[plan + 1]])
@@ -385,7 +393,7 @@ def _absolute(program: Program, calls: _Calls, sent: _Sent) -> _Part:
 
 
 def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int | Int64) -> Int64:
-    """Bytes of chunks [begin, end)."""
+    """Return the bytes of chunks [begin, end)."""
     return end * size_bytes // chunks - begin * size_bytes // chunks
 
 
@@ -394,14 +402,14 @@ def _trace_of(program: Program, rows: Int64) -> Int64:
 
 
 def _spans(begin: NDArray[np.integer], end: NDArray[np.integer]) -> tuple[Int64, Int64]:
-    """All numbers of ranges [begin, end), one range after another: row of the range int64[], number int64[]."""
+    """Return all numbers of ranges [begin, end) in order: row of the range int64[], number int64[]."""
     sizes = (end - begin).astype(np.int64)
     row = np.repeat(np.arange(len(sizes)), sizes)
     return row, np.arange(len(row)) + (begin - np.cumsum(sizes) + sizes)[row]
 
 
 def _sums(key: Int64, *columns: Int64) -> tuple[Int64, ...]:
-    """Distinct keys, ascending, and the columns summed over equal ones; int64 throughout, as bytes may be many."""
+    """Return distinct keys, ascending, and the columns summed over equal keys, all in int64."""
     order = np.argsort(key, kind="stable")
     key = key[order]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
@@ -409,7 +417,7 @@ def _sums(key: Int64, *columns: Int64) -> tuple[Int64, ...]:
 
 
 def _distinct(columns: tuple[Int64, ...]) -> tuple[list[Int64], Int64]:
-    """Distinct rows, ascending by the first column, then the next, and how often each stands."""
+    """Return distinct rows, sorted by the columns in order, and the number of times that each occurs."""
     order = np.lexsort(columns[::-1])
     ordered = [column[order] for column in columns]
     is_first = np.zeros(len(order), np.bool_)

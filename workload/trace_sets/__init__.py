@@ -1,1 +1,1 @@
-"""Traces as they come: one of each NPU or shared, in files or made here, with the groups that they name."""
+"""Sets of traces, one per NPU or shared, from files or generators, with the groups that they name."""

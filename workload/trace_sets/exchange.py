@@ -1,4 +1,4 @@
-"""Ranks that each build their own part of one program: what one has found, all get to know."""
+"""Exchange of values and errors between ranks that each build their own part of one program."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -8,29 +8,29 @@ from workload.errors import WorkloadError, first_of
 T = TypeVar("T")
 
 Exchange = Callable[[Any], list[Any]]
-"""Takes this rank's value, which can be pickled, and returns the values of all ranks in rank order.
+"""Function that takes this rank's picklable value and returns the values of all ranks in rank order.
 
-All ranks call it equally often and in the same order, also when one has nothing to say.
+All ranks call it the same number of times and in the same order, even without a value to share.
 """
 
 
 def alone(value: T) -> list[T]:
-    """The exchange of a run of one rank."""
+    """Return the values of a run with one rank."""
     return [value]
 
 
 def agree(exchange: Exchange, work: Callable[[], T]) -> T:
-    """Do something on every rank, and return what came of it on this one.
+    """Call `work` on every rank, and return this rank's result.
 
     Raises:
-        WorkloadError: work failed on a rank. All ranks raise the same error.
+        WorkloadError: If `work` failed on a rank; all ranks raise the same error.
     """
     error = None
     try:
         result = work()
-    except WorkloadError as found:
-        error = found
-    errors = [found for found in exchange(error) if found is not None]
+    except WorkloadError as raised:
+        error = raised
+    errors = [raised for raised in exchange(error) if raised is not None]
     if errors:
         raise first_of(errors)
     return result

@@ -1,4 +1,4 @@
-"""A trace set as other tools know traces: one file for each NPU, its own peers, groups by numbers and a group file."""
+"""Expansion of a trace set to the form of other tools: one file per NPU with its own peers, and a group file."""
 
 import dataclasses
 import json
@@ -19,16 +19,16 @@ GROUPS_NAME = "groups.json"
 
 
 def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trace") -> Path:
-    """Write `<folder>/<prefix>.<npu>.et` for each NPU that is not idle, with families `<folder>/groups.json` too.
+    """Write `<folder>/<prefix>.<npu>.et` for each NPU that is not idle, and `<folder>/groups.json` with families.
 
-    Each group of each family gets a number from 1 on, as a name: numbers are what other simulators read.
+    The name of each group of each family is a number from 1 on, because other simulators read numbers.
 
     Returns:
-        `<folder>/<prefix>`, as run files name it.
+        `<folder>/<prefix>`, the value for `[workload] traces` of run files.
 
     Raises:
-        WorkloadError: the folder cannot be written, or holds other traces; an NPU is in no group of a family that its
-            trace names.
+        WorkloadError: If the folder is not writable or holds other traces, or an NPU is in no group of a family that
+            its trace names.
     """
     out = Path(folder)
     check_prefix(prefix)
@@ -37,32 +37,32 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
     with staged_traces(out, names, "these traces") as staging:
         written: dict[object, Path] = {}
         for npu in plain:
-            file, alike = staging / f"{prefix}.{npu}.et", plain.alike(npu)
-            if alike in written:
-                link(written[alike], file)
+            file, key = staging / f"{prefix}.{npu}.et", plain.key(npu)
+            if key in written:
+                link(written[key], file)
             else:
                 write_table(file, plain[npu])
-                written[alike] = file
+                written[key] = file
         if plain.groups:
             (staging / GROUPS_NAME).write_text(json.dumps(plain.groups) + "\n", encoding="utf-8")
     return out / prefix
 
 
 def expanded_tables(traces: TraceSet) -> TraceTables:
-    """The same without files: a trace is made when it is asked for.
+    """Return the expanded traces without writing files; each trace is created on access.
 
     Raises:
-        WorkloadError: when a trace is asked for, as `expand`.
+        WorkloadError: On access to a trace whose NPU is in no group of a family that the trace names.
     """
     plain = _PlainTraces(traces)
     return TraceTables(plain, plain.groups)
 
 
 class _PlainTraces(Mapping[int, TraceTable]):
-    """The trace of each NPU that is not idle, with its own peers and numbers for names of groups.
+    """The trace of each NPU that is not idle, with its own peers and with numbers as names of groups.
 
     Attributes:
-        groups: by number, as text, the members of all groups of the families.
+        groups: Members of all groups of the families, by their number as text.
     """
 
     def __init__(self, traces: TraceSet) -> None:
@@ -85,15 +85,15 @@ class _PlainTraces(Mapping[int, TraceTable]):
         return int(np.count_nonzero(self._traces.trace_of_npu >= 0))
 
     def __getitem__(self, npu: int) -> TraceTable:
-        trace, shift, numbers = self.alike(npu)
+        trace, shift, numbers = self.key(npu)
         names = dict(zip(self._named[trace], numbers, strict=True))
         return _of_npu(self._traces.traces[trace], shift, names)
 
-    def alike(self, npu: int) -> tuple[int, int, tuple[str, ...]]:
-        """Which trace an NPU runs, how far its peers are away, and its groups' numbers: NPUs with the same are alike.
+    def key(self, npu: int) -> tuple[int, int, tuple[str, ...]]:
+        """Return trace, shift of peers, and group numbers of an NPU; NPUs with the same key have equal files.
 
         Raises:
-            WorkloadError: it is in no group of a family that its trace names.
+            WorkloadError: If the NPU is in no group of a family that its trace names.
         """
         trace = int(self._traces.trace_of_npu[npu])
         numbers = []
@@ -109,7 +109,7 @@ class _PlainTraces(Mapping[int, TraceTable]):
 
 
 def _used(table: TraceTable) -> list[str]:
-    """Names of the groups of its collectives and messages."""
+    """Return the names of the groups of a trace's collectives and messages."""
     communicates = (NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
     rows = np.unique(table.group[np.isin(table.type, communicates)])
     return [table.group_names[row] for row in rows.tolist()]
@@ -120,7 +120,7 @@ def _has_peers(table: TraceTable) -> bool:
 
 
 def _of_npu(table: TraceTable, shift: int, names: dict[str, str]) -> TraceTable:
-    """The trace with its peers so much away and other names of some groups."""
+    """Return the trace with `shift` added to its peers and with groups renamed by `names`."""
     is_message = (table.type == NodeType.COMM_SEND_NODE) | (table.type == NodeType.COMM_RECV_NODE)
     src, dst = (
         np.where(is_message & (column >= 0), column + np.int32(shift), column)

@@ -1,4 +1,4 @@
-"""Trace sets as files: one for each distinct trace, and a manifest beside them."""
+"""Files of trace sets: one per distinct trace, and a manifest."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -27,23 +27,23 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
     Files get their names when all are complete, the manifest last.
 
     Returns:
-        The folder, as run files name it.
+        The folder, the value for `[workload] traces` of run files.
 
     Raises:
-        WorkloadError: the folder cannot be written, or holds traces that are not of this set; the prefix is no name.
+        WorkloadError: If the folder is not writable or holds traces of another set, or the prefix is invalid.
     """
     out = Path(folder)
     check_prefix(prefix)
     examples = _examples(traces)
     files = tuple(f"{prefix}.npu{npu}.et" for npu in examples)
     nodes = tuple(len(table) for table in traces.traces)
-    said = Manifest(
+    contents = Manifest(
         files, nodes, traces.example_npu, traces.trace_of_npu, traces.families, traces.framework, traces.copied
     )
     with staged_traces(out, [*files, manifest.NAME], "the traces of this set") as staging:
         for table, file in zip(traces.traces, files, strict=True):
             write_table(staging / file, table)
-        (staging / manifest.NAME).write_text(manifest.written(said), encoding="utf-8")
+        (staging / manifest.NAME).write_text(manifest.written(contents), encoding="utf-8")
     return out
 
 
@@ -58,99 +58,105 @@ def read_set(
     """Read a set, or the part of it that a rank's own NPUs run.
 
     Args:
-        folder: with the manifest.
-        npus: of the fabric, at least those of the set; the others are idle. None: those of the set.
-        strict: as in et.read_trace.
-        own: bool[npus], the NPUs that this rank runs; None = all. Others are ELSEWHERE, and files that no own NPU needs
-            are not opened.
-        keep_others: as in et.read_trace.
+        folder: Folder with the manifest.
+        npus: Number of NPUs of the fabric, at least that of the set; the other NPUs are idle. None = that of the set.
+        strict: See et.read_trace for this option.
+        own: bool[npus], NPUs that this rank runs; None = all. The others are ELSEWHERE, and the function does not open
+            files that no own NPU needs.
+        keep_others: See et.read_trace for this option.
 
     Raises:
-        WorkloadError: the manifest is wrong, a file is missing or has another number of nodes than the manifest says,
-            or the fabric has fewer NPUs than the set.
-        et.TraceError: a file is wrong.
+        WorkloadError: If the manifest is invalid, a file is missing or does not have the manifest's number of nodes, or
+            the fabric has fewer NPUs than the set.
+        et.TraceError: If a file is invalid.
     """
     path = Path(folder) / manifest.NAME
-    said = read_manifest(path)
-    npus = len(said.trace_of_npu) if npus is None else npus
-    if len(said.trace_of_npu) > npus:
-        raise WorkloadError(f"{path}: traces of {len(said.trace_of_npu)} NPUs, but the fabric has {npus} NPUs")
-    for file in said.files:
+    contents = read_manifest(path)
+    npus = len(contents.trace_of_npu) if npus is None else npus
+    if len(contents.trace_of_npu) > npus:
+        raise WorkloadError(f"{path}: traces of {len(contents.trace_of_npu)} NPUs, but the fabric has {npus} NPUs")
+    for file in contents.files:
         if not (path.parent / file).is_file():
             raise WorkloadError(f"{path.parent / file}: no such file, but {manifest.NAME} names it")
     trace_of_npu = np.full(npus, IDLE, np.int32)
-    trace_of_npu[: len(said.trace_of_npu)] = said.trace_of_npu
+    trace_of_npu[: len(contents.trace_of_npu)] = contents.trace_of_npu
     if own is not None:
         trace_of_npu[~own] = ELSEWHERE
     used, row = np.unique(trace_of_npu[trace_of_npu >= 0], return_inverse=True)
     trace_of_npu[trace_of_npu >= 0] = row
     tables = []
     for trace in used.tolist():
-        file = path.parent / said.files[trace]
+        file = path.parent / contents.files[trace]
         table = read_trace(file, strict=strict, keep_others=keep_others)
-        if len(table) != said.nodes[trace]:
-            raise WorkloadError(f"{file}: {len(table)} nodes, but {manifest.NAME} says {said.nodes[trace]}")
+        if len(table) != contents.nodes[trace]:
+            raise WorkloadError(f"{file}: {len(table)} nodes, but {manifest.NAME} says {contents.nodes[trace]}")
         tables.append(table)
-    return TraceSet(tables, trace_of_npu, said.example_npu[used], said.families, said.framework, said.copied)
+    return TraceSet(
+        tables, trace_of_npu, contents.example_npu[used], contents.families, contents.framework, contents.copied
+    )
 
 
 def with_node_counts(folder: Path, nodes: Mapping[str, int]) -> None:
-    """Have the manifest of a folder, if there is one, say how many nodes its files have now, by their names.
+    """Update the numbers of nodes in the manifest of a folder, if there is one.
+
+    Args:
+        folder: Folder that may have a manifest.
+        nodes: Number of nodes by name of a file.
 
     Raises:
-        WorkloadError: the manifest is wrong.
+        WorkloadError: If the manifest is invalid.
     """
     path = folder / manifest.NAME
     if path.is_file():
-        said = read_manifest(path)
-        counts = tuple(nodes.get(file, count) for file, count in zip(said.files, said.nodes, strict=True))
-        inputs.write_whole(path, manifest.written(said._replace(nodes=counts)))
+        contents = read_manifest(path)
+        counts = tuple(nodes.get(file, count) for file, count in zip(contents.files, contents.nodes, strict=True))
+        inputs.write_whole(path, manifest.written(contents._replace(nodes=counts)))
 
 
 def is_set(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder with a manifest."""
+    """Return whether a path is a folder with a manifest."""
     return (Path(path) / manifest.NAME).exists()
 
 
 def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a manifest says, in values that JSON can hold; the traces are not opened.
+    """Return the content of a manifest as values for JSON, without opening the traces.
 
     Raises:
-        WorkloadError: the manifest is wrong.
+        WorkloadError: If the manifest is invalid.
     """
     path = Path(folder) / manifest.NAME
-    said = read_manifest(path)
-    many = np.bincount(said.trace_of_npu[said.trace_of_npu >= 0], minlength=len(said.files))
-    columns = zip(said.files, many.tolist(), said.example_npu.tolist(), said.nodes, strict=True)
+    contents = read_manifest(path)
+    users = np.bincount(contents.trace_of_npu[contents.trace_of_npu >= 0], minlength=len(contents.files))
+    columns = zip(contents.files, users.tolist(), contents.example_npu.tolist(), contents.nodes, strict=True)
     return {
         "path": str(path),
-        "npus": len(said.trace_of_npu),
-        "idle": int(np.count_nonzero(said.trace_of_npu == IDLE)),
+        "npus": len(contents.trace_of_npu),
+        "idle": int(np.count_nonzero(contents.trace_of_npu == IDLE)),
         "traces": [
             {"file": file, "npus": npus, "example": example, "nodes": nodes} for file, npus, example, nodes in columns
         ],
-        "families": {name: _sizes(groups) for name, groups in said.families.items()},
+        "families": {name: _sizes(groups) for name, groups in contents.families.items()},
     }
 
 
 def _sizes(groups: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """How many groups, and how many members the smallest and the largest has."""
+    """Return the number of groups, and the numbers of members of the smallest and the largest group."""
     sizes = [len(members) for members in groups]
     return {"groups": len(groups), "fewest_members": min(sizes), "most_members": max(sizes)}
 
 
 def _examples(traces: TraceSet) -> list[int]:
-    """An NPU of each trace, to name its file by: its example, or its first user where peers are everybody's.
+    """Return an NPU of each trace for the name of its file: its example, or its first user if it is AS_WRITTEN.
 
     Raises:
-        WorkloadError: a trace that no NPU runs, or an example that does not run its trace.
+        WorkloadError: If no NPU runs a trace, or an example does not run its trace.
     """
-    found = []
+    examples = []
     for trace, example in enumerate(traces.example_npu.tolist()):
         users = np.flatnonzero(traces.trace_of_npu == trace)
         if len(users) == 0:
             raise WorkloadError(f"trace {trace} of the set: no NPU runs it, expected one or more")
         if example != AS_WRITTEN and example not in users:
             raise WorkloadError(f"trace {trace} of the set: its example NPU {example} does not run it, expected a user")
-        found.append(int(users[0]) if example == AS_WRITTEN else example)
-    return found
+        examples.append(int(users[0]) if example == AS_WRITTEN else example)
+    return examples

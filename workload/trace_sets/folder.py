@@ -1,4 +1,4 @@
-"""A folder of traces that appear under their names when all are complete."""
+"""Folders of traces whose files get their names when all are complete."""
 
 import shutil
 import tempfile
@@ -9,17 +9,17 @@ from pathlib import Path
 from et import TraceError
 from workload.errors import WorkloadError
 
-MOST_FILES = 1 << 17
-"""Files of one set of traces, which take four minutes to write; NPUs of larger runs share traces in a trace set."""
+MAX_FILES = 1 << 17
+"""Maximum number of files of plain traces: writing them takes four minutes; larger runs share traces in a set."""
 DISK_BLOCK_BYTES = 4096
-"""Bytes that a file takes at least, on ext4 and XFS as they are made by default."""
+"""Minimum bytes of a file on disk: the default block size of ext4 and XFS."""
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse what names of files cannot begin with.
+    """Refuse an invalid prefix of file names.
 
     Raises:
-        WorkloadError: it is empty, begins with a dot, or holds a slash or NUL.
+        WorkloadError: If the prefix is empty, begins with a dot, or contains a slash or NUL.
     """
     if not prefix or prefix.startswith(".") or "/" in prefix or "\0" in prefix:
         raise WorkloadError(f"prefix {prefix!r}: expected the beginning of names of files, without a slash")
@@ -27,23 +27,23 @@ def check_prefix(prefix: str) -> None:
 
 @contextmanager
 def staged_traces(folder: Path, names: Sequence[str], expected: str, bytes_each: int = 0) -> Iterator[Path]:
-    """A folder to write files into; when the block ends well they move to `folder`, the last of `names` last.
+    """Yield a temporary folder; when the block ends without an error, its files move to `folder` in order of `names`.
 
-    When it does not, nothing stays. Files of these names from an earlier time are replaced, the last one is removed
-    before any other appears: where it stands, all belong together.
+    After an error, no files remain. Existing files with these names are replaced. The last of `names` is removed before
+    the first file moves, so that all files belong together whenever it exists.
 
     Args:
-        folder: made if it is not there.
-        names: what the block writes.
-        expected: what may be in the folder, for messages.
+        folder: Target folder, created if it does not exist.
+        names: Names of the files that the block writes.
+        expected: Description of the folder's allowed content, for messages.
         bytes_each: Estimate of the size of a file in bytes; 0 = unknown.
 
     Raises:
-        WorkloadError: the folder cannot be written, holds other traces or another set's manifest, or the files are too
-            many or take more than the disk has free.
+        WorkloadError: If the folder is not writable, holds other traces or another set's manifest, or the files are too
+            many or exceed the free disk space.
     """
     _refuse_too_much(folder, len(names), bytes_each)
-    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _refuse_others(folder, set(names), expected)
@@ -53,29 +53,29 @@ def staged_traces(folder: Path, names: Sequence[str], expected: str, bytes_each:
             for name in names:
                 (Path(staging) / name).replace(folder / name)
     except BaseException as error:
-        for parent in made:
-            with suppress(OSError):  # somebody else put something there
+        for parent in created:
+            with suppress(OSError):  # another process wrote to it
                 parent.rmdir()
         if isinstance(error, OSError):
             text = f"{folder}: {error.strerror or error}, expected a folder to write traces to"
             raise WorkloadError(text) from error
-        if isinstance(error, TraceError):  # with the name of the folder that is gone now
+        if isinstance(error, TraceError):  # name the target folder, not the temporary one
             raise WorkloadError(str(error).replace(str(Path(staging)), str(folder))) from error
         raise
 
 
 def _refuse_too_much(folder: Path, files: int, bytes_each: int) -> None:
-    """Refuse files that would take minutes to write, or more than the disk has free.
+    """Refuse files that would take minutes to write, or exceed the free disk space.
 
     Raises:
-        WorkloadError: The files are too many or too large.
+        WorkloadError: If the files are too many or too large.
     """
     size_bytes = files * max(bytes_each, DISK_BLOCK_BYTES)
-    if files > MOST_FILES:
-        text = f"{files:,} files would take about {size_bytes / 1e9:,.1f} GB, expected at most {MOST_FILES:,} files"
+    if files > MAX_FILES:
+        text = f"{files:,} files would take about {size_bytes / 1e9:,.1f} GB, expected at most {MAX_FILES:,} files"
         raise WorkloadError(f"{folder}: {text}")
-    there = next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), None)
-    free_bytes = shutil.disk_usage(there).free if there else size_bytes
+    existing = next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), None)
+    free_bytes = shutil.disk_usage(existing).free if existing else size_bytes
     if size_bytes > free_bytes:
         raise WorkloadError(
             f"{folder}: {files:,} files would take about {size_bytes / 1e9:,.1f} GB, "
@@ -84,7 +84,7 @@ def _refuse_too_much(folder: Path, files: int, bytes_each: int) -> None:
 
 
 def link(file: Path, name: Path) -> None:
-    """Give a file another name; copy it where the file system has no hard links."""
+    """Create a hard link `name` of a file, or a copy if the file system has no hard links."""
     try:
         name.hardlink_to(file)
     except OSError:
@@ -92,7 +92,7 @@ def link(file: Path, name: Path) -> None:
 
 
 def _refuse_others(folder: Path, names: set[str], expected: str) -> None:
-    """Other traces would be read as part of these."""
+    """Refuse a folder with other traces, which would be read as part of these."""
     for file in sorted(folder.iterdir()):
         if file.name not in names and file.name.endswith((".et", ".et.gz", "traces.json")):
             raise WorkloadError(f"{file}: of other traces, expected a folder with {expected} only")

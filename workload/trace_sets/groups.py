@@ -1,13 +1,13 @@
-"""Groups (communicators): from the names in traces to members and to the slots of each NPU.
+"""Groups (communicators): members of the names in traces, and slots of each NPU.
 
-A slot is an NPU's own number for a group: group names in the order in which its trace first uses them. Two NPUs that
-do the same in different groups so have the same rows. Every name is a group of its own, even with equal members,
-because its collectives are counted apart. So is, for each set of dimensions that a collective of all NPUs is restricted
-to, every line (plane, ...) of NPUs that share their coordinates in the other dimensions. The name of a family means,
-for each NPU, the one group of the family that it is in.
+A slot is an NPU's own number for a group, in the order of the groups' first use in its trace. So two NPUs with the same
+work in different groups have the same rows. Every name is a separate group, even with equal members, because its
+collectives are counted separately. If collectives of all NPUs are restricted to some dimensions, every line (plane,
+...) of NPUs with the same coordinates in the other dimensions is a group. For each NPU, the name of a family means the
+group of the family that contains it.
 
-Group numbers are the same for any number of ranks: groups are counted by the first NPU that uses them and its slot
-there. A rank holds the members of the groups that its own NPUs use.
+Group numbers do not depend on the number of ranks: groups are numbered by the first NPU that uses them and its slot. A
+rank holds the members of the groups that its own NPUs use.
 """
 
 import hashlib
@@ -33,16 +33,16 @@ ALL_NPUS = ""
 
 
 class GroupTable(NamedTuple):
-    """G groups of all ranks and the slots of a rank's NPUs.
+    """The G groups of all ranks, and the slots of a rank's NPUs.
 
     Attributes:
-        group_ptr: int64[G+1], members of a group are group_member[group_ptr[g]:group_ptr[g+1]]; none where no NPU of
-            this rank uses it. Group 0 is all NPUs, on every rank.
-        group_member: int32[], NPUs; the place in the group is the member number.
-        names: as traces call the groups; "" = all NPUs, or a line of them, or no NPU of this rank uses it.
-        slot_ptr: int64[npus+1], slots of an NPU, none for idle ones and those of other ranks.
-        slot_group: int32[], the group.
-        slot_member: int32[], the NPU's member number there.
+        group_ptr: int64[G+1], pointers: the members of group g are group_member[group_ptr[g]:group_ptr[g+1]], empty if
+            no NPU of this rank uses it. Group 0 is all NPUs on every rank.
+        group_member: int32[], NPUs; the index in the group is the member number.
+        names: Names of the groups in traces; "" = all NPUs, or a line of them, or unused on this rank.
+        slot_ptr: int64[npus+1], pointers to the slots of each NPU, empty for idle and other ranks' NPUs.
+        slot_group: int32[], group of each slot.
+        slot_member: int32[], member number of the slot's NPU in the group.
     """
 
     group_ptr: Int64
@@ -53,15 +53,15 @@ class GroupTable(NamedTuple):
     slot_member: Int32
 
     def slots_of(self, npu: int) -> slice:
-        """Rows of slot_group and slot_member that are an NPU's."""
+        """Return the entries of slot_group and slot_member of an NPU."""
         return slice(int(self.slot_ptr[npu]), int(self.slot_ptr[npu + 1]))
 
     def sizes(self) -> Int64:
-        """int64[G]: number of members of each group, 0 where they are not held."""
+        """Return int64[G]: number of members of each group, 0 if this rank does not hold them."""
         return np.diff(self.group_ptr)
 
     def members(self, group: int) -> Int32:
-        """NPUs of a group in member order, none where they are not held."""
+        """Return the NPUs of a group in member order, empty if this rank does not hold them."""
         return self.group_member[self.group_ptr[group] : self.group_ptr[group + 1]]
 
 
@@ -77,17 +77,17 @@ def resolve(
     """Find the groups that the traces use.
 
     Args:
-        own: traces of this rank's NPUs.
-        npus: NPUs of the fabric.
-        groups: members of each named group; what it lacks may stand in METADATA nodes of the trace.
-        exchange: with the other ranks.
-        dims: extents of the fabric's dimensions, fastest first, which collectives may be restricted to.
-        families: groups by name; see workload.trace_sets.trace_set.
-        memory_nodes: NPUs that are in no group unless it names them.
+        own: Traces of this rank's NPUs.
+        npus: Number of NPUs of the fabric.
+        groups: Members of each named group; METADATA nodes of a trace may define others.
+        exchange: Exchange with the other ranks.
+        dims: Sizes of the fabric's dimensions, fastest first, to which collectives may be restricted.
+        families: Families of groups by name; see workload.trace_sets.trace_set.
+        memory_nodes: NPUs that are not in the group of all NPUs.
 
     Raises:
-        WorkloadError: unknown group, a member out of range or twice, a name that is a group's and a family's, or an
-            NPU that is no member of a group of its trace.
+        WorkloadError: If a group is unknown, a member is out of range or occurs twice, a name is that of a group and of
+            a family, or an NPU is not a member of a group of its trace.
     """
     book = _Book(npus, groups, families or {}, dims, memory_nodes)
     slots = agree(exchange, lambda: own.each(book.slots))
@@ -111,7 +111,7 @@ def resolve(
 
 
 def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member: NDArray[np.bool_]) -> None:
-    """Every slot's NPU is one of the group's members; owner and is_member: of each slot."""
+    """Check that the NPU (`owner`) of every slot is a member (`is_member`) of the slot's group."""
     if np.all(is_member):
         return
     at = int(np.argmin(is_member))
@@ -125,7 +125,7 @@ def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member
 
 
 class _FirstUse(NamedTuple):
-    """Where a group stands first; key: the same on all ranks."""
+    """First NPU and slot that use a group, and the group's key, which is the same on all ranks."""
 
     npu: int
     slot: int
@@ -133,38 +133,45 @@ class _FirstUse(NamedTuple):
 
 
 def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
-    """Slots of NPU after NPU: int64[npus+1] where each one's begin, int32[] the groups' numbers in the book.
+    """Return the slots by NPU: pointers int64[npus+1], and the groups' numbers in the book int32[].
 
     Args:
-        own: traces of this rank's NPUs.
-        slots: int32[users, slots] or, where they are the same for all users, int32[1, slots] for each trace.
-        npus: NPUs of the fabric.
+        own: Traces of this rank's NPUs.
+        slots: int32[users, slots] per trace, or int32[1, slots] if all users have the same groups.
+        npus: Number of NPUs of the fabric.
     """
-    many = np.zeros(npus, np.int64)
-    for found, users in zip(slots, own.users, strict=True):
-        many[users] = found.shape[1]
-    slot_ptr = pointers(many)
+    counts = np.zeros(npus, np.int64)
+    for groups, users in zip(slots, own.users, strict=True):
+        counts[users] = groups.shape[1]
+    slot_ptr = pointers(counts)
     local = np.empty(int(slot_ptr[-1]), np.int32)
-    for found, users in zip(slots, own.users, strict=True):
-        local[slot_ptr[users][:, None] + np.arange(found.shape[1])] = found
+    for groups, users in zip(slots, own.users, strict=True):
+        local[slot_ptr[users][:, None] + np.arange(groups.shape[1])] = groups
     return slot_ptr, local
 
 
 def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[bytes]) -> list[_FirstUse]:
-    """Where each group but that of all NPUs stands first; local, owner: group in the book and NPU of each slot."""
-    found, first = np.unique(local, return_index=True)
+    """Return the first use of each group except that of all NPUs.
+
+    Args:
+        slot_ptr: int64[npus+1], pointers to the slots of each NPU.
+        local: int32[], number in the book of each slot's group.
+        owner: int64[], NPU of each slot.
+        keys: Key of each group in the book.
+    """
+    groups, first = np.unique(local, return_index=True)
     npu = owner[first]
-    places = zip(found.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)
+    places = zip(groups.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)
     return [_FirstUse(npu, slot, keys[group]) for group, npu, slot in places if group]
 
 
 class _Book:
-    """Numbers groups as they come, 0 = all NPUs but memory nodes.
+    """The groups of a rank, numbered in the order of their first use, 0 = all NPUs except memory nodes.
 
     Attributes:
         members: NPUs of each group.
-        names: of each group, as traces call it.
-        keys: of each group, the same on all ranks.
+        names: Name of each group in traces.
+        keys: Key of each group, the same on all ranks.
     """
 
     def __init__(
@@ -183,17 +190,17 @@ class _Book:
         self._of_npu: dict[str, Int32] = {}
 
     def slots(self, view: TraceView, users: Int64) -> Int32:
-        """int32[users, slots], the groups of a trace's slots; int32[1, slots] where all users have the same."""
+        """Return the groups of a trace's slots: int32[users, slots], or int32[1, slots] if all users have the same."""
         own = [d != WHOLE or name in self._families for name, d in zip(view.slot_names, view.slot_dims, strict=True)]
-        found = np.zeros((len(users) if any(own) else 1, len(own)), np.int32)
+        groups = np.zeros((len(users) if any(own) else 1, len(own)), np.int32)
         for slot, (name, dims) in enumerate(zip(view.slot_names, view.slot_dims, strict=True)):
             if dims != WHOLE:
-                found[:, slot] = [self._number_along(npu, dims) for npu in users.tolist()]
+                groups[:, slot] = [self._number_along(npu, dims) for npu in users.tolist()]
             elif name in self._families:
-                found[:, slot] = self._numbers_in(view, slot, users)
+                groups[:, slot] = self._numbers_in(view, slot, users)
             else:
-                found[:, slot] = self._number_of(view, slot)
-        return found
+                groups[:, slot] = self._number_of(view, slot)
+        return groups
 
     def _add(self, name: str, members: Int32, key: bytes) -> int:
         self.names.append(name)
@@ -202,7 +209,7 @@ class _Book:
         return len(self.members) - 1
 
     def _numbers_in(self, view: TraceView, slot: int, users: Int64) -> Int32:
-        """Of each user the group of a family that it is in."""
+        """Return the number of each user's group of a family."""
         name = view.slot_names[slot]
         groups = self._families[name]
         if name in self._groups:
@@ -225,7 +232,7 @@ class _Book:
         return np.array(numbers, np.int32)[row.reshape(-1)]
 
     def _number_along(self, npu: int, dims: int) -> int:
-        """The group of the NPUs that differ from this one in some dimensions only; dims: bit d for dimension d."""
+        """Return the group of NPUs that differ from `npu` only in the dimensions `dims`, bit d for dimension d."""
         taking_part = [d for d in range(len(self._dims)) if dims >> d & 1]
         strides = {d: math.prod(self._dims[:d]) for d in taking_part}
         corner = npu - sum(npu // stride % self._dims[d] * stride for d, stride in strides.items())
@@ -268,7 +275,7 @@ def _digest(name: str, members: tuple[int, ...]) -> bytes:
 
 
 def _numbers(of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
-    """The number of each group, from where it stands first on each rank."""
+    """Return the number of each group by key, given the first uses on each rank."""
     first: dict[bytes, _FirstUse] = {}
     for use in sorted(chain.from_iterable(of_ranks)):
         first.setdefault(use.key, use)
@@ -278,7 +285,7 @@ def _numbers(of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
 def _member_numbers(
     group_ptr: Int64, group_member: Int32, slot_group: Int32, owner: Int64, npus: int
 ) -> tuple[Int32, NDArray[np.bool_]]:
-    """Place of each slot's NPU in its group, and whether it has one."""
+    """Return the member number of each slot's NPU in its group, and whether it is a member."""
     sizes = np.diff(group_ptr)
     keys = np.repeat(np.arange(len(sizes)), sizes) * npus + group_member
     by_key = np.argsort(keys)

@@ -1,4 +1,4 @@
-"""Finding and reading the traces of a run."""
+"""Search and reading of the traces of a run."""
 
 import dataclasses
 import hashlib
@@ -36,19 +36,19 @@ def load_set(
     exchange: Exchange = alone,
     keep_others: bool = False,
 ) -> TraceSet:
-    """Read what `[workload] traces` of a run file names: the folder of a trace set, or what load_traces reads.
+    """Read the traces of a run: a trace set, or plain traces.
 
     Args:
-        path: see above.
-        npus: NPUs of the fabric.
-        strict: as in et.read_trace.
-        own: bool[npus], the NPUs that this rank runs; None = all.
-        exchange: with the other ranks.
-        keep_others: as in et.read_trace.
+        path: Value of `[workload] traces` of the run file: the folder of a trace set, or a path for `load_traces`.
+        npus: Number of NPUs of the fabric.
+        strict: See et.read_trace for this option.
+        own: bool[npus], NPUs that this rank runs; None = all.
+        exchange: Exchange with the other ranks.
+        keep_others: See et.read_trace for this option.
 
     Raises:
-        WorkloadError: as read_set or load_traces.
-        et.TraceError: a file is wrong.
+        WorkloadError: If `read_set` or `load_traces` refuses the path.
+        et.TraceError: If a file is invalid.
     """
     if is_set(path):
         return read_set(path, npus, strict=strict, own=own, keep_others=keep_others)
@@ -67,23 +67,22 @@ def load_traces(
 ) -> tuple[list[TraceTable], NDArray[np.int32]]:
     """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
 
-    Every rank looks which files there are, but opens those of its own NPUs only.
+    Every rank lists all files, but opens only those of its own NPUs.
 
     Args:
-        prefix: folder and beginning of the names; or one file, which then every NPU runs.
-        npus: NPUs of the fabric. Those without a file are idle.
-        strict: as in et.read_trace.
-        own: bool[npus], the NPUs that this rank runs; None = all.
-        exchange: with the other ranks: a trace has the name of the first file that is equal to it, whoever reads that.
-        keep_others: as in et.read_trace.
+        prefix: Folder and prefix of the names; or one file, which every NPU runs.
+        npus: Number of NPUs of the fabric; NPUs without a file are idle.
+        strict: See et.read_trace for this option.
+        own: bool[npus], NPUs that this rank runs; None = all.
+        exchange: Exchange with the other ranks; a trace has the name of the first equal file of any rank.
+        keep_others: See et.read_trace for this option.
 
     Returns:
-        Distinct traces, and int32[npus]: the trace of each NPU, IDLE (-1) = it has none, ELSEWHERE (-2) = another
-        rank's.
+        Distinct traces, and int32[npus]: trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.
 
     Raises:
-        WorkloadError: no file, two files for one NPU, or a file for an NPU that the fabric lacks.
-        et.TraceError: a file is wrong.
+        WorkloadError: If there is no file, two files for one NPU, or a file for an NPU that the fabric does not have.
+        et.TraceError: If a file is invalid.
     """
     own = np.ones(npus, np.bool_) if own is None else own
     trace_of_npu = np.where(own, IDLE, ELSEWHERE).astype(np.int32)
@@ -103,11 +102,11 @@ def load_traces(
 
 
 def files_of(prefix: Path, npus: int = MAX_NPUS + 1) -> dict[int, Path]:
-    """The file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; of a folder, that of its only prefix.
+    """Return the file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; a folder must have only one prefix.
 
     Raises:
-        WorkloadError: no file, several prefixes in the folder, two files for one NPU, or a file for an NPU from `npus`
-            on.
+        WorkloadError: If there is no file, a folder has several prefixes, an NPU has two files, or a file's NPU is not
+            below `npus`.
     """
     files = _of_prefix(prefix)
     if not files and prefix.is_dir() and any(file.name.endswith(TRACE_ENDINGS) for file in _listed(prefix)):
@@ -147,7 +146,7 @@ def npu_of(file: Path) -> int | None:
 
 
 def groups_of(path: str | os.PathLike[str]) -> Path | None:
-    """The groups that lie in a folder of plain traces, of files that it has none."""
+    """Return the group file of a folder of plain traces, None if there is no such file."""
     beside = Path(path) / GROUPS_NAME
     return beside if beside.is_file() and not is_set(path) else None
 
@@ -167,7 +166,7 @@ def _of_prefix(prefix: Path) -> dict[int, Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What is in a folder, if it is one."""
+    """Return the sorted content of a folder, empty if the path is no folder."""
     try:
         return sorted(folder.iterdir()) if folder.is_dir() else []
     except OSError as error:
@@ -175,10 +174,10 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
-    """NPUs with equal files, by a digest of what is in them.
+    """Return the NPUs with equal files, by digest of the content.
 
     Raises:
-        WorkloadError: a file cannot be read.
+        WorkloadError: If a file is unreadable.
     """
     users: dict[bytes, list[int]] = {}
     for npu, file in files.items():
@@ -187,10 +186,10 @@ def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
 
 
 def _first_of_ranks(of_ranks: list[dict[bytes, int]]) -> dict[bytes, int]:
-    """The least NPU that any rank has, of each content."""
+    """Return the smallest NPU over all ranks by digest of the content."""
     first: dict[bytes, int] = {}
-    for found in of_ranks:
-        for content, npu in found.items():
+    for of_rank in of_ranks:
+        for content, npu in of_rank.items():
             first[content] = min(npu, first.get(content, npu))
     return first
 

@@ -1,4 +1,4 @@
-"""The manifest of a trace set: the file of each NPU, and the families of groups (format: docs/reference/traces.md)."""
+"""Manifest of a trace set: the file of each NPU, and the families of groups (format: docs/reference/traces.md)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,23 +24,23 @@ VERSION = 1
 _KEYS = ("version", "npus", "traces", "idle", "families", "framework", "copied")
 _MAY_LACK = ("idle", "framework", "copied")
 FRAMEWORKS = ("megatron", "deepspeed", "fsdp")
-"""Whose training steps a set may say that it holds."""
+"""Values of the key "framework": frameworks of training steps."""
 _TRACE_KEYS = ("file", "example", "nodes", "npus")
 _FAMILY_KEYS = ("groups", "members")
 _EXPECTED = "the manifest of a trace set"
 
 
 class Manifest(NamedTuple):
-    """What a manifest says of T traces.
+    """Content of a manifest of T traces.
 
     Attributes:
-        files: their names, beside the manifest.
-        nodes: how many nodes each has.
-        example_npu: int32[T], see TraceSet.
-        trace_of_npu: int32[npus], IDLE (-1) = none.
-        families: see TraceSet.
-        framework: see TraceSet.
-        copied: see TraceSet.
+        files: Names of the files in the manifest's folder.
+        nodes: Number of nodes of each trace.
+        example_npu: int32[T], example NPU of each trace, see TraceSet.
+        trace_of_npu: int32[npus], trace of each NPU, IDLE (-1) = no trace.
+        families: Families of groups, see TraceSet.
+        framework: Framework of the training steps, see TraceSet.
+        copied: Families that copy engines serve, see TraceSet.
     """
 
     files: tuple[str, ...]
@@ -53,7 +53,7 @@ class Manifest(NamedTuple):
 
 
 def written(manifest: Manifest) -> str:
-    """The text of a manifest: JSON, a line for each trace and family."""
+    """Return the text of a manifest: JSON with one line per trace and family."""
     traces = [
         {
             "file": file,
@@ -77,11 +77,11 @@ def written(manifest: Manifest) -> str:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest and check what it says.
+    """Read and check a manifest.
 
     Raises:
-        WorkloadError: it cannot be read, is no JSON or of another version; a key is unknown, missing or wrong; an NPU
-            is in no trace or in two, or in two groups of a family.
+        WorkloadError: If the file is unreadable, is no JSON or has another version; a key is unknown, missing or
+            invalid; or an NPU is in no trace, in two traces, or in two groups of a family.
     """
     data = _object(path, _json(path), _KEYS, "", may_lack=_MAY_LACK)
     if data["version"] != VERSION or type(data["version"]) is not int:
@@ -116,7 +116,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _interference(path: Path, data: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
-    """The framework of a set and its families that copy engines serve, checked."""
+    """Check and return the framework of a set and its families that copy engines serve."""
     framework, copied = data.get("framework", ""), data.get("copied", [])
     if framework not in ("", *FRAMEWORKS):
         raise WorkloadError(f"{path}: framework is {_short(framework)}, expected one of {', '.join(FRAMEWORKS)}")
@@ -145,7 +145,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _object(path: Path, value: object, keys: Sequence[str], where: str, may_lack: Sequence[str] = ()) -> dict[str, Any]:
-    """An object with these keys and no others."""
+    """Check and return an object with these keys and no others; where: prefix of messages."""
     if not isinstance(value, dict):
         raise WorkloadError(f"{path}: {where}found {_short(value)}, expected an object with {', '.join(keys)}")
     unknown = [key for key in value if key not in keys]
@@ -157,7 +157,7 @@ def _object(path: Path, value: object, keys: Sequence[str], where: str, may_lack
 
 
 def _check_trace(path: Path, number: int, trace: Mapping[str, Any]) -> None:
-    """The file is a plain name; example and nodes are numbers."""
+    """Check that the file is a plain name, and that example and nodes are numbers."""
     file, example, nodes = (trace[key] for key in ("file", "example", "nodes"))
     if not isinstance(file, str) or not file or file in {".", ".."} or "/" in file or "\0" in file:
         raise WorkloadError(f"{path}: trace {number}: file is {_short(file)}, expected a name beside the manifest")
@@ -179,16 +179,16 @@ def _npus(path: Path, where: str, entries: object, npus: int) -> Int64:
 
 
 def _trace_of_npu(path: Path, files: Sequence[str], users: Sequence[Int64], idle: Int64, npus: int) -> Int32:
-    """The trace of each NPU; each NPU stands once."""
+    """Return the trace of each NPU, after checking that each NPU occurs once."""
     every = np.concatenate([*users, idle])
-    many = np.bincount(every, minlength=npus)
-    if np.any(many > 1):
-        npu = int(np.argmax(many > 1))
+    counts = np.bincount(every, minlength=npus)
+    if np.any(counts > 1):
+        npu = int(np.argmax(counts > 1))
         named = zip([*files, "idle"], [*users, idle], strict=True)
         places = [name for name, own in named for _ in range(int(np.count_nonzero(own == npu)))]
         raise WorkloadError(f"{path}: NPU {npu} is in {places[0]} and in {places[1]}, expected one trace for each NPU")
-    if np.any(many == 0):
-        raise WorkloadError(f"{path}: NPU {int(np.argmin(many))} is in no trace, expected it in one, or in idle")
+    if np.any(counts == 0):
+        raise WorkloadError(f"{path}: NPU {int(np.argmin(counts))} is in no trace, expected it in one, or in idle")
     found = np.empty(npus, np.int32)
     found[every] = np.repeat(np.arange(len(users) + 1), [*(len(own) for own in users), len(idle)])
     found[idle] = IDLE
@@ -196,7 +196,7 @@ def _trace_of_npu(path: Path, files: Sequence[str], users: Sequence[Int64], idle
 
 
 def _family(groups: Sequence[tuple[int, ...]]) -> object:
-    """A family: where its groups begin and what is added to that for their members, or group by group."""
+    """Return a family for JSON: first members and common offsets of its groups, or a list of groups."""
     if len(groups) > 1 and len({len(members) for members in groups}) == 1:
         table = np.array(groups, np.int64)
         if np.all(table - table[:, :1] == table[0] - table[0, 0]):
@@ -205,7 +205,7 @@ def _family(groups: Sequence[tuple[int, ...]]) -> object:
 
 
 def _groups(path: Path, name: str, family: object, npus: int) -> tuple[tuple[int, ...], ...]:
-    """The groups of a family, checked: each NPU is in one at most."""
+    """Check and return the groups of a family; each NPU is in at most one."""
     where = f'family "{name}": '
     if name in {"", "0"}:
         raise WorkloadError(f"{path}: {where}that name always means all NPUs, expected another one")

@@ -1,4 +1,4 @@
-"""The traces that the NPUs of one rank run."""
+"""Traces that the NPUs of one rank run."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
@@ -19,12 +19,12 @@ ELSEWHERE = -2
 
 
 class OwnTraces(NamedTuple):
-    """Distinct traces in the order of the first NPU that runs each: so is every order that follows from it.
+    """Distinct traces of a rank, ordered by the first NPU that runs each.
 
     Attributes:
-        views: the traces.
-        trace_of_npu: int32[npus], row of views, -1 = idle or another rank's.
-        users: int64[] for each trace, the NPUs of this rank that run it.
+        views: Distinct traces.
+        trace_of_npu: int32[npus], index of the NPU's trace in `views`, -1 = idle or another rank's NPU.
+        users: int64[] per trace, NPUs of this rank that run it.
     """
 
     views: list[TraceView]
@@ -32,22 +32,23 @@ class OwnTraces(NamedTuple):
     users: list[Int64]
 
     def each(self, work: Callable[[TraceView, Int64], T]) -> list[T]:
-        """What `work` makes of each trace and its users.
+        """Call `work` with each trace and its users, and return the results.
 
         Raises:
-            WorkloadError: work failed; of several errors that of the least NPU, the first user unless work says whose.
+            WorkloadError: If `work` failed: the error of the smallest NPU, which is the trace's first user unless the
+                error has another one.
         """
-        made: list[T] = []
+        results: list[T] = []
         errors: list[WorkloadError] = []
         for view, users in zip(self.views, self.users, strict=True):
             try:
-                made.append(work(view, users))
+                results.append(work(view, users))
             except WorkloadError as error:
                 error.npu = int(users[0]) if error.npu == NOBODY else error.npu
                 errors.append(error)
         if errors:
             raise first_of(errors)
-        return made
+        return results
 
 
 def own_traces(
@@ -56,16 +57,16 @@ def own_traces(
     dims: tuple[int, ...] | None = None,
     example_npu: Int32 | None = None,
 ) -> OwnTraces:
-    """Those of the traces that are run.
+    """Return the traces that NPUs of this rank run.
 
     Args:
-        traces: distinct traces.
-        trace_of_npu: int32[npus], below 0 = none of them.
-        dims: extents of the fabric's dimensions, see TraceView.
-        example_npu: int32[traces], see TraceView; None = AS_WRITTEN.
+        traces: Distinct traces.
+        trace_of_npu: int32[npus], index of the NPU's trace in `traces`, negative = no trace here.
+        dims: Sizes of the fabric's dimensions, see TraceView.
+        example_npu: int32[traces], example NPU of each trace, see TraceView; None = AS_WRITTEN.
 
     Raises:
-        WorkloadError: as TraceView, of the least NPU.
+        WorkloadError: If TraceView refuses a trace; the error is that of the smallest NPU.
     """
     runners = np.flatnonzero(trace_of_npu >= 0)
     used, first, row = np.unique(trace_of_npu[runners], return_index=True, return_inverse=True)

@@ -1,7 +1,8 @@
-"""Lists of numbers in a short form: those of NPUs that do the same, or of a group, go by equal steps, and these again.
+"""Short form of lists of numbers, for lists of NPUs that are nested arithmetic progressions.
 
-A list is written as entries, each a number or a *progression* `{"first": f, "repeat": [[count, step], ...]}`: f, then
-so many numbers as much apart; the last pair of `repeat` runs fastest. [8 9 24 25] is f = 8, [[2, 16], [2, 1]].
+A list consists of entries, each a number or a *progression* `{"first": f, "repeat": [[count, step], ...]}`: `count`
+numbers with differences `step` that begin with f, nested so that the last pair of `repeat` changes fastest. [8 9 24 25]
+is f = 8, [[2, 16], [2, 1]].
 """
 
 import math
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 
 _SHORTEST = 3
+"""Minimum number of numbers of a progression."""
 
 
 def shortened(numbers: Sequence[int]) -> list[object]:
-    """The entries of a list."""
+    """Return the entries of a list."""
     values = np.asarray(numbers, np.int64)
     steps = _steps(values)
     if steps is not None and len(values) >= _SHORTEST:
@@ -34,23 +36,23 @@ def shortened(numbers: Sequence[int]) -> list[object]:
     return entries
 
 
-def numbers_of(entries: object, most: int) -> Int64:
-    """The list that entries mean.
+def numbers_of(entries: object, limit: int) -> Int64:
+    """Return the list of numbers of entries.
 
     Args:
-        entries: as JSON has them.
-        most: of numbers, and the least number that none of them may reach, above or below 0.
+        entries: Entries as parsed from JSON.
+        limit: Maximum number of numbers, and exclusive upper bound of their absolute values.
 
     Raises:
-        ValueError: they are no such entries, or mean more numbers or larger ones.
+        ValueError: If the entries are invalid, or exceed the limit.
     """
     if not isinstance(entries, list):
         raise ValueError(f"found {_short(entries)}, expected a list of numbers and progressions")  # noqa: TRY004
     parts = [np.zeros(0, np.int64)]
     for entry in entries:
-        parts.append(_numbers(entry, most))
-        if sum(map(len, parts)) > most:
-            raise ValueError(f"more than {most} numbers, expected at most so many")
+        parts.append(_numbers(entry, limit))
+        if sum(map(len, parts)) > limit:
+            raise ValueError(f"more than {limit} numbers, expected at most so many")
     return np.concatenate(parts)
 
 
@@ -59,15 +61,15 @@ def _entry(first: int, steps: list[list[int]]) -> dict[str, object]:
 
 
 def _run(values: Int64) -> int:
-    """How many of the values from the first on are equally far apart, 1 for one alone."""
+    """Return the length of the arithmetic progression at the beginning of the values."""
     if len(values) < 2:
         return len(values)
-    unlike = np.flatnonzero(np.diff(values) != values[1] - values[0])
-    return int(unlike[0]) + 1 if len(unlike) else len(values)
+    breaks = np.flatnonzero(np.diff(values) != values[1] - values[0])
+    return int(breaks[0]) + 1 if len(breaks) else len(values)
 
 
 def _steps(values: Int64) -> list[list[int]] | None:
-    """[count, step] of nested progressions that give the values, the last fastest; None: there are none."""
+    """Return [count, step] of nested progressions with these values, the last changing fastest; None without any."""
     if len(values) <= 1:
         return [] if len(values) else None
     length = _run(values)
@@ -81,7 +83,7 @@ def _steps(values: Int64) -> list[list[int]] | None:
 
 
 def _numbers(entry: object, most: int) -> Int64:
-    """The numbers of one entry."""
+    """Return the numbers of one entry."""
     if _is_number(entry, most):
         return np.array([entry], np.int64)
     if type(entry) is int:

@@ -1,7 +1,6 @@
-"""The trace of each NPU of a set, of a folder or of files that begin alike, as et.statistics takes them."""
+"""Traces of NPUs from a trace set, a folder, or files with a common prefix, for et.statistics."""
 
 import os
-from collections.abc import Callable
 
 from et import read_trace
 from et.reshape import find_files
@@ -12,36 +11,34 @@ from workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
 from workload.trace_sets.view import AS_WRITTEN
 
 
-def read_ranks(where: str | os.PathLike[str], told: Callable[[int, int], None] = lambda _, __: None) -> list[Rank]:
-    """The NPUs that have a trace, by number.
+def read_ranks(path: str | os.PathLike[str]) -> list[Rank]:
+    """Read the NPUs that have a trace, sorted by number.
 
-    Dependencies that dangle, and control dependencies that close a cycle, are left out: et.read_trace(strict=False).
+    Dangling dependencies, and control dependencies that close a cycle, are dropped: et.read_trace(strict=False).
 
     Args:
-        where: the folder of a trace set or of plain traces, PREFIX of PREFIX.<npu>.et, or one trace.
-        told: called with how many files are read, and how many there are.
+        path: Folder of a trace set or of plain traces, PREFIX of PREFIX.<npu>.et, or one trace.
 
     Raises:
-        WorkloadError: the manifest of a set is wrong, or two traces are of one NPU.
-        et.TraceError: no traces, or a file is wrong.
+        WorkloadError: If the manifest of a set is invalid, or two traces belong to one NPU.
+        et.TraceError: If there are no traces, or a file is invalid.
     """
-    if is_set(where):
-        return ranks_of(read_set(where, strict=False, keep_others=True))
-    files = find_files(where)
-    found: dict[int, Rank] = {}
-    for number, file in enumerate(files):
-        told(number, len(files))
+    if is_set(path):
+        return ranks_of(read_set(path, strict=False, keep_others=True))
+    files = find_files(path)
+    ranks: dict[int, Rank] = {}
+    for file in files:
         npu = max(file.npu, 0) if len(files) == 1 else file.npu
         if npu < 0:
             raise WorkloadError(f"{file.path}: its name says no NPU, expected NAME.<npu>.et beside others")
-        if npu in found:
-            raise WorkloadError(f"{file.path}: NPU {npu} has {found[npu].table.path} too, expected one file")
-        found[npu] = Rank(npu, read_trace(file.path, strict=False, keep_others=True))
-    return [found[npu] for npu in sorted(found)]
+        if npu in ranks:
+            raise WorkloadError(f"{file.path}: NPU {npu} has {ranks[npu].table.path} too, expected one file")
+        ranks[npu] = Rank(npu, read_trace(file.path, strict=False, keep_others=True))
+    return [ranks[npu] for npu in sorted(ranks)]
 
 
 def ranks_of(traces: TraceSet) -> list[Rank]:
-    """The NPUs of a trace set that are not idle."""
+    """Return the NPUs of a trace set that are not idle."""
     group = {name: group_of_npu(groups, traces.npus) for name, groups in traces.families.items()}
     ranks = []
     for npu, trace in enumerate(traces.trace_of_npu.tolist()):

@@ -1,4 +1,4 @@
-"""Traces of all NPUs where those that do the same share one."""
+"""Traces of all NPUs; NPUs with the same work share one trace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,20 +19,19 @@ NO_GROUP = -1
 
 @dataclass(frozen=True, eq=False)
 class TraceSet:
-    """Distinct traces, and who runs them.
+    """Distinct traces, and the NPUs that run them.
 
-    NPUs that do the same, each in groups of its own and with peers as far away, share a trace. Its sends and receives
-    name peers as its example NPU has them; for another NPU all these numbers shift by as much as it is away from the
-    example. Its collectives name families of groups: for each NPU the name means the one group that it is in.
+    NPUs with the same work share a trace, even if their groups and peers differ. The trace's sends and receives have
+    the peers of its example NPU; for another NPU, the difference between its number and the example's is added to them.
+    Its collectives name families of groups: for each NPU, the name means the group of the family that contains it.
 
     Attributes:
-        traces: T distinct ones.
-        trace_of_npu: int32[npus], the trace of each NPU; IDLE (-1) = it has none, ELSEWHERE (-2) = it is another
-            rank's.
-        example_npu: int32[T], whose numbers the peers of a trace are; AS_WRITTEN (-1) = everybody's.
-        families: groups by name, each a list of NPUs in member order; an NPU is in at most one group of a family.
-        framework: Framework whose training steps these are ("megatron", "deepspeed" or "fsdp"); "" = not known.
-        copied: Families whose collectives copy engines do, so that they take no multiprocessors from computation.
+        traces: T distinct traces.
+        trace_of_npu: int32[npus], trace of each NPU; IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.
+        example_npu: int32[T], example NPU of each trace; AS_WRITTEN (-1) = its peers are the same for all NPUs.
+        families: Groups of each family by name, NPUs in member order; an NPU is in at most one group of a family.
+        framework: Framework of the training steps ("megatron", "deepspeed" or "fsdp"); "" = unknown.
+        copied: Families whose collectives run on copy engines and therefore occupy no multiprocessors.
     """
 
     traces: Sequence[TraceTable]
@@ -44,15 +43,15 @@ class TraceSet:
 
     @classmethod
     def of(cls, tables: Sequence[TraceTable | None], groups: Mapping[str, Sequence[int]] | None = None) -> "TraceSet":
-        """Traces as they are, one for each NPU; NPUs may share one, whose peers then are everybody's.
+        """Return a trace set of one trace per NPU; the peers of a shared trace are the same for all its NPUs.
 
         Args:
-            tables: of NPU 0, 1, ...; None = the NPU has nothing to do.
-            groups: members (NPU numbers, in member order) of the groups that the traces name.
+            tables: Traces of NPU 0, 1, ...; None = the NPU is idle.
+            groups: Members (NPU numbers, in member order) of the groups that the traces name.
 
         Raises:
-            WorkloadError: no trace, what is no trace, a group without members, with a member twice or that is none of
-                the NPUs, or one named "" or "0", which always mean all NPUs.
+            WorkloadError: If there is no trace, a table is no trace, or a group is empty, has a member twice or out of
+                range, or is named "" or "0", which always mean all NPUs.
         """
         distinct: dict[int, TraceTable] = {}
         for npu, table in enumerate(tables):
@@ -72,24 +71,24 @@ class TraceSet:
 
     @property
     def npus(self) -> int:
-        """NPUs, idle ones too."""
+        """Number of NPUs, including idle ones."""
         return len(self.trace_of_npu)
 
 
 def _members(name: str, members: Sequence[int], npus: int) -> tuple[int, ...]:
-    found = tuple(int(member) for member in members)
+    numbers = tuple(int(member) for member in members)
     if name in {"", "0"}:
         raise WorkloadError(f"group {name!r}: always all NPUs, expected another name")
-    if not found or len(set(found)) < len(found) or not all(0 <= member < npus for member in found):
-        raise WorkloadError(f"group {name!r}: members {found!r:.80}, expected NPUs from 0 to {npus - 1}, each once")
-    return found
+    if not numbers or len(set(numbers)) < len(numbers) or not all(0 <= member < npus for member in numbers):
+        raise WorkloadError(f"group {name!r}: members {numbers!r:.80}, expected NPUs from 0 to {npus - 1}, each once")
+    return numbers
 
 
 def group_of_npu(groups: Sequence[tuple[int, ...]], npus: int) -> Int32:
-    """int32[npus]: which group of a family each NPU is in, NO_GROUP = -1: none; members beyond npus are left out."""
-    found = np.full(npus, NO_GROUP, np.int32)
+    """Return int32[npus]: group of each NPU in a family, NO_GROUP (-1) = no group; members beyond npus do not count."""
+    group_of = np.full(npus, NO_GROUP, np.int32)
     member = np.array([npu for members in groups for npu in members], np.int64)
     group = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
-    is_there = (member >= 0) & (member < npus)
-    found[member[is_there]] = group[is_there]
-    return found
+    is_valid = (member >= 0) & (member < npus)
+    group_of[member[is_valid]] = group[is_valid]
+    return group_of

@@ -1,4 +1,4 @@
-"""One trace as the simulator sees it, before groups and NPUs are known: kinds of rows, order, counts."""
+"""View of one trace for the simulator, independent of groups and NPUs: kinds of rows, order, counts."""
 
 from functools import cached_property
 
@@ -25,40 +25,42 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 WHOLE = -1
+"""Dimensions of a collective in which the whole group takes part."""
 AS_WRITTEN = -1
+"""Example NPU of a trace whose peers are the same for all NPUs."""
 
 _KIND_OF_NODE_TYPE = np.array([NOOP, NOOP, MEMORY, MEMORY, COMPUTE, SEND, RECV, COLLECTIVE], np.int8)
 
 
 class TraceView:
-    """A trace, n nodes in file order, and what its rows are.
+    """A trace of n nodes in file order, with the kinds of its rows.
 
-    A collective of the host without comm_type is COMPUTE on the CPU lane: PyTorch writes the call beside the kernel
-    that does the work. METADATA is NOOP.
+    A collective of the host without comm_type is COMPUTE on the CPU lane: PyTorch writes the call in addition to the
+    kernel that does the work. METADATA is NOOP.
 
     Attributes:
-        table: the trace.
-        example: see below.
+        table: Rows of the trace.
+        example: Example NPU, see Args.
         kind: int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE.
-        lane: int8[n], CPU_LANE, COMPUTE_LANE or MEMORY_LANE of kinds COMPUTE and MEMORY; COMPUTE_LANE of COLLECTIVE,
-            which takes multiprocessors of it; else 0.
-        coll_rows: int32[c], rows of the collectives in topological order, of rows that are free the least first.
-        coll_slot: int32[c], slots of their groups.
-        coll_seq: int32[c], how many of the same group come before.
+        lane: int8[n], CPU_LANE, COMPUTE_LANE or MEMORY_LANE for kinds COMPUTE and MEMORY; COMPUTE_LANE for COLLECTIVE,
+            whose kernels use multiprocessors; else 0.
+        coll_rows: int32[c], rows of the collectives in topological order, the smallest first among unordered rows.
+        coll_slot: int32[c], slots of the collectives' groups.
+        coll_seq: int32[c], number of earlier collectives of the same group.
         coll_kind: int8[c], rows of workload.kinds.KINDS.
-        coll_uneven: bool[c], an all-to-all with split sizes.
-        slot_names: name of each slot's group, in order of first use.
-        slot_dims: of each slot the dimensions of the fabric that take part in a collective of all NPUs, bit d for
-            dimension d; WHOLE = -1, the group as it is.
+        coll_uneven: bool[c], whether a collective is an all-to-all with split sizes.
+        slot_names: Name of each slot's group, in order of first use.
+        slot_dims: Dimensions of the fabric that take part in a collective of all NPUs, per slot, bit d for dimension d;
+            WHOLE (-1) = the whole group.
 
     Args:
-        table: the trace.
-        dims: extents of the fabric's dimensions; None: involved_dim does not count.
-        example: the NPU whose numbers the peers are; for others these shift by as much as they are away from it.
-            AS_WRITTEN = -1: the numbers are those of all NPUs.
+        table: Rows of the trace.
+        dims: Sizes of the fabric's dimensions; None = ignore involved_dim.
+        example: NPU whose peers the trace has; for another NPU, the difference of their numbers is added to the peers.
+            AS_WRITTEN (-1) = the peers are the same for all NPUs.
 
     Raises:
-        WorkloadError: a collective of all NPUs in none of the dimensions.
+        WorkloadError: If a collective of all NPUs takes part in none of the dimensions.
     """
 
     def __init__(self, table: TraceTable, dims: tuple[int, ...] | None = None, example: int = AS_WRITTEN) -> None:
@@ -84,7 +86,7 @@ class TraceView:
         self.coll_seq = occurrence(self.coll_slot)
 
     def _involved(self, dims: tuple[int, ...] | None) -> Int64:
-        """int64[c]: dimensions that take part in each collective, WHOLE where the group says who does."""
+        """Return int64[c]: dimensions that take part in each collective, WHOLE if the group alone defines it."""
         involved = self.table.involved_dim[self.coll_rows].astype(np.int64)
         if dims is None:
             return np.full(len(involved), WHOLE, np.int64)
@@ -102,51 +104,51 @@ class TraceView:
 
     @cached_property
     def p2p_rows(self) -> Int32:
-        """int32[p]: rows of kinds SEND and RECV in topological order."""
+        """Rows of kinds SEND and RECV in topological order, int32[p]."""
         kind = self.kind[self._order]
         return self._order[(kind == SEND) | (kind == RECV)]
 
     @cached_property
     def p2p_peer(self) -> Int32:
-        """int32[p]: the other NPU's number as the trace has it, -1 where it has none."""
+        """Number of the other NPU in the trace, int32[p], -1 = missing."""
         rows = self.p2p_rows
         return np.where(self.kind[rows] == SEND, self.table.comm_dst[rows], self.table.comm_src[rows])
 
     @cached_property
     def p2p_own(self) -> Int32:
-        """int32[p]: the NPU's own number as the trace has it, -1 where it has none."""
+        """Number of the own NPU in the trace, int32[p], -1 = missing."""
         rows = self.p2p_rows
         return np.where(self.kind[rows] == SEND, self.table.comm_src[rows], self.table.comm_dst[rows])
 
     @cached_property
     def p2p_tag(self) -> Int32:
-        """int32[p]: the tag, 0 where the trace has none."""
+        """Message tags, int32[p], 0 if missing."""
         return np.maximum(self.table.comm_tag[self.p2p_rows], 0)
 
     @cached_property
     def p2p_seq(self) -> Int32:
-        """int32[p]: how many of the same kind, peer and tag come before."""
+        """Numbers of earlier messages of the same kind, peer and tag, int32[p]."""
         return occurrence(self.kind[self.p2p_rows], self.p2p_peer, self.p2p_tag)
 
     def shift(self, npu: int) -> int:
-        """What is added to the numbers of peers for an NPU."""
+        """Return the number to add to the trace's peers for an NPU."""
         return 0 if self.example == AS_WRITTEN else npu - self.example
 
     def slot_rows(self, slot: int) -> Int32:
-        """Rows of a group's collectives in order."""
+        """Return the rows of a slot's collectives in order."""
         return self.coll_rows[self.coll_slot == slot]
 
     def node(self, row: int) -> str:
-        """File and node, to begin a message with."""
+        """Return file and node as the beginning of a message."""
         return f"{self.table.path}: node {self.table.node_id[row]}"
 
     def collective(self, row: int) -> str:
-        """A collective in words: kind and size, which members of an uneven one need not share."""
+        """Return a text with kind and size of a collective; uneven ones have no common size."""
         kind = KINDS[KIND_OF_COMM_TYPE[self.table.comm_type[row]]]
         if kind == KINDS[ALL_TO_ALL] and self.table.in_split_size[row] > 0:
             return f"{kind} with split sizes"
         return kind if kind == "barrier" else f"{kind} of {self.table.comm_size[row]} B"
 
     def first_use(self, slot: int) -> str:
-        """File, node and group of a slot's first collective, to begin a message with."""
+        """Return file, node and group of a slot's first collective as the beginning of a message."""
         return f'{self.node(int(self.slot_rows(slot)[0]))}: group "{self.slot_names[slot]}"'

@@ -1,10 +1,10 @@
 """Check that every send has its receive, since an NPU would otherwise wait for ever.
 
 Each message has a hash of tag, sequence number and size. For each pair of NPUs, the sum of the hashes of all sends
-minus
-those of all receives is 0 if every message has both ends. The sum over all pairs of these differences times a hash of
-the pair is one number, which the ranks compare. Only if it is not 0 do the ranks search for the pair and exchange its
-messages. NPUs that share a trace also share the sums over its messages, which do not depend on the peers' numbers.
+minus those of all receives is 0 if every message has both ends. The sum over all pairs of these differences times a
+hash of the pair is one number, which the ranks compare. Only if it is not 0 do the ranks search for the pair and
+exchange its messages. NPUs that share a trace also share the sums over its messages, which do not depend on the peers'
+numbers.
 """
 
 from collections import defaultdict
