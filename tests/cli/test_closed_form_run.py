@@ -66,8 +66,8 @@ def test_report_and_files(nadi, run, tmp_path):
 
 def test_of_many_npus_those_that_do_the_same_are_shown_once(nadi, run, tmp_path, monkeypatch):
     nadi("run", run, "--out", tmp_path / "whole")
-    monkeypatch.setattr(running, "MOST_ROWS", 23)
-    monkeypatch.setattr(running, "MOST_FLOWS", 3)
+    monkeypatch.setattr(running, "MAX_ROWS", 23)
+    monkeypatch.setattr(running, "MAX_FLOWS", 3)
     outcome = nadi("run", run, "--out", tmp_path / "folded")
     assert "2 of 8 NPUs are shown" in outcome.out
     whole, folded = tables(tmp_path / "whole"), tables(tmp_path / "folded")

@@ -102,7 +102,7 @@ def test_memories_of_hosts_are_no_idle_npus(nadi, model):
 
 def test_npus_that_are_folded_have_the_times_of_those_that_are_not(nadi, model, monkeypatch):
     whole = nadi("run", "--model", model, "--plan", "tp2,pp4,dp4,gb16", *ON).document
-    monkeypatch.setattr(running, "MOST_ROWS", 0)
+    monkeypatch.setattr(running, "MAX_ROWS", 0)
     folded = nadi("run", "--model", model, "--plan", "tp2,pp4,dp4,gb16", *ON).document
     assert folded["digest"] == whole["digest"]
     assert folded["step"] == whole["step"]

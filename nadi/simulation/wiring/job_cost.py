@@ -9,7 +9,6 @@ from nadi.simulation.wiring.affordable import HOPS_PER_S, MESSAGES_PER_S, ROW_BY
 from nadi.simulation.wiring.estimate import Estimate, fabric_bytes, work
 from pdes import Settings
 from topologies import Graph
-from workload.generators.memory.estimate import GIB
 
 MARGIN = 2.0
 """The job may take so many times what is expected: packets are sent again, and parts of a fabric are not equal."""
