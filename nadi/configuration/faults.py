@@ -67,7 +67,7 @@ class FaultSection(BaseModel):
             found = " and ".join(what) or "nothing"
             raise ValueError(f"found {found} for a {places[0]}; expected exactly one of {', '.join(allowed)}")
         if self.cable is not None and not isinstance(self.link, str):
-            raise ValueError('cable stands without two ends; expected link = "a-b" beside it')
+            raise ValueError('cable is set without two ends; expected link = "a-b" beside it')
         if self.until is not None and self.until <= self.at:
             raise ValueError(
                 f"until {format_time(self.until)} is not after at {format_time(self.at)}; expected a later time"

@@ -369,7 +369,7 @@ class TopologySection(Section):
         if beside is not None:
             raise ValueError(f"params stand beside {beside}; expected name or spec beside them")
         if self.gpus is not None and self.cluster is None:
-            raise ValueError("gpus stands without cluster; expected cluster beside it")
+            raise ValueError("gpus is set without cluster; expected cluster beside it")
         if self.cluster is not None:
             find(self.cluster).with_parameters(self.params).topology(self.gpus)
         return self
@@ -626,7 +626,7 @@ class MemorySection(Section):
     def _remote_is_said(self) -> Self:
         if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
             key = "remote_latency" if self.remote_latency else "remote_bandwidth"
-            raise ValueError(f'{key} stands without remote = "npu", "node" or "pool"; expected both or neither')
+            raise ValueError(f'{key} is set without remote = "npu", "node" or "pool"; expected both or neither')
         if (self.remote == "pool") != bool(self.remote_npus):
             raise ValueError('expected remote = "pool" and remote_npus together, as remote_npus = [64, 65]')
         return self
@@ -710,7 +710,7 @@ class RunConfig(Section):
     def _serves(self) -> Self:
         if self.serving is not None and (self.workload.framework != "inference" or self.workload.model is None):
             raise ValueError(
-                '[serving] stands without a model that is served; expected [workload] framework = "inference"'
+                '[serving] is set without a model that is served; expected [workload] framework = "inference"'
             )
         return self
 

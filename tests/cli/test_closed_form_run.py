@@ -116,8 +116,8 @@ def test_a_collective_says_whom_it_waits_for(nadi, write_run):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ('link = "npu 0 - leaf 0"\nstate = "down"\nat = "0s"', "[faults.0] state: closed forms know no losses"),
-        ('link = "npu 0 - leaf 0"\nerror_rate = 0.1\nat = "0s"', "[faults.0] error_rate: closed forms know no losses"),
+        ('link = "npu 0 - leaf 0"\nstate = "down"\nat = "0s"', "[faults.0] state: closed forms model no losses"),
+        ('link = "npu 0 - leaf 0"\nerror_rate = 0.1\nat = "0s"', "[faults.0] error_rate: closed forms model no losses"),
         ('switch = "leaf 0"\nrate = "1Gbps"\nat = "1us"', "[faults.0] at: at closed forms links are slow"),
         ('link = "npu 0 - leaf 0"\nrate = "1Gbps"\nat = "0s"\nuntil = "1s"', "[faults.0] until: at closed forms links"),
     ],
@@ -161,5 +161,5 @@ def test_trace_nodes_beyond_memory_are_refused(monkeypatch):
     monkeypatch.setattr(affordable, "available_bytes", lambda: 6 * affordable.ROW_BYTES - 1)
     affordable.check_rows(5)
     affordable.check_rows(6, force=True)
-    with pytest.raises(ConfigError, match="6 trace nodes of NPUs that all do something else would take"):
+    with pytest.raises(ConfigError, match="6 trace nodes of distinct NPUs would take"):
         affordable.check_rows(6)

@@ -159,7 +159,7 @@ def test_the_settled_config_is_a_run_file_again(config):
             'cluster = "selene"\nspec = "ring:npus=4"',
             "[topology]: found spec and cluster of spec, name, file and cluster",
         ),
-        ('spec = "ring:npus=4"\ngpus = 4', "[topology]: gpus stands without cluster"),
+        ('spec = "ring:npus=4"\ngpus = 4', "[topology]: gpus is set without cluster"),
         ("cluster = 3", "[topology] cluster: found 3"),
     ],
 )

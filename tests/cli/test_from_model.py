@@ -219,7 +219,7 @@ def test_a_served_model_runs_as_its_traces_do(nadi, run_file, model, tmp_path):
 @pytest.mark.parametrize(
     ("workload", "text", "words"),
     [
-        (f'model = "small.toml"\nplan = "{PLAN}"', "[serving]\nbatch = 2", "[serving] stands without a model that is"),
+        (f'model = "small.toml"\nplan = "{PLAN}"', "[serving]\nbatch = 2", "[serving] is set without a model that is"),
         (SERVED, '[serving]\nprompt = "many"', "[serving] prompt: tokens: 'many', expected tokens as 1024, uniform"),
         (SERVED, "[serving]\nbatch = 0", "[serving] batch"),
         (SERVED, "[serving]\nbatch = 8\nchunk = 4", "chunk: 4 tokens, expected at least one for each of batch (8)"),
