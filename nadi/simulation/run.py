@@ -14,7 +14,7 @@ from et import TraceTable
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, files_read
-from nadi.configuration.sections import OF_PACKETS, NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.configuration.sections import PACKET_SYSTEM_KEYS, NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
 from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.progress import NoProgress, Progress
@@ -355,7 +355,7 @@ def network_settings(
     """
     system = system or SystemSection()
     if network.fidelity != "packet":
-        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in OF_PACKETS})
+        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})
     return pdes.Settings(
         seed=seed,
         record_nodes=record_nodes,

@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_said(run_file):
         (
             f'model = "small.toml"\nplan = "{PLAN}"\ngroups = "g"',
             'cluster = "selene"',
-            "[workload]: groups stand beside model",
+            "[workload]: groups are set beside model",
         ),
         ('model = "gpt5"\nplan = "tp8"', 'cluster = "selene"', "model 'gpt5': not in the library, nearest"),
         ('model = "small.toml"\nplan = "tp3"', 'cluster = "selene"', "tp is 3, expected a divisor of the 4 heads"),

@@ -87,7 +87,7 @@ def run(
     begin_s = time.monotonic()
     ranks = connected_ranks(os.environ)
     from nadi.configuration.run_file import load_config
-    from nadi.configuration.sections import WEIGHT_WORDS
+    from nadi.configuration.sections import WEIGHT_SOURCES
     from nadi.errors import ConfigError
     from topologies.clusters import with_path_from
 
@@ -101,7 +101,7 @@ def run(
     }
     given = _said(named) + [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
     if weights:
-        given.append(f"engine.weights={weights if weights in WEIGHT_WORDS else Path(weights).absolute()}")
+        given.append(f"engine.weights={weights if weights in WEIGHT_SOURCES else Path(weights).absolute()}")
     with together(ranks):
         if file is None and not model and not overrides:
             raise ConfigError(

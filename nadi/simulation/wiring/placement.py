@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
-from nadi.configuration.sections import WEIGHT_WORDS, RunConfig
+from nadi.configuration.sections import WEIGHT_SOURCES, RunConfig
 from nadi.errors import ConfigError
 from nadi.launching.gather import RankGather
 from nadi.launching.progress import NoProgress, Progress
@@ -67,7 +67,7 @@ def check_division(config: RunConfig, graph: Graph) -> None:
     if name not in partition.methods():
         known = ", ".join(partition.methods())
         raise ConfigError(f"[engine] partitioner: found {name!r}; expected one of {known}")
-    if config.engine.weights not in WEIGHT_WORDS:
+    if config.engine.weights not in WEIGHT_SOURCES:
         measured_load(Path(config.engine.weights), graph)
 
 
