@@ -2,9 +2,7 @@
 
 
 class ConfigError(ValueError):
-    """A run file, option or argument is wrong. The message is one line: file, section, key, found and expected
-    value.
-    """
+    """A run file, option or argument is wrong. The message is one line: file, section, key, and what was expected."""
 
     exit_code = 2
 

@@ -33,10 +33,10 @@ UNKNOWN = DurationSources(1, 1, 1)
 
 
 class EffectContext(NamedTuple):
-    """Run for which conditions are evaluated.
+    """A run and the sources of its times, as the input of conditions.
 
     Attributes:
-        config: Settled configuration.
+        config: Settled configuration of the run.
         times: Sources of the times of its nodes.
     """
 
@@ -264,7 +264,7 @@ def without_effect(
     """Return one sentence that lists the keys and faults which a user set and which have no effect.
 
     Args:
-        config: Settled configuration.
+        config: Settled configuration of the run.
         times: Sources of the times of nodes.
         graph: Fabric, to find faults that do not change a rate; None = not known yet.
         faults: Faults of `config` on this fabric; None = not known yet.

@@ -100,7 +100,7 @@ def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
     """Return remarks on a model's run: its memory exceeds that of the GPUs, or NPUs are idle.
 
     Args:
-        config: Settled configuration.
+        config: Settled configuration of the run.
         npus: Number of NPUs of the fabric; None = not known yet.
     """
     trained = model_and_plan(config)

@@ -89,7 +89,7 @@ def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
     """Return a [network] section of defaults and overrides, for commands without a run file.
 
     Args:
-        overrides: Texts "network.key=value".
+        overrides: Texts of the form "network.key=value".
         spec: Specification of the fabric; if it names a cluster, the cluster sets the defaults.
 
     Raises:
@@ -184,7 +184,7 @@ def _refuse_other_kinds(path: Path, *also: str) -> None:
 
 
 def _find_nul(value: object, where: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the keys that lead to a text with a NUL, which is invalid in paths and names; empty if there is none."""
+    """Return the keys that lead to a text with a NUL, which is invalid in paths and names; empty if no text has one."""
     if isinstance(value, dict):
         entries = [(str(key), entry) for key, entry in value.items()]
     elif isinstance(value, list):

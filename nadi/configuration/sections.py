@@ -26,15 +26,15 @@ from pydantic import (
 )
 
 from nadi.configuration.bounds import (
-    MOST_AT_A_TIME,
-    MOST_BUFFER_BYTES,
-    MOST_RETRIES,
-    MOST_SEED,
-    MOST_SEQUENCES,
-    MOST_TOKENS,
-    MOST_WINDOW_PACKETS,
-    MOST_WIRE_BYTES,
-    MOST_WORKERS,
+    MAX_BUFFER_BYTES,
+    MAX_COLLECTIVES_IN_FLIGHT,
+    MAX_RETRIES,
+    MAX_SEED,
+    MAX_SEQUENCES,
+    MAX_TOKENS,
+    MAX_WINDOW_PACKETS,
+    MAX_WIRE_BYTES,
+    MAX_WORKERS,
 )
 from nadi.configuration.faults import FaultSection
 from nadi.configuration.named_files import (
@@ -131,15 +131,15 @@ def _parse_path(value: object) -> Path:
 
 def _parse_count(value: object) -> int:
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_AT_A_TIME:
-        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MOST_AT_A_TIME}")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_COLLECTIVES_IN_FLIGHT:
+        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MAX_COLLECTIVES_IN_FLIGHT}")
     return number
 
 
 def _parse_packets(value: object) -> int | str:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_WINDOW_PACKETS
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_WINDOW_PACKETS
     if not is_number and value != "auto":
-        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MOST_WINDOW_PACKETS}, or "auto"')
+        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MAX_WINDOW_PACKETS}, or "auto"')
     return cast("int | str", value)
 
 
@@ -150,11 +150,11 @@ def _parse_choice(value: object) -> bool | str:
 
 
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
-PacketSize = Annotated[int, _not_zero(_bytes_to(MOST_WIRE_BYTES)), PlainSerializer(format_bytes)]
-MessageSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BUFFER_BYTES)), _word_or("auto", format_bytes)]
+PacketSize = Annotated[int, _not_zero(_bytes_to(MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
+MessageSize = Annotated[int, _not_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSize = Annotated[int, _not_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MAX_BUFFER_BYTES)), _word_or("auto", format_bytes)]
 SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BYTES)), _word_or("auto", format_bytes)]
 SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MOST_BYTES)), _word_or("unlimited", format_bytes)]
 Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
@@ -206,7 +206,7 @@ def _engine(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Fie
 
 
 def _engine_if(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
-    """Return the field of an engine setting that some networks lack, where it is None."""
+    """Return the field of an engine setting that some networks lack; its value is None on those."""
     return Field(None, description=SETTINGS[key].doc, **bounds)
 
 
@@ -321,20 +321,20 @@ class WorkloadSection(Section):
 class ServingSection(Section):
     """Requests to a served model; all of them arrive at once."""
 
-    batch: int = Field(1, ge=1, le=MOST_SEQUENCES, description="sequences that a replica runs at a time")
+    batch: int = Field(1, ge=1, le=MAX_SEQUENCES, description="sequences that a replica runs at a time")
     requests: int = Field(
-        0, ge=0, le=MOST_SEQUENCES, description="number of requests; 0 = as many as all replicas run at a time"
+        0, ge=0, le=MAX_SEQUENCES, description="number of requests; 0 = as many as all replicas run at a time"
     )
     prompt: _Lengths = Field("1024", description="tokens per prompt: 1024, uniform:128-2048, lognormal:512,0.8")
     generate: _Lengths = Field("128", description="tokens generated per request, as for prompt")
     chunk: int = Field(
-        0, ge=0, le=MOST_TOKENS, description="tokens per iteration with chunked prefill; 0 = whole prompts go first"
+        0, ge=0, le=MAX_TOKENS, description="tokens per iteration with chunked prefill; 0 = whole prompts go first"
     )
-    prompt_tokens: int = Field(8192, ge=1, le=MOST_TOKENS, description="maximum tokens of whole prompts per iteration")
+    prompt_tokens: int = Field(8192, ge=1, le=MAX_TOKENS, description="maximum tokens of whole prompts per iteration")
     kv_tokens: int = Field(
-        0, ge=0, le=MOST_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
+        0, ge=0, le=MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
     )
-    seed: int = Field(1, ge=0, le=MOST_SEED, description="seed of random lengths")
+    seed: int = Field(1, ge=0, le=MAX_SEED, description="seed of random lengths")
 
 
 class TopologySection(Section):
@@ -463,7 +463,7 @@ class NetworkSection(Section):
     queue_limit: SizeOrUnlimited = _engine("queue_limit")
     cut_through: StrictBool = _engine("cut_through")
     rto: TimeOrAuto = _engine("rto")
-    max_retries: int = _engine("max_retries", ge=1, le=MOST_RETRIES)
+    max_retries: int = _engine("max_retries", ge=1, le=MAX_RETRIES)
     detection_time: Moment = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
@@ -546,7 +546,7 @@ class NetworkSection(Section):
         return {key: value for key, value in written.items() if fidelity_of(key) in own}
 
     def _complaint(self) -> str:
-        """Return a contradiction between keys; empty if there is none."""
+        """Return a contradiction between keys, or an empty text."""
         if self.switch == "output-queued":
             return ""
         complaints = []
@@ -637,11 +637,11 @@ class MemorySection(Section):
 class EngineSection(Section):
     """Workers and partition of the engine."""
 
-    seed: int = _engine("seed", ge=0, le=MOST_SEED)
+    seed: int = _engine("seed", ge=0, le=MAX_SEED)
     backend: Backend = _engine("backend")
-    workers: int = _engine("workers", ge=1, le=MOST_WORKERS)
+    workers: int = _engine("workers", ge=1, le=MAX_WORKERS)
     share_memory: bool = _engine("share_memory")
-    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MOST_WORKERS)
+    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
     partitioner: str = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/partition.md lists the methods"
     )

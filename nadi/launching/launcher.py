@@ -46,7 +46,7 @@ _SRUN_OPTIONS: dict[Family, str] = {
 
 
 class LauncherError(ValueError):
-    """MPI does not support the way in which the processes were started.
+    """MPI does not support how the processes were started.
 
     The message has one line with the fix; it is empty on ranks other than 0.
     """

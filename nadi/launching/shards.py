@@ -45,7 +45,7 @@ def array_script(
         options: Further options of sbatch, for both jobs, as --sbatch takes them.
 
     Raises:
-        ConfigError: A name is not one line of printable characters, or an option is none of sbatch's.
+        ConfigError: A name is not one line of printable characters, or sbatch has no such option.
     """
     name, folder = f"nadi-{words[0]}", str(out)
     extra = sbatch_options(options, OWN_OPTIONS)

@@ -46,7 +46,7 @@ def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optio
 
 @contextmanager
 def together(ranks: RankGather) -> Iterator[None]:
-    """Run a block in which all ranks do the same exchanges; either all ranks complete it or all raise.
+    """Run a block in which all ranks do the same exchanges; all ranks complete it, or all raise.
 
     Raises:
         AgreedError: One of several ranks failed.

@@ -174,7 +174,7 @@ def test_no_traces_and_no_run_file(nadi, write_run, tmp_path):
 @pytest.mark.parametrize("where", ["file", "file/deeper", "/dev/null/out", "/proc/nadi-out"])
 def test_unwritable_output_is_found_before_simulating(nadi, write_run, step, tmp_path, monkeypatch, where):
     (tmp_path / "file").touch()
-    monkeypatch.setattr("nadi.simulation.run_program", None)
+    monkeypatch.setattr("nadi.simulation.run.run_program", None)
     out = where if where.startswith("/") else tmp_path / where
     line = refused(nadi, tmp_path, "run", write_run([step] * 4), "--out", out, "-q")
     assert str(out) in line

@@ -56,7 +56,7 @@ def test_it_is_played_once(monkeypatch):
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one, played = ("all-reduce", "nccl:algo=tree"), PlayedCollectives()
     first = _closed_form(graph, program, *one, played)
-    monkeypatch.setattr("nadi.simulation.closed_forms.playing.played.Play", None)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.played.PreparedSchedule", None)
     assert _closed_form(graph, program, *one, played) == first
 
 

@@ -174,7 +174,7 @@ def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     """Each new size of NCCL's may need a plan of its own; what stays in memory is bounded."""
     made = []
     monkeypatch.setattr(
-        costs, "Played", lambda *given: made.append(weakref.ref(found := PlayedCollectives(*given))) or found
+        costs, "PlayedCollectives", lambda *given: made.append(weakref.ref(found := PlayedCollectives(*given))) or found
     )
     link = network("dgx-h100-superpod", 8)(settle(find("llama3-8b"), parallel_plan("tp8")), 0)
     for tokens in range(1, 200):

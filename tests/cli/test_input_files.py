@@ -158,7 +158,7 @@ def test_a_run_opens_the_files_that_are_listed_and_no_others(nadi, inputs_of, mo
     def act():
         simulate(load_config(run, overrides), NoProgress())
 
-    monkeypatch.setattr("nadi.simulation.files_read", lambda *_, **__: [])  # which opens them, too
+    monkeypatch.setattr("nadi.simulation.run.files_read", lambda *_, **__: [])  # which opens them, too
     opened = opened_in(inputs_of, act) - {run}
     # pyarrow opens Parquet files of results itself
     assert opened | {file for file in listed if file.name == "links.parquet"} == listed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.cli.options import FORCE_HELP, named_path
-from nadi.configuration.bounds import MOST_WORKERS
+from nadi.configuration.bounds import MAX_WORKERS
 
 if TYPE_CHECKING:
     from nadi.configuration.sections import RunConfig
@@ -45,7 +45,7 @@ Out = Annotated[
 Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help=_SET)]
 WorkerCount = Annotated[
     int,
-    typer.Option("--workers", min=0, max=MOST_WORKERS, metavar="N", show_default=False, help=WORKERS_HELP),
+    typer.Option("--workers", min=0, max=MAX_WORKERS, metavar="N", show_default=False, help=WORKERS_HELP),
 ]
 Backend = Annotated[str, typer.Option("--backend", metavar="NAME", show_default=False, help=BACKEND_HELP)]
 WeightsOf = Annotated[str, typer.Option("--weights", metavar="WHAT", show_default=False, help=_WEIGHTS)]

@@ -105,7 +105,7 @@ def closed_form(
     serial_ps = max(t.serial_ps for t in trains)
     slowest_ps = max(t.total_ps for t in trains)
     if _is_ring(program.schedules, schedule):
-        n, counts = len(members), [path.count for path in paths]
+        n, counts = len(members), [path.multiplicity for path in paths]
         mean_ps = sum(count * t.total_ps for count, t in zip(counts, trains, strict=True)) / sum(counts)
         slowest_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, slowest_ps - serial_ps)
@@ -162,7 +162,7 @@ def _paths(
         answers = not one_way and sender != src and not settings.fidelity.alone_ps
         both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
         paths = kinds.get((way, both_ways), Paths(links, both_ways, 0))
-        kinds[way, both_ways] = paths._replace(count=paths.count + 1)
+        kinds[way, both_ways] = paths._replace(multiplicity=paths.multiplicity + 1)
     return list(kinds.values())
 
 

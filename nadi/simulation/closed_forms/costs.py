@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
-from nadi.simulation.closed_forms.collective import ClosedForm, closed_form, fullest_ps
+from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.curves import RUN_EFFORT, Curve, CurveSource, Effort
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
@@ -166,7 +166,7 @@ class CollectiveCosts:
         """Return the time of an all-to-all with split sizes; its schedule is valid for this program only."""
         graph, settings = self._graph, self._settings
         if message_count(program.schedules, schedule) > _MAX_PLAYED_UNEVEN_MESSAGES:
-            fullest = fullest_ps(graph, program, settings, schedule, members, size_bytes)
+            fullest = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
             return ClosedForm(fullest, is_played=False)
         return closed_form(
             graph,

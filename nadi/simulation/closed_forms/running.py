@@ -82,7 +82,7 @@ def costed(
     """Return the closed forms of the collectives of a folded program.
 
     Args:
-        folded: Folded program.
+        folded: Classes of NPUs with their work, from `laid_out`.
         costs: Closed forms of collectives on its fabric.
         how: Algorithm of each kind of collective.
     """
@@ -122,7 +122,7 @@ def run(
 
     Args:
         graph: Fabric of the run.
-        folded: Folded program.
+        folded: Classes of NPUs with their work, from `laid_out`.
         collectives: Times of its collectives.
         costs: Closed forms of messages on the fabric.
         settings: Settings of the run.

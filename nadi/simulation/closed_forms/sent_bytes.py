@@ -63,7 +63,7 @@ class _Sent(NamedTuple):
     Attributes:
         src: int64[p], sending NPU.
         dst: int64[p], receiving NPU.
-        amount: float64[p], bytes.
+        amount: float64[p], bytes on the wire.
     """
 
     src: Int64

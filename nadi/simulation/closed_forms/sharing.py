@@ -22,7 +22,7 @@ _OF_TRACE = (
 
 
 def with_shared_traces(program: Program) -> Program:
-    """Return an equivalent program in which equal schedules have one number and equal traces are one trace.
+    """Return an equivalent program without duplicate schedules and traces.
 
     Args:
         program: Program of all NPUs.

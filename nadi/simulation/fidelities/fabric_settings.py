@@ -7,7 +7,7 @@ import numpy as np
 
 import pdes
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from nadi.configuration.bounds import MOST_TELEMETRY_BUFFER_BYTES, MOST_WINDOW_PACKETS
+from nadi.configuration.bounds import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.errors import ConfigError
 from pdes import SharedBuffer, balancing, congestion
@@ -149,13 +149,10 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
         raise ConfigError(f"[topology]: {graph.name}: {error}") from None
     if settings.switch is None:
         return
-    if (
-        "telemetry" in settings.congestion_control.signals
-        and settings.switch.buffer_bytes > MOST_TELEMETRY_BUFFER_BYTES
-    ):
+    if "telemetry" in settings.congestion_control.signals and settings.switch.buffer_bytes > MAX_TELEMETRY_BUFFER_BYTES:
         raise ConfigError(
             f"[network] buffer: found {format_bytes(settings.switch.buffer_bytes)}; expected at most "
-            f"{format_bytes(MOST_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
+            f"{format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
             "carry it"
         )
     if settings.switch.pfc:
@@ -179,8 +176,8 @@ def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings, swit
 def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
     """Refuse windows or round-trip times that exceed the ranges of the transport."""
     packets = window_packets(graph, settings)
-    if packets > MOST_WINDOW_PACKETS:
-        raise ConfigError(f"[network] window: {packets} packets; expected at most {MOST_WINDOW_PACKETS}")
+    if packets > MAX_WINDOW_PACKETS:
+        raise ConfigError(f"[network] window: {packets} packets; expected at most {MAX_WINDOW_PACKETS}")
     idle_ps, longest_ps = round_trip_ps(graph, settings)[0], ECHO_MASK // 2
     if "rtt" in settings.congestion_control.signals and idle_ps > longest_ps:
         raise ConfigError(

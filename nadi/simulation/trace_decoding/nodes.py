@@ -416,7 +416,7 @@ def without_cycle(dep_ptr, dep, children_left, ready):
 
     Args:
         dep_ptr: int64[n + 1], index in `dep` of the first parent of each node.
-        dep: int64[m], parents.
+        dep: int64[m], rows of the parents of all nodes.
         children_left: int64[n], number of children of each node; the kernel uses it up.
         ready: int64[n + 1], scratch memory.
     """

@@ -185,7 +185,7 @@ def _of_groups(root: Path) -> Iterator[int]:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file; None if the file has none, as "max"."""
+    """Return the number in a file; None if the file holds another text, as "max"."""
     text = next(iter(_lines(path)), "")
     return int(text) if text.isdecimal() else None
 

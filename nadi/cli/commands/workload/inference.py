@@ -6,7 +6,7 @@ import typer
 
 from nadi.cli.commands.workload.training import Expand, Force, Name, Out, Prefix
 from nadi.cli.options import named_path
-from nadi.configuration.bounds import MOST_SEED, MOST_SEQUENCES, MOST_TOKENS
+from nadi.configuration.bounds import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 
 _LENGTHS = "1024, uniform:128-2048 or lognormal:512,0.8 (median and sigma)."
 
@@ -20,31 +20,31 @@ def inference(
     model: Name,
     out: Out,
     plan: str = typer.Option("", metavar="PLAN", help="How it is spread, as tp8,pp2,dp2,ep16,fp8."),
-    batch: int = typer.Option(1, min=1, max=MOST_SEQUENCES, help="Sequences that a replica runs at a time."),
+    batch: int = typer.Option(1, min=1, max=MAX_SEQUENCES, help="Sequences that a replica runs at a time."),
     prompt: str = typer.Option("1024", metavar="TOKENS", help=f"Of a request's prompt: {_LENGTHS}"),
     generate: str = typer.Option("128", metavar="TOKENS", help=f"That are made for a request: {_LENGTHS}"),
     requests: int = typer.Option(
-        0, min=0, max=MOST_SEQUENCES, help="How many; 0 = as many as all replicas run at a time."
+        0, min=0, max=MAX_SEQUENCES, help="How many; 0 = as many as all replicas run at a time."
     ),
     rate: float = typer.Option(0.0, help="Arrivals in a second (Poisson); 0 = all come at once."),
     requests_file: Path | None = typer.Option(
         None, metavar="CSV", parser=named_path, help="Requests: columns arrival_s,prompt,generate."
     ),
     chunk: int = typer.Option(
-        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="Of an iteration with chunked prefill; 0 = prompts go first."
+        0, min=0, max=MAX_TOKENS, metavar="TOKENS", help="Of an iteration with chunked prefill; 0 = prompts go first."
     ),
     prompt_tokens: int = typer.Option(
-        8192, min=1, max=MOST_TOKENS, metavar="TOKENS", help="Of whole prompts in an iteration."
+        8192, min=1, max=MAX_TOKENS, metavar="TOKENS", help="Of whole prompts in an iteration."
     ),
     cluster: str = typer.Option("", metavar="CLUSTER", help="Whose network the clock counts too, and whose GPU."),
     gpu: str = typer.Option("", metavar="GPU", help="Clock without the network, and memory for the cache: h100, file."),
     kv_tokens: int = typer.Option(
-        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="That a replica's cache holds; 0 = what the GPU has left."
+        0, min=0, max=MAX_TOKENS, metavar="TOKENS", help="That a replica's cache holds; 0 = what the GPU has left."
     ),
     prefill_plan: str = typer.Option("", metavar="PLAN", help="Of other GPUs, which do the prompts."),
     decode_plan: str = typer.Option("", metavar="PLAN", help="Of those that decode then, in place of --plan."),
     kv_transfer: str = typer.Option("layer", help="Keys and values go layer by layer, or whole."),
-    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Of lengths and arrivals."),
+    seed: int = typer.Option(1, min=0, max=MAX_SEED, help="Of lengths and arrivals."),
     expand: Expand = False,
     prefix: Prefix = "trace",
     force: Force = False,

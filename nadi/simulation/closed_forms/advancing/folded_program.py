@@ -52,7 +52,7 @@ class FoldedProgram(NamedTuple):
     """Classes of a Program as arrays for the kernel, without times.
 
     Attributes:
-        program: The Program.
+        program: Program of all NPUs.
         classes: Classes of its NPUs and groups.
         row_ptr: int64[C+1], range of the rows of each class.
         send_ptr: int64[C+1], range of the sends of each class.

@@ -80,7 +80,7 @@ def run_closed_form(
     """Run a Program, one NPU per class.
 
     Args:
-        folded: Folded program.
+        folded: Classes of NPUs with their work.
         collective_ps: int64[K], time of each of folded.collectives in picoseconds.
         messages: Times of folded.messages.
         concurrent: True = collectives of one group run side by side.

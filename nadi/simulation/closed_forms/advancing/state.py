@@ -57,7 +57,7 @@ class ClassSends(NamedTuple):
     Attributes:
         ordinal: int32[N], index of each row of Program among the sends of its trace.
         message: int32[], index in the columns of messages below.
-        port: int32[], port of the class by which the send leaves.
+        port: int32[], port of the class that the send leaves through.
         to: int32[], class that receives it.
         to_row: int32[], row of the receive in that class.
         line: int32[], connection to the receiver that the send shares with other sends at this share, numbered over all

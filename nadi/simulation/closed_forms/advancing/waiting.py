@@ -1,4 +1,4 @@
-"""Message for a run at closed forms that cannot finish: which NPUs wait for which."""
+"""Message for a run at closed forms that cannot finish: the rows that wait, and for what."""
 
 import numpy as np
 

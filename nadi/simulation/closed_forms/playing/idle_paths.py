@@ -33,7 +33,7 @@ class Path(NamedTuple):
     """Path from one member to another; members with equal positions have equal paths.
 
     Attributes:
-        first: Number of the port by which the sender sends.
+        first: Number of the sender's own port.
         last: Number of the second port at which packets queue, -1 = the path has one link. It is the port of the
             slowest link after the first, or the last of several slowest. Pairs share this port only if the link is the
             last one of the path.
@@ -112,7 +112,7 @@ class IdleFabric(NamedTuple):
 
     Attributes:
         paths: Path of each pair of sender and receiver, as members of the group.
-        links: For each pair: the link to the switch of the port where paths meet (else of the last port), that switch's
+        links: Per pair, the link to the switch of the port where paths meet (else of the last port), that switch's
             latency in picoseconds, and the link to the receiver.
         mtu_bytes: Payload of a full packet in bytes.
         window_packets: Maximum number of unacknowledged packets of a queue pair.

@@ -131,7 +131,7 @@ def send_message(g, step):
 
 @inline
 def port_of(g, pair):
-    """Return the port by which a queue pair sends."""
+    """Return the port that a queue pair sends through."""
     return g.ways.port[g.pairs.way[pair]]
 
 

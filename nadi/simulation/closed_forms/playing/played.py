@@ -57,12 +57,12 @@ class Paths(NamedTuple):
     Attributes:
         links: Links of one of the paths, in order.
         both_ways: True if the sender acknowledges another message over the same cable meanwhile.
-        count: Number of these paths.
+        multiplicity: Number of these paths.
     """
 
     links: list[int]
     both_ways: bool
-    count: int
+    multiplicity: int
 
 
 class PlayedCollectives:

@@ -103,7 +103,7 @@ class MemberPaths(NamedTuple):
     """W paths from one member to another.
 
     Attributes:
-        port: int64[W], port by which packets leave.
+        port: int64[W], port that packets leave through.
         queue: int64[W], port at which they queue after that, -1 = no such port.
         meets: int64[W], port before `queue` at which all paths to the receiver meet, -1 = no such port.
         via: int64[W], link to the switch of the first of these two ports.
