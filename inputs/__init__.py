@@ -1,7 +1,7 @@
-"""Files that users name: how they are read and written, what kind they are, and how the names in them are shown.
+"""User-named files: reading and writing them, recognising their kind, and displaying the names in them.
 
-It imports nothing of ours, and may be imported by all. `inputs.documents`, which validates JSON documents, is imported
-by its own name, because pydantic takes longer to import than all the rest.
+This package imports no other package of the project, and every other may import it. `inputs.documents`, which validates
+JSON documents, is imported by its own name, because importing pydantic takes longer than all the rest.
 """
 
 from inputs.kinds import FileKind, complaint, kind_of, kind_of_bytes

@@ -1,4 +1,4 @@
-"""JSON documents that another program, or an earlier run, wrote: parsed, validated by a schema, refused in one line."""
+"""JSON documents of another program or an earlier run: parsed, validated by a schema, refused in one line."""
 
 import json
 import math
@@ -15,7 +15,7 @@ _LONGEST_VALUE = 60
 
 
 class DocumentError(ValueError):
-    """A document is not what was expected: one line with the place in it, what was found and what was expected."""
+    """A document is invalid: one line with the place in it, the value found and what was expected."""
 
 
 def read_document(path: Path, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 - of the schema's type
@@ -54,13 +54,13 @@ def validated(document: object, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN40
 
 
 def first_complaint(error: ValidationError) -> str:
-    """Return the first complaint of a validation in one line: the place, what was found, what was expected."""
-    found = error.errors(include_url=False)[0]
-    place = ".".join(map(str, found["loc"])) or "document"
-    if found["type"] == "missing":
+    """Return the first complaint of a validation in one line: place, value found, and expectation."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"])) or "document"
+    if first["type"] == "missing":
         return shown(f"{place}: missing")
-    expected = found["msg"][:1].lower() + found["msg"][1:]
-    return shown(f"{place}: found {quoted(found['input'])}; {expected.replace('input should be', 'expected')}")
+    expected = first["msg"][:1].lower() + first["msg"][1:]
+    return shown(f"{place}: found {quoted(first['input'])}; {expected.replace('input should be', 'expected')}")
 
 
 def quoted(value: object) -> str:

@@ -21,10 +21,10 @@ class FileKind(NamedTuple):
     """A kind of file.
 
     Attributes:
-        key: "chakra", "run-file", ...; a gzipped one has "gzip:" before it.
-        words: as it stands in a sentence, "a Kineto trace (JSON with traceEvents)".
-        reader: what reads it, a clause; "" if nothing here does.
-        is_file: False of a folder, a FIFO and the like.
+        key: Identifier, "chakra", "run-file", ...; with the prefix "gzip:" for a gzipped file.
+        words: Phrase for a sentence, "a Kineto trace (JSON with traceEvents)".
+        reader: Clause that names what reads such a file; "" if nothing here does.
+        is_file: False for a folder, a FIFO or another special file.
     """
 
     key: str
@@ -49,8 +49,8 @@ def _kinds(*rows: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind
     """Compile the pattern of each kind.
 
     Args:
-        rows: pairs of a regular expression and the kind of a text that it finds something in. The expressions take
-            linear time, because the text is a user's: repetitions are possessive, or begin with what ends them.
+        rows: Pairs of a regular expression and the kind of a text in which it matches. The expressions take linear
+            time, because the text is a user's: repetitions are possessive, or begin with what ends them.
     """
     return tuple((re.compile(form, re.DOTALL | re.MULTILINE | re.IGNORECASE), kind) for form, kind in rows)
 
@@ -130,7 +130,7 @@ _FABRIC_KEY = re.compile(r"^(npus[ \t]*+=|[ \t]*+\[\[[ \t]*+links[ \t]*+\]\])", 
 
 
 def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
-    """What a file is; None if nobody knows, or it cannot be read."""
+    """Return the kind of a file; None if it is unknown, or the file cannot be read."""
     other = type_of(path)
     if other:
         has_results = other == "a folder" and (Path(path) / "summary.json").is_file()
@@ -146,7 +146,7 @@ def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
 
 
 def kind_of_bytes(head: bytes) -> FileKind | None:
-    """What a file is that begins so; None if nobody knows."""
+    """Return the kind of a file by its first bytes; None if it is unknown."""
     if not head:
         return FileKind("empty", "empty")
     if head.startswith(GZIP_MAGIC):
@@ -161,7 +161,7 @@ def kind_of_bytes(head: bytes) -> FileKind | None:
 
 
 def complaint(path: str | os.PathLike[str], kind: FileKind, expected: str) -> str:
-    """One line: what a file is, what was expected, and what reads it."""
+    """Return one line: the kind of the file, what was expected, and what reads it."""
     reader = f"; {kind.reader}" if kind.reader else ""
     return f"{os.fspath(path)}: is {kind.words}, expected {expected}{reader}"
 
@@ -181,7 +181,7 @@ def _of_gzip(data: bytes) -> FileKind | None:
 
 
 def _is_chakra(head: bytes) -> bool:
-    """Whether a frame of a GlobalMetadata stands first: its length, then nothing or a version or an attribute."""
+    """Return whether the head begins with a frame of a GlobalMetadata: length, then none, a version or an attribute."""
     length = at = 0
     for at, byte in enumerate(head[:_LONGEST_LENGTH_BYTES]):
         length |= (byte & 0x7F) << (7 * at)
@@ -199,7 +199,7 @@ def _is_chakra(head: bytes) -> bool:
 
 
 def _text(head: bytes) -> str | None:
-    """The head as text, without a character that the cut has split; None if it is none."""
+    """Return the head as text, without a character that the cut has split; None if it is not text."""
     for cut in range(4 if len(head) == _HEAD_BYTES else 1):
         try:
             text = head[: len(head) - cut].decode("utf-8-sig")

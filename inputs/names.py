@@ -1,16 +1,16 @@
-"""Names out of files, as they may be shown: as characters, and never as commands.
+"""Display of names from files: as characters, never as terminal commands.
 
 A name may hold escape sequences, which move the cursor or rename the window, or characters that turn the direction of
-writing; a path may hold bytes that are no UTF-8.
+writing; a path may hold bytes that are not UTF-8.
 """
 
 
 def shown(text: str, *, lines: bool = False) -> str:
-    r"""The text with what is no printable character as an escape, \x1b: control characters, directions, broken bytes.
+    r"""Return the text with unprintable characters as escapes, \x1b: control characters, directions, broken bytes.
 
     Args:
-        text: from a file, a path, or the command line.
-        lines: leave line feeds as they are.
+        text: Text from a file, a path, or the command line.
+        lines: Whether line feeds stay as they are.
     """
     if text.isprintable():
         return text
@@ -18,7 +18,7 @@ def shown(text: str, *, lines: bool = False) -> str:
 
 
 def escape(character: str) -> str:
-    """A backslash and what follows it in Python; a byte that was no UTF-8 as this byte."""
+    """Return a character as a Python escape sequence; a byte that was not UTF-8 as this byte."""
     number = ord(character)
     if 0xDC80 <= number <= 0xDCFF:
         return f"\\x{number - 0xDC00:02x}"

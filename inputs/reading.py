@@ -1,6 +1,6 @@
-"""Reading a file that a user has named: a regular one, of bounded size, without waiting for anybody.
+"""Reading of user-named files: regular files of bounded size, without waiting for a writer.
 
-What is wrong is an OSError whose `strerror` is for a user to read, so that callers handle one kind of error.
+Every problem is an OSError whose `strerror` is meant for a user, so that callers handle one kind of error.
 """
 
 import errno
@@ -17,15 +17,16 @@ GZIP_MAGIC = b"\x1f\x8b"
 LARGEST_FILE_BYTES = 64 << 30
 LARGEST_TEXT_BYTES = 1 << 30
 LARGEST_INFLATED_BYTES = 4 << 30
-"""Of one gzipped file; the largest trace known, of one GPU for one step, inflates to a hundredth of it."""
-INFLATED_IN_ANY_CASE_BYTES = 64 << 20
-MOST_TIMES_INFLATED = 200
-"""Ids and times keep traces from shrinking so far; beyond the bytes above."""
+"""Limit of one gzipped file; the largest known trace, of one GPU for one step, inflates to a hundredth of it."""
+MIN_INFLATED_LIMIT_BYTES = 64 << 20
+"""Size to which any gzipped file may inflate."""
+MAX_INFLATION = 200
+"""Maximum ratio of inflated to compressed size above that; ids and times keep traces below it."""
 _BLOCK_BYTES = 1 << 20
-"""Few enough that one takes the place of another in memory."""
+"""Size of a block, small enough that the allocator reuses its memory for the next."""
 _WITHOUT_WAITING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""Pipes behind these have somebody who writes: the shell has set them up."""
+"""Paths of pipes that the shell has set up, so that they have a writer."""
 _TYPES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -36,35 +37,35 @@ _TYPES = (
 
 
 def type_of(path: str | os.PathLike[str]) -> str:
-    """What a path is that is no regular file: "a folder", "a FIFO", ...; "" if it is one, or there is nothing."""
+    """Return the type of a path that is no regular file: "a folder", "a FIFO", ...; "" for a regular or no file."""
     try:
         return _type(os.stat(path).st_mode)  # noqa: PTH116 - a path with a NUL is no Path
     except (OSError, ValueError):
         return ""
 
 
-def read_bytes(path: str | os.PathLike[str], most_bytes: int = LARGEST_FILE_BYTES) -> bytes:
-    """All of a file.
+def read_bytes(path: str | os.PathLike[str], max_bytes: int = LARGEST_FILE_BYTES) -> bytes:
+    """Return the content of a file.
 
     Raises:
-        OSError: it cannot be opened or read, is no regular file (nor a pipe of the shell), or is longer than that.
+        OSError: The file cannot be opened or read, is no regular file (nor a pipe of the shell), or exceeds max_bytes.
     """
-    with _opened(path, most_bytes) as file:
+    with _opened(path, max_bytes) as file:
         if not _type(os.fstat(file.fileno()).st_mode):
             return file.read()
         content = bytearray()
-        while len(content) <= most_bytes and (block := file.read1(_BLOCK_BYTES)):
+        while len(content) <= max_bytes and (block := file.read1(_BLOCK_BYTES)):
             content += block
-        if len(content) > most_bytes:
-            raise OSError(errno.EFBIG, f"more than {_amount(most_bytes)}")
+        if len(content) > max_bytes:
+            raise OSError(errno.EFBIG, f"more than {_amount(max_bytes)}")
         return bytes(content)
 
 
-def _opened(path: str | os.PathLike[str], most_bytes: int) -> io.BufferedReader:
-    """A file that is open for reading.
+def _opened(path: str | os.PathLike[str], max_bytes: int) -> io.BufferedReader:
+    """Open a file for reading.
 
     Raises:
-        OSError: as `read_bytes`.
+        OSError: As `read_bytes`.
     """
     try:
         descriptor = os.open(path, _WITHOUT_WAITING)
@@ -77,27 +78,27 @@ def _opened(path: str | os.PathLike[str], most_bytes: int) -> io.BufferedReader:
         if kind and not str(path).startswith(_OF_THE_SHELL):
             raise OSError(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"{kind}, not a file")
         os.set_blocking(descriptor, True)
-        if status.st_size > most_bytes:
-            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than {_amount(most_bytes)}")
+        if status.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than {_amount(max_bytes)}")
         stack.pop_all()
     return file
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """All of a file of UTF-8.
+    """Return the content of a UTF-8 file.
 
     Raises:
-        OSError: as `read_bytes`.
-        UnicodeDecodeError: other bytes.
+        OSError: As `read_bytes`.
+        UnicodeDecodeError: The content is not UTF-8.
     """
     return read_bytes(path, LARGEST_TEXT_BYTES).decode("utf-8").replace("\r\n", "\n")
 
 
 def read_part(path: str | os.PathLike[str], begin: int, size_bytes: int) -> bytes:
-    """Some bytes of a file, fewer where it ends.
+    """Return up to `size_bytes` bytes of a file from `begin` on, fewer where it ends.
 
     Raises:
-        OSError: it cannot be opened or read, or is no regular file.
+        OSError: The file cannot be opened or read, or is no regular file.
     """
     with _regular(path) as file:
         file.seek(begin)
@@ -105,10 +106,10 @@ def read_part(path: str | os.PathLike[str], begin: int, size_bytes: int) -> byte
 
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """A file piece by piece, so that a large one needs little memory; as it is, gzipped or not.
+    """Yield the content of a file piece by piece, so that a large one needs little memory; without inflating it.
 
     Raises:
-        OSError: it cannot be opened or read, or is no regular file.
+        OSError: The file cannot be opened or read, or is no regular file.
     """
     with _regular(path) as file:
         while piece := file.read(_BLOCK_BYTES):
@@ -116,7 +117,7 @@ def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def _regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A regular file, open."""
+    """Open a regular file."""
     try:
         descriptor = os.open(path, _WITHOUT_WAITING)
     except ValueError:
@@ -130,10 +131,10 @@ def _regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """What is in a file, block by block, inflated if it is gzipped; so what is wrong at its beginning is seen early.
+    """Yield the content of a file block by block, inflated if it is gzipped; errors at its beginning show early.
 
     Raises:
-        OSError: as `read_bytes`; corrupt gzip data, or data that inflate to more than the bounds above.
+        OSError: As `read_bytes`; corrupt gzip data, or data that inflate beyond the bounds above.
     """
     with _content(path) as file:
         while block := file.read(_BLOCK_BYTES):
@@ -141,10 +142,10 @@ def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def fills(path: str | os.PathLike[str], room: Callable[[], memoryview]) -> Iterator[int]:
-    """What is in a file, as `blocks`, put into the room that is asked for each time; gives how many bytes were.
+    """Read the content of a file, as `blocks`, into the buffers that `room` returns; yield the size of each part.
 
     Raises:
-        OSError: as `blocks`.
+        OSError: As `blocks`.
     """
     with _content(path) as file:
         while size_bytes := file.readinto(room()):
@@ -153,10 +154,10 @@ def fills(path: str | os.PathLike[str], room: Callable[[], memoryview]) -> Itera
 
 @contextmanager
 def _content(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """What is in a file, as a binary stream without a buffer between.
+    """Open the inflated content of a file as an unbuffered binary stream.
 
     Raises:
-        OSError: as `read_bytes`.
+        OSError: As `read_bytes`.
     """
     with _opened(path, LARGEST_FILE_BYTES) as file:
         is_file = not _type(os.fstat(file.fileno()).st_mode)
@@ -168,33 +169,33 @@ def _content(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 
 class _Inflated(io.RawIOBase):
-    """What is in the bytes of a gzipped file; what is wrong with them is an OSError as of `blocks`."""
+    """Inflated content of a gzipped file; errors are OSErrors as of `blocks`."""
 
     def __init__(self, data: bytes) -> None:
         self._file = gzip.GzipFile(fileobj=io.BytesIO(data))
-        self._most_bytes = min(LARGEST_INFLATED_BYTES, max(INFLATED_IN_ANY_CASE_BYTES, MOST_TIMES_INFLATED * len(data)))
+        self._max_bytes = min(LARGEST_INFLATED_BYTES, max(MIN_INFLATED_LIMIT_BYTES, MAX_INFLATION * len(data)))
         self._inflated = 0
 
     def readable(self) -> bool:
-        """That it can be read."""
+        """Return True."""
         return True
 
-    def readinto(self, room: Any) -> int:  # noqa: ANN401 - what can be written to has no name in this Python
-        """Inflate as much as there is room for; gives how many bytes, 0 at the end."""
+    def readinto(self, room: Any) -> int:  # noqa: ANN401 - Python 3.11 has no type for writable buffers
+        """Inflate into `room` and return the number of bytes, 0 at the end."""
         try:
             size_bytes = self._file.readinto(room)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise OSError(errno.EINVAL, f"corrupt gzip data ({error}), expected a whole gzip file") from error
         self._inflated += size_bytes
-        if self._inflated > self._most_bytes:
-            by_size = self._most_bytes == LARGEST_INFLATED_BYTES
-            most = _amount(self._most_bytes) if by_size else f"{MOST_TIMES_INFLATED} times its size"
-            raise OSError(errno.EFBIG, f"inflates to more than {most}; if that is meant, gunzip it first")
+        if self._inflated > self._max_bytes:
+            by_size = self._max_bytes == LARGEST_INFLATED_BYTES
+            limit = _amount(self._max_bytes) if by_size else f"{MAX_INFLATION} times its size"
+            raise OSError(errno.EFBIG, f"inflates to more than {limit}; if that is intended, gunzip it first")
         return size_bytes
 
 
 def _type(mode: int) -> str:
-    """What a file is that is no regular one, else nothing."""
+    """Return the type of a file that is not regular, else ""."""
     return next((name for has_type, name in _TYPES if has_type(mode)), "")
 
 

@@ -1,14 +1,14 @@
-"""TOML of a user, with a bound on dotted keys, which Python's parser needs a time for that grows with their square."""
+"""Parsing of user-written TOML, with a limit on dotted keys, in whose parts Python's parser takes quadratic time."""
 
 import re
 import tomllib
 from typing import Any
 
-MOST_KEY_PARTS = 64
+MAX_KEY_PARTS = 64
 """Parts of a dotted key, a.b.c; run files need three, and JSON schemas of other tools fewer than ten."""
 
-MOST_LEVELS = 200
-"""Tables and arrays within each other; what reads the tree takes one call for each level, and Python allows 1,000."""
+MAX_LEVELS = 200
+"""Nested tables and arrays; code that reads the tree recurses once per level, and Python allows 1,000 levels."""
 
 _STRINGS_AND_COMMENTS = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'
@@ -18,41 +18,41 @@ _STRINGS_AND_COMMENTS = re.compile(
     r"|#[^\n]*+",
     re.DOTALL,
 )
-_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS}}}")
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse a TOML document.
 
     Args:
-        text: The document.
+        text: Text of the document.
 
     Returns:
         The tree of its tables.
 
     Raises:
         ValueError: The text is not TOML, holds an integer of more digits than Python reads, has a dotted key of more
-            than MOST_KEY_PARTS parts, or more than MOST_LEVELS levels.
+            than MAX_KEY_PARTS parts, or more than MAX_LEVELS levels.
         RecursionError: Arrays or inline tables are nested too deep.
     """
-    if text.count(".") >= MOST_KEY_PARTS:
-        plain = _STRINGS_AND_COMMENTS.sub(lambda found: "" if found[0].startswith("#") else "s", text)
-        found = _LONG_KEY.search(plain)
-        if found is not None:
-            begin = found[0][:20]
-            raise ValueError(f"a dotted key of more than {MOST_KEY_PARTS} parts ({begin}...), expected fewer")
+    if text.count(".") >= MAX_KEY_PARTS:
+        plain = _STRINGS_AND_COMMENTS.sub(lambda match: "" if match[0].startswith("#") else "s", text)
+        long_key = _LONG_KEY.search(plain)
+        if long_key is not None:
+            begin = long_key[0][:20]
+            raise ValueError(f"a dotted key of more than {MAX_KEY_PARTS} parts ({begin}...), expected fewer")
     tree = tomllib.loads(text)
-    if "{" in text and _levels(tree) > MOST_LEVELS:
-        raise ValueError(f"tables within more than {MOST_LEVELS} others, expected fewer")
+    if "{" in text and _levels(tree) > MAX_LEVELS:
+        raise ValueError(f"tables within more than {MAX_LEVELS} others, expected fewer")
     return tree
 
 
 def _levels(tree: dict[str, Any]) -> int:
-    """Return how many tables and arrays are within each other."""
+    """Return the depth of nested tables and arrays."""
     levels = 0
     here: list[dict[str, Any] | list[Any]] = [tree]
     while here:
-        inner = [value for each in here for value in (each.values() if isinstance(each, dict) else each)]
+        inner = [value for item in here for value in (item.values() if isinstance(item, dict) else item)]
         here = [value for value in inner if isinstance(value, dict | list)]
         levels += 1
     return levels

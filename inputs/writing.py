@@ -1,7 +1,7 @@
-"""Writing a file that a user has named: it has its name only when it is complete.
+"""Writing of user-named files: a file appears under its name only when it is complete.
 
-Until then its content goes to a file beside it with a random name, which is created exclusively: nothing that lies
-there before, such as a symbolic link to another file, is written to.
+Until then its content goes to a file in the same folder with a random name, which is created exclusively: nothing that
+exists there before, such as a symbolic link to another file, is written to.
 """
 
 import errno
@@ -16,12 +16,12 @@ from inputs.reading import type_of
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o666
-"""Of a new file, less what the umask takes."""
+"""Permissions of a new file, before the umask."""
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a new file for writing that takes the place of `path` when the block ends well; else nothing stays of it.
+    """Open a new file for writing that replaces `path` when the block succeeds; else no trace of it remains.
 
     A symbolic link at `path` itself is replaced, not followed.
 
@@ -29,8 +29,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         path: Name of the file.
 
     Raises:
-        OSError: The file cannot be written, or `path` is a folder, a device or something else that is no file; its
-            `filename` is `path`.
+        OSError: The file cannot be written, or `path` is a folder, a device or another special file; its `filename` is
+            `path`.
     """
     path = Path(path)
     other = type_of(path) or ("" if path.name else "a folder")
@@ -54,7 +54,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file at once, in place of what is there; text as UTF-8.
+    """Write a file at once, replacing any existing one; text as UTF-8.
 
     Raises:
         OSError: As `whole_file`.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nadi.api import compare, explain, generate, net, plan, simulate
     from nadi.insight.runs import Run
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.4.0.dev0"
 
 __all__ = [
     "ConfigError",

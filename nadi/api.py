@@ -55,7 +55,7 @@ def simulate(
         force: try what would take more memory than is free, or more than a day.
         progress: show how far it is: a line that is written anew in a terminal and in a notebook, else a line every
             few seconds, on standard error.
-        sections: other sections of a run file: `network={"mtu": "1KiB"}`; keys are those of docs/run-file.md.
+        sections: other sections of a run file: `network={"mtu": "1KiB"}`; keys are those of docs/reference/run-file.md.
 
     Returns:
         The results. Fabric and traces that were values are in `Run.config`, `Run.graph` and `Run.work` of this Run; a
@@ -114,7 +114,7 @@ def generate(
 
     Args:
         model: a name (`nadi workload models` lists them), the path of a TOML file, or a Model.
-        plan: "tp8,pp4,dp32", or the same as a mapping (docs/parallel.md).
+        plan: "tp8,pp4,dp32", or the same as a mapping (docs/explanation/parallel.md).
         framework: "megatron", "deepspeed" or "fsdp".
 
     Returns:
@@ -168,7 +168,7 @@ def plan(
         progress: Show on standard error how many plans are done.
 
     Returns:
-        The answer that plan.json holds (docs/planner.md): `rows` has a mapping for each plan, the fastest first, with
+        The content of plan.json (docs/explanation/planner.md): `rows` has a mapping for each plan, fastest first, with
         `plan`, `step_s`, `mfu`, `memory_bytes`, `shares` and more.
 
     Raises:
@@ -207,8 +207,8 @@ def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
         faster: Factor from 1 to 100 by which each `what_if` speeds up GPUs, links or collectives.
 
     Returns:
-        What `nadi explain --json` prints (docs/explain.md); times are picoseconds. `by_what` and `by_bound` divide the
-        critical path, `longest` has its longest pieces, `what_if` the time of the run after each change.
+        The output of `nadi explain --json` (docs/explanation/explain.md); times are in ps. `by_what` and `by_bound`
+        divide the critical path, `longest` has its longest pieces, `what_if` the time of the run after each change.
 
     Raises:
         ConfigError: The run cannot be explained, or `faster` is out of its range.
@@ -227,7 +227,7 @@ def compare(*runs: Run | str | Path) -> dict[str, Any]:
         runs: Two to twenty Runs, or folders of their results.
 
     Returns:
-        What `nadi compare --json` prints (docs/compare.md): settings, figures, times, collectives, tiers and links.
+        The output of `nadi compare --json` (docs/reference/reports.md): settings, figures, times, collectives and more.
         Its lists have one value for each run, in the order of `runs`; None = the run has no such value.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Which part of a parallel run owns which node of the fabric.
+"""Division of the fabric among the logical processes of a parallel run.
 
-`expected` says how many packets each node and link will see, `partition` divides the fabric by it, and `report` says
-what that promises. What the user asks wrongly raises PartitionError.
+`expected` predicts how many packets each node and link will process, `partition` divides the fabric by that, and
+`report` predicts the effect. Invalid requests raise PartitionError.
 """
 
 from partition.errors import PartitionError

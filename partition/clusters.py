@@ -1,8 +1,8 @@
-"""Clusters: nodes that stay together whatever the method, so that a cut costs little and looks far ahead.
+"""Clusters: nodes that stay together with any method, so that a cut is cheap and has a long lookahead.
 
-Servers stay with their switch. And the shortest links are never cut: the longer the shortest link of a cut, the rarer
-the parts must wait for each other. So nodes are joined over all links below a threshold, the largest one that leaves
-clusters enough, and none too heavy, to balance the parts.
+Servers stay with their switch. And the shortest links are never cut: the longer the shortest link of a cut, the less
+often the parts must synchronise. So nodes are joined over all links below a threshold, the largest one that leaves
+enough clusters, and none too heavy, to balance the parts.
 """
 
 import heapq
@@ -17,21 +17,22 @@ from topologies.graph import NVSWITCH, Graph
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-MOST_LOAD = 1.3
-"""A threshold is too large if the heaviest part would have so many times the mean."""
-_MOST_THRESHOLDS = 64
+MAX_LOAD = 1.3
+"""Maximum load of the heaviest part, relative to the mean, that a threshold may cause."""
+_MAX_THRESHOLDS = 64
+"""Thresholds that are tried."""
 
 
 class Clusters(NamedTuple):
     """Clusters of a fabric, numbered by their first node, and the links between them.
 
     Attributes:
-        number: how many, c.
-        of_node: int32[nodes], the cluster of each node.
-        weight: int64[c], events of its nodes, and one for each node.
+        number: Number of clusters, c.
+        of_node: int32[nodes], cluster of each node.
+        weight: int64[c], events of a cluster's nodes, plus one per node.
         ptr: int64[c+1], see `neighbour`.
         neighbour: int32[], neighbours of cluster i are neighbour[ptr[i]:ptr[i+1]], ascending.
-        packets: int64[], over all links to and from that neighbour.
+        packets: int64[], packets over all links to and from that neighbour.
     """
 
     number: int
@@ -43,24 +44,24 @@ class Clusters(NamedTuple):
 
 
 def cluster(graph: Graph, parts: int, weights: TrafficWeights, link_reach_ps: Int64, *, keep_hosts: bool) -> Clusters:
-    """Join what should not be cut.
+    """Join nodes that should not be separated.
 
     Args:
-        graph: the fabric.
-        parts: two or more.
-        weights: of the nodes and links.
+        graph: Graph of the fabric.
+        parts: Number of parts, two or more.
+        weights: Work of the nodes and links.
         link_reach_ps: int64[links], reach of each link.
-        keep_hosts: a server's NPUs and NVSwitches stay together, and NPUs with their switch if they have but one.
+        keep_hosts: Whether a server's NPUs and NVSwitches stay together, and NPUs with a switch that is their only one.
 
     Returns:
-        The clusters; there may be fewer than parts only if keep_hosts leaves no more.
+        The clusters; fewer than parts only if keep_hosts permits no more.
     """
     joined = _hosts(graph) if keep_hosts else np.zeros((2, 0), np.int64)
     node_weight = np.maximum(weights.node, 0) + 1
     distinct = np.unique(link_reach_ps)
-    thresholds = distinct[:: -(-len(distinct) // _MOST_THRESHOLDS) or 1]
+    thresholds = distinct[:: -(-len(distinct) // _MAX_THRESHOLDS) or 1]
     of_node = components(graph.nodes, *joined)
-    for threshold_ps in thresholds[:0:-1]:  # the least one joins nothing
+    for threshold_ps in thresholds[:0:-1]:  # the smallest one joins nothing
         short = np.flatnonzero(link_reach_ps < threshold_ps)
         links = np.stack([graph.link_src[short], graph.link_dst[short]])
         longer = components(graph.nodes, *np.concatenate([joined, links], axis=1))
@@ -71,7 +72,7 @@ def cluster(graph: Graph, parts: int, weights: TrafficWeights, link_reach_ps: In
 
 
 def components(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> Int32:
-    """int32[nodes]: connected components of edges a[i] - b[i], numbered by their first node."""
+    """Return int32[nodes]: connected components of edges a[i] - b[i], numbered by their first node."""
     root = np.arange(nodes)
     while True:
         low = np.minimum(root[a], root[b])
@@ -84,29 +85,32 @@ def components(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> In
 
 
 def _hosts(graph: Graph) -> Int64:
-    """int64[2, n]: pairs of nodes that belong to one server, or are an NPU and its only switch."""
+    """Return int64[2, n]: pairs of nodes that belong to one server, or are an NPU and its only switch."""
     npu = np.arange(graph.npus)
     _, first, number = np.unique(graph.host, return_index=True, return_inverse=True)
     of_server = np.stack([npu, first[number.reshape(-1)]])
     ends = np.stack([graph.link_src, graph.link_dst]).astype(np.int64)
     up = ends[:, (ends[0] < graph.npus) & (ends[1] >= graph.npus)]
     inside = up[:, graph.node_kind[up[1]] == NVSWITCH]
-    least, most = np.full(graph.npus, graph.nodes), np.full(graph.npus, -1)
+    lowest, highest = np.full(graph.npus, graph.nodes), np.full(graph.npus, -1)
     from_npu = ends[:, ends[0] < graph.npus]
-    np.minimum.at(least, *from_npu)
-    np.maximum.at(most, *from_npu)
-    alone = np.flatnonzero((least == most) & (least >= graph.npus))
-    return np.concatenate([of_server, inside, np.stack([alone, least[alone]])], axis=1)
+    np.minimum.at(lowest, *from_npu)
+    np.maximum.at(highest, *from_npu)
+    single = np.flatnonzero((lowest == highest) & (lowest >= graph.npus))
+    return np.concatenate([of_server, inside, np.stack([single, lowest[single]])], axis=1)
 
 
 def _can_balance(weight: NDArray[np.number], parts: int) -> bool:
-    """Whether the heaviest first, each to the part with the least, gives parts of at most MOST_LOAD times the mean."""
-    most = MOST_LOAD * weight.sum() / parts
-    if len(weight) < parts or weight.max() > most:
+    """Return whether parts of at most MAX_LOAD times the mean result from giving the heaviest to the lightest part."""
+    max_load = MAX_LOAD * weight.sum() / parts
+    if len(weight) < parts or weight.max() > max_load:
         return False
     load = [0.0] * parts
     heaviest_first = np.sort(weight)[::-1].tolist()
-    return all(heapq.heapreplace(load, load[0] + one) + one <= most for one in heaviest_first)
+    return all(
+        heapq.heapreplace(load, load[0] + cluster_weight) + cluster_weight <= max_load
+        for cluster_weight in heaviest_first
+    )
 
 
 def _described(graph: Graph, of_node: Int32, node_weight: Int64, link_packets: Int64) -> Clusters:

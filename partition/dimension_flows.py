@@ -1,7 +1,7 @@
 """Packets of each link under DimensionRouting: one dimension after another, all pairs at once.
 
-On a ring a pair's packets cover a run of links in a row; runs are added up as differences at their two ends, so that
-the length of the way costs nothing.
+On a ring, a pair's packets cover consecutive links; such runs are added up as differences at their two ends, so that
+the length of a path does not matter for the cost.
 """
 
 import numpy as np
@@ -12,53 +12,53 @@ from topologies.graph import RING, SINGLE, DimensionRouting, Graph
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_MOST_PAIRS = 1 << 20  # at once
+_MAX_PAIRS = 1 << 20  # per block, to bound memory
 
 
 def dimension_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
-    """float64[links]: packets of each link, shared equally among the links that `next_links` allows.
+    """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows.
 
     Args:
-        graph: the fabric.
-        routing: its routing.
-        src: int64[p], NPUs.
-        dst: int64[p], other NPUs.
-        packets: float64[p].
+        graph: Graph of the fabric.
+        routing: Routing of the fabric.
+        src: int64[p], sending NPUs.
+        dst: int64[p], receiving NPUs, other than the senders.
+        packets: float64[p], packets of each pair.
     """
-    of_set = np.zeros(len(routing.set_ptr) - 1)
-    for begin in range(0, len(src), _MOST_PAIRS):
-        block = slice(begin, begin + _MOST_PAIRS)
-        of_set += _set_loads(graph, routing, src[block], dst[block], packets[block])
+    packets_of_set = np.zeros(len(routing.set_ptr) - 1)
+    for begin in range(0, len(src), _MAX_PAIRS):
+        block = slice(begin, begin + _MAX_PAIRS)
+        packets_of_set += _set_loads(graph, routing, src[block], dst[block], packets[block])
     sizes = np.diff(routing.set_ptr)
-    per_link = np.repeat(of_set / sizes, sizes)
+    per_link = np.repeat(packets_of_set / sizes, sizes)
     return np.asarray(np.bincount(routing.set_link, per_link, minlength=graph.links), np.float64)
 
 
 def _set_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
-    """float64[sets]: packets of each port set."""
-    of_set = np.zeros(len(routing.set_ptr) - 1)
+    """Return float64[sets]: packets of each port set."""
+    packets_of_set = np.zeros(len(routing.set_ptr) - 1)
     stride = np.cumprod(np.append(1, routing.sizes[:-1]), dtype=np.int64)
     here = src.copy()
     for d in range(len(routing.sizes)):
         goal = routing.digit[dst, d].astype(np.int64)
         moves = np.flatnonzero(routing.digit[here, d] != goal)
-        mode = routing.mode[0, d]  # all NPUs do the same
+        mode = routing.mode[0, d]  # the same for all NPUs
         if mode == RING:
-            of_set += _ring_loads(routing, d, int(stride[d]), here[moves], goal[moves], packets[moves])
+            packets_of_set += _ring_loads(routing, d, int(stride[d]), here[moves], goal[moves], packets[moves])
         else:
             node = here[moves]
             if mode == SINGLE:
                 up = routing.sets[routing.offset[node, d]]
-                of_set += np.bincount(up, packets[moves], minlength=len(of_set))
+                packets_of_set += np.bincount(up, packets[moves], minlength=len(packets_of_set))
                 node = graph.link_dst[routing.set_link[routing.set_ptr[up]]]
             across = routing.sets[routing.offset[node, d] + goal[moves]]
-            of_set += np.bincount(across, packets[moves], minlength=len(of_set))
+            packets_of_set += np.bincount(across, packets[moves], minlength=len(packets_of_set))
         here[moves] += (goal[moves] - routing.digit[here[moves], d]) * stride[d]
-    return of_set
+    return packets_of_set
 
 
 def _ring_loads(routing: DimensionRouting, d: int, stride: int, here: Int64, goal: Int64, packets: Float64) -> Float64:
-    """float64[sets]: packets of each port set from moving along dimension d, the shorter way."""
+    """Return float64[sets]: packets of each port set from moves along dimension d, the shorter way."""
     size = int(routing.sizes[d])
     npus = int(np.prod(routing.sizes, dtype=np.int64))
     digit = routing.digit[here, d].astype(np.int64)
@@ -81,9 +81,9 @@ def _ring_loads(routing: DimensionRouting, d: int, stride: int, here: Int64, goa
 
 
 def _runs(lines: int, size: int, line: Int64, begin: Int64, length: Int64, packets: Float64) -> Float64:
-    """float64[lines, size]: sum of the packets of runs that begin on a place of a line and go around."""
+    """Return float64[lines, size]: packets of runs that begin at a place of a line and wrap around, per place."""
     first = line * 2 * size + begin
     steps = np.bincount(first, packets, minlength=2 * lines * size)
     steps -= np.bincount(first + length, packets, minlength=2 * lines * size)
     twice = np.cumsum(steps.reshape(lines, 2 * size), axis=1)
-    return np.maximum(twice[:, :size] + twice[:, size:], 0)  # no rest of rounding below zero
+    return np.maximum(twice[:, :size] + twice[:, size:], 0)  # rounding must not leave negative values

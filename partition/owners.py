@@ -1,4 +1,4 @@
-"""Which part owns which node."""
+"""The assignment of nodes to parts."""
 
 from typing import NamedTuple
 
@@ -16,18 +16,18 @@ from topologies.graph import Graph
 Int32 = NDArray[np.int32]
 
 NO_CUT_PS = 2**62
-"""Lookahead where no link is cut: of a single part."""
+"""Lookahead of a single part, where no link is cut."""
 
 
 class Partition(NamedTuple):
     """A fabric divided among parts.
 
     Attributes:
-        owner: int32[nodes], the part of each node, 0 .. parts-1; part p has, as far as can be, the NPUs around
+        owner: int32[nodes], part of each node, 0 .. parts-1; as far as possible, part p has the NPUs around
             (p + 1/2) / parts of all.
-        parts: number of parts; none is empty.
-        method: how it was found.
-        lookahead_ps: least reach of a link that is cut; NO_CUT_PS if none is.
+        parts: Number of parts; none is empty.
+        method: Name of the method.
+        lookahead_ps: Minimum reach of a cut link; NO_CUT_PS if no link is cut.
     """
 
     owner: Int32
@@ -45,20 +45,20 @@ def partition(
     smallest_bytes: int = SMALLEST_BYTES,
     keep_hosts: bool = True,
 ) -> Partition:
-    """Divide a fabric; the same input gives the same answer.
+    """Divide a fabric; equal input gives an equal result.
 
     Args:
-        graph: the fabric.
-        parts: how many, one or more.
-        method: name of one of partition.methods.
-        weights: work of nodes and links; None = `uniform`.
-        smallest_bytes: smallest packet on the wire; with a link's delay it gives the link's reach.
-        keep_hosts: never cut a server's inner links, nor an NPU from its only switch.
+        graph: Graph of the fabric.
+        parts: Number of parts, one or more.
+        method: Name of one of partition.methods.
+        weights: Work of nodes and links; None = `uniform`.
+        smallest_bytes: Wire size of the smallest packet in bytes; with a link's delay it determines the link's reach.
+        keep_hosts: Whether a server's inner links, and links of NPUs to their only switch, are never cut.
 
     Raises:
-        PartitionError: unknown method, fewer than one part, more parts than clusters, or the method's own.
+        PartitionError: The method is unknown, parts is less than one or more than the clusters, or the method fails.
     """
-    found = find_method(method)
+    assign = find_method(method).assign
     if parts < 1:
         raise PartitionError(f"{parts} parts; expected 1 or more")
     if parts == 1:
@@ -70,14 +70,14 @@ def partition(
         raise PartitionError(
             f"{graph.name}: {parts} parts; expected at most {clusters.number}, as it has no more {what}"
         )
-    part = _without_empty(found.assign(graph, clusters, parts), clusters, parts)
+    part = _without_empty(assign(graph, clusters, parts), clusters, parts)
     owner = _by_npu(graph, part[clusters.of_node], parts)
     cut = owner[graph.link_src] != owner[graph.link_dst]
     return Partition(owner, parts, method, int(link_reach_ps[cut].min(initial=NO_CUT_PS)))
 
 
 def _without_empty(part: Int32, clusters: Clusters, parts: int) -> Int32:
-    """Every empty part gets the heaviest cluster of the heaviest part that has several."""
+    """Return the assignment with every empty part filled: by the heaviest cluster of the heaviest part with several."""
     part = part.copy()
     for empty in np.flatnonzero(np.bincount(part, minlength=parts) == 0).tolist():
         several = np.bincount(part, minlength=parts) > 1

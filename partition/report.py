@@ -1,4 +1,4 @@
-"""What a partition promises: balance, cut, and how much faster the run should be."""
+"""Predicted quality of a partition: balance, cut, and speed-up."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from topologies.graph import Graph
 Int64 = NDArray[np.int64]
 
 MEAN_PACKET_BYTES = 2132
-"""Of a full packet of 4096 + 82 bytes and its acknowledgement of 86."""
+"""Mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,23 +22,23 @@ class PartitionReport:
     """Figures of a partition.
 
     Attributes:
-        method: how it was found.
-        parts: number of parts.
-        npus: int64[parts], NPUs of each part.
-        switches: int64[parts], its other nodes.
-        events: int64[parts], packets that are expected to arrive at its nodes.
-        share: float64[parts], of all events.
-        balance: events of the busiest part over the mean; 1 is best.
-        cut_links: directed links between parts.
-        cut_packets: packets that cross from one part into another.
-        cut_share: of all packets over all links.
-        lookahead_ps: least reach of a cut link, NO_CUT_PS if none is cut.
-        duration_ps: simulated time in which anything is under way.
-        duration_is_given: whether the duration was known; else it is the busiest link's time, the least possible.
-        windows: how often the parts wait for each other, at most once for each lookahead of the duration.
-        least_events_per_window: of the part with the fewest events.
-        mean_events_per_window: of all parts.
-        speed_up: predicted, over one part.
+        method: Name of the method.
+        parts: Number of parts.
+        npus: int64[parts], number of NPUs of each part.
+        switches: int64[parts], number of other nodes of each part.
+        events: int64[parts], expected number of packets that arrive at each part's nodes.
+        share: float64[parts], share of all events.
+        balance: Events of the busiest part over the mean; 1 is best.
+        cut_links: Number of directed links between parts.
+        cut_packets: Number of packets that cross from one part into another.
+        cut_share: Share of the packets over all links that cross.
+        lookahead_ps: Minimum reach of a cut link, NO_CUT_PS if no link is cut.
+        duration_ps: Simulated time during which the fabric is busy.
+        duration_is_given: Whether the duration was known; else it is the busiest link's time, the minimum.
+        windows: Number of synchronisations, at most one per lookahead of the duration.
+        least_events_per_window: Mean events per window of the part with the fewest events.
+        mean_events_per_window: Mean events per window of all parts.
+        speed_up: Predicted speed-up over one part.
     """
 
     method: str
@@ -60,7 +60,7 @@ class PartitionReport:
     speed_up: float
 
     def as_dict(self) -> dict[str, object]:
-        """All figures as plain values, for JSON; a lookahead without a cut is None."""
+        """Return all figures as plain values, for JSON; a lookahead without a cut is None."""
         plain: dict[str, object] = {
             name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()
         }
@@ -77,22 +77,21 @@ def report(
     sync_us: float = 15.0,
     mean_packet_bytes: float = MEAN_PACKET_BYTES,
 ) -> PartitionReport:
-    """Weigh a partition.
+    """Assess a partition.
 
-    The predicted speed-up is total hop / (busiest hop + windows sync): all events one after another, over those of the
-    busiest part and the waiting at the end of every window. It holds where each part has a core to itself, and knows
-    nothing of parts that are busy at different times, so that it is an upper bound for uneven traffic.
+    The predicted speed-up is total hop / (busiest hop + windows sync): the time of all events, over the time of the
+    busiest part's events and the synchronisation of every window. It assumes a core per part, and ignores that parts
+    may be busy at different times, so it is an upper bound for uneven traffic.
 
     Args:
-        graph: the fabric.
-        partition: of its nodes.
-        weights: work of nodes and links.
-        duration_ps: simulated time in which anything is under way, as windows jump over the rest; None = what the
-            busiest link needs for its packets. Latency, and waiting for one another, make a run longer and so its
-            windows more.
-        hop_ns: time to simulate one event.
-        sync_us: time that a window's synchronisation takes.
-        mean_packet_bytes: mean size on the wire, for the duration.
+        graph: Graph of the fabric.
+        partition: Partition of its nodes.
+        weights: Work of nodes and links.
+        duration_ps: Simulated time during which the fabric is busy, as windows skip the rest; None = the time that the
+            busiest link needs for its packets. Latency and waiting lengthen a run, and so increase its windows.
+        hop_ns: Wall time to simulate one event, in nanoseconds.
+        sync_us: Wall time of a window's synchronisation, in microseconds.
+        mean_packet_bytes: Mean wire size of a packet, for the duration.
     """
     owner, parts = partition.owner, partition.parts
     npus = np.bincount(owner[: graph.npus], minlength=parts)

@@ -1,7 +1,7 @@
-"""Packets of each link under TableRouting: all that is at a switch for the same place moves on together.
+"""Packets of each link under TableRouting: all packets at a switch with the same target move on together.
 
-The place is the NPU's first switch, or the NPU itself where it has several. What is farthest from its place moves
-first, so that every pair of switch and place is left once, with all that ever gets there.
+The target is the NPU's first switch, or the NPU itself if it has several. The packets farthest from their targets move
+first, so that every pair of switch and target is processed once, with all packets that ever get there.
 """
 
 from collections.abc import Iterator
@@ -14,30 +14,31 @@ from topologies.graph import NVSWITCH, UNREACHABLE, Graph, TableRouting
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_MOST_ENTRIES = 1 << 21  # (switch, place, link) at once
-_MOST_DENSE = 1 << 23
+_MAX_ENTRIES = 1 << 21  # (switch, target, link) triples per block, to bound memory
+_MAX_DENSE = 1 << 23
+"""Size of a table up to which sums use an array over all states."""
 
 
 def table_loads(graph: Graph, routing: TableRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
-    """float64[links]: packets of each link, shared equally among the links that `next_links` allows.
+    """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows.
 
     Args:
-        graph: the fabric.
-        routing: its routing.
-        src: int64[p], NPUs.
-        dst: int64[p], other NPUs.
-        packets: float64[p].
+        graph: Graph of the fabric.
+        routing: Routing of the fabric.
+        src: int64[p], sending NPUs.
+        dst: int64[p], receiving NPUs, other than the senders.
+        packets: float64[p], packets of each pair.
     """
     return _Fluid(graph, routing).loads(src, dst, packets)
 
 
 def has_way(routing: TableRouting, src: Int64, dst: Int64) -> NDArray[np.bool_]:
-    """bool[p]: whether a path leads from one NPU to another; none does to the memory of another host.
+    """Return bool[p]: whether a path leads from one NPU to another; no path leads to the memory of another host.
 
     Args:
-        routing: of the fabric.
-        src: int64[p], NPUs.
-        dst: int64[p], other NPUs.
+        routing: Routing of the fabric.
+        src: int64[p], sending NPUs.
+        dst: int64[p], receiving NPUs, other than the senders.
     """
     own, other = routing.home[src], routing.home[dst]
     row = routing.row[routing.home_node[own]]
@@ -47,13 +48,13 @@ def has_way(routing: TableRouting, src: Int64, dst: Int64) -> NDArray[np.bool_]:
 
 
 class _Fluid:
-    """The fabric, the places, and the loads so far."""
+    """Flow of packets through a fabric: its targets, and the loads of links so far."""
 
     def __init__(self, graph: Graph, routing: TableRouting) -> None:
         self._graph, self._routing = graph, routing
         self._load = np.zeros(graph.links)
         homes, several = len(routing.home_node), (routing.home >= 0).sum(axis=1) > 1
-        self._place_of = np.where(several, homes + np.cumsum(several) - 1, routing.home[:, 0]).astype(np.int64)
+        self._target_of = np.where(several, homes + np.cumsum(several) - 1, routing.home[:, 0]).astype(np.int64)
         self._npu_of = np.concatenate([np.full(homes, -1), np.flatnonzero(several)])
         first = np.full((homes, routing.home.shape[1]), -1, np.int32)
         first[:, 0] = np.arange(homes)
@@ -61,86 +62,86 @@ class _Fluid:
 
     def loads(self, src: Int64, dst: Int64, packets: Float64) -> Float64:
         last_set = self._routing.attach_set[dst, 0]
-        alone = self._npu_of[self._place_of[dst]] < 0
-        self._load_sets(last_set[alone], packets[alone])
-        state, amount = self._summed(src * len(self._npu_of) + self._place_of[dst], packets)
+        single = self._npu_of[self._target_of[dst]] < 0
+        self._load_sets(last_set[single], packets[single])
+        state, amount = self._summed(src * len(self._npu_of) + self._target_of[dst], packets)
         state, amount = self._leave_npus(state, amount)
         while len(state):
-            row, place = np.divmod(state, len(self._npu_of))
-            distance = self._distance(row, place)
+            row, target = np.divmod(state, len(self._npu_of))
+            distance = self._distance(row, target)
             now = distance == distance.max()
             if distance.max() == 0:
-                self._arrive(row, place, amount)
+                self._arrive(row, target, amount)
                 break
-            moved = self._move(row[now], place[now], amount[now])
+            moved = self._move(row[now], target[now], amount[now])
             state, amount = np.concatenate([state[~now], moved[0]]), np.concatenate([amount[~now], moved[1]])
             state, amount = self._summed(state, amount)
         return self._load
 
-    def _distance(self, row: Int64, place: Int64) -> Int64:
-        """int64[]: links from a switch to the nearest home of a place."""
-        return self._hops(row, place).min(axis=1)
+    def _distance(self, row: Int64, target: Int64) -> Int64:
+        """Return int64[]: links from a switch to the nearest home of a target."""
+        return self._hops(row, target).min(axis=1)
 
-    def _hops(self, row: Int64, place: Int64) -> Int64:
-        """int64[, H]: links from a switch to each home of a place."""
-        home = self._homes_of[place]
+    def _hops(self, row: Int64, target: Int64) -> Int64:
+        """Return int64[, H]: links from a switch to each home of a target."""
+        home = self._homes_of[target]
         return np.where(home < 0, UNREACHABLE, self._routing.hops[row[:, None], home]).astype(np.int64)
 
     def _leave_npus(self, state: Int64, amount: Float64) -> tuple[Int64, Float64]:
-        """From (NPU, place) over the NPU's links that `next_links` allows, to (switch, place)."""
+        """Move packets from (NPU, target) over the NPU's links that `next_links` allows, to (switch, target)."""
         if not len(state):
             return state, amount
-        npu, place = np.divmod(state, len(self._npu_of))
+        npu, target = np.divmod(state, len(self._npu_of))
         order = np.argsort(self._graph.link_src, kind="stable")
         ptr = np.searchsorted(self._graph.link_src[order], np.arange(self._graph.npus + 1))
         entry, at = _spans(ptr[npu], ptr[npu + 1])
         link = order[at]
         row = self._routing.row[self._graph.link_dst[link]].astype(np.int64)
-        distance = self._distance(row, place[entry])
+        distance = self._distance(row, target[entry])
         nearest = np.minimum.reduceat(distance, np.flatnonzero(np.diff(entry, prepend=-1)))
         use = distance == nearest[entry]
         inside = use & (distance == 0) & (self._graph.node_kind[self._graph.link_dst[link]] == NVSWITCH)
         use &= inside | ~(np.bincount(entry, inside, len(state)) > 0)[entry]
-        return self._split(link[use], entry[use], place, amount)
+        return self._split(link[use], entry[use], target, amount)
 
-    def _move(self, row: Int64, place: Int64, amount: Float64) -> tuple[Int64, Float64]:
-        """One link on from switches that are equally far from their places."""
+    def _move(self, row: Int64, target: Int64, amount: Float64) -> tuple[Int64, Float64]:
+        """Move packets by one link from switches that are equally far from their targets."""
         states, amounts = [], []
         for block in self._blocks(row):
-            hops = self._hops(row[block], place[block])
+            hops = self._hops(row[block], target[block])
             entry, column = np.nonzero(hops == hops.min(axis=1)[:, None])
-            home = self._homes_of[place[block][entry], column]
+            home = self._homes_of[target[block][entry], column]
             port_set = self._routing.next_set[row[block][entry], home]
             which, at = _spans(self._routing.set_ptr[port_set], self._routing.set_ptr[port_set + 1])
             entry, link = entry[which], self._routing.set_link[at].astype(np.int64)
             if self._homes_of.shape[1] > 1:  # two homes may lie behind the same link
                 both = np.unique(entry * self._graph.links + link)
                 entry, link = np.divmod(both, self._graph.links)
-            state, moved = self._split(link, entry, place[block], amount[block])
+            state, moved = self._split(link, entry, target[block], amount[block])
             states.append(state)
             amounts.append(moved)
         return np.concatenate(states), np.concatenate(amounts)
 
     def _blocks(self, row: Int64) -> Iterator[slice]:
-        """Slices with not too many links to go on."""
+        """Yield slices whose packets have at most about _MAX_ENTRIES links to move on."""
         degree = np.bincount(self._graph.link_src, minlength=self._graph.nodes)[self._graph.npus :]
         ends = np.cumsum(degree[row])
-        cuts = np.searchsorted(ends, np.arange(_MOST_ENTRIES, int(ends[-1]), _MOST_ENTRIES))
+        cuts = np.searchsorted(ends, np.arange(_MAX_ENTRIES, int(ends[-1]), _MAX_ENTRIES))
         bounds = np.unique(np.concatenate([[0], cuts, [len(row)]])).tolist()
         yield from map(slice, bounds[:-1], bounds[1:])
 
-    def _split(self, link: Int64, entry: Int64, place: Int64, amount: Float64) -> tuple[Int64, Float64]:
-        """Share each entry's amount among its links; what comes out at their ends."""
+    def _split(self, link: Int64, entry: Int64, target: Int64, amount: Float64) -> tuple[Int64, Float64]:
+        """Share each entry's packets among its links, and return the packets at the ends of the links."""
         share = (amount / np.maximum(np.bincount(entry, minlength=len(amount)), 1))[entry]
         self._load += np.bincount(link, share, minlength=len(self._load))
         row = self._routing.row[self._graph.link_dst[link]].astype(np.int64)
-        return self._summed(row * len(self._npu_of) + place[entry], share)
+        return self._summed(row * len(self._npu_of) + target[entry], share)
 
-    def _arrive(self, row: Int64, place: Int64, amount: Float64) -> None:
-        """From a home to the NPU, where the place is an NPU; else it is counted already."""
-        at_npu = np.flatnonzero(self._npu_of[place] >= 0)
-        column = np.argmin(self._hops(row[at_npu], place[at_npu]), axis=1)
-        self._load_sets(self._routing.attach_set[self._npu_of[place[at_npu]], column], amount[at_npu])
+    def _arrive(self, row: Int64, target: Int64, amount: Float64) -> None:
+        """Move packets from a home to the NPU, if the target is an NPU; other packets are counted already."""
+        at_npu = np.flatnonzero(self._npu_of[target] >= 0)
+        column = np.argmin(self._hops(row[at_npu], target[at_npu]), axis=1)
+        self._load_sets(self._routing.attach_set[self._npu_of[target[at_npu]], column], amount[at_npu])
 
     def _load_sets(self, port_set: NDArray[np.integer], amount: Float64) -> None:
         ptr = self._routing.set_ptr
@@ -149,18 +150,18 @@ class _Fluid:
         self._load += np.bincount(self._routing.set_link[at], share, minlength=len(self._load))
 
     def _summed(self, state: Int64, amount: Float64) -> tuple[Int64, Float64]:
-        """Each state once."""
+        """Return each distinct state once, with the sum of its packets."""
         space = max(self._graph.npus, len(self._routing.hops)) * len(self._npu_of)
-        if space <= _MOST_DENSE:
+        if space <= _MAX_DENSE:
             dense = np.asarray(np.bincount(state, amount), np.float64)
-            found = np.flatnonzero(dense).astype(np.int64)
-            return found, dense[found]
-        found, number = np.unique(state, return_inverse=True)
-        return found, np.asarray(np.bincount(number.reshape(-1), amount), np.float64)
+            states = np.flatnonzero(dense).astype(np.int64)
+            return states, dense[states]
+        states, number = np.unique(state, return_inverse=True)
+        return states, np.asarray(np.bincount(number.reshape(-1), amount), np.float64)
 
 
 def _spans(begin: NDArray[np.integer], end: NDArray[np.integer]) -> tuple[Int64, Int64]:
-    """All numbers of ranges [begin, end), one range after another: row of the range int64[], number int64[]."""
+    """Return all numbers of ranges [begin, end), one range after another: row of the range int64[], number int64[]."""
     sizes = (end - begin).astype(np.int64)
     row = np.repeat(np.arange(len(sizes)), sizes)
     return row, np.arange(len(row)) + (begin - np.cumsum(sizes) + sizes)[row]

@@ -1,4 +1,4 @@
-"""How much work each node and link of a fabric will be: expected, assumed, or measured in an earlier run."""
+"""Work of each node and link of a fabric: expected, assumed, or measured in an earlier run."""
 
 from typing import NamedTuple
 
@@ -13,11 +13,13 @@ from topologies.graph import DimensionRouting, Graph, TableRouting
 Int64 = NDArray[np.int64]
 
 _STRIDE_RATIO = 8
+"""Ratio between the distances at which `uniform` traffic flows."""
 _UNIFORM_MESSAGES = 1000
+"""Packets of each pair of `uniform` traffic; only the proportions matter."""
 
 
 class TrafficWeights(NamedTuple):
-    """Packets, data and acknowledgements alike.
+    """Numbers of packets, data and acknowledgements together.
 
     Attributes:
         node: int64[nodes], packets that arrive at a node: its events.
@@ -37,18 +39,18 @@ def expected(
     *,
     mtu_bytes: int = 4096,
 ) -> TrafficWeights:
-    """What traffic between NPUs amounts to, spread over all equal-cost links alike as a fluid.
+    """Return the packets of traffic between NPUs, spread evenly over all equal-cost links like a fluid.
 
-    The messages of a pair are taken to be of equal size; each is cut into packets of mtu_bytes, of no bytes into one.
-    Every data packet is acknowledged by a packet that travels back as traffic from dst to src would.
+    The messages of a pair are assumed to be of equal size; each is cut into packets of mtu_bytes, an empty one into one
+    packet. Every data packet is acknowledged by a packet that travels back as traffic from dst to src would.
 
     Args:
-        graph: the fabric.
-        src: int[p], sending NPUs; pairs of an NPU with itself are left out.
+        graph: Graph of the fabric.
+        src: int[p], sending NPUs; pairs of an NPU with itself are ignored.
         dst: int[p], receiving NPUs.
-        bytes: int[p], payload of each pair.
-        messages: int[p], in how many messages.
-        mtu_bytes: payload of a full packet.
+        bytes: int[p], payload of each pair in bytes.
+        messages: int[p], number of messages of each pair.
+        mtu_bytes: Payload of a full packet in bytes.
     """
     from_npu, to_npu = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     count = np.maximum(np.asarray(messages, np.int64), 1)
@@ -60,13 +62,13 @@ def expected(
 
 
 def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, amount: ArrayLike) -> NDArray[np.float64]:
-    """float64[links]: what each link carries of these amounts, spread over all equal-cost links alike as a fluid.
+    """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid.
 
     Args:
-        graph: the fabric.
+        graph: Graph of the fabric.
         src: int[p], sending NPUs.
-        dst: int[p], receiving NPUs, others than the senders.
-        amount: float[p], of each pair.
+        dst: int[p], receiving NPUs, other than the senders.
+        amount: float[p], load of each pair, such as packets or bytes.
     """
     pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(amount, np.float64)
     if isinstance(graph.routing, DimensionRouting):
@@ -75,9 +77,9 @@ def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, amount: ArrayLike) 
 
 
 def uniform(graph: Graph) -> TrafficWeights:
-    """Of a run about which nothing is known: every NPU sends as much to NPUs 1, 8, 64, ... further on.
+    """Return the weights of an unknown run: every NPU sends equally to the NPUs at distances 1, 8, 64, ...
 
-    Pairs without a path between them are left out, as an NPU and the memory of another host.
+    Pairs without a path are ignored, such as an NPU and the memory of another host.
     """
     npus = graph.npus
     strides = _STRIDE_RATIO ** np.arange(20)
@@ -92,14 +94,14 @@ def uniform(graph: Graph) -> TrafficWeights:
 
 
 def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
-    """As measured in an earlier run on the same fabric.
+    """Return weights measured in an earlier run on the same fabric.
 
     Args:
-        graph: the fabric.
+        graph: Graph of the fabric.
         tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
 
     Raises:
-        PartitionError: another number of links.
+        PartitionError: The number of links differs.
     """
     sent = np.asarray(tx_packets, np.float64)
     if sent.shape != (graph.links,):

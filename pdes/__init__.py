@@ -22,7 +22,7 @@ from pdes.core.memory import peak_rss_bytes
 from pdes.core.setting import UNITS, Setting, setting, settings_of
 from pdes.core.state import LONGEST_RUN_PS
 from pdes.driver import run, run_divided
-from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS, MOST_LINES
+from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS, MAX_LINES
 from pdes.harvest.stall import TOO_LATE_TEXT
 from pdes.messages import fidelity
 from pdes.messages.fidelity import Fidelity
@@ -39,7 +39,7 @@ __all__ = [
     "COUNTERS",
     "LINK_COLUMNS",
     "LONGEST_RUN_PS",
-    "MOST_LINES",
+    "MAX_LINES",
     "TOO_LATE_TEXT",
     "UNITS",
     "Faults",

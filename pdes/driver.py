@@ -1,4 +1,4 @@
-"""Runs a simulation to its end, whoever its workers are."""
+"""The driver: run a simulation to its end with any kind of workers."""
 
 import time
 from dataclasses import replace
@@ -22,13 +22,13 @@ def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> 
     """Run a Simulation that holds all LPs to its end and return its Results.
 
     Args:
-        sim: from build_world.
-        progress: called a few times a second with a Snapshot.
-        threads: workers; they share the LPs. At message level there is one LP, and one worker.
+        sim: Simulation from build_world.
+        progress: Function that receives a Snapshot a few times a second.
+        threads: Number of workers that share the LPs. At message level there is one LP, and one worker.
 
     Raises:
-        RunError: events run out and work is left (who waits for whom), a queue pair gives up, or a promise of the
-            engine is broken (a defect, never the user's fault).
+        RunError: Events run out and work is left (the text lists which row waits for what), a queue pair gives up, or
+            an invariant of the engine is broken (a defect, never the user's fault).
     """
     alone = SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
@@ -42,18 +42,18 @@ def run_divided(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> Results:
-    """Build worlds wherever the mailbox has processes, each its own, and run them; returns Results.
+    """Build the LPs in all processes of the mailbox, run them, and return Results.
 
     Args:
-        layout: the fabric divided among LPs, the same in all processes.
-        program: what the NPUs do, at least those of the LPs for which this process answers (`mailbox.lps`).
-        settings: of the packet network.
+        layout: The fabric divided among LPs, the same in all processes.
+        program: Program with at least the traces of this process's LPs (`mailbox.lps`).
+        settings: Settings of the packet network.
         mailbox: Processes or Ranks; all ranks call this.
-        threads: workers of each process.
-        progress: called now and then with a Snapshot; on the first rank only, None on others.
+        threads: Number of workers of each process.
+        progress: Function that receives a Snapshot from time to time on the first rank; None on others.
 
     Raises:
-        RunError: as `run`; or a process ended before its time.
+        RunError: The run failed, see `run`; or a process ended early.
     """
     settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress)
@@ -68,7 +68,7 @@ def _run(
     progress: Progress | None,
     ready: Simulation | None = None,
 ) -> Results:
-    """Compile, have every process do its share, and make Results; ready: a Simulation that was built before."""
+    """Compile, let every process run its share, and return Results; ready: a Simulation built before."""
     begun = time.perf_counter()
     compile_s = compile_kernels(layout.graph, settings)
     nodes_total = mailbox.sum(_trace_rows(layout, program, mailbox.lps(layout)))
@@ -78,7 +78,7 @@ def _run(
         if ready:
             sim = ready
         else:
-            assert place.post is not None, "whose worlds are not built has outboxes"  # noqa: S101 - for the reader
+            assert place.post is not None, "a process that builds its worlds has outboxes"  # noqa: S101 - for the reader
             sim = build_lps(layout, program, settings, place.parts, place.post)
         workers = Crew(sim, place, progress, nodes_total)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (ready.setup_s if ready else 0.0)
@@ -89,16 +89,16 @@ def _run(
         seconds["first_event_s"] = workers.first_event_s
         return replace(harvest(sim), workers=workers.times())
 
-    whole, own = mailbox.everywhere(layout, threads, share)
+    total, own = mailbox.everywhere(layout, threads, share)
     try:
-        check(whole)
+        check(total)
     except RunError as error:
         raise mailbox.failure(str(error)) from None
-    return results(whole, own, layout.graph, settings, **seconds)
+    return results(total, own, layout.graph, settings, **seconds)
 
 
 def _trace_rows(layout: Layout, program: Program, lps: range) -> int:
-    """Trace rows of the NPUs of these LPs."""
+    """Return the number of trace rows of the NPUs of these LPs."""
     trace = np.asarray(program.trace_of_npu)
     trace = trace[np.isin(layout.owner[: len(trace)], lps) & (trace >= 0)]
     return int(np.diff(program.trace_ptr)[trace].sum())

@@ -1,4 +1,4 @@
-"""What a run gives back."""
+"""The results of a run."""
 
 from dataclasses import dataclass, field
 
@@ -7,10 +7,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class FoldedRows:
-    """Whose trace rows stand for others', where results do not hold those of every NPU.
+    """Representatives of NPUs and groups, for results that do not hold the trace rows of every NPU.
 
-    like is int32[npus], the NPU that does the same at the same times and whose rows are held; group_like int32[groups],
-    the group that stands for it: its collectives are those of groups alike.
+    Attributes:
+        like: int32[npus], the NPU with the same actions at the same times, whose rows are held.
+        group_like: int32[groups], the group with the same collectives, which are held.
     """
 
     like: np.ndarray
@@ -21,15 +22,15 @@ class FoldedRows:
 class Results:
     """Outcome of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded.
 
-    `queues` (link, time_ps, bytes) are the most bytes that waited at a port of a shared buffer in each stretch of time
-    that begins at time_ps; `marks` (link, time_ps, packets) how many it marked in it (ECN); `pauses` (time_ps, link,
-    data_class, paused) when a port was paused or went on: the first.
-    `folded` is given where one NPU's trace rows stand for those of others that do the same (closed forms).
-    `workers_rss_bytes` is the most memory that processes forked for the run have had, summed.
-    `workers` has a row for each worker (a thread or process, which does one or several logical processes): worker,
-    rank (of MPI), packet_hops, events, working_s and waiting_s (wall time, together from its begin to its end; waiting
-    is for other workers, and of the first of a node also for parcels of other nodes), windows. Empty where it is not
-    recorded: whole messages and closed forms.
+    `queues` (link, time_ps, bytes) holds the maximum of the bytes that waited at a port of a shared buffer in each
+    interval that begins at time_ps; `marks` (link, time_ps, packets) the number of packets that it marked (ECN);
+    `pauses` (time_ps, link, data_class, paused) when a port was paused or resumed, up to the limit of the settings.
+    `folded` is given if one NPU's trace rows represent those of others that do the same (closed forms).
+    `workers_rss_bytes` is the peak memory of processes forked for the run, summed.
+    `workers` has a row for each worker (a thread or process with one or several logical processes): worker, rank (of
+    MPI), packet_hops, events, working_s and waiting_s (wall time, which add up to its run time; waiting is for other
+    workers, and for the first of a node also for parcels of other nodes), windows. It is empty where nothing is
+    recorded: at message level and with closed forms.
     """
 
     finish_time_ps: int

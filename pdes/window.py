@@ -1,9 +1,10 @@
-"""A window of one logical process: it takes in what other LPs sent, then lets its nodes act on all that happens.
+"""A window of one logical process: it takes in packets from other LPs, then lets its nodes process all events.
 
-A window is no longer than the shortest link to another LP, so what arrives in it from there was sent before it began.
-Within, the LP goes on in cells, which are no longer than the shortest link at all: what arrives at a node in a cell
-was sent in an earlier one, so there is no global order of events to keep. Each node takes the cell's packets from its
-inbox, sorts that small batch and works through it. Idle time is jumped over. Windows and cells lie on one grid.
+A window is no longer than the shortest link to another LP, so packets that arrive in it from there were sent before it
+began. Within it, the LP advances in cells, which are no longer than the shortest link of the fabric: a packet that
+arrives at a node in a cell was sent in an earlier one, so no global order of events is needed. Each node takes the
+cell's packets from its inbox, sorts that small batch and processes it. Idle time is skipped. Windows and cells lie on
+one grid.
 """
 
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
@@ -18,12 +19,12 @@ from pdes.network.switch import switches_window
 from pdes.npu.npu_window import npus_window
 
 AHEAD = 6
-"""How many packets ahead the place of the next record is asked for."""
+"""Packets by which prefetching of the next record's place precedes use."""
 
 
 @inline
 def earliest(net):
-    """Time of the LP's next own event, INF if there is none; of packets in inboxes, the start of their cell."""
+    """Return the time of the LP's next event, INF without one; for packets in inboxes, the start of their cell."""
     ctl = net.ctl
     soonest = ctl.soonest_ps
     for node in range(net.next_time.shape[0]):
@@ -46,7 +47,7 @@ def open_cell(net, begin):
 
 @inline
 def open_window(net, begin, number):
-    """Begin a window, which is the `number`-th of the run."""
+    """Begin the `number`-th window of the run."""
     ctl = net.ctl
     ctl.begin_ps = begin
     ctl.parity = number & 1
@@ -61,13 +62,13 @@ def open_window(net, begin, number):
 
 @inline
 def link_of(net, neighbour, half, i):
-    """The `tx` row of the link over which the i-th packet of a half comes."""
+    """Return the `tx` row of the link of the i-th packet of a half."""
     return net.ghost[neighbour] + peek(crossing(net, half, i) + 4 * WORD_BYTES)
 
 
 @outline
 def take_in(net):
-    """Take in what the neighbours sent in the window before. True if interrupted because blocks are short."""
+    """Take in the packets that neighbours sent in the previous window. Return True if a pool was too small."""
     ctl = net.ctl
     while ctl.in_neighbour < net.const.neighbours:
         neighbour = ctl.in_neighbour
@@ -99,9 +100,9 @@ def take_in(net):
 
 @inline
 def act(w, address):
-    """Let the outer switches act in the cell, and then, when that is done, all other nodes. True if a pool is short.
+    """Let the outer switches process the cell, or, after them, all other nodes. Return True if a pool is too small.
 
-    Nodes do not hear of each other within a cell, so their order is free.
+    Nodes do not affect each other within a cell, so their order is arbitrary.
     """
     net = w.net
     begin = net.ctl.now_ps
@@ -121,9 +122,9 @@ def act(w, address):
 
 @inline
 def stops(net, end):
-    """Whether an LP stops when its outer switches have acted in the last cell of a window: others have something to do.
+    """Return whether an LP stops after its outer switches in a window's last cell, as other nodes have events left.
 
-    Then nothing more goes to other teams in this window.
+    The outer switches alone send to other teams, so the rest of the window sends nothing more there.
     """
     now = net.ctl.now_ps
     if net.const.splits == 0 or now + net.const.cell_ps < end:
@@ -136,11 +137,11 @@ def stops(net, end):
 
 @outline
 def window(address, begin, number):
-    """Do an LP's part of the `number`-th window, or go on with it where it was interrupted.
+    """Process an LP's part of the `number`-th window, or continue it after an interruption.
 
-    Returns DONE, SENT (all is out that goes to other teams: call again for the rest), FULL (a pool is short: make room
-    and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows done in this call; and once
-    DONE, the packet-hops of the whole window and the LP's earliest event, once SENT what is known of it.
+    Returns DONE, SENT (everything for other teams is sent: call again for the rest), FULL (a pool is too small: make
+    room and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows of this call; and after
+    DONE, the packet-hops of the whole window and the LP's earliest event; after SENT, a bound of it.
     """
     w = world_at(address)
     net = w.net
@@ -176,7 +177,7 @@ def window(address, begin, number):
             if ctl.failed_queue_pair >= 0:
                 status = FAILED
     if status == DONE:
-        # what waits for another LP must go out in the window before the one in which it arrives
+        # packets that wait for another LP must go out in the window before the one in which they arrive
         ctl.next_ps = min(soonest, ctl.out_soonest_ps)
         if ctl.far_soonest_ps < INF:
             ctl.next_ps = min(ctl.next_ps, ctl.far_soonest_ps - net.const.lookahead_ps)
@@ -184,7 +185,7 @@ def window(address, begin, number):
         ctl.window_open = 0
         net.count.windows += 1
     elif status == SENT:
-        # as far as it can say: `end`, or INF if it does not know
+        # a bound: `end`, or INF if nothing is known
         is_next = ctl.out_soonest_ps < end + cell or ctl.pending[ctl.side + 1 & SIDES - 1] == 1
         ctl.next_ps = end if is_next else INF
     return status, net.count.hops - hops, net.count.events - events, left - ctl.rows_left, ctl.cost, ctl.next_ps

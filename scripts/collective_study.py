@@ -7,7 +7,7 @@ The questions are those of the first ASTRA-sim paper (Rashidi et al., ISPASS 202
 dimensions against direct links, and a fabric of two levels like a DGX-2's. Every link has the same rate, so fabrics
 differ in what an NPU has in all: a 2D torus gives it four links, a full mesh 63. Bus bandwidth is therefore plotted
 over the rate of all links of an NPU. Of all-reduce, `all` has one more: rings both ways round in all dimensions at
-once, which use every link of a torus. docs/collectives.md says how to read the results.
+once, which use every link of a torus. docs/explanation/collectives.md says how to read the results.
 """
 
 import argparse

@@ -1,50 +1,37 @@
-"""Write the reference pages that are made of the code: all commands, and all keys of run files.
+"""Generate the parts of docs/ that the code declares: the page of commands, and tables inside hand-written pages.
 
-    python scripts/document_reference.py
-
-That is docs/commands.md, of the command line as typer has it, and docs/run-file-keys.md, of the models in
-nadi/configuration/sections.py. tests/docs/test_reference.py compares both with the code.
+mkdocs calls `on_files` and `on_page_markdown` while it builds the site (`make docs`); nothing is written into docs/.
+A page asks for a table with a line such as `<!-- generated: keys network -->`; the names are those of `TABLES`.
 """
-# ruff: noqa: ANN401 - commands and options of typer have no types that it would promise
+# ruff: noqa: ANN401 - typer declares no types for commands and options, mkdocs none for its configuration
 
+import importlib
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, get_args
 
 import typer
+from mkdocs.structure.files import File
 
+from compiling import kernel_sources
 from nadi.cli.app import build_app
 from nadi.configuration.sections import SETTINGS, RunConfig, given_default
+from nadi.energy.documentation import documentation as energy_table
+from nadi.simulation.schemas import documentation as result_columns
+from pdes.core.rows.row import Word, kinds_of_rows
+from pdes.kernels import Row, WordKind
 
-DOCS = Path(__file__).parents[1] / "docs"
 _COMMANDS = """# Commands
 
-For people who know what they want to do and ask how the command is called. Each command says the same with `--help`.
-
-Made by scripts/document_reference.py of the command line itself; change the command, not this page.
+This page lists every command of `nadi` with its arguments and options, as `nadi COMMAND --help` prints them. It is
+generated from the command line itself when the site is built.
 """
-_KEYS = """# Keys of run files
-
-For people who look for a key. [Run files](run-file.md) say more of each, and what values may be.
-
-Made by scripts/document_reference.py of nadi/configuration/sections.py; change the declaration, not this page.
-"""
-
-
-def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command with its words, `trace show`, in the order of the alphabet."""
-    for name, command in sorted(group.commands.items()):
-        if command.hidden:
-            continue
-        if hasattr(command, "commands"):
-            yield from commands_of(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
+_MARKER = re.compile(r"^<!-- generated: ([\w ]+) -->$", re.MULTILINE)
 
 
 def commands_page() -> str:
-    """docs/commands.md."""
+    """Return the page of all commands."""
     parts = [_COMMANDS]
     for name, command in commands_of(typer.main.get_command(build_app())):
         parts.append(f"## nadi {name}\n")
@@ -56,21 +43,32 @@ def commands_page() -> str:
     return "\n".join(parts)
 
 
+def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield each visible command with its full name (`trace show`), in alphabetical order."""
+    for name, command in sorted(group.commands.items()):
+        if command.hidden:
+            continue
+        if hasattr(command, "commands"):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
 def _is_hidden(option: Any) -> bool:
     return bool(getattr(option, "hidden", False))
 
 
 def _option(option: Any) -> str:
-    """A row of the table."""
+    """Return the table row of an argument or option."""
     is_option = option.opts[0].startswith("-")
     metavar = option.metavar or ("" if not is_option or option.is_flag else option.name.upper())
     names = ", ".join([*option.opts, *option.secondary_opts]) if is_option else metavar or option.name.upper()
-    said = f"{names} {metavar}".strip() if is_option else names
-    return f"| `{said.replace('|', '/')}` | {_default(option)} | {_prose(option.help or '')} |"
+    usage = f"{names} {metavar}".strip() if is_option else names
+    return f"| `{usage.replace('|', '/')}` | {_default(option)} | {_prose(option.help or '')} |"
 
 
 def _default(option: Any) -> str:
-    """What holds without it, as far as it says something."""
+    """Return the default of an argument or option; "" if it has no useful one."""
     value = option.default
     if option.required:
         return "required"
@@ -80,28 +78,23 @@ def _default(option: Any) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """One paragraph a line; what a table or HTML would take for its own is escaped."""
+    """Join the lines of each paragraph, and escape the characters that Markdown tables and HTML interpret."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", (text or "").strip().split("\f")[0])]
     return "\n\n".join(paragraphs).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
 
 
-def keys_page() -> str:
-    """docs/run-file-keys.md."""
-    parts = [_KEYS]
-    for section, field in RunConfig.model_fields.items():
-        model = next(one for one in (*get_args(field.annotation), field.annotation) if hasattr(one, "model_fields"))
-        begin = f"## [[{section}]]" if section == "faults" else f"## [{section}]"
-        has_defaults = not field.is_required() and model is field.annotation  # a run file may lack the section
-        defaults = model().model_dump(mode="json") if has_defaults else {}
-        rows = [_key(section, key, of_key, defaults) for key, of_key in model.model_fields.items()]
-        about = _prose(re.split(r"\n\s*(?:Attributes|Raises):", model.__doc__ or "")[0])
-        parts.append(f"{begin}\n\n{about}\n")
-        parts.append("\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows]) + "\n")
-    return "\n".join(parts)
+def keys_table(section: str) -> str:
+    """Return the table of a run file's section: each key with its default and meaning."""
+    field = RunConfig.model_fields[section]
+    model = next(each for each in (*get_args(field.annotation), field.annotation) if hasattr(each, "model_fields"))
+    has_defaults = not field.is_required() and model is field.annotation  # a run file may lack the section
+    defaults = model().model_dump(mode="json") if has_defaults else {}
+    rows = [_key(section, key, declaration, defaults) for key, declaration in model.model_fields.items()]
+    return "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows]) + "\n"
 
 
 def _key(section: str, key: str, field: Any, defaults: Mapping[str, Any]) -> str:
-    """A row of the table; the engine's settings have its defaults."""
+    """Return the table row of a key. The engine's settings have the engine's defaults."""
     if field.is_required():
         default = "required"
     else:
@@ -113,21 +106,86 @@ def _key(section: str, key: str, field: Any, defaults: Mapping[str, Any]) -> str
 
 
 def _shown(value: Any) -> str:
-    """As a run file has it."""
+    """Return a value as a run file writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(getattr(value, "value", value)).replace("|", "\\|")
 
 
-PAGES = {"commands.md": commands_page, "run-file-keys.md": keys_page}
-"""Names of pages in docs/, and what makes them."""
+def engine_rows() -> str:
+    """Return the sections of the data dictionary for all rows that kernels use."""
+    for module in kernel_sources.modules():
+        importlib.import_module(module)
+    return documentation_of_rows(kinds_of_rows())
 
 
-def main() -> None:
-    """Both pages."""
-    for name, made in PAGES.items():
-        (DOCS / name).write_text(made(), encoding="utf-8")
+def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
+    """Return Markdown: the kinds of words, then a section for each kind of row, file by file."""
+    return "\n".join([*_kinds_of_words(), *(line for kind in kinds for line in _section(kind))])
 
 
-if __name__ == "__main__":
-    main()
+def _kinds_of_words() -> list[str]:
+    rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind]
+    return ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |", *rows, ""]
+
+
+def _section(kind: type[Row]) -> list[str]:
+    doc = " ".join((kind.__doc__ or "").split())
+    written = ", ".join(f"`{name}`" for name in kind.written_by)
+    facts = f"{_size(kind)}, declared in `{_file(kind)}`, {'written by ' + written if written else 'read only'}."
+    rows = ["| word | kind | meaning |", "| --- | --- | --- |", *_words(kind)]
+    return [f"## {kind.__name__}", "", doc, "", facts[0].upper() + facts[1:], "", *rows, ""]
+
+
+def _file(kind: type[Row]) -> str:
+    return f"{kind.__module__.replace('.', '/')}.py"
+
+
+def _size(kind: type[Row]) -> str:
+    size = f"{kind.words} words ({kind.dtype.itemsize} bytes)"
+    if any(declared.bits for declared in kind.declared.values()):
+        return f"{kind.dtype.itemsize} bytes"
+    used = sum(declared.many for declared in kind.declared.values())
+    return size + f", {used} of them in use" * (used < kind.words)
+
+
+def _words(kind: type[Row]) -> Iterator[str]:
+    base = kind.__bases__[0]
+    inherited: dict[str, Word] = getattr(base, "declared", {})
+    if inherited:
+        yield f"| ... | | as {base.__name__} |"
+    for name, declared in kind.declared.items():
+        if name in inherited or name.startswith("_"):
+            continue
+        many = f" [{declared.many}]" * (declared.many > 1)
+        meaning = declared.meaning.replace("|", "\\|")
+        bits = f", {declared.bits} bits" * (declared.bits > 0)
+        yield f"| `{name}`{many} | {declared.kind.name.lower()}{bits} | {meaning} |"
+
+
+PAGES: dict[str, Callable[[], str]] = {"reference/commands.md": commands_page}
+"""Generated pages: path in docs/, and the function that returns the text."""
+TABLES: dict[str, Callable[[], str]] = {
+    "columns of results": result_columns,
+    "energy table": energy_table,
+    "rows of the engine": engine_rows,
+    **{f"keys {section}": partial(keys_table, section) for section in RunConfig.model_fields},
+}
+"""Generated parts of pages: name in the marker, and the function that returns the text."""
+
+
+def with_tables(markdown: str) -> str:
+    """Return a page's text with each marker replaced by what it names; an unknown name raises KeyError."""
+    return _MARKER.sub(lambda marker: TABLES[marker[1]](), markdown)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages to the site (a hook of mkdocs)."""
+    for path, page in PAGES.items():
+        files.append(File.generated(config, path, content=page()))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the tables of a page (a hook of mkdocs)."""
+    return with_tables(markdown)

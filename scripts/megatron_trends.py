@@ -28,7 +28,7 @@ ZERO = (
 )
 NETWORK = {"p2p_share": 0.5}
 """NCCL 2.8.3, which the paper's scripts ran (SRUN.sh: NGC 20.12), has both GPUs of a pair of PCIe switches send their
-messages over the same one of its two HCAs: docs/nccl.md, "Messages between hosts"."""
+messages over the same one of its two HCAs: docs/explanation/nccl.md, "Messages between hosts"."""
 _SHOWN = ("compute", "tp", "dp", "pp", "bubble")
 
 

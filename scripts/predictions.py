@@ -1,4 +1,4 @@
-"""Steps of models, plans and clusters that nothing was fitted to, as tables in Markdown (docs/predictions.md).
+"""Predict steps of models, plans and clusters, as tables in Markdown (docs/explanation/predictions.md).
 
     python scripts/predictions.py [LIST ...] [--only NAME] [--exact] [-o predictions.json]
 
@@ -134,7 +134,7 @@ LISTS: dict[str, tuple[Run, ...]] = {
     "megatron-today": tuple(Run(model, model, f"{plan},{_TODAY}", "dgx-h100-superpod") for model, plan, _ in _MEGATRON),
     "training-runs": _TRAINING,
 }
-"""Tables of docs/predictions.md; those of well-known training runs are the last."""
+"""Tables of docs/explanation/predictions.md; those of well-known training runs are the last."""
 
 
 class Prediction(NamedTuple):

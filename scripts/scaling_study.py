@@ -5,8 +5,8 @@
 
 Strong and weak scaling, and what a meeting costs, are measured with `nadi bench` in processes of their own, ways of
 running in turn, medians over the turns. The projection records one run for each number of ranks and replays some of
-its logical processes alone, see nadi/studies/benchmarks/instruments/recording.py; docs/scaling.md says how to read the
-results.
+its logical processes alone, see nadi/studies/benchmarks/instruments/recording.py; docs/explanation/performance.md
+explains the results.
 """
 
 import argparse
@@ -174,7 +174,7 @@ def arguments() -> argparse.Namespace:
     add("--sync-size", metavar="BYTES", help="message there")
     add("--npus", type=int, nargs="+", metavar="N", help="sizes of the projection")
     add("--ranks", type=int, nargs="+", metavar="R", help="ranks of the projection")
-    add("--partitioner", metavar="NAME", default=DEFAULT_METHOD, help="of the projection; docs/partition.md lists them")
+    add("--partitioner", metavar="NAME", default=DEFAULT_METHOD, help="partition method (docs/explanation/parallel.md)")
     add("--projection-size", metavar="BYTES", help="message of the projection")
     add("--windows-limit", type=int, metavar="N", help="record so many only; biased to busy windows")
     add("--lps-per-rank", type=int, default=1, metavar="N")

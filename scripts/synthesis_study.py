@@ -252,7 +252,7 @@ def study(train: int, held_out: int, seed: int, test_seed: int, folder: str) -> 
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print all figures, as tables of docs/trace-synthesis.md."""
+    """Print all figures, as tables of docs/explanation/synthetic-traces.md."""
     print(
         f"{found['learned from']} learned from, {found['held out']} of {found['nodes held out']:,} nodes to test; "
         f"learning took {found['learning CPU s']:.0f} s, everything {found['CPU s']:.0f} s of CPU time\n"

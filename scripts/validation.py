@@ -1,4 +1,4 @@
-"""Figures that others measured or published, beside what Nadi says: docs/validation.md.
+"""Figures that others measured or published, beside what Nadi says: docs/explanation/validation.md.
 
     python scripts/validation.py                  run what takes seconds, keep what was recorded of the rest
     python scripts/validation.py --all            run everything, a quarter of an hour; again = go on where it ended
@@ -41,22 +41,21 @@ from workload.generators.training import parallel_plan, rules
 HERE = Path(__file__).parent
 CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
 """Folders whose files tell the figures."""
-PAGE, RECORDED = HERE.parent / "docs" / "validation.md", HERE / "validation.json"
+PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
 STEPS = tomllib.loads((HERE / "published_steps.toml").read_text(encoding="utf-8"))
 """Published training steps by group: facts, and what Nadi first predicted."""
 _ONE_HOST = "rail-optimised:npus=8,gpus_per_host=8,nvlink_rate=2400Gbps,nvlink_delay=20ns"
 _TWO_HOSTS = "rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,delay=500ns,nvlink_rate=2400Gbps,nvlink_delay=20ns"
 _INTRODUCTION = """# Validation
 
-For people who ask how far off the numbers are.
+This page compares Nadi's predictions with figures that others measured or published.
 
-Every figure here was measured or published by somebody else, and none was used to make the part of Nadi that tells it,
-unless a group says so. The error is Nadi's value over the published one, less 1. *Mean* and *worst* are of the errors'
-sizes.
+No figure was used to build the part of Nadi that predicts it, unless the section of its group mentions it. The error is
+Nadi's value over the published one, less 1. *Mean* and *worst* are those of the absolute errors.
 
-This page is made by `python scripts/validation.py`, which runs the quick groups again each time. Groups that take
-longer are run with `--all`, which takes a quarter of an hour in all and goes on where it was interrupted. The date says
-when each group was last run.
+`python scripts/validation.py` generates this page and runs the quick groups again each time. `--all` also runs the
+longer groups; this takes a quarter of an hour in all, and continues after an interruption. The date is that of the last
+run of each group.
 """
 _REST = """
 ## What is not compared
@@ -64,9 +63,9 @@ _REST = """
 - **Steps on B200**, and those of [the predictions](predictions.md) that no group above has: they were written down
   before anything was looked up, and nobody has yet held them to measurements.
 - **Tails of completion times** of real fabrics under congestion: controls are compared with their papers' figures and
-  with naive models ([the fabric](fabric.md#how-it-is-checked)), not with counters of real switches.
-- **Serving**: [told before anything was looked up](inference.md#predicted-before-anything-was-looked-up).
-- **Trends**, where a paper says which plan is best but gives no number: [here](megatron-trends.md), with what differs
+  with naive models ([the fabric](fabric.md#tests)), not with counters of real switches.
+- **Serving**: [predicted before any figure was read](inference.md#predictions-made-before-figures-were-read).
+- **Trends**, if a paper names the best plan but gives no number: [here](studies.md), with what differs
   and why.
 """
 
@@ -182,7 +181,7 @@ def _ns3() -> list[float]:
 
 
 def _ns3_us(fabric: str, size: int) -> float:
-    """An all-reduce as ASTRA-sim sends it over ns-3: docs/fidelity.md says what each key stands for."""
+    """An all-reduce as ASTRA-sim sends it over ns-3: docs/explanation/fidelity.md says what each key stands for."""
     with tempfile.TemporaryDirectory() as folder:
         node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size)
         et.write_trace(Path(folder) / "trace.et", et.metadata(), [node])
@@ -258,7 +257,7 @@ GROUPS = (
         "megatron-table",
         "Training steps: ten models on 32 to 3,072 A100",
         "Narayanan et al., arXiv 2104.04473, table 1",
-        "Two numbers, the pace of products and of all other operators, are fitted to nine rows, and tell the tenth.",
+        "Two numbers, the pace of products and of all other operators, are fitted to nine rows, and predict the tenth.",
         "s",
         (
             Figure("1.7 B on 32 GPUs", 3.53),
@@ -280,8 +279,8 @@ GROUPS = (
         "megatron-plans",
         "Training steps: 174.6 B by PTD-P and by ZeRO-3",
         "Narayanan et al., arXiv 2104.04473, table 2",
-        "TFLOP/s of a GPU. PTD-P with TP8 PP12, which the paper does not say; ZeRO-3 as DeepSpeed gathered in 2021. "
-        "What is missing there [is said](megatron-trends.md).",
+        "TFLOP/s of a GPU. PTD-P with TP8 PP12, an assumption; ZeRO-3 as DeepSpeed gathered in 2021. "
+        "[Studies](studies.md) describes the missing effects.",
         "TFLOP/s",
         (
             Figure("PTD-P on 384 GPUs", 153),
@@ -374,7 +373,7 @@ GROUPS = (
         "nccl-hopper",
         "All-reduce of NCCL on 8 H100, by packets",
         'a user in nccl-tests issue 212 ("about 250")',
-        "Told before it was looked up. GB/s of the buffer.",
+        "Predicted before the figure was read. GB/s of the buffer.",
         "GB/s",
         (Figure("256 MiB", 250.0),),
         "nadi collective all-reduce -t dgx-h100:npus=8 --sizes 256MiB",
@@ -438,8 +437,8 @@ def errors_of(group: Group, values: Sequence[float]) -> list[float]:
 
 
 def page(recorded: dict[str, Any]) -> str:
-    """docs/validation.md, of what was recorded."""
-    parts = [_INTRODUCTION, "| what | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
+    """docs/explanation/validation.md, of what was recorded."""
+    parts = [_INTRODUCTION, "| group | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
     for group in GROUPS:
         sizes = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]
         mean = sum(sizes) / len(sizes)

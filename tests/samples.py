@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections import Counter
 
 FULL = "NADI_FULL_PRODUCTS"
 """Environment variable under which tests run every case of a product instead of its pairwise sample."""
@@ -30,9 +31,15 @@ def _covering(cases, together):
     if os.environ.get(FULL):
         return cases
     parts = [set(itertools.combinations(enumerate(case), together)) for case in cases]
-    missing, chosen = set().union(*parts), []
+    missing, chosen, used = set().union(*parts), [], Counter()
+
+    def gain(number):
+        """Return how much a case covers; among equals the one whose values were chosen least often."""
+        return len(parts[number] & missing), -sum(used[value] for value in enumerate(cases[number]))
+
     while missing:
-        best = max(range(len(cases)), key=lambda number: len(parts[number] & missing))
+        best = max(range(len(cases)), key=gain)
         chosen.append(best)
         missing -= parts[best]
+        used.update(enumerate(cases[best]))
     return [cases[number] for number in sorted(chosen)]

@@ -1,6 +1,6 @@
 """Networks as graphs: builders, importers, routing.
 
-`build("fat-tree:k=16,rate=100Gbps,delay=1us")` gives a `Graph`; `topologies()` lists what can be built.
+`build("fat-tree:k=16,rate=100Gbps,delay=1us")` returns a `Graph`; `topologies()` lists what can be built.
 """
 
 from topologies.description import describe

@@ -1,4 +1,4 @@
-"""Facts about a network for people."""
+"""Facts about a network for users."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,25 +10,27 @@ from topologies.dimension_routing import Dimension, dimensions_of, format_dimens
 from topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, TableRouting
 
 _ROWS = 64
+"""Source rows per block, which bounds the memory of the diameter."""
 _MAX_SOURCES = 1024
+"""NPUs from which the diameter is measured."""
 
 
 def describe(graph: Graph) -> dict[str, object]:
-    """Facts that JSON can hold.
+    """Return facts about a network as JSON values.
 
     Keys: name, npus, dims, hosts, pods, routing ("table" or the dimensions), switches (by the word of their names),
     nodes, cables, links, rates_bps (cables by rate), min_delay_ps, max_delay_ps, diameter_hops (links of the longest
-    shortest path between NPUs; from 1,024 of them where more differ in their switches), ecmp_width (the most links that
-    a switch, or an NPU that carries transit, has to choose from), routing_bytes, bisection_bps, and for table
-    routing tiers (cables and rate of each direction between NPUs and switches and from tier to tier) and
+    shortest path between NPUs; measured from 1,024 of them if more differ in their switches), ecmp_width (maximum
+    number of links among which a switch, or an NPU that carries transit, chooses), routing_bytes, bisection_bps, and
+    for table routing tiers (cables and rate of each direction between NPUs and switches and from tier to tier) and
     oversubscription.
 
     `bisection_bps` is the rate of one direction over the cut of NPUs into two halves: under dimension routing over the
     smallest cut through the middle of a dimension, else half the rate of the narrowest tier outside servers, which is
     exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
 
-    `oversubscription` maps each kind of switch that has links to a higher tier, by the word of its names, to the rate
-    of its links from below over the rate of its links upwards, of the switch where that ratio is largest.
+    `oversubscription` maps each kind of switch that has links to a higher tier, by the word of its names, to the
+    largest ratio of a switch's rate from below to its rate upwards.
     """
     routing = graph.routing
     rates, cables_of_rate = np.unique(graph.link_rate_bps[::2], return_counts=True)
@@ -75,7 +77,7 @@ def _diameter(graph: Graph) -> int:
 
 
 def _farthest(dimension: Dimension) -> int:
-    """Links between the two members of a dimension that are farthest apart."""
+    """Return the number of links between the two members of a dimension that are farthest apart."""
     return dimension.size // 2 if dimension.kind == "Ring" else int(dimension.kind == "Switch") + 1
 
 
@@ -91,7 +93,7 @@ def _ecmp_width(graph: Graph) -> int:
 
 
 def _dimension_bisection(graph: Graph, routing: DimensionRouting) -> int:
-    """Least rate of one direction from the lower to the upper half of a dimension."""
+    """Return the minimum rate of one direction from the lower to the upper half of a dimension."""
     cuts = []
     for d, size in enumerate(routing.sizes):
         lower = routing.digit[:, d] < size // 2
@@ -105,7 +107,7 @@ def _dimension_bisection(graph: Graph, routing: DimensionRouting) -> int:
 
 
 def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
-    """Cables between NPUs and switches, then between switches of tier t and t + 1 (t links away from an NPU)."""
+    """Yield the cables between NPUs and switches, then between switches of tier t and t + 1 (t links above an NPU)."""
     tier = _tier_of_node(graph)
     up = np.flatnonzero(tier[graph.link_src] < tier[graph.link_dst])
     group = np.stack([tier[graph.link_src[up]], graph.node_kind[graph.link_dst[up]] == NVSWITCH], axis=1)
@@ -120,7 +122,7 @@ def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
 
 
 def _oversubscription(graph: Graph) -> dict[str, float]:
-    """Largest rate from below over rate upwards, by the word of the switches' names, for switches that have both."""
+    """Return the largest ratio of rates from below and upwards, by the word of the switches' names."""
     tier = _tier_of_node(graph)
     rising = tier[graph.link_src] < tier[graph.link_dst]
     from_below_bps = np.bincount(graph.link_dst[rising], graph.link_rate_bps[rising], minlength=graph.nodes)
@@ -134,7 +136,7 @@ def _oversubscription(graph: Graph) -> dict[str, float]:
 
 
 def _tier_of_node(graph: Graph) -> npt.NDArray[np.int64]:
-    """int64[nodes]: fewest links to an NPU."""
+    """Return int64[nodes]: minimum number of links to an NPU."""
     tier = np.where(np.arange(graph.nodes) < graph.npus, 0, graph.nodes)
     while True:
         nearer = tier.copy()

@@ -1,4 +1,4 @@
-"""Hierarchies of dimensions (ring, fully connected, switch): who neighbours whom, and their `DimensionRouting`."""
+"""Hierarchies of dimensions (ring, fully connected, switch): their neighbours, and their `DimensionRouting`."""
 
 import math
 import re
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.bounds import MOST_CABLES
+from topologies.bounds import MAX_CABLES
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Int32, Int64
 
 KINDS = {"Ring": RING, "FullyConnected": TABLE, "Switch": SINGLE}
-"""Kinds of dimensions, and what an NPU does in one."""
+"""Kinds of dimensions -> routing mode of an NPU in one."""
 _NICKNAMES = {"ring": "Ring", "r": "Ring", "fullyconnected": "FullyConnected", "fc": "FullyConnected"}
 _NICKNAMES |= {"switch": "Switch", "sw": "Switch"}
 _DIMENSION = re.compile(r"([A-Za-z]+)\(([0-9]{1,9})\)")
@@ -28,10 +28,10 @@ class Dimension:
 
 
 def parse_dimensions(text: object) -> tuple[Dimension, ...]:
-    """Dimensions of "Ring(4)_FullyConnected(2)_Switch(8)", fastest first. R, FC and SW are short for the kinds.
+    """Return the dimensions of "Ring(4)_FullyConnected(2)_Switch(8)", fastest first; R, FC and SW are abbreviations.
 
     Raises:
-        TopologyError: another form, an unknown kind, or fewer than two members.
+        TopologyError: The form is wrong, a kind is unknown, or there are fewer than two members.
     """
     parts = text.split("_") if isinstance(text, str) else text
     if not isinstance(parts, Sequence) or not parts:
@@ -40,12 +40,12 @@ def parse_dimensions(text: object) -> tuple[Dimension, ...]:
 
 
 def format_dimensions(dimensions: Sequence[Dimension]) -> str:
-    """What `parse_dimensions` reads."""
+    """Return the text that `parse_dimensions` reads."""
     return "_".join(f"{d.kind}({d.size})" for d in dimensions)
 
 
 def dimensions_of(routing: DimensionRouting) -> tuple[Dimension, ...]:
-    """The dimensions that a routing was built for."""
+    """Return the dimensions of a routing."""
     kind_of = {mode: kind for kind, mode in KINDS.items()}
     return tuple(
         Dimension(kind_of[int(mode)], int(size)) for mode, size in zip(routing.mode[0], routing.sizes, strict=True)
@@ -54,13 +54,14 @@ def dimensions_of(routing: DimensionRouting) -> tuple[Dimension, ...]:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Nodes and cables of a hierarchy of dimensions; what `lay_out` gives.
+    """Nodes and cables of a hierarchy of dimensions; the result of `lay_out`.
 
     Attributes:
-        npus: product of the sizes.
-        nodes: NPUs, then the switches dimension by dimension, one for each line of a Switch dimension.
+        dimensions: Dimensions, fastest first.
+        npus: Number of NPUs, the product of the sizes.
+        nodes: Number of nodes: NPUs, then the switches dimension by dimension, one for each line of a Switch dimension.
         digit: int32[nodes, D], coordinates; -1 in the dimension that a switch serves.
-        cable_a, cable_b: tuples with an int64[cables of the dimension] for each dimension.
+        cable_a, cable_b: Ends of cables: an int64[cables of the dimension] for each dimension.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -72,13 +73,13 @@ class Hierarchy:
 
 
 def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
-    """Numbers the nodes and lists the cables. NPU i has digit (i // product of the earlier sizes) mod size.
+    """Number the nodes and list the cables. NPU i has digit (i // product of the earlier sizes) mod size.
 
     A Ring of two is one cable; FullyConnected has a cable for each pair; each line of a Switch dimension (the NPUs that
     differ in that digit only) has a switch of its own, with a cable to each of them.
 
     Raises:
-        TopologyError: too many NPUs or cables.
+        TopologyError: There are too many NPUs or cables.
     """
     sizes = [d.size for d in dimensions]
     npus = math.prod(sizes)
@@ -109,7 +110,7 @@ def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
 
 
 def extent_of(dimensions: Sequence[Dimension]) -> Extent:
-    """What `lay_out` will number and list."""
+    """Return the counts of nodes and cables of `lay_out`."""
     npus = math.prod(d.size for d in dimensions)
     cables = sum(_cables(dimension, npus) for dimension in dimensions)
     return Extent(npus, sum(npus // d.size for d in dimensions if d.kind == "Switch"), cables)
@@ -122,10 +123,10 @@ def _cables(dimension: Dimension, npus: int) -> int:
 
 
 def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32) -> DimensionRouting:
-    """Routing for links that join exactly the neighbours of the layout; parallel links are members of one set.
+    """Return the routing for links that join exactly the neighbours of the layout; a set holds parallel links.
 
     Raises:
-        TopologyError: two neighbours are not linked, or two nodes are that are no neighbours.
+        TopologyError: Two neighbours are not linked, or two nodes are linked that are not neighbours.
     """
     link_key = link_src.astype(np.int64) * layout.nodes + link_dst
     order = np.argsort(link_key, kind="stable")
@@ -171,16 +172,16 @@ def _parse_dimension(part: object) -> Dimension:
 
 def _refuse_too_many(dimensions: Sequence[Dimension], npus: int) -> None:
     cables = sum(_cables(dimension, npus) for dimension in dimensions)
-    if cables > MOST_CABLES:
+    if cables > MAX_CABLES:
         raise TopologyError(
-            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MOST_CABLES}"
+            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MAX_CABLES}"
         )
 
 
-def _compare_pairs(layout: Hierarchy, found: Int64, expected: Int64) -> None:
+def _compare_pairs(layout: Hierarchy, linked: Int64, expected: Int64) -> None:
     for pairs, complaint in (
-        (np.setdiff1d(expected, found), "are not linked; expected a link"),
-        (np.setdiff1d(found, expected), "are linked; expected no link"),
+        (np.setdiff1d(expected, linked), "are not linked; expected a link"),
+        (np.setdiff1d(linked, expected), "are linked; expected no link"),
     ):
         if len(pairs):
             a, b = (f"{'npu' if i < layout.npus else 'node'} {i}" for i in divmod(int(pairs[0]), layout.nodes))
@@ -188,7 +189,10 @@ def _compare_pairs(layout: Hierarchy, found: Int64, expected: Int64) -> None:
 
 
 def _neighbours(layout: Hierarchy, d: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:
-    """(nodes int64[n], mode, neighbours int64[n, entries of `sets` per node]) of the nodes that act in dimension d."""
+    """Return triples for the nodes that act in dimension d: nodes, mode, neighbours.
+
+    The types are int64[n], int, and int64[n, entries of `sets` per node].
+    """
     npu = np.arange(layout.npus)
     stride, n = math.prod(x.size for x in layout.dimensions[:d]), dimension.size
     own = layout.digit[: layout.npus, d].astype(np.int64)

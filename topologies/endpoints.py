@@ -1,4 +1,4 @@
-"""More endpoints of switches in a network that is there, behind its NPUs: aggregators, memories of hosts."""
+"""Additional endpoints of switches in an existing network, numbered after its NPUs: aggregators, memories of hosts."""
 
 from dataclasses import replace
 
@@ -22,18 +22,18 @@ def with_endpoints(
     host: ArrayLike,
     pod: ArrayLike,
 ) -> Graph:
-    """The network with endpoints npus, npus + 1, ...; `dims` stays that of the NPUs.
+    """Return the network with endpoints npus, npus + 1, ...; `dims` stays that of the NPUs.
 
-    Other nodes move up by as many. Links keep their numbers, those of the endpoints come after them.
+    Other nodes move up by the number of endpoints. Links keep their numbers, those of the endpoints come after them.
 
     Args:
-        graph: a network that is routed by tables.
-        kind: of the endpoints (`node_kind`).
-        cables: int64[m, 2], which of the endpoints and which switch, by its number in `graph`.
-        rate_bps: [m], of a cable, each way.
-        delay_ps: [m], likewise.
-        host: [endpoints], of each.
-        pod: [endpoints], likewise.
+        graph: Network with table routing.
+        kind: Kind of the endpoints (`node_kind`).
+        cables: int64[m, 2], endpoint index and switch, by its number in `graph`.
+        rate_bps: [m], rate of a cable in bits per second, each way.
+        delay_ps: [m], delay of a cable in picoseconds, each way.
+        host: [endpoints], server of each endpoint.
+        pod: [endpoints], pod of each endpoint.
     """
     n, more = graph.npus, len(np.asarray(host))
     own = cables + np.array([n, more])
@@ -57,7 +57,7 @@ def with_endpoints(
 
 
 def inserted(values: NDArray, at: int, more: ArrayLike) -> NDArray:
-    """Values of the nodes with those of the endpoints before entry `at`."""
+    """Return values of the nodes with those of the endpoints inserted before entry `at`."""
     return np.concatenate([values[:at], np.asarray(more, values.dtype), values[at:]])
 
 

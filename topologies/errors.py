@@ -1,7 +1,7 @@
-"""The one exception of this package."""
+"""The exception of this package."""
 
 
 class TopologyError(ValueError):
-    """A topology as the user wrote it cannot be built. Its text is one line; `exit_code` is that of user errors."""
+    """A user-written topology cannot be built. Its text is one line; `exit_code` is that of user errors."""
 
     exit_code = 2

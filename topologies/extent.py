@@ -1,4 +1,4 @@
-"""How large a network will be, told by its parameters, or the text of its file, before anything is built."""
+"""The size of a network, determined from its parameters or the text of its file, before it is built."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -6,21 +6,21 @@ from typing import NamedTuple
 _NPU_BYTES, _SWITCH_BYTES, _CABLE_BYTES = 100, 400, 220
 _ENTRY_BYTES = 7.5
 _DIMENSION_CABLE_BYTES = 480
-"""Peaks while networks of 10^4 to 10^6 nodes and cables were built, 2026-11-22."""
+"""Peak memory per item while networks of 10^4 to 10^6 nodes and cables were built, measured 2026-11-22."""
 _TEXT_FACTOR = 10
-"""And, of networks in files, 6 to 15 times the text: its lines, numbers and tables."""
+"""Further peak memory per byte of a network's file, for its lines, numbers and tables; measured 6 to 15."""
 
 
 class Extent(NamedTuple):
     """Counts of a network.
 
     Attributes:
-        npus: NPUs.
-        switches: switches.
-        cables: cables.
-        homes: switches that have NPUs, to each of which a routing table has a way from each switch; 0 where packets
-            are routed by dimensions.
-        text_bytes: of the file that says it.
+        npus: Number of NPUs.
+        switches: Number of switches.
+        cables: Number of cables.
+        homes: Number of switches with NPUs: columns of the routing table, which has a row per switch; 0 with dimension
+            routing.
+        text_bytes: Size in bytes of the file that describes the network.
     """
 
     npus: int
@@ -31,23 +31,30 @@ class Extent(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """NPUs and switches."""
+        """Number of NPUs and switches."""
         return self.npus + self.switches
 
     @property
     def peak_bytes(self) -> int:
-        """About the most memory that building it takes."""
-        of_cable = _CABLE_BYTES if self.homes else _DIMENSION_CABLE_BYTES
+        """Approximate peak memory of building the network, in bytes."""
+        cable_bytes = _CABLE_BYTES if self.homes else _DIMENSION_CABLE_BYTES
         table = _ENTRY_BYTES * self.switches * self.homes
         text = _TEXT_FACTOR * self.text_bytes
-        return int(_NPU_BYTES * self.npus + _SWITCH_BYTES * self.switches + of_cable * self.cables + table + text)
+        return int(_NPU_BYTES * self.npus + _SWITCH_BYTES * self.switches + cable_bytes * self.cables + table + text)
 
 
 def of_cables(npus: int, switches: int, cables: Iterable[tuple[int, int, int]], text_bytes: int) -> Extent:
-    """Of a file's cables: its ends, numbers that only a switch has being npus or more, and how many there are."""
+    """Return the extent of a file's network.
+
+    Args:
+        npus: Number of NPUs.
+        switches: Number of switches.
+        cables: Ends of each cable, where switches have numbers of npus or more, and the count of parallel cables.
+        text_bytes: Size of the file in bytes.
+    """
     count, homes = 0, set()
-    for a, b, side_by_side in cables:
-        count += side_by_side
+    for a, b, parallel in cables:
+        count += parallel
         if (a < npus) != (b < npus):
             homes.add(max(a, b))
     return Extent(npus, switches, count, len(homes), text_bytes)

@@ -1,4 +1,4 @@
-"""The network as a value: nodes, directed links and the routing, in NumPy arrays."""
+"""A network as a value: nodes, directed links and the routing, in NumPy arrays."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,8 +20,8 @@ UNREACHABLE = 127
 class TableRouting:
     """Shortest paths over the switches, per *home* (a switch that has NPUs); NPUs never carry transit.
 
-    A packet at a switch goes on towards those of its destination's homes that are nearest; when several are equally
-    near, the links of all their port sets are equal. `topologies.routing.next_links` is the reference.
+    A packet at a switch proceeds towards the nearest of its destination's homes; if several are equally near, the links
+    of all their port sets are equivalent. `topologies.routing.next_links` is the reference.
 
     Attributes:
         home_node: int32[homes], node of each home, ascending.
@@ -51,11 +51,11 @@ class DimensionRouting:
     Attributes:
         sizes: int32[D], members of each dimension, fastest first.
         digit: int32[nodes, D], own coordinate; -1 = any (a switch of that dimension).
-        mode: int8[nodes, D], what to do in the dimension: RING, TABLE, SINGLE, NONE (never asked).
-        offset: int64[nodes, D], into `sets`. RING: sets[o] leads towards +1 and sets[o + 1] towards -1, the shorter way
-            is taken and both are equal at the opposite node of an even ring. TABLE: sets[o + digit of the destination].
-            SINGLE: sets[o].
-        sets: int32[], port sets; -1 where none is needed (a TABLE's own digit).
+        mode: int8[nodes, D], action in the dimension: RING, TABLE, SINGLE, NONE (never needed).
+        offset: int64[nodes, D], index of `sets`. RING: sets[o] leads towards +1 and sets[o + 1] towards -1; packets
+            take the shorter way, and either at the opposite node of an even ring. TABLE: sets[o + digit of the
+            destination]. SINGLE: sets[o].
+        sets: int32[], port sets; -1 where a set is not needed (a TABLE's own digit).
         set_ptr: int32[sets + 1], see `set_link`.
         set_link: int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending.
     """
@@ -74,22 +74,22 @@ class Graph:
     """A network. Nodes 0 .. npus-1 are the NPUs; links 2i and 2i+1 are the two directions of cable i.
 
     Attributes:
-        name: the spec or file that it was built from.
-        npus: number of NPUs.
-        nodes: number of nodes, NPUs and switches.
-        links: number of directed links; the reverse of link l is l ^ 1.
+        name: Spec or file of the network.
+        npus: Number of NPUs.
+        nodes: Number of nodes, NPUs and switches.
+        links: Number of directed links; the reverse of link l is l ^ 1.
         node_kind: int8[nodes], NPU, SWITCH or NVSWITCH; AGGREGATOR of the last NPUs (topologies.aggregators).
         node_latency_ps: int64[nodes], forwarding latency of a switch.
         link_src: int32[links], sending node.
         link_dst: int32[links], receiving node.
-        link_rate_bps: int64[links], above zero.
+        link_rate_bps: int64[links], rate, above zero.
         link_delay_ps: int64[links], propagation delay, zero or more.
-        dims: logical dimensions, fastest first; their product is `npus`.
-        host: int32[npus], server (scale-up domain) of each NPU; each its own when there is none.
+        dims: Logical dimensions, fastest first; their product is `npus`.
+        host: int32[npus], server (scale-up domain) of each NPU; without servers, each NPU has its own.
         pod: int32[nodes], pod for partitions by pod; -1 = none.
-        routing: how packets find their way.
-        switch_names: names of the nodes from `npus` on, as "leaf 2".
-        accelerator: what the NPUs are, as "h100", by which NCCL's constants are found; "" = not known.
+        routing: Routing of packets, by tables or by dimensions.
+        switch_names: Names of the nodes from `npus` on, such as "leaf 2".
+        accelerator: Model of the NPUs, such as "h100", which selects NCCL's constants; "" = unknown.
     """
 
     name: str
@@ -110,11 +110,11 @@ class Graph:
     accelerator: str = ""
 
     def node_name(self, node: int) -> str:
-        """A name for messages and tables: "npu 3", "leaf 2"."""
+        """Return a name for messages and tables: "npu 3", "leaf 2"."""
         return f"npu {node}" if node < self.npus else self.switch_names[node - self.npus]
 
     def out_links(self, node: int) -> Int32:
-        """The links that leave a node, int32[degree], ascending."""
+        """Return the links that leave a node, int32[degree], ascending."""
         pointer, link = self._out
         return link[pointer[node] : pointer[node + 1]]
 

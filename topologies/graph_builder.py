@@ -1,4 +1,4 @@
-"""Assembles a `Graph` from NPUs, switches and cables, and checks it."""
+"""Assembly of a `Graph` from NPUs, switches and cables, with checks."""
 
 import math
 from collections import Counter
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inputs.limits import MAX_NPUS
-from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MOST_CABLES, MOST_NODES
+from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
 from topologies.dimension_routing import Hierarchy, build_dimension_routing
 from topologies.errors import TopologyError
 from topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
@@ -16,14 +16,14 @@ from topologies.table_routing import build_table_routing, unreachable_pair
 
 
 class GraphBuilder:
-    """Add NPUs first, then switches and cables, then take the graph.
+    """Builder of a graph: add NPUs first, then switches and cables, then take the graph.
 
     Args:
-        name: of the graph; stands before the text of errors.
-        npus: number of NPUs.
+        name: Name of the graph, with which errors begin.
+        npus: Number of NPUs.
 
     Raises:
-        TopologyError: no NPU, or more than MAX_NPUS.
+        TopologyError: There is no NPU, or more than MAX_NPUS.
     """
 
     def __init__(self, name: str, npus: int) -> None:
@@ -47,10 +47,10 @@ class GraphBuilder:
     def add_switches(
         self, prefix: str, count: int, *, latency_ps: int = 0, kind: int = SWITCH, pod: int = -1
     ) -> npt.NDArray[np.int64]:
-        """Adds switches "prefix 0", "prefix 1", ... (counting on over calls); gives their nodes, int64[count].
+        """Add switches "prefix 0", "prefix 1", ... (numbered on over calls); return their nodes, int64[count].
 
         Raises:
-            TopologyError: too many.
+            TopologyError: There are too many nodes.
         """
         self._refuse_too_many(count)
         begin = self._prefix_count[prefix]
@@ -67,10 +67,10 @@ class GraphBuilder:
         kind: npt.ArrayLike = SWITCH,
         pod: npt.ArrayLike = -1,
     ) -> npt.NDArray[np.int64]:
-        """Adds switches with these names; gives their nodes, int64[count]. The rest is one value or one for each.
+        """Add switches with these names; return their nodes, int64[count]. Other arguments: one value, or one each.
 
         Raises:
-            TopologyError: too many.
+            TopologyError: There are too many nodes.
         """
         first = self.nodes
         self._refuse_too_many(len(names))
@@ -82,19 +82,19 @@ class GraphBuilder:
     def add_cables(
         self, a: npt.ArrayLike, b: npt.ArrayLike, rate_bps: npt.ArrayLike, delay_ps: npt.ArrayLike, count: int = 1
     ) -> None:
-        """Adds `count` cables for each pair (a[i], b[i]) of nodes. Arrays and single values are broadcast together.
+        """Add `count` cables for each pair (a[i], b[i]) of nodes. Arrays and single values are broadcast together.
 
         Raises:
-            TopologyError: too many.
+            TopologyError: There are too many cables.
         """
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
         self._cable_count += count * len(columns[0])
-        if self._cable_count > MOST_CABLES:
-            raise TopologyError(f"{self.name}: {self._cable_count} cables; expected at most {MOST_CABLES}")
+        if self._cable_count > MAX_CABLES:
+            raise TopologyError(f"{self.name}: {self._cable_count} cables; expected at most {MAX_CABLES}")
         self._cables.append(np.repeat(np.stack(columns), count, axis=1))
 
     def set_npu_pods(self, pod: npt.ArrayLike) -> None:
-        """Pod of each NPU: one value or int[npus]."""
+        """Set the pod of each NPU: one value or int[npus]."""
         self._pod[0] = np.broadcast_to(np.asarray(pod, np.int64), self.npus)
 
     def graph(
@@ -105,17 +105,17 @@ class GraphBuilder:
         layout: Hierarchy | None = None,
         accelerator: str = "",
     ) -> Graph:
-        """The finished graph, with its routing.
+        """Return the finished graph, with its routing.
 
         Args:
-            dims: logical dimensions, fastest first; none = one of all NPUs.
-            host: int[npus], server of each NPU; None = each its own.
-            layout: route by these dimensions; None = by tables over the switches.
-            accelerator: what the NPUs are; "" = not known.
+            dims: Logical dimensions, fastest first; empty = one of all NPUs.
+            host: int[npus], server of each NPU; None = one server per NPU.
+            layout: Dimensions for routing; None = routing by tables over the switches.
+            accelerator: Model of the NPUs; "" = unknown.
 
         Raises:
-            TopologyError: a link of a rate or delay that none may have or from a node to itself, an NPU without a
-                link, two NPUs that are not connected, dims or host that do not fit, or a network that cannot be routed.
+            TopologyError: A link has a rate or delay out of bounds or joins a node to itself, an NPU has no link, two
+                NPUs are not connected, dims or host do not fit, or the network cannot be routed.
         """
         try:
             return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator)
@@ -130,9 +130,9 @@ class GraphBuilder:
             raise TopologyError(
                 f"dims {'x'.join(map(str, dims))} multiply to {math.prod(dims)}; expected {self.npus} NPUs"
             )
-        of_npu = np.arange(self.npus) if host is None else np.asarray(host)
-        if of_npu.shape != (self.npus,):
-            raise TopologyError(f"host has {of_npu.size} entries; expected {self.npus}, one for each NPU")
+        host_of_npu = np.arange(self.npus) if host is None else np.asarray(host)
+        if host_of_npu.shape != (self.npus,):
+            raise TopologyError(f"host has {host_of_npu.size} entries; expected {self.npus}, one for each NPU")
         link_src = np.stack([a, b], axis=1).reshape(-1).astype(np.int32)
         link_dst = np.stack([b, a], axis=1).reshape(-1).astype(np.int32)
         return Graph(
@@ -147,7 +147,7 @@ class GraphBuilder:
             link_rate_bps=np.repeat(rate_bps, 2),
             link_delay_ps=np.repeat(delay_ps, 2),
             dims=dims,
-            host=of_npu.astype(np.int32),
+            host=host_of_npu.astype(np.int32),
             pod=np.concatenate(self._pod).astype(np.int32),
             routing=build_dimension_routing(layout, link_src, link_dst)
             if layout
@@ -157,15 +157,19 @@ class GraphBuilder:
         )
 
     def _checked_cables(self) -> Int64:
-        """The cables as int64[4, cables]: two ends, rate, delay."""
+        """Return the cables as int64[4, cables]: two ends, rate, delay.
+
+        Raises:
+            TopologyError: A cable is invalid.
+        """
         cables = np.concatenate(self._cables, axis=1) if self._cables else np.zeros((4, 0), np.int64)
         a, b, rate_bps, delay_ps = cables
         for wrong, complaint, values in (
             ((np.minimum(a, b) < 0) | (np.maximum(a, b) >= self.nodes), f"expected nodes 0 to {self.nodes - 1}", None),
             (a == b, "expected two different nodes", None),
             (
-                (rate_bps < LINK_RATE_BPS.least) | (rate_bps > LINK_RATE_BPS.most),
-                f"has a rate of {{}} bps; expected {LINK_RATE_BPS.least} to {LINK_RATE_BPS.most}",
+                (rate_bps < LINK_RATE_BPS.minimum) | (rate_bps > LINK_RATE_BPS.maximum),
+                f"has a rate of {{}} bps; expected {LINK_RATE_BPS.minimum} to {LINK_RATE_BPS.maximum}",
                 rate_bps,
             ),
             (
@@ -176,9 +180,9 @@ class GraphBuilder:
         ):
             if wrong.any():
                 i = int(np.argmax(wrong))
-                what = complaint.format(None if values is None else values[i])
+                problem = complaint.format(None if values is None else values[i])
                 separator = "" if values is not None else ";"
-                raise TopologyError(f"link {self._name(a[i])} - {self._name(b[i])}{separator} {what}")
+                raise TopologyError(f"link {self._name(a[i])} - {self._name(b[i])}{separator} {problem}")
         return cables
 
     def _table_routing(self, link_src: npt.NDArray[np.int32], link_dst: npt.NDArray[np.int32]) -> TableRouting:
@@ -195,8 +199,8 @@ class GraphBuilder:
         return routing
 
     def _refuse_too_many(self, more: int) -> None:
-        if self.nodes + more > MOST_NODES:
-            raise TopologyError(f"{self.name}: {self.nodes + more} nodes; expected at most {MOST_NODES}")
+        if self.nodes + more > MAX_NODES:
+            raise TopologyError(f"{self.name}: {self.nodes + more} nodes; expected at most {MAX_NODES}")
 
     def _name(self, node: int) -> str:
         if self.npus <= node < self.nodes:

@@ -13,15 +13,15 @@ Int64 = NDArray[np.int64]
 
 
 def with_host_memories(graph: Graph) -> Graph:
-    """The network with a memory in each host, endpoints npus, npus + 1, ... in the order of `graph.host`.
+    """Return the network with a memory in each host, endpoints npus, npus + 1, ... in the order of `graph.host`.
 
-    Other nodes move up by as many; links keep their numbers, those of the memories come after them. A memory is on all
-    switches that join the NPUs of its host and no others, by links as fast as those of all these NPUs together and as
-    long as theirs, so that only the memory's own rate and the NPUs' ports bound it. No other path leads over it.
-    `dims` stays that of the NPUs.
+    Other nodes move up by their number; links keep their numbers, those of the memories come after them. A memory is
+    attached to all switches that join the NPUs of its host and no others, by links with the rate of all these NPUs
+    together and with their delay, so that only the memory's own rate and the NPUs' ports limit it. No other path uses
+    it. `dims` stays that of the NPUs.
 
     Raises:
-        TopologyError: NPUs without hosts, or a host whose NPUs no switch of its own joins.
+        TopologyError: NPUs have no hosts, or no switch of its own joins the NPUs of a host.
     """
     hosts, first_npu = np.unique(graph.host, return_index=True)
     if len(hosts) == graph.npus or not isinstance(graph.routing, TableRouting):
@@ -32,7 +32,7 @@ def with_host_memories(graph: Graph) -> Graph:
 
 
 def _links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
-    """Of each link of a memory: its memory and switch, its rate and its delay."""
+    """Return memory, switch, rate and delay of each link of a memory."""
     down = np.flatnonzero((graph.link_dst < graph.npus) & (graph.link_src >= graph.npus))
     place = np.searchsorted(hosts, graph.host)
     of_link = place[graph.link_dst[down]]
@@ -49,5 +49,5 @@ def _links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
     rate = np.bincount(link_of, weights=graph.link_rate_bps[down])
     delay = np.zeros(pair.shape[1], np.int64)
     np.maximum.at(delay, link_of, graph.link_delay_ps[down])
-    rate_bps = np.minimum(rate, LINK_RATE_BPS.most).astype(np.int64)
+    rate_bps = np.minimum(rate, LINK_RATE_BPS.maximum).astype(np.int64)
     return pair[0][is_own], pair[1][is_own], rate_bps[is_own], delay[is_own]

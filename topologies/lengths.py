@@ -1,4 +1,4 @@
-"""How many links lie between NPUs, for many pairs at once."""
+"""Numbers of links between NPUs, for many pairs at once."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,17 +7,17 @@ from topologies.graph import RING, SINGLE, DimensionRouting, Graph, Int64, Table
 
 
 def path_links(graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike) -> Int64:
-    """int64[p]: links of the ways from NPUs src to NPUs dst, int[p] each; 0 from an NPU to itself."""
+    """Return int64[p]: links of the paths from NPUs src to NPUs dst, int[p] each; 0 from an NPU to itself."""
     begin, end = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     if isinstance(graph.routing, DimensionRouting):
-        found = _by_dimension(graph.routing, begin, end)
+        links = _by_dimension(graph.routing, begin, end)
     else:
-        found = _by_table(graph.routing, begin, end)
-    return np.where(begin == end, 0, found)
+        links = _by_table(graph.routing, begin, end)
+    return np.where(begin == end, 0, links)
 
 
 def _by_table(routing: TableRouting, src: Int64, dst: Int64) -> Int64:
-    """The shortest between any of their first switches, and the link to each."""
+    """Return the links of the shortest path between any of their first switches, plus the link to each."""
     nearest = np.full(len(src), np.iinfo(np.int64).max)
     for out in range(routing.home.shape[1]):
         for into in range(routing.home.shape[1]):
@@ -29,11 +29,11 @@ def _by_table(routing: TableRouting, src: Int64, dst: Int64) -> Int64:
 
 
 def _by_dimension(routing: DimensionRouting, src: Int64, dst: Int64) -> Int64:
-    """In each dimension the shorter way around, over one link, or up to a switch and down again."""
-    found = np.zeros(len(src), np.int64)
+    """Return the links over all dimensions: the shorter way around, one link, or up to a switch and down."""
+    links = np.zeros(len(src), np.int64)
     for d, size in enumerate(routing.sizes.tolist()):
         ahead = (routing.digit[dst, d].astype(np.int64) - routing.digit[src, d]) % size
         mode = routing.mode[0, d]
         across = np.minimum(ahead, size - ahead) if mode == RING else np.where(mode == SINGLE, 2, 1) * (ahead > 0)
-        found += across
-    return found
+        links += across
+    return links

@@ -1,4 +1,4 @@
-"""A network from a networkx graph, whose nodes and edges say what they are by attributes."""
+"""Networks from networkx graphs, with attributes that describe nodes and edges."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,24 +26,24 @@ def from_networkx(
     delay: str | int | None = None,
     accelerator: str = "",
 ) -> Graph:
-    """The network of an undirected graph, with shortest paths over its switches.
+    """Return the network of an undirected graph, with shortest paths over its switches.
 
     A node has the attribute `kind`: "npu", "switch" or "nvswitch"; the NPUs are numbered in the order of the graph. It
     may have `latency` (of a switch, "300ns"), `host` (of an NPU, a number: NPUs of one server have the same) and `pod`.
     An edge is a cable, or `count` of them, with `rate` ("400Gbps", or bits per second) and `delay` ("500ns", or
-    picoseconds). Edges of a MultiGraph are cables side by side.
+    picoseconds). Edges of a MultiGraph are parallel cables.
 
     Args:
-        graph: see above.
-        name: for messages and results; "" = that of the graph.
-        dims: logical dimensions of the NPUs, fastest first; none = one of all.
-        rate: of edges that say none.
-        delay: of edges that say none.
-        accelerator: what the NPUs are, "h100"; "" = not known.
+        graph: Graph with these attributes.
+        name: Name for messages and results; "" = that of the graph.
+        dims: Logical dimensions of the NPUs, fastest first; empty = one of all.
+        rate: Rate of edges without one.
+        delay: Delay of edges without one.
+        accelerator: Model of the NPUs, "h100"; "" = unknown.
 
     Raises:
-        TopologyError: a directed graph; a node without or of another kind; a value that is no time, rate or number; or
-            what `GraphBuilder.graph` refuses.
+        TopologyError: The graph is directed; a node has no kind or an unknown one; a value is no time, rate or number;
+            or `GraphBuilder.graph` refuses the network.
     """
     label = name or graph.name or "networkx graph"
     if graph.is_directed():
@@ -52,13 +52,15 @@ def from_networkx(
     npus = [node for node, kind in kinds.items() if kind == _NPU]
     switches = [node for node, kind in kinds.items() if kind != _NPU]
     builder = GraphBuilder(label, len(npus))
-    of = graph.nodes
-    builder.set_npu_pods([_number(label, node, of[node], "pod") for node in npus])
+    attributes = graph.nodes
+    builder.set_npu_pods([_number(label, node, attributes[node], "pod") for node in npus])
     builder.add_named_switches(
         [str(node) for node in switches],
-        latency_ps=[_parsed(parse_delay, of[node].get("latency", 0), f"{label}: node {node!r}") for node in switches],
+        latency_ps=[
+            _parsed(parse_delay, attributes[node].get("latency", 0), f"{label}: node {node!r}") for node in switches
+        ],
         kind=[_SWITCH_KINDS[kinds[node]] for node in switches],
-        pod=[_number(label, node, of[node], "pod") for node in switches],
+        pod=[_number(label, node, attributes[node], "pod") for node in switches],
     )
     number = {node: i for i, node in enumerate((*npus, *switches))}
     cables = list(_cables(graph, label, {"rate": rate, "delay": delay}))
@@ -67,7 +69,7 @@ def from_networkx(
         rate_bps, delay_ps, count = np.array([rest for _, _, *rest in cables], np.int64).T
         repeats = np.repeat(np.arange(len(cables)), count)
         builder.add_cables(ends[repeats, 0], ends[repeats, 1], rate_bps[repeats], delay_ps[repeats])
-    return builder.graph(dims=dims, host=_hosts(label, npus, of), accelerator=accelerator)
+    return builder.graph(dims=dims, host=_hosts(label, npus, attributes), accelerator=accelerator)
 
 
 def _kind(label: str, node: object, data: Mapping[str, Any]) -> str:
@@ -80,37 +82,37 @@ def _kind(label: str, node: object, data: Mapping[str, Any]) -> str:
 def _cables(
     graph: "nx.Graph[Any]", label: str, defaults: Mapping[str, str | int | None]
 ) -> Iterator[tuple[Any, Any, int, int, int]]:
-    """Both ends, rate in bps, delay in ps and how many, of each edge."""
+    """Yield both ends, rate in bps, delay in ps and count of each edge."""
     for a, b, data in graph.edges(data=True):
-        where = f"{label}: edge {a!r} - {b!r}"
-        said = {key: data.get(key, default) for key, default in defaults.items()}
-        missing = next((key for key, value in said.items() if value is None), None)
+        place = f"{label}: edge {a!r} - {b!r}"
+        values = {key: data.get(key, default) for key, default in defaults.items()}
+        missing = next((key for key, value in values.items() if value is None), None)
         if missing:
-            raise TopologyError(f"{where}: no {missing}; expected one on the edge, or for all edges")
+            raise TopologyError(f"{place}: no {missing}; expected one on the edge, or for all edges")
         count = data.get("count", 1)
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise TopologyError(f"{where}: count {short(count)}; expected a whole number from 1")
-        yield a, b, _parsed(parse_link_rate, said["rate"], where), _parsed(parse_delay, said["delay"], where), count
+            raise TopologyError(f"{place}: count {short(count)}; expected a whole number from 1")
+        yield a, b, _parsed(parse_link_rate, values["rate"], place), _parsed(parse_delay, values["delay"], place), count
 
 
-def _parsed(parse: Any, value: object, where: str) -> int:  # noqa: ANN401 - a function of topologies.units
-    """A number as it is, else text with a unit."""
+def _parsed(parse: Any, value: object, place: str) -> int:  # noqa: ANN401 - a function of topologies.units
+    """Return an integer as it is, and text with a unit as a number."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return int(value)
     try:
         return int(parse(value))
     except ValueError as error:
-        raise TopologyError(f"{where}: {error}") from None
+        raise TopologyError(f"{place}: {error}") from None
 
 
-def _hosts(label: str, npus: Sequence[Any], of: Any) -> list[int] | None:  # noqa: ANN401 - a view of networkx
-    """The server of each NPU; None where no NPU says one."""
-    if not any("host" in of[node] for node in npus):
+def _hosts(label: str, npus: Sequence[Any], attributes: Any) -> list[int] | None:  # noqa: ANN401 - a view of networkx
+    """Return the server of each NPU; None if no NPU has one."""
+    if not any("host" in attributes[node] for node in npus):
         return None
     for node in npus:
-        if "host" not in of[node]:
+        if "host" not in attributes[node]:
             raise TopologyError(f"{label}: node {node!r}: no host; expected one for each NPU, or for none")
-    return [_number(label, node, of[node], "host") for node in npus]
+    return [_number(label, node, attributes[node], "host") for node in npus]
 
 
 def _number(label: str, node: object, data: Mapping[str, Any], key: str) -> int:

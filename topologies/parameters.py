@@ -1,4 +1,4 @@
-"""The kinds of values that parameters of topologies have: how they are written, checked and shown."""
+"""Kinds of parameter values of topologies: their notation, checks and display."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,12 +8,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from topologies.bounds import MOST_NODES
+from topologies.bounds import MAX_NODES
 from topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
 from topologies.errors import TopologyError
 from topologies.units import format_rate, format_time, parse_delay, parse_link_rate, short
 
-MOST_RATIO = 10**6
+MAX_RATIO = 10**6
+"""Maximum of an oversubscription; its inverse is the minimum."""
 _RATIO = re.compile(r"[0-9]{0,9}\.?[0-9]{0,18}(?:[eE][+-]?[0-9]{1,2})?(?:/[0-9]{1,9})?")
 
 
@@ -25,11 +26,11 @@ class Parameters(BaseModel):
 
 @dataclass(frozen=True)
 class Form:
-    """How values of one kind are written: a word with an example, and the writer of a default.
+    """The notation of values of one kind: a word with an example, and the formatter of a default.
 
     Attributes:
         text: Word with an example.
-        show: Function that writes a default.
+        show: Function that formats a default.
         is_path: Whether values are paths of files.
     """
 
@@ -39,14 +40,14 @@ class Form:
 
 
 def parse_pairs(text: str, rest: str) -> dict[str, str]:
-    """The values by key of "rate=400Gbps,delay=1us".
+    """Return the values by key of "rate=400Gbps,delay=1us".
 
     Args:
         text: The whole text that the user wrote, for messages.
         rest: The part of it that holds the pairs, "" = none.
 
     Raises:
-        TopologyError: a part is no key=value, or a key stands twice.
+        TopologyError: A part is no key=value, or a key occurs twice.
     """
     pairs: dict[str, str] = {}
     for part in rest.split(",") if rest.strip() else []:
@@ -54,44 +55,44 @@ def parse_pairs(text: str, rest: str) -> dict[str, str]:
         if not (key and equals and value):
             raise TopologyError(f"{text}: {part!r} is no key=value; expected a form like ring:npus=8,rate=400Gbps")
         if key in pairs:
-            raise TopologyError(f"{text}: key {key!r} stands twice; expected it once")
+            raise TopologyError(f"{text}: key {key!r} occurs twice; expected it once")
         pairs[key] = value
     return pairs
 
 
 def parse_count(value: object) -> int:
-    """A whole number of 1 or more, and no more than a network has nodes.
+    """Return a whole number from 1 to the maximum number of nodes.
 
     Raises:
-        TopologyError: anything else.
+        TopologyError: The value is anything else.
     """
     number = int(value) if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20 else value
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_NODES:
-        raise TopologyError(f"{short(value)} is not a count; expected a whole number from 1 to {MOST_NODES}")
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_NODES:
+        raise TopologyError(f"{short(value)} is not a count; expected a whole number from 1 to {MAX_NODES}")
     return number
 
 
 def parse_ratio(value: object) -> Fraction:
-    """An exact number from 1/1000000 to 1000000, from 2, 1.5 or "1.5".
+    """Return an exact number from 1/1000000 to 1000000, from 2, 1.5 or "1.5".
 
     Raises:
-        TopologyError: anything else.
+        TopologyError: The value is anything else.
     """
     text = short(value).strip("'")
     try:
         ratio = Fraction(text) if _RATIO.fullmatch(text) else Fraction(0)
     except (ValueError, ZeroDivisionError):
         ratio = Fraction(0)
-    if isinstance(value, bool) or not 1 / MOST_RATIO <= ratio <= MOST_RATIO:
-        raise TopologyError(f"{short(value)} is not a ratio; expected a number from 1/{MOST_RATIO} to {MOST_RATIO}")
+    if isinstance(value, bool) or not 1 / MAX_RATIO <= ratio <= MAX_RATIO:
+        raise TopologyError(f"{short(value)} is not a ratio; expected a number from 1/{MAX_RATIO} to {MAX_RATIO}")
     return ratio
 
 
 def parse_sizes(value: object) -> tuple[int, ...]:
-    """Counts, fastest dimension first, from "4x4x4" or a list.
+    """Return counts, fastest dimension first, from "4x4x4" or a list.
 
     Raises:
-        TopologyError: anything else.
+        TopologyError: The value is anything else.
     """
     parts = value.split("x") if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or not parts:
@@ -100,19 +101,19 @@ def parse_sizes(value: object) -> tuple[int, ...]:
 
 
 def parse_rates(value: object) -> tuple[int, ...]:
-    """Rates in bps, from "200GB/s_100GB/s" or a list.
+    """Return rates in bps, from "200GB/s_100GB/s" or a list.
 
     Raises:
-        TopologyError: an entry is no rate.
+        TopologyError: An entry is no rate.
     """
     return tuple(parse_link_rate(part) for part in _entries(value))
 
 
 def parse_times(value: object) -> tuple[int, ...]:
-    """Times in ps, from "50ns_2us" or a list.
+    """Return times in ps, from "50ns_2us" or a list.
 
     Raises:
-        TopologyError: an entry is no time.
+        TopologyError: An entry is no time.
     """
     return tuple(parse_delay(part) for part in _entries(value))
 

@@ -1,4 +1,4 @@
-"""Finds the topologies (one file each in `topologies/builders`) and builds networks from what the user wrote.
+"""The registry of topologies (one file each in `topologies/builders`), which builds networks from user input.
 
 A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
 "k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, else SimAI's text. The name may be that of a
@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 import inputs
 from inputs.limits import MAX_NPUS
 from topologies import builders
-from topologies.bounds import MOST_CABLES, MOST_NODES
+from topologies.bounds import MAX_CABLES, MAX_NODES
 from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
@@ -32,10 +32,10 @@ class TopologyParameter:
     """One parameter of a topology, for help.
 
     Attributes:
-        name: its key.
-        form: what its value looks like: "rate, as 400Gbps".
-        default: as the user would write it; None = must be given, "" = worked out from the others.
-        help: what it means.
+        name: Key of the parameter.
+        form: Notation of its value: "rate, as 400Gbps".
+        default: Default as the user would write it; None = required, "" = derived from the others.
+        help: Description of the parameter.
     """
 
     name: str
@@ -46,10 +46,15 @@ class TopologyParameter:
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology that can be built: its name, one line about it, the model of its parameters and the builder.
+    """A topology that can be built.
 
-    extent tells how large it will be, None where its parameters do not; estimate then does by the file, without
-    checking it.
+    Attributes:
+        name: Name as users write it.
+        summary: Description in one line.
+        arguments: Model of its parameters.
+        build: Builder of the network.
+        extent: Function that returns the size from the parameters, or None.
+        estimate: Function that estimates the size from the file, without checking it; used if `extent` is None.
     """
 
     name: str
@@ -60,19 +65,19 @@ class Topology:
     estimate: Callable[[Any], Extent | None] | None = None
 
     def parameters(self) -> tuple[TopologyParameter, ...]:
-        """Its parameters, in the order of the model."""
+        """Return its parameters, in the order of the model."""
         return tuple(_parameter(key, field) for key, field in self.arguments.model_fields.items())
 
 
 @functools.cache
 def topologies() -> Mapping[str, Topology]:
-    """All topologies by name, in the order of their names."""
-    found = {}
+    """Return all topologies by name, in the order of their names."""
+    registry = {}
     for info in pkgutil.iter_modules(builders.__path__):
         module = importlib.import_module(f"{builders.__name__}.{info.name}")
         if hasattr(module, "NAME"):
             summary = (module.__doc__ or "").partition("\n")[0]
-            found[module.NAME] = Topology(
+            registry[module.NAME] = Topology(
                 module.NAME,
                 summary,
                 module.Arguments,
@@ -80,26 +85,26 @@ def topologies() -> Mapping[str, Topology]:
                 getattr(module, "extent", None),
                 getattr(module, "estimate", None),
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(registry.items()))
 
 
 def parse_spec(text: str) -> dict[str, object]:
-    """The table of a spec or path: "name" and the other keys, values still as text.
+    """Return the table of a spec or path: "name" and the other keys, with text values.
 
     Raises:
-        TopologyError: an unknown topology, a file that does not exist, or a part that is no key=value.
+        TopologyError: The topology is unknown, the file does not exist, or a part is no key=value.
     """
     name, _, rest = text.strip().partition(":")
     if name not in topologies() and not is_cluster(name):
         return _parse_path(text)
     pairs = parse_pairs(text, rest)
     if "name" in pairs:
-        raise TopologyError(f"{text}: key 'name' stands twice; expected it once")
+        raise TopologyError(f"{text}: key 'name' occurs twice; expected it once")
     return {"name": name, **pairs}
 
 
 def format_spec(table: Mapping[str, object]) -> str:
-    """The spec of a table; of a file, its path."""
+    """Return the spec of a table; for a file, its path."""
     others = {key: value for key, value in table.items() if key != "name"}
     if table.get("name") in {"file", "simai"} and set(others) == {"path"}:
         return str(others["path"])
@@ -112,7 +117,7 @@ def with_paths(spec: str, change: Callable[[str], str]) -> str | None:
 
     Args:
         spec: Spec of a topology or cluster, or the path of a file.
-        change: Function that returns what takes the place of a path.
+        change: Function that returns the replacement of a path.
 
     Returns:
         The changed spec; None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
@@ -141,43 +146,43 @@ def path_parameters() -> frozenset[str]:
 
 
 def build(topology: str | Path | Mapping[str, object]) -> Graph:
-    """The network of a spec, path or table (of a run file; its key "name" says which topology).
+    """Build the network of a spec, path or table (of a run file; its key "name" selects the topology).
 
     Paths are relative to the current directory.
 
     Raises:
-        TopologyError: whatever is wrong with it, in one line.
+        TopologyError: The input is invalid; the text is one line.
     """
-    found, arguments, label = _read(topology)
-    _extent(found, arguments, label)
-    return found.build(arguments, label)
+    builder, arguments, label = _read(topology)
+    _extent(builder, arguments, label)
+    return builder.build(arguments, label)
 
 
 def extent(topology: str | Path | Mapping[str, object]) -> Extent | None:
-    """How large the network of a spec, path or table will be, without building it; about, where its file says it.
+    """Return the size of the network of a spec, path or table, without building it; approximate for a file.
 
-    None where the file is none that can be read twice, or is wrong, as building it will say.
+    Returns None if the file cannot be read twice, or is invalid, which building it reports.
 
     Raises:
-        TopologyError: its parameters are wrong, or it is larger than any may be.
+        TopologyError: Its parameters are invalid, or it is larger than the maximum.
     """
-    found, arguments, label = _read(topology)
-    said = _extent(found, arguments, label)
-    return said or (found.estimate(arguments) if found.estimate else None)
+    builder, arguments, label = _read(topology)
+    size = _extent(builder, arguments, label)
+    return size or (builder.estimate(arguments) if builder.estimate else None)
 
 
-def _extent(found: Topology, arguments: Parameters, label: str) -> Extent | None:
-    """How large it will be; refuses what the engine never holds. Too many NPUs are the builders' to refuse."""
-    said = found.extent(arguments, label) if found.extent else None
-    if said and said.npus <= MAX_NPUS:
-        for what, count, most in (("nodes", said.nodes, MOST_NODES), ("cables", said.cables, MOST_CABLES)):
-            if count > most:
-                raise TopologyError(f"{label}: {count} {what}; expected at most {most}")
-    return said
+def _extent(topology: Topology, arguments: Parameters, label: str) -> Extent | None:
+    """Return the size, refusing what the engine cannot hold. Builders refuse too many NPUs."""
+    size = topology.extent(arguments, label) if topology.extent else None
+    if size and size.npus <= MAX_NPUS:
+        for unit, count, maximum in (("nodes", size.nodes, MAX_NODES), ("cables", size.cables, MAX_CABLES)):
+            if count > maximum:
+                raise TopologyError(f"{label}: {count} {unit}; expected at most {maximum}")
+    return size
 
 
 def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parameters, str]:
-    """The topology, its parameters, and what to call the network."""
+    """Return the topology, its parameters, and the label of the network."""
     table = topology if isinstance(topology, Mapping) else parse_spec(str(topology))
     label = format_spec(table)
     if "name" not in table:
@@ -187,9 +192,9 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
     name = table["name"]
     if not isinstance(name, str) or name not in topologies():
         raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), [*topologies(), *clusters()])}")
-    found = topologies()[name]
+    builder = topologies()[name]
     others = {key: value for key, value in table.items() if key != "name"}
-    return found, checked(found.arguments, others, label), label
+    return builder, checked(builder.arguments, others, label), label
 
 
 def _parse_path(text: str) -> dict[str, object]:
@@ -221,7 +226,7 @@ def _parameter(key: str, field: FieldInfo) -> TopologyParameter:
 
 
 def _form(metadata: Sequence[object], annotation: object) -> Form:
-    """The `Form` in the annotation of a field: its own, or that of the type beside None."""
+    """Return the `Form` in the annotation of a field: its own, or that of the type beside None."""
     for entry in metadata:
         if isinstance(entry, Form):
             return entry

@@ -1,4 +1,4 @@
-"""The reference walker: which links a packet may take, in plain Python.
+"""The reference for routing: the links that a packet may take, in plain Python.
 
 The kernels of the engine follow the same rules; tests and closed forms use these functions.
 """
@@ -13,16 +13,16 @@ Choose = Callable[[Sequence[int]], int]
 
 
 def route(graph: Graph, src: int, dst: int, choose: Choose = min) -> list[int]:
-    """The links from NPU src to NPU dst, in order.
+    """Return the links from NPU src to NPU dst, in order.
 
     Args:
-        graph: the network.
-        src: NPU.
-        dst: another NPU.
-        choose: picks one of several equal-cost links, given in ascending order.
+        graph: Graph of the network.
+        src: NPU that sends.
+        dst: NPU that receives, another one.
+        choose: Function that picks one of several equal-cost links, given in ascending order.
 
     Raises:
-        TopologyError: src or dst is no NPU, or they are the same.
+        TopologyError: src or dst is no NPU, or they are equal.
     """
     for npu in (src, dst):
         if not 0 <= npu < graph.npus:
@@ -40,11 +40,11 @@ def route(graph: Graph, src: int, dst: int, choose: Choose = min) -> list[int]:
 
 
 def next_links(graph: Graph, node: int, dst: int) -> list[int]:
-    """The equal-cost links on which a packet at `node` may go on towards NPU dst, ascending.
+    """Return the equal-cost links on which a packet at `node` may proceed towards NPU dst, ascending.
 
     Under TableRouting, an NPU takes the outgoing links with the smallest 1 + hops from the neighbouring switch to the
-    nearest home of dst, those to an NVSwitch alone where that is a home of dst; a switch takes the attach set if it is
-    a home of dst, else the next sets of all nearest homes.
+    nearest home of dst, only those to an NVSwitch if that is a home of dst; a switch takes the attach set if it is a
+    home of dst, else the next sets of all nearest homes.
     Under DimensionRouting, the first dimension in which the digits differ decides.
     """
     if isinstance(graph.routing, DimensionRouting):
@@ -63,7 +63,7 @@ def _from_npu(graph: Graph, routing: TableRouting, node: int, dst: int) -> list[
 
 
 def _hops_to(routing: TableRouting, switch: int, dst: int) -> int:
-    """Links from a switch to the nearest home of dst."""
+    """Return the number of links from a switch to the nearest home of dst."""
     row = routing.row[switch]
     return min((int(routing.hops[row, home]) for home in routing.home[dst] if home >= 0), default=UNREACHABLE)
 

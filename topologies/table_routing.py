@@ -1,4 +1,4 @@
-"""Builds `TableRouting`: breadth-first search over the switches, for all homes at once."""
+"""Construction of `TableRouting`: breadth-first search over the switches, for all homes at once."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +11,16 @@ _MAX_HOPS = UNREACHABLE - 2
 
 
 def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32) -> TableRouting:
-    """Shortest paths by hop count, with all equal-cost links; parallel links are members of the same set.
+    """Return shortest paths by hop count, with all equal-cost links; a set includes parallel links.
 
     Args:
-        npus: nodes 0 .. npus-1 are NPUs, which carry no transit.
-        nodes: number of nodes.
-        link_src: int32[links], every link together with its reverse.
-        link_dst: int32[links].
+        npus: Number of NPUs, nodes 0 .. npus-1, which carry no transit.
+        nodes: Number of nodes.
+        link_src: int32[links], sending node of every link; each link's reverse is included.
+        link_dst: int32[links], receiving node.
 
     Raises:
-        TopologyError: two NPUs are linked directly, or the tables would not fit in memory.
+        TopologyError: Two NPUs are linked directly, or the tables would not fit in memory.
     """
     _refuse_direct_links(npus, link_src, link_dst)
     row = np.arange(-npus, nodes - npus, dtype=np.int32)
@@ -46,7 +46,7 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
 
 
 def unreachable_pair(npus: int, routing: TableRouting) -> tuple[int, int] | None:
-    """The first two NPUs that no path of switches connects, or None."""
+    """Return the first two NPUs that no path of switches connects, or None."""
     if npus == 1:
         return None
     joined_homes = routing.hops[routing.row[routing.home_node]] < UNREACHABLE
@@ -74,9 +74,10 @@ def _refuse_direct_links(npus: int, link_src: Int32, link_dst: Int32) -> None:
 
 
 def all_hops(rows: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
-    """int8[rows, homes]: links from every switch to every home. src and dst are the rows of links, src ascending.
+    """Return int8[rows, homes]: links from every switch to every home.
 
-    The homes that reach a switch are a row of bits, so that one level of all searches is one pass over the links.
+    src and dst are the rows of links, src ascending. The homes that reach a switch are a row of bits, so that one level
+    of all searches is one pass over the links.
     """
     homes = len(home_row)
     seen = np.zeros((rows, (homes + 7) // 8), np.uint8)
@@ -102,7 +103,7 @@ def all_hops(rows: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
 
 
 class PortSets:
-    """Collects port sets; a set's number is the order of its coming."""
+    """A list of port sets under construction; sets are numbered in the order of their addition."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -110,7 +111,7 @@ class PortSets:
         self._links: list[npt.NDArray[np.intp]] = []
 
     def add(self, sizes: npt.NDArray[np.intp], links: npt.NDArray[np.intp]) -> int:
-        """Adds sets whose links stand one after another; gives the number of the first."""
+        """Add sets whose links are concatenated; return the number of the first."""
         first = self.count
         self.count += len(sizes)
         self._sizes.append(sizes)
@@ -118,7 +119,7 @@ class PortSets:
         return first
 
     def arrays(self) -> tuple[Int32, Int32]:
-        """set_ptr and set_link."""
+        """Return set_ptr and set_link."""
         set_ptr = np.zeros(self.count + 1, np.int32)
         np.cumsum(np.concatenate(self._sizes), out=set_ptr[1:])
         return set_ptr, np.concatenate(self._links).astype(np.int32)
@@ -127,7 +128,7 @@ class PortSets:
 def _attach(
     npus: int, npu: Int32, column: npt.NDArray[np.intp], link: npt.NDArray[np.intp], sets: PortSets
 ) -> tuple[Int32, Int32]:
-    """Fields home and attach_set, both int32[npus, H]; npu, column and link describe the links from homes to NPUs."""
+    """Return fields home and attach_set, int32[npus, H] each; npu, column, link: the links from homes to NPUs."""
     order = np.lexsort((link, column, npu))
     key = np.stack([npu[order], column[order]])
     first = np.flatnonzero((np.diff(key, axis=1, prepend=-1) != 0).any(axis=0))
@@ -143,7 +144,7 @@ def _attach(
 
 
 def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: PortSets) -> Int32:
-    """int32[rows, homes]: the links that come nearer to the home; a switch's equal sets are one set."""
+    """Return int32[rows, homes]: the set of links that lead nearer to the home; a switch's equal sets are one set."""
     next_set = np.full(hops.shape, -1, np.int32)
     bounds = np.searchsorted(src, np.arange(len(hops) + 1))
     for row, low, high in zip(range(len(hops)), bounds[:-1], bounds[1:], strict=True):
@@ -163,7 +164,7 @@ def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], se
 
 
 def _distinct_columns(bits: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Int64]:
-    """The distinct columns of a matrix of bits, and which of them each column is."""
+    """Return the distinct columns of a matrix of bits, and the index of each column among them."""
     packed = np.packbits(bits, axis=0).T
     padded = np.zeros((packed.shape[0], -(-packed.shape[1] // 8) * 8), np.uint8)
     padded[:, : packed.shape[1]] = packed

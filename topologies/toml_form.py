@@ -1,4 +1,4 @@
-"""Writes a network in the TOML form that topology `file` reads; `topologies.builders.file` describes the form."""
+"""Writer of the TOML form that topology `file` reads; `topologies.builders.file` describes the form."""
 
 import json
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from topologies.units import format_rate, format_time
 
 
 def write_toml(graph: Graph, path: str | Path) -> None:
-    """Writes the form that topology `file` reads back: same nodes, links, kinds, dims, hosts and pods.
+    """Write the form that topology `file` reads back: same nodes, links, kinds, dims, hosts and pods.
 
     The file appears under its name only when it is complete.
 
     Raises:
-        TopologyError: it cannot be written.
+        TopologyError: The file cannot be written.
     """
     target = Path(path)
     try:
@@ -31,7 +31,7 @@ def write_toml(graph: Graph, path: str | Path) -> None:
 
 
 def _toml(graph: Graph) -> Iterator[str]:
-    yield f"# {json.dumps(graph.name)}, written by nadi"  # a path may hold bytes that are no UTF-8
+    yield f"# {json.dumps(graph.name)}, written by nadi"  # a path may hold bytes that are not UTF-8
     yield f"npus = {graph.npus}"
     yield f"dims = {list(graph.dims)}"
     if isinstance(graph.routing, DimensionRouting):
@@ -51,12 +51,12 @@ def _toml(graph: Graph) -> Iterator[str]:
 
 
 def _quoted(name: str) -> str:
-    """A TOML string: as JSON's, but for the one control character that JSON leaves as it is."""
+    """Return a TOML string: as in JSON, except for the one control character that JSON leaves as it is."""
     return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _toml_links(graph: Graph) -> Iterator[str]:
-    """The cables, those in a row with the same rate and delay in one table."""
+    """Yield the cables; consecutive ones with the same rate and delay share a table."""
     rate_bps, delay_ps = graph.link_rate_bps[::2], graph.link_delay_ps[::2]
     pairs = np.stack([graph.link_src[::2], graph.link_dst[::2]], axis=1).tolist()
     changes = np.flatnonzero((np.diff(rate_bps) != 0) | (np.diff(delay_ps) != 0)) + 1

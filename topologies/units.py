@@ -1,4 +1,4 @@
-"""Rates of links and of compute, times and sizes as people write them, to integers and back.
+"""Parsing and formatting of rates of links and of compute, times and sizes in the notation of users.
 
 Decimal prefixes (k, M, G, T, P) are powers of 1000, binary ones (Ki, Mi, Gi, Ti, Pi) powers of 1024; `b` is a bit and
 `B` a byte. All arithmetic is exact: a value that is no whole number of the base unit is an error, never rounded.
@@ -27,17 +27,17 @@ _RATE = re.compile(_NUMBER + r"([kKMGTP]?i?)(b|bit|B)(?:ps|/s)\s*")
 _BYTES = re.compile(_NUMBER + r"([kKMGTP]?i?)B\s*")
 _TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s)\s*")
 _FLOPS = re.compile(_NUMBER + r"([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)\s*")
-MOST_FLOPS = 1e24
-"""Floating-point operations per second of one accelerator."""
+MAX_FLOPS = 1e24
+"""Maximum floating-point operations per second of one accelerator."""
 _LIMIT = 2**63
 _LONGEST_TEXT = 60
 
 
 def parse_rate(text: object) -> int:
-    """Bits per second of "400Gbps", "50GB/s" or "50GiB/s".
+    """Return the bits per second of "400Gbps", "50GB/s" or "50GiB/s".
 
     Raises:
-        TopologyError: no rate, zero, no whole number of bits per second, or beyond 63 bits.
+        TopologyError: The text is no rate, or the rate is zero, no whole number of bits per second, or beyond 63 bits.
     """
     match = _RATE.fullmatch(text) if _isshort(text) else None
     if match is None or match[2] not in _PREFIX:
@@ -49,40 +49,40 @@ def parse_rate(text: object) -> int:
 
 
 def parse_link_rate(text: object) -> int:
-    """Bits per second of a link.
+    """Return the bits per second of a link.
 
     Raises:
-        TopologyError: no rate, or none that a link may have.
+        TopologyError: The text is no rate, or out of the bounds of links.
     """
     return parse_rate_within(text, LINK_RATE_BPS)
 
 
 def parse_rate_within(text: object, bounds: Bounds) -> int:
-    """Bits per second within bounds.
+    """Return bits per second within bounds.
 
     Raises:
-        TopologyError: no rate, or out of bounds.
+        TopologyError: The text is no rate, or out of bounds.
     """
     rate_bps = parse_rate(text)
     if beyond(rate_bps, bounds):
-        raise TopologyError(f"rate {text!r}; expected {format_rate(bounds.least)} to {format_rate(bounds.most)}")
+        raise TopologyError(f"rate {text!r}; expected {format_rate(bounds.minimum)} to {format_rate(bounds.maximum)}")
     return rate_bps
 
 
 def parse_delay(text: object) -> int:
-    """Picoseconds of the delay of a link or switch.
+    """Return the delay of a link or switch in picoseconds.
 
     Raises:
-        TopologyError: no time, or longer than a delay may be.
+        TopologyError: The text is no time, or longer than the maximum delay.
     """
     return parse_time_within(text, LONGEST_DELAY_PS)
 
 
 def parse_time_within(text: object, longest_ps: int) -> int:
-    """Picoseconds up to `longest_ps`.
+    """Return picoseconds up to `longest_ps`.
 
     Raises:
-        TopologyError: no time, or a longer one.
+        TopologyError: The text is no time, or a longer one.
     """
     time_ps = parse_time(text)
     if time_ps > longest_ps:
@@ -91,10 +91,10 @@ def parse_time_within(text: object, longest_ps: int) -> int:
 
 
 def parse_time(text: object) -> int:
-    """Picoseconds of "1us", "0.0005ms" or 0 (which needs no unit).
+    """Return the picoseconds of "1us", "0.0005ms" or 0 (which needs no unit).
 
     Raises:
-        TopologyError: no time, no whole number of picoseconds, or beyond 63 bits.
+        TopologyError: The text is no time, or the time is no whole number of picoseconds, or beyond 63 bits.
     """
     if text == "0" or (type(text) is int and text == 0):
         return 0
@@ -105,10 +105,10 @@ def parse_time(text: object) -> int:
 
 
 def parse_bytes(text: object) -> int:
-    """Bytes of "64KiB", "1MB", "512B" or a plain whole number.
+    """Return the bytes of "64KiB", "1MB", "512B" or a plain whole number.
 
     Raises:
-        TopologyError: no size, negative, no whole number of bytes, or beyond 63 bits.
+        TopologyError: The text is no size, or the size is negative, no whole number of bytes, or beyond 63 bits.
     """
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text < _LIMIT:
         return text
@@ -120,51 +120,51 @@ def parse_bytes(text: object) -> int:
     return _whole(text, Fraction(match[1]) * _PREFIX[match[2]], "byte")
 
 
-def parse_bytes_within(text: object, most: int) -> int:
-    """Bytes up to `most`.
+def parse_bytes_within(text: object, maximum: int) -> int:
+    """Return bytes up to `maximum`.
 
     Raises:
-        TopologyError: no size, or a larger one.
+        TopologyError: The text is no size, or a larger one.
     """
     size_bytes = parse_bytes(text)
-    if size_bytes > most:
-        raise TopologyError(f"size {text!r}; expected at most {format_bytes(most)}")
+    if size_bytes > maximum:
+        raise TopologyError(f"size {text!r}; expected at most {format_bytes(maximum)}")
     return size_bytes
 
 
 def parse_flops(text: object) -> float:
-    """Floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
+    """Return the floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
 
     Raises:
-        TopologyError: no compute rate, zero, or beyond 10^24.
+        TopologyError: The text is no compute rate, or the rate is zero, or beyond 10^24.
     """
     match = _FLOPS.fullmatch(text) if _isshort(text) else None
     rate = float(match[1]) * _PREFIX[match[2]] if match else 0.0
-    if not 0 < rate <= MOST_FLOPS:
+    if not 0 < rate <= MAX_FLOPS:
         raise TopologyError(
-            f"{short(text)} is not a compute rate; expected a number > 0, at most {MOST_FLOPS:g}, and a unit, "
+            f"{short(text)} is not a compute rate; expected a number > 0, at most {MAX_FLOPS:g}, and a unit, "
             "as 312TFLOPS"
         )
     return rate
 
 
 def format_flops(rate: float) -> str:
-    """A compute rate, as `parse_flops` reads it: 312TFLOPS."""
+    """Return a compute rate in the notation of `parse_flops`: 312TFLOPS."""
     return f"{rate / 1e12:g}TFLOPS"
 
 
 def format_rate(rate_bps: int) -> str:
-    """The shortest exact text of a rate, as `parse_rate` reads it: 400Gbps, 429.4967296Gbps."""
+    """Return the shortest exact text of a rate in the notation of `parse_rate`: 400Gbps, 429.4967296Gbps."""
     return _decimal(rate_bps, {"Tbps": 10**12, "Gbps": 10**9, "Mbps": 10**6, "kbps": 10**3, "bps": 1})
 
 
 def format_time(time_ps: int) -> str:
-    """The exact text of a time, as `parse_time` reads it: 1us, 936.25ns."""
+    """Return the exact text of a time in the notation of `parse_time`: 1us, 936.25ns."""
     return _decimal(time_ps, {"s": PS_PER_S, "ms": PS_PER_MS, "us": PS_PER_US, "ns": PS_PER_NS, "ps": 1})
 
 
 def format_bytes(size_bytes: int) -> str:
-    """The exact text of a size: in binary units where it is a whole number of them (64KiB), else decimal (1.5MB)."""
+    """Return the exact text of a size: in binary units if it is a multiple of one (64KiB), else decimal (1.5MB)."""
     for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
         if size_bytes and size_bytes % _PREFIX[unit[:2]] == 0:
             return f"{size_bytes // _PREFIX[unit[:2]]}{unit}"
@@ -172,12 +172,12 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def _isshort(text: object) -> TypeGuard[str]:
-    """Whether it is a text that may be a number: digits without end take time without end."""
+    """Return whether a value is text short enough to parse: parsing unlimited digits takes unlimited time."""
     return isinstance(text, str) and len(text) <= _LONGEST_TEXT
 
 
 def short(value: object) -> str:
-    """A value as an error shows it."""
+    """Return a value as an error message quotes it."""
     try:
         text = repr(value)
     except ValueError:  # an integer of more digits than Python writes
@@ -194,7 +194,7 @@ def _whole(text: object, value: Fraction, unit: str) -> int:
 
 
 def _decimal(value: int, units: dict[str, int]) -> str:
-    """`value` in the largest unit that it reaches, without trailing zeros."""
+    """Return `value` in the largest unit that it reaches, without trailing zeros."""
     unit = next((u for u, size in units.items() if value >= size), next(u for u, size in units.items() if size == 1))
     whole, part = divmod(value, units[unit])
     digits = str(part).rjust(len(str(units[unit])) - 1, "0").rstrip("0") if part else ""

@@ -1,4 +1,4 @@
-"""Kinds of trace nodes and the lanes of an NPU that do them, as numbers in a `Program` (docs/interfaces.md).
+"""Kinds of trace nodes and the lanes of an NPU that do them, as numbers in a `Program` (docs/reference/interfaces.md).
 
 The engine, which does not import this folder, has the same numbers in pdes/npu/trace.py and pdes/core/state.py.
 """

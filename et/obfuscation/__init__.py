@@ -1,7 +1,8 @@
 """Hiding what a trace says about a model, by a key: names, ids, groups, tags, shapes, sizes and times.
 
 `obfuscate(table, disguise)` gives the trace in disguise; a `Obfuscation` is made of the key, the level of fidelity and
-what all traces of a set use, so that all are hidden alike and still belong together. docs/trace-obfuscation.md says
+what all traces of a set use, so that all are hidden alike and still belong together.
+docs/explanation/synthetic-traces.md says
 what is hidden, how, and what an adversary still learns.
 """
 

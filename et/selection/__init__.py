@@ -1,7 +1,7 @@
 """Choosing a few traces that stand for many.
 
 `features(table)` says in numbers what a trace is like, `choose(rows, many, k)` which k of all stand for the others, and
-`coverage(choice)` how well. docs/trace-selection.md says what the features are and how they are weighed.
+`coverage(choice)` how well. docs/explanation/synthetic-traces.md says what the features are and how they are weighed.
 """
 
 from et.selection.choosing import TraceSelection, choose

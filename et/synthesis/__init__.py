@@ -1,7 +1,7 @@
 """New traces like those of trace sets.
 
 `learn` learns from sets whose nodes have durations, `generate` makes a new set.
-docs/trace-synthesis.md says how it works and what it cannot do.
+docs/explanation/synthetic-traces.md says how it works and what it cannot do.
 """
 
 from et.synthesis.generating import Generated, Learned, SynthesisError, generate, learn

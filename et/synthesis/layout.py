@@ -21,7 +21,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class TraceSetFields(Protocol):
-    """A trace set, by the fields that are read here; see docs/interfaces.md."""
+    """A trace set, by the fields that are read here; see docs/reference/interfaces.md."""
 
     @property
     def traces(self) -> Sequence[TraceTable]:

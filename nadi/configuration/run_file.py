@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 import inputs
-from inputs.toml import MOST_KEY_PARTS
+from inputs.toml import MAX_KEY_PARTS
 from nadi.configuration.from_model import settled
 from nadi.configuration.input_files import changed_paths
 from nadi.configuration.sections import (
@@ -201,7 +201,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     """
     path, equals, text = override.partition("=")
     parts = [part.strip() for part in path.split(".")]
-    if not equals or not 2 <= len(parts) <= MOST_KEY_PARTS or not all(parts):
+    if not equals or not 2 <= len(parts) <= MAX_KEY_PARTS or not all(parts):
         raise ConfigError(f"--set {override}: expected section.key=value, as network.window=1MiB")
     try:
         value = inputs.parse_toml(f"value = {text}")["value"]

@@ -55,7 +55,7 @@ from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
 from pdes import Faults, Fidelity, Setting, Settings, SharedBuffer, settings_of
 from topologies import Graph, parse_spec
-from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MEMORY_RATE_BPS, MOST_BYTES, MOST_NODES
+from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MAX_NODES, MEMORY_RATE_BPS
 from topologies.clusters import find
 from topologies.parameters import parse_pairs
 from topologies.units import (
@@ -155,8 +155,8 @@ MessageSize = Annotated[int, _not_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerial
 BufferSize = Annotated[int, _not_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
 BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
 BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MAX_BUFFER_BYTES)), _word_or("auto", format_bytes)]
-SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BYTES)), _word_or("auto", format_bytes)]
-SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MOST_BYTES)), _word_or("unlimited", format_bytes)]
+SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MAX_BYTES)), _word_or("auto", format_bytes)]
+SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MAX_BYTES)), _word_or("unlimited", format_bytes)]
 Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
 Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
 TimeAboveZero = Annotated[int, _not_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
@@ -280,7 +280,7 @@ class WorkloadSection(Section):
         "traces with one prefix",
     )
     trace_set: GivenTraces = Field(
-        None, description="traces that Python gives instead of files (docs/python.md); results contain a text"
+        None, description="traces that Python gives instead of files (docs/reference/python.md); results contain a text"
     )
     model: Annotated[str | None, MODEL] = Field(
         None, description="name of a model (`nadi workload models`) or path of its file, instead of traces"
@@ -348,11 +348,13 @@ class TopologySection(Section):
     file: Annotated[FilePath | None, FILE] = Field(
         None, description="path of a network file, as `nadi topology build` writes it"
     )
-    graph: GivenGraph = Field(None, description="fabric that Python gives (docs/python.md); results contain a text")
+    graph: GivenGraph = Field(
+        None, description="fabric that Python gives (docs/reference/python.md); results contain a text"
+    )
     cluster: Annotated[str | None, CLUSTER] = Field(
         None, description='cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
     )
-    gpus: int | None = Field(None, ge=1, le=MOST_NODES, description="number of GPUs of the cluster; default: all")
+    gpus: int | None = Field(None, ge=1, le=MAX_NODES, description="number of GPUs of the cluster; default: all")
 
     @field_validator("cluster")
     @classmethod
@@ -591,7 +593,8 @@ class ComputeSection(Section):
         None, description="GPU whose measured times are scaled if the tables have no times of gpu"
     )
     efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
-        {}, description="share of the GPU's rates that a class of operators reaches; defaults: docs/compute.md"
+        {},
+        description="share of the GPU's rates that a class of operators reaches; defaults: docs/explanation/compute.md",
     )
 
     pace: Literal["step", "serving", "alone"] | None = Field(
@@ -618,7 +621,7 @@ class MemorySection(Section):
         description="memory of remote tensors (tensor_loc other than 0): one per NPU, one per host, NPUs of the fabric "
         "that serve tensors over the network, or no such memory; default: remote tensors count as local",
     )
-    remote_npus: tuple[Annotated[int, Field(ge=0, le=MOST_NODES)], ...] = Field(
+    remote_npus: tuple[Annotated[int, Field(ge=0, le=MAX_NODES)], ...] = Field(
         (), description="NPUs without traces that form the memory pool"
     )
     remote_latency: Time = Field(0, description="latency of each access to remote memory")

@@ -1,7 +1,7 @@
 """Schemas of all Parquet tables that Nadi writes: columns with types, units and meanings.
 
 Writers create their tables with `Schema.table`, which refuses unknown columns. Readers check files against the schema.
-docs/results.md contains the output of `documentation()`, and a test compares the two.
+docs/reference/results.md contains the output of `documentation()`, and a test compares the two.
 """
 
 from collections.abc import Iterable, Mapping

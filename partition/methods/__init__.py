@@ -1,8 +1,8 @@
-"""Ways of dividing clusters among parts, one module each, found here by looking into this folder.
+"""Methods of assigning clusters to parts, one module each, found in this folder.
 
 A module has `NAME`, as users write it, a docstring whose first line describes it, and
 `assign(graph, clusters, parts) -> int32[clusters.number]`: the part of each cluster, for 2 <= parts <= clusters.number.
-Parts that it leaves empty are filled, and the parts are numbered, by `partition.owners`.
+`partition.owners` fills empty parts, and numbers the parts.
 """
 
 import difflib
@@ -22,28 +22,28 @@ DEFAULT_METHOD = "auto"
 
 
 class Method(Protocol):
-    """What a module of this folder has."""
+    """Interface of a module of this folder."""
 
     NAME: str
     __doc__: str | None
 
     @staticmethod
     def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-        """int32[clusters.number]: the part of each cluster."""
+        """Return int32[clusters.number]: the part of each cluster."""
 
 
 @functools.cache
 def methods() -> dict[str, Method]:
-    """All methods by name."""
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    """Return all methods by name."""
+    modules = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
     return {module.NAME: cast("Method", module) for module in modules}
 
 
 def method(name: str) -> Method:
-    """The method of that name.
+    """Return the method with a name.
 
     Raises:
-        PartitionError: there is none.
+        PartitionError: The name is unknown.
     """
     known = methods()
     if name not in known:

@@ -1,7 +1,7 @@
 """METIS, or pods cut evenly where that is better: the default.
 
-METIS does well on any fabric, but where a part is a handful of clusters it leaves some parts a few per cent heavier,
-and makes some of switches alone. Regular fabrics with pods divide evenly by construction.
+METIS does well on any fabric, but with few clusters per part it leaves some parts a few per cent heavier, and makes
+some parts of switches alone. Regular fabrics with pods divide evenly by construction.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ NAME = "auto"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """The better of both: see `better`; METIS where the fabric has no pods, or both are as good."""
-    found = [metis.assign(graph, clusters, parts)]
+    """Return the better assignment of both, see `better`; that of METIS without pods or if both are equally good."""
+    assignments = [metis.assign(graph, clusters, parts)]
     if (graph.pod >= 0).any():
-        found.append(by_pod.assign(graph, clusters, parts))
-    return metis.better(found, clusters, parts)
+        assignments.append(by_pod.assign(graph, clusters, parts))
+    return metis.better(assignments, clusters, parts)

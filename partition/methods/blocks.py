@@ -1,4 +1,4 @@
-"""Contiguous blocks of NPUs by number; a switch goes where most of its neighbours below it are."""
+"""Contiguous blocks of NPUs by number; a switch joins the part of most of its neighbours below it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ NAME = "blocks"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Equal numbers of NPUs; then switches, tier after tier, those with a tie to the part with the fewest of them."""
+    """Assign equal numbers of NPUs, then switches, tier by tier; ties go to the part with the fewest switches."""
     cluster_of_npu = clusters.of_node[: graph.npus]
     npus = np.bincount(cluster_of_npu, minlength=clusters.number)
     mean = np.bincount(cluster_of_npu, np.arange(graph.npus), minlength=clusters.number) / np.maximum(npus, 1)
@@ -25,8 +25,8 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
         tier = np.unique(src[placed & (part[src] < 0)])
         votes = np.zeros((clusters.number, parts), np.int64)
         np.add.at(votes, (src[placed], part[clusters.neighbour[placed]]), 1)
-        for one in tier if len(tier) else np.flatnonzero(part < 0):
-            most = np.flatnonzero(votes[one] == votes[one].max())
-            part[one] = most[np.argmin(switches[most])]
-            switches[part[one]] += 1
+        for switch in tier if len(tier) else np.flatnonzero(part < 0):
+            best = np.flatnonzero(votes[switch] == votes[switch].max())
+            part[switch] = best[np.argmin(switches[best])]
+            switches[part[switch]] += 1
     return part

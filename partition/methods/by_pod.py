@@ -1,8 +1,9 @@
-"""Pods whole, as many to every part; switches without a pod spread evenly.
+"""Whole pods, equally many per part; switches without a pod spread evenly.
 
-Where there are more parts than pods, a pod's leaves with their NPUs are dealt to its parts by weight, and so are its
-other switches: every part has some of each tier. So no part consists of switches alone, whose packets all leave it, and
-on several nodes of a cluster every part is ready to send after a like share of its work (docs/scaling.md).
+If there are more parts than pods, a pod's leaves with their NPUs are divided among its parts by weight, and so are its
+other switches: every part has switches of each tier. So no part consists of switches alone, whose packets all leave it,
+and on several nodes of a cluster every part is ready to send after a similar share of its work
+(docs/explanation/performance.md).
 """
 
 import numpy as np
@@ -16,10 +17,10 @@ NAME = "by-pod"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """A cluster belongs to the pod of its first node that has one.
+    """Assign clusters by pod: a cluster belongs to the pod of its first node that has one.
 
     Raises:
-        PartitionError: the fabric has no pods.
+        PartitionError: The fabric has no pods.
     """
     pod_of = np.full(clusters.number, -1, np.int64)
     in_pod = np.flatnonzero(graph.pod >= 0)[::-1]
@@ -40,9 +41,9 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
 
 
 def _middles(tier: NDArray[np.int64], weight: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Where in its tier's weight, from 0 to 1, the middle of each cluster lies."""
+    """Return the middle of each cluster within its tier's weight, from 0 to 1."""
     middle = np.empty(len(tier))
-    for one in np.unique(tier):
-        here = tier == one
+    for number in np.unique(tier):
+        here = tier == number
         middle[here] = (np.cumsum(weight[here]) - weight[here] / 2) / weight[here].sum()
     return middle

@@ -1,9 +1,9 @@
 """METIS: few packets over the cut, parts of equal work.
 
 Multilevel k-way partitioning (Karypis and Kumar, "Multilevel k-way partitioning scheme for irregular graphs", 1998),
-and recursive bisection, which does better where there are few clusters to a part. METIS looks at the cut before it
-looks at the last few per cent of balance; where clusters are few these are many, so that moves from the heaviest part
-follow. The better of the two is taken.
+and recursive bisection, which does better with few clusters per part. METIS optimises the cut before the last few per
+cent of balance; with few clusters that is a large imbalance, so moves away from the heaviest part follow. The better
+result of the two is used.
 """
 
 import numpy as np
@@ -16,36 +16,40 @@ from topologies.graph import Graph
 NAME = "metis"
 
 _SEED = 1
+"""Seed of METIS, so that equal input gives equal parts."""
 _TRIALS = 4
-_LARGEST_SUM = 2**30  # METIS adds weights up in 32 bits
+"""Partitionings of which METIS keeps the best."""
+_LARGEST_SUM = 2**30  # METIS adds weights in 32 bits
 _ABOUT_EQUAL = 1.02
+"""Ratio of loads up to which the cut decides between two results."""
 _LEVEL = 1.05
+"""Ratio to the mean load above which clusters move away from a part."""
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Clusters weighed by their events, edges by their packets and one."""
+    """Assign clusters by METIS; vertex weights are events, edge weights packets plus one."""
     del graph
     adjacency = pymetis.CSRAdjacency(clusters.ptr.tolist(), clusters.neighbour.tolist())
     vertex, edge = scaled(clusters.weight), scaled(clusters.packets + 1)
-    found = []
+    results = []
     for recursive in (False, True):
         options = pymetis.Options(seed=_SEED, ncuts=_TRIALS)
         result = pymetis.part_graph(
             parts, adjacency, vweights=vertex.tolist(), eweights=edge.tolist(), recursive=recursive, options=options
         )
-        found.append(levelled(np.array(result.vertex_part, np.int32), clusters, parts))
-    return better(found, clusters, parts)
+        results.append(levelled(np.array(result.vertex_part, np.int32), clusters, parts))
+    return better(results, clusters, parts)
 
 
-def better(found: list[NDArray[np.int32]], clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """The one whose heaviest part is lightest; of those about as light, the first whose cut carries fewest packets."""
-    loads = [np.bincount(part, clusters.weight, minlength=parts).max() for part in found]
-    light = [part for part, load in zip(found, loads, strict=True) if load <= _ABOUT_EQUAL * min(loads)]
+def better(results: list[NDArray[np.int32]], clusters: Clusters, parts: int) -> NDArray[np.int32]:
+    """Return the assignment with the lightest heaviest part; among similar ones, that with the fewest cut packets."""
+    loads = [np.bincount(part, clusters.weight, minlength=parts).max() for part in results]
+    light = [part for part, load in zip(results, loads, strict=True) if load <= _ABOUT_EQUAL * min(loads)]
     return min(light, key=lambda part: _cut(clusters, part))
 
 
 def levelled(part: NDArray[np.int32], clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """int32[clusters]: while a part weighs more than _LEVEL times the mean, the move that lightens the pair most."""
+    """Return int32[clusters] after moves from parts heavier than _LEVEL times the mean, each the best for balance."""
     part = part.copy()
     load = np.bincount(part, clusters.weight, minlength=parts)
     while load.max() > _LEVEL * load.mean():
@@ -64,13 +68,13 @@ def levelled(part: NDArray[np.int32], clusters: Clusters, parts: int) -> NDArray
 
 
 def scaled(weight: NDArray[np.int64]) -> NDArray[np.int32]:
-    """int32[]: the weights, at least 1, in proportion such that their sum stays within 32 bits."""
+    """Return int32[]: the weights, at least 1, scaled so that their sum stays within 32 bits."""
     total = float(weight.sum(dtype=np.float64)) + len(weight)
     factor = min(1.0, (_LARGEST_SUM - len(weight)) / total)
     return np.maximum(weight * factor, 1).astype(np.int32)
 
 
 def _cut(clusters: Clusters, part: NDArray[np.int32]) -> int:
-    """Packets between parts, each direction twice."""
+    """Return the packets between parts, each direction counted twice."""
     src = np.repeat(part, np.diff(clusters.ptr))
     return int(clusters.packets[src != part[clusters.neighbour]].sum())

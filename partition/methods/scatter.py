@@ -1,4 +1,4 @@
-"""Clusters dealt out in turn: nearly every link is cut. The worst case, for tests and comparison."""
+"""Clusters assigned in rotation: nearly every link is cut. The worst case, for tests and comparison."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,6 @@ NAME = "scatter"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Cluster i goes to part i mod parts."""
+    """Assign cluster i to part i mod parts."""
     del graph
     return (np.arange(clusters.number) % parts).astype(np.int32)

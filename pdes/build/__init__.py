@@ -1,1 +1,1 @@
-"""From a graph, a program and settings to the worlds of the logical processes."""
+"""Build the worlds of the logical processes from a graph, a program and settings."""

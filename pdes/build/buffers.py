@@ -1,4 +1,4 @@
-"""Switches that share a buffer, as they begin: what each may share, and how much may still come after a pause."""
+"""The initial state of switches that share a buffer: how much their queues may share, and the headroom of each port."""
 
 from typing import Any
 
@@ -14,30 +14,31 @@ from pdes.core.rows.network import Gate, SwitchBuffer
 
 
 def classes_in_use(settings: Settings) -> int:
-    """How many data classes a run has."""
+    """Return the number of data classes of a run."""
     return 1 + settings.p2p_class
 
 
 def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
-    """int64[links]: bytes of a class that may come over a link after its receiver has asked for a pause.
+    """Return int64[links], the bytes of a class that may still arrive over a link after its receiver asks for a pause.
 
-    The pause frame waits behind a packet that has just begun, both ways take their time, and at the other end a packet
-    may just have begun; one more is the packet that asked. (IEEE 802.1Qbb annex O counts the same terms.)
+    The pause frame waits behind a packet that has just begun, both directions take their propagation time, and the
+    other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
+    counts the same terms.)
     """
     if settings.switch and settings.switch.pfc_headroom_bytes:
         return np.full(graph.links, settings.switch.pfc_headroom_bytes, np.int64)
     packet = settings.mtu_bytes + settings.header_bytes
-    there_and_back = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
-    return np.ceil(there_and_back / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
+    round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
+    return np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
 
 
 def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings) -> dict[str, Any]:
-    """Arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP; none, if no switch shares its buffer.
+    """Return arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP; {} without shared buffers.
 
-    The log has room for twice the pauses that are kept, so that no more are lost in the cell in which it fills up.
+    The log has room for twice the pauses that are kept, so that no more are lost in the cell during which it fills up.
 
     Raises:
-        RunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
+        RunError: The headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
     """
     if settings.switch is None:
         return {}
@@ -48,23 +49,23 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     if settings.switch.pfc and len(part.links):
         headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
         gate.headroom_bytes[:] = headroom
-        of_node = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
-        pool.shared_bytes -= of_node * classes_in_use(settings)
+        node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
+        pool.shared_bytes -= node_headroom * classes_in_use(settings)
     switches = np.flatnonzero(part.nodes >= graph.npus)
-    short = switches[pool.shared_bytes[switches] <= 0]
-    if len(short):
-        node = int(part.nodes[short[0]])
-        need = settings.switch.buffer_bytes - int(pool.shared_bytes[short[0]])
+    too_small = switches[pool.shared_bytes[switches] <= 0]
+    if len(too_small):
+        node = int(part.nodes[too_small[0]])
+        need = settings.switch.buffer_bytes - int(pool.shared_bytes[too_small[0]])
         raise RunError(
             f"switch {node}: a buffer of {settings.switch.buffer_bytes} bytes, but the headrooms of its ports take "
             f"{need}; expected a larger buffer or smaller headrooms"
         )
     packet = settings.mtu_bytes + settings.header_bytes
-    most = min(1024, round(1024 * settings.switch.pfc_alpha)) * settings.switch.buffer_bytes >> 10
-    if len(switches) and not settings.switch.pfc and most < packet:
+    max_queue_bytes = min(1024, round(1024 * settings.switch.pfc_alpha)) * settings.switch.buffer_bytes >> 10
+    if len(switches) and not settings.switch.pfc and max_queue_bytes < packet:
         raise RunError(
             f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
-            f"lets {most} bytes wait in a queue; expected at least a packet of {packet}"
+            f"lets {max_queue_bytes} bytes wait in a queue; expected at least a packet of {packet}"
         )
     samples = len(part.links) * settings.queue_samples
     facing = zeros(graph.links, np.int32)

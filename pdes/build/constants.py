@@ -1,4 +1,4 @@
-"""What a kernel knows of a run and never changes."""
+"""The constants of a run that kernels read and never change."""
 
 from collections.abc import Sequence
 
@@ -20,29 +20,30 @@ OF_SETTINGS = (
     "collectives_in_flight record_nodes record_flows"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"
-"""Constants that are theirs by the same names."""
+"""Constants with the same names as the fields of Settings and of Fidelity that give their values."""
 
 
-def _most_of_a_plan(schedules: Schedules, peers: Int32) -> int:
-    """The most steps of one plan that have a peer, of those that a member sends to or receives from."""
+def _max_peer_steps(schedules: Schedules, peers: Int32) -> int:
+    """Return the maximum number of steps of one plan that send to a peer, or that receive from one."""
     ends = offsets(peers >= 0)[schedules.lane_ptr[schedules.plan_ptr]]
     return int(np.diff(ends).max(initial=0))
 
 
-def _most_posts(schedules: Schedules, *, has_control: bool) -> int:
-    """The most rows of the pool of messages that one action may take.
+def _max_posts(schedules: Schedules, *, has_control: bool) -> int:
+    """Return the maximum number of rows of the message pool that one action may take.
 
-    What is asked for takes a row while it waits, and one for its request; a receive an answer and a call.
+    With rendezvous, a send takes a row while it waits and one for its request; a receive takes one for an answer and
+    one for a call.
     """
-    sends = max(1, _most_of_a_plan(schedules, schedules.send_peer))
-    return 2 * sends + 2 * _most_of_a_plan(schedules, schedules.recv_peer) + 2 if has_control else sends
+    sends = max(1, _max_peer_steps(schedules, schedules.send_peer))
+    return 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2 if has_control else sends
 
 
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
-    """The constants of a run; routing: dimensions and homes."""
+    """Return the constants of a run; routing: the constants dimensions and homes."""
     graph, fabric, schedules, switch = layout.graph, layout.fabric, program.schedules, settings.switch
     has_control = settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0  # requests, answers or calls
-    sends = _most_posts(schedules, has_control=has_control)
+    sends = _max_posts(schedules, has_control=has_control)
     connections = 1 + int(schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
     slow_1000ths = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)

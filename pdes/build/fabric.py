@@ -1,4 +1,4 @@
-"""What all logical processes know of the fabric: classes of links, how long cells and windows are, timeouts."""
+"""Figures of the fabric that all logical processes share: link classes, lengths of cells and windows, timeouts."""
 
 import math
 from typing import Any
@@ -18,15 +18,19 @@ from pdes.network.boundary import CROSSING_WORDS
 from pdes.network.framing import FLIT_BYTES, is_framed, is_nvlink
 
 MAX_BATCH = 60_000
+"""Packets that may arrive at one node during a cell: the limit of the arrays that sort them."""
 MAX_CELL_PS = 1 << 36
+"""69 ms: keeps times within a cell far below the width of the words that hold them."""
 NEVER_CUT = 1 << 16
+"""Bytes that a store-and-forward receiver waits for: more than any packet has."""
 REFERENCE_BPS = 25e9
-"""Rate at which the marking thresholds are given."""
+"""Link rate to which the marking thresholds of the settings refer."""
 MAX_RTO_PS = 10**15
-"""Doubled six times (pdes.nic.port.MAX_BACKOFF) it is far from INF."""
+"""Upper bound of the automatic timeout: doubled six times (pdes.nic.port.MAX_BACKOFF), it is far below INF."""
 NPU_KIND = 0
+"""Word of graph.node_kind that marks an NPU."""
 QUEUE_BYTES = 1_000_000
-"""What a queue without a limit is taken to hold when a timeout must be settled."""
+"""Assumed content of a full unlimited queue, where packets can be lost and the timeout must be chosen."""
 
 
 class Fabric:
@@ -34,18 +38,18 @@ class Fabric:
 
     Attributes:
         psb: float64[links], ps per byte.
-        fastest_psb: float64[links], the least that a link ever takes.
-        changes: of links during the run, (ps, link, class) in the order in which they are made.
-        latency_ps: int64[nodes], from arrival to departure, where that is not part of delay_ps.
-        delay_ps: int64[links], on the wire; to a switch that shares its buffer, its forwarding latency too.
+        fastest_psb: float64[links], minimum of a link's ps per byte during the run.
+        changes: Changes of links during the run, (ps, link, class), in time order.
+        latency_ps: int64[nodes], time from arrival to departure, unless delay_ps includes it.
+        delay_ps: int64[links], propagation time; to a switch that shares its buffer, plus its forwarding latency.
         cut: int8[nodes], 1 = the switch cuts through.
-        classes: the `link_class` table.
-        link_class: class of each link.
-        smallest_bytes: no packet is smaller.
-        crossing_words: of a packet in an outbox.
-        reach_ps: int64[links], from the begin of the smallest packet's sending to when the other end may act on it.
-        cell_ps: no link is shorter.
-        batch: most packets that arrive at one node in a cell.
+        classes: The `link_class` table.
+        link_class: Class of each link.
+        smallest_bytes: Wire size of the smallest packet of the run.
+        crossing_words: Number of words of a packet in an outbox.
+        reach_ps: int64[links], time from the start of the smallest packet's sending until the other end may act on it.
+        cell_ps: Length of a cell, at most the reach_ps of any link.
+        batch: Maximum number of packets that arrive at one node in a cell.
     """
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
@@ -70,33 +74,33 @@ class Fabric:
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
         exact_ps = self.smallest_bytes * self.fastest_psb
-        least_ps = np.minimum(exact_ps, np.maximum(1, (exact_ps + 0.5).astype(np.int64)))
-        in_flight = np.bincount(graph.link_dst, weights=1 / least_ps, minlength=graph.nodes)
+        smallest_packet_ps = np.minimum(exact_ps, np.maximum(1, (exact_ps + 0.5).astype(np.int64)))
+        packets_per_ps = np.bincount(graph.link_dst, weights=1 / smallest_packet_ps, minlength=graph.nodes)
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
-        room = (MAX_BATCH - 2 * degree.max(initial=0)) / max(in_flight.max(initial=0), 1e-12)
-        self.cell_ps = int(min(self.reach_ps.min(), room, MAX_CELL_PS))
-        if room < 1 and not settings.fidelity.act:
+        max_cell_ps = (MAX_BATCH - 2 * degree.max(initial=0)) / max(packets_per_ps.max(initial=0), 1e-12)
+        self.cell_ps = int(min(self.reach_ps.min(), max_cell_ps, MAX_CELL_PS))
+        if max_cell_ps < 1 and not settings.fidelity.act:
             raise RunError(
-                f"a node of {degree.max()} links, over which {in_flight.max():,.0f} packets a picosecond come: at most "
-                f"{MAX_BATCH} in all are possible at a time"
+                f"a node of {degree.max()} links receives {packets_per_ps.max():,.0f} packets a picosecond; at most "
+                f"{MAX_BATCH} packets may arrive at a time"
             )
         if exact_ps.min(initial=1) < 0.5 and not settings.fidelity.act:
             raise RunError(
                 f"the smallest packet, of {self.smallest_bytes} bytes, takes less than half a picosecond over a "
                 "link; expected slower links or larger packets"
             )
-        self.batch = math.ceil(self.cell_ps * in_flight.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
+        self.batch = math.ceil(self.cell_ps * packets_per_ps.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
         self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
         if len(self.classes) > s.MAX_CLASSES:
-            raise RunError(f"links of {len(self.classes)} different kinds: at most {s.MAX_CLASSES} are possible")
+            raise RunError(f"the fabric has {len(self.classes)} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def _classes(self, seen: Int64, framed: Bools, inside: Bools, settings: Settings) -> tuple[Rows, Int64]:
-        """The `link_class` table and the class of each link.
+        """Return the `link_class` table and the class of each link.
 
         seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters.
         """
-        care = "telemetry" in settings.congestion_control.signals
-        special = s.CARE * care | s.FRAMED * framed | s.INSIDE * inside
+        needs_care = "telemetry" in settings.congestion_control.signals
+        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * inside
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(LinkClass, len(seen), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen, special=special)
         if switch:
@@ -110,7 +114,7 @@ class Fabric:
 
 
 def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
-    """Upper bound of an idle round trip of a full packet and its acknowledgement, with the longest path's hops."""
+    """Return an upper bound of the idle round trip of a full packet and its acknowledgement, and the path's hops."""
     routing: Any = graph.routing
     if hasattr(routing, "home"):
         hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
@@ -125,18 +129,21 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:
-    """The window of a queue pair: as set; or what covers the longest round trip, as far as selective repeat allows."""
+    """Return the window of a queue pair in packets: window_bytes if set, else enough for the longest round trip.
+
+    Selective repeat limits the automatic window to SELECTIVE_PACKETS; go-back-N to a quarter of the sequence numbers.
+    """
     if settings.window_bytes:
         return max(1, settings.window_bytes // settings.mtu_bytes)
-    most = s.SELECTIVE_PACKETS if settings.selective_repeat else packet.HALF_PSN // 2
-    return min(covering_packets(graph, settings), most)
+    max_packets = s.SELECTIVE_PACKETS if settings.selective_repeat else packet.HALF_PSN // 2
+    return min(covering_packets(graph, settings), max_packets)
 
 
 def covering_packets(graph: Graph, settings: Settings) -> int:
     """Return the packets that fill the fastest port over the longest round trip, and one more.
 
-    The latency that faults add counts, whenever they hold. A path crosses each cable once per direction, so latencies
-    of different cables add up, but of no more cables than the longest path has hops.
+    Latency that faults add counts, no matter when they hold. A path crosses each cable once per direction, so latencies
+    of different cables add up, but for no more cables than the longest path has hops.
     """
     from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
     rtt, hops = round_trip_ps(graph, settings)
@@ -149,7 +156,7 @@ def covering_packets(graph: Graph, settings: Settings) -> int:
 
 
 def rto_ps(graph: Graph, settings: Settings) -> int:
-    """The timeout: as set; none where nothing can be lost; else four times the round trip with every queue full."""
+    """Return the timeout: rto_ps if set, 0 if nothing can be lost, else four round trips with every queue full."""
     limit: float = settings.queue_limit_bytes
     if settings.switch and not (settings.switch.pfc and not settings.switch.pfc_headroom_bytes):
         limit = settings.switch.buffer_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)

@@ -1,4 +1,4 @@
-"""Room in the pools: what is full grows to twice its size, at a moment when no action is under way."""
+"""Growth of the pools: a full pool doubles its size, at a moment when no action is under way."""
 
 from typing import Any
 
@@ -12,39 +12,45 @@ from pdes.core.rows.messages import FIRST_EVENT, Event
 from pdes.core.rows.nic import Receiver, Selective
 
 
-def power_of_two(least: int) -> int:
-    """The smallest power of two that is at least `least`, and 16."""
-    return 1 << max(4, (int(least) - 1).bit_length())
+def power_of_two(minimum: int) -> int:
+    """Return the smallest power of two that is at least `minimum`, and at least 16."""
+    return 1 << max(4, (int(minimum) - 1).bit_length())
 
 
-def empty_map(least: int) -> tuple[Int64, Int64]:
-    """Keys and values of a map (pdes/core/hashmap.py) of at least so many places."""
-    size = power_of_two(least)
+def empty_map(minimum: int) -> tuple[Int64, Int64]:
+    """Return keys and values of a map (pdes/core/hashmap.py) with at least `minimum` places."""
+    size = power_of_two(minimum)
     return full(size, FREE), zeros(size)
 
 
-def _rehashed(keys: Int64, values: Int64, least: int) -> tuple[Int64, Int64]:
-    """The map with at least `least` places."""
-    new_keys, new_values = empty_map(max(len(keys), least))
+def _rehashed(keys: Int64, values: Int64, minimum: int) -> tuple[Int64, Int64]:
+    """Return the map with at least `minimum` places."""
+    new_keys, new_values = empty_map(max(len(keys), minimum))
     rehash(keys, values, new_keys, new_values)
     return new_keys, new_values
 
 
 def _longer(array: Any, length: int) -> Any:
-    """A copy with zeros behind."""
+    """Return a copy of the array, padded with zeros to `length`."""
     grown = zeros(length, array.dtype)
     grown[: len(array)] = array
     return grown
 
 
 def _with_rows(part: Any, old: int, new: int, *names: str) -> Any:
-    """A part of a world with `new` rows, or as many times that, in arrays that had `old`; those of no use have one."""
+    """Return a part of a world whose named arrays have `new` rows in place of `old`.
+
+    An array that has several words per row grows in proportion; an array that the run does not use keeps its one row.
+    """
     arrays = {name: getattr(part, name) for name in names}
     return part._replace(**{name: _longer(array, len(array) // old * new) for name, array in arrays.items()})
 
 
 def _with_free_rows(w: s.World, part: Any, added: int, counter: str, stack: str, *names: str) -> Any:
-    """A part of a world with so many rows more; of free ones the numbers stand in a stack, how many in ctl."""
+    """Return a part of a world with `added` more rows, which are free.
+
+    `stack` names the array that holds the numbers of free rows, `counter` the word of ctl that counts them.
+    """
     old, free = len(getattr(part, stack)), int(w.net.ctl[counter])
     grown = _longer(getattr(part, stack), old + added)
     grown[free : free + added] = np.arange(old + added - 1, old - 1, -1)
@@ -72,15 +78,15 @@ def _grow_insts(w: s.World) -> s.World:
 
 
 def events_room(npus: int, messages: int, instances: int, stride: int) -> int:
-    """Rows for the most events of a message-level model, and one.
+    """Return the maximum number of events of a message-level model, plus one.
 
-    Two of a message, the lanes and begin of NPUs, launches of instances, one for each of their lanes and one more.
+    Each message has two, each NPU its lanes and its begin, each instance its launch, its lanes and one more.
     """
     return FIRST_EVENT + 2 * messages + (s.LANES + 1) * npus + (2 + stride) * instances + 1
 
 
 def _with_room_for_events(w: s.World) -> s.World:
-    """At message level, the world with room for the events of as many messages and instances as there can be."""
+    """At message level, return the world with room for the events of all its messages and instances."""
     if w.net.hooks.act == 0:
         return w
     const, old = w.net.const, w.messages
@@ -89,11 +95,11 @@ def _with_room_for_events(w: s.World) -> s.World:
 
 
 def _with_events(w: s.World, room: int) -> s.World:
-    """At message level, the world with so many rows for events."""
+    """At message level, return the world with `room` rows for events."""
     old = w.messages
     used, rushing = int(old.queue.fresh), int(old.queue.rushing)
     event, rush = rows_of(Event, room), zeros(2 * room)
-    event[:used], rush[: 2 * rushing] = old.event[:used], old.rush[: 2 * rushing]  # what is not touched takes no memory
+    event[:used], rush[: 2 * rushing] = old.event[:used], old.rush[: 2 * rushing]  # untouched pages take no memory
     return w._replace(messages=old._replace(event=event, rush=rush))
 
 
@@ -109,7 +115,10 @@ def _grow_qps(w: s.World) -> s.World:
 
 
 def _grow_rxqps(w: s.World) -> s.World:
-    """Rows are their own map: with a longer one all find new places, and what stands beside them goes with them."""
+    """Double the receiving queue pairs.
+
+    The rows are their own hash map, so in a longer one every row finds a new place; arrays parallel to them move along.
+    """
     old = w.qps.rxqp
     keys, came_from = _rehashed(np.array(old.key), np.arange(len(old)), 2 * len(old))
     places = np.flatnonzero(keys != FREE)
@@ -138,5 +147,5 @@ _GROW = {
 
 
 def grow(world: s.World) -> s.World:
-    """The world with room in the pool that was short (`ctl.need`)."""
+    """Return the world with more room in the pool that was full (`ctl.need`)."""
     return _GROW[int(world.net.ctl.need)](world)

@@ -1,4 +1,4 @@
-"""What kernels call by address: the parts of the engine of which a run uses some."""
+"""Hooks: functions that kernels call by address, for optional parts of the engine that not every run uses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,19 +30,19 @@ Hook = Callable[..., Any]
 
 
 def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple[str, Any, Any]]:
-    """Word of `Hooks`, whether a run calls it, and the hook.
+    """Return triples: word of `Hooks`, whether the run calls it, and the hook.
 
-    one_way: routing tables give NPUs one home each. one_port: NPUs have one.
+    one_way: routing tables give each NPU one home; one_port: each NPU has one port.
     """
     control, ends = settings.congestion_control, settings.fidelity
-    alone, whole = control == DRIVEN, ends.act is not None
+    is_driven, by_message = control == DRIVEN, ends.act is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
         ("congestion_control", control.update, control.update),
-        ("pace", control.update and not alone, pace),
-        ("pace", alone, drive),
-        ("begin_message", alone, begin_message),
+        ("pace", control.update and not is_driven, pace),
+        ("pace", is_driven, drive),
+        ("begin_message", is_driven, begin_message),
         ("notify", "cnp" in control.signals, notify),
         ("telemetry", "telemetry" in control.signals, carry),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
@@ -52,25 +52,25 @@ def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple
         ("route", not one_way, cell_of_several),
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
-        ("post", whole, post_whole),
-        ("post", not whole and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
-        ("act", whole, ends.act),
+        ("post", by_message, post_whole),
+        ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
+        ("act", by_message, ends.act),
         ("ask", settings.rendezvous_bytes, ask),
         ("expect", has_control, expect),
         ("message_by_kind", has_control, message_by_kind),
         ("may_start", settings.collectives_in_flight, may_start),
         ("running", settings.collectives_in_flight or settings.compute_slowdown != 1.0, running),
-        ("is_in", not whole and acts_later, is_in),
-        ("do_later", not whole, do_later),
-        ("post_later", not whole, post_later),
-        ("post_later", whole, post_whole_later),
+        ("is_in", not by_message and acts_later, is_in),
+        ("do_later", not by_message, do_later),
+        ("post_later", not by_message, post_later),
+        ("post_later", by_message, post_whole_later),
         ("is_acknowledged", ends.acknowledged, is_acknowledged),
         ("first_allowed", settings.switch or control.update or settings.selective_repeat, first_allowed),
     ]
 
 
 def all_hooks() -> list[Hook]:
-    """Every hook that some run may use."""
+    """Return every hook that any run may use."""
     ours = [hook for _, _, hook in _choices(Settings(), one_way=True, one_port=True)]
     controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
@@ -79,7 +79,7 @@ def all_hooks() -> list[Hook]:
 
 
 def hooks_of(graph: Graph, settings: Settings) -> dict[str, Hook]:
-    """The hooks of a run: name (of `Hooks`) -> hook."""
+    """Return the hooks of a run: name (of `Hooks`) -> hook."""
     one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
     choices = _choices(settings, one_way=one_way, one_port=ports <= 1)

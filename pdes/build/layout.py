@@ -1,4 +1,4 @@
-"""Which logical process owns what, and how long windows are: what all workers of a run agree on."""
+"""The layout that all workers of a run agree on: which logical process owns which nodes, and the window length."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,12 +10,12 @@ from pdes.core.inputs import Graph, Int64
 
 
 def share(lps: int, workers: int, worker: int) -> range:
-    """The LPs of one of so many processes or ranks: about as many each, and neighbours by number."""
+    """Return the LPs of one process or rank: consecutive numbers, about as many for each of `workers`."""
     return range(lps * worker // workers, lps * (worker + 1) // workers)
 
 
 def shares(owner: ArrayLike, workers: int) -> Int64:
-    """int64[]: the process or rank of each node; owner: the LP of each node."""
+    """Return int64[nodes], the process or rank of each node; owner: the LP of each node."""
     owner = np.asarray(owner, np.int64)
     lps = int(owner.max()) + 1
     of_lp = np.concatenate([np.full(len(share(lps, workers, worker)), worker) for worker in range(workers)])
@@ -26,15 +26,15 @@ class Layout:
     """A fabric divided among LPs.
 
     Args:
-        graph: the fabric.
-        settings: of the packet network.
+        graph: Graph of the fabric.
+        settings: Settings of the packet network.
         owner: int[nodes], the LP of each node, numbered from 0 without gaps; None = one LP.
 
     Attributes:
-        owner: int64[nodes].
-        lps: how many.
-        fabric: what all LPs know of the fabric.
-        lookahead_ps: length of a window: whole cells, and no link between LPs is shorter; without such links, a cell.
+        owner: int64[nodes], the LP of each node.
+        lps: Number of LPs.
+        fabric: Figures of the fabric that all LPs share.
+        lookahead_ps: Length of a window in whole cells, at most the reach of any link between LPs; a cell without them.
     """
 
     def __init__(self, graph: Graph, settings: Settings, owner: ArrayLike | None = None) -> None:
@@ -48,15 +48,15 @@ class Layout:
         self.lookahead_ps = max(1, shortest_ps // cell_ps) * cell_ps
 
     def part(self, number: int) -> Part:
-        """The part of one LP."""
+        """Return the part of one LP."""
         return Part(self.graph, self.fabric, self.owner, number, self.lookahead_ps)
 
     def pairs(self) -> Int64:
-        """int64[m, 2]: LPs that have links from the first to the second, in order."""
+        """Return int64[m, 2]: pairs of LPs with links from the first to the second, sorted."""
         src, dst = (self.owner[ends].astype(np.int64) for ends in (self.graph.link_src, self.graph.link_dst))
-        found = np.unique((src * self.lps + dst)[src != dst])
-        return np.stack([found // self.lps, found % self.lps], axis=1)
+        pairs = np.unique((src * self.lps + dst)[src != dst])
+        return np.stack([pairs // self.lps, pairs % self.lps], axis=1)
 
     def share(self, workers: int, worker: int) -> range:
-        """The LPs of one of so many processes or ranks."""
+        """Return the LPs of one process or rank out of `workers`."""
         return share(self.lps, workers, worker)

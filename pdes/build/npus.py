@@ -1,4 +1,4 @@
-"""NPUs before anything has happened: which rows of their traces are ready, and their idle ports."""
+"""The initial state of NPUs: the trace rows that are ready, and idle ports."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from pdes.core.rows.npu import Npu, System, Tokens
 
 
 def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
-    """The `npu` table, the per-NPU rows of `RowStates.state`, and their offsets."""
+    """Return the `npu` table, the per-NPU rows of `RowStates.state`, and their offsets."""
     npu = rows_of(Npu, part.npus)
     own = npu[: part.npus]
     own.ports = np.diff(part.out_ptr[: part.npus + 1])
@@ -29,12 +29,12 @@ def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, In
 
 
 def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int64]:
-    """Give idle NPUs, or classes of them, their traces with all rows without parents ready.
+    """Assign traces to idle NPUs, or to classes of NPUs; all rows without parents are ready.
 
     Args:
-        npu: a row for each; rows beyond have nothing ready.
-        trace: int64[n], which distinct trace each has, -1 none.
-        program: with the traces.
+        npu: Table with a row per NPU; rows beyond `trace` have nothing ready.
+        trace: int64[n], number of the distinct trace of each NPU, -1 without one.
+        program: Program that holds the traces.
 
     Returns:
         `RowStates.state` of their trace rows, and offsets of these, int64[n + 1].
@@ -45,23 +45,23 @@ def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int6
     for number, (begin, end) in enumerate(zip(trace_ptr[:-1].tolist(), trace_ptr[1:].tolist(), strict=True)):
         roots = np.flatnonzero(left[begin:end] == 0)
         if len(roots):
-            left[begin + roots] = np.append(roots[1:], -1)  # a list
+            left[begin + roots] = np.append(roots[1:], -1)  # linked: each ready row names the next
             ends[:, number] = roots[0], roots[-1]
     has_trace = np.flatnonzero(trace >= 0)
-    of = trace[has_trace]
+    own_trace = trace[has_trace]
     length = np.zeros(len(trace), np.int64)
-    length[has_trace] = np.diff(trace_ptr)[of]
+    length[has_trace] = np.diff(trace_ptr)[own_trace]
     row_ptr = offsets(length)
     npu.row_base[: len(trace)] = row_ptr[:-1]
-    npu.trace_number[has_trace] = of
-    npu.trace_base[has_trace] = trace_ptr[of]
-    npu.ready_head[has_trace], npu.ready_tail[has_trace] = ends[:, of]
-    state = [left[trace_ptr[number] : trace_ptr[number + 1]] for number in of.tolist()]
+    npu.trace_number[has_trace] = own_trace
+    npu.trace_base[has_trace] = trace_ptr[own_trace]
+    npu.ready_head[has_trace], npu.ready_tail[has_trace] = ends[:, own_trace]
+    state = [left[trace_ptr[number] : trace_ptr[number + 1]] for number in own_trace.tolist()]
     return aligned(np.concatenate([*state, left[:0]]), np.int32), row_ptr
 
 
 def row_states(state: Int32, slots: int, *, recorded: bool) -> s.RowStates:
-    """Trace rows of every NPU, none begun; recorded: whether their times are kept."""
+    """Return the states of the trace rows of every NPU, none begun; recorded: whether their times are kept."""
     kept = len(state) if recorded else 1
     return s.RowStates(
         state=state,
@@ -73,12 +73,12 @@ def row_states(state: Int32, slots: int, *, recorded: bool) -> s.RowStates:
 
 
 def _slots(ports: Int64, settings: Settings) -> Int64:
-    """Entries of an NPU's heap: ports (twice where there is pacing), lanes, timer, agenda and list of messages."""
+    """Return the entries of an NPU's heap: ports (twice with pacing), lanes, timer, agenda and message list."""
     return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 3
 
 
 def idle_npus(part: Part, npu: Rows, const: Record, settings: Settings) -> s.Npus:
-    """NPUs, their idle ports and empty heaps."""
+    """Return NPUs with idle ports and empty heaps."""
     slots = int(npu.heap[-1] + _slots(npu.ports[-1:], settings)[0])
     return s.Npus(
         npu=npu,

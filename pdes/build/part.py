@@ -1,8 +1,8 @@
-"""The part of the fabric that one logical process holds, its links to other LPs, and where outboxes lie.
+"""The part of the fabric that one logical process holds, its links to other LPs, and the places of outboxes.
 
 An LP numbers its own nodes in the order of their numbers in the whole fabric, so its NPUs come first, and its outgoing
-links node by node. Behind them stand the links that come from other LPs, neighbour by neighbour. Links between two LPs
-are numbered, on both sides, in the order of their numbers in the whole fabric.
+links node by node. The links that come from other LPs follow, neighbour by neighbour. Links between two LPs are
+numbered, on both sides, in the order of their numbers in the whole fabric.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +19,7 @@ from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 
 
 def offsets(counts: ArrayLike) -> Int64:
-    """CSR offsets of counts."""
+    """Return the CSR offsets of counts."""
     return np.append(0, np.cumsum(counts, dtype=np.int64))
 
 
@@ -27,19 +27,19 @@ class Part:
     """Nodes and links of one LP.
 
     Attributes:
-        number: of the LP.
-        crossing_words: of a packet in an outbox.
+        number: Number of the LP.
+        crossing_words: Number of words of a packet in an outbox.
         nodes: int64[n], own nodes' numbers in the fabric, ascending.
-        npus: how many of them are NPUs; they come first.
+        npus: Number of own nodes that are NPUs; they come first.
         local: int64[nodes of the fabric], own number of a node, -1 = another LP's.
         links: int64[m], own outgoing links' numbers in the fabric, node by node.
         out_ptr: int64[n + 1], own outgoing links of a node.
-        neighbours: numbers of the LPs to which links go, ascending.
-        links_out, links_in: per neighbour, int64[] links to it and from it, ascending.
-        rooms: per neighbour, the most packets that go there in a window.
-        rooms_in: per neighbour, the most that come from there.
-        outer: the first of the switches that act before all other nodes, by own number; as many as nodes: none do.
-        splits: these switches alone send to other nodes of a cluster, see `send_first`.
+        neighbours: Numbers of the LPs that own links lead to, ascending.
+        links_out, links_in: int64[] per neighbour, links to it and from it, ascending.
+        rooms: Maximum number of packets that go to each neighbour in a window.
+        rooms_in: Maximum number of packets that come from each neighbour in a window.
+        outer: Own number of the first switch that acts before all other nodes; number of nodes = no such switch.
+        splits: Whether only these switches send to other nodes of a cluster, see `send_first`.
     """
 
     def __init__(self, graph: Graph, fabric: Fabric, owner: Int64, number: int, lookahead_ps: int) -> None:
@@ -59,17 +59,17 @@ class Part:
         self.links_out = [leaving[owner[dst[leaving]] == other] for other in self.neighbours]
         self.links_in = [coming[owner[src[coming]] == other] for other in self.neighbours]
         packet_ps = np.maximum((fabric.smallest_bytes * fabric.fastest_psb + 0.5).astype(np.int64), 1)
-        most = FAR_WINDOWS * lookahead_ps // packet_ps + 2
-        self.rooms = [int(most[links].sum()) for links in self.links_out]
-        self.rooms_in = [int(most[links].sum()) for links in self.links_in]
+        max_packets = FAR_WINDOWS * lookahead_ps // packet_ps + 2
+        self.rooms = [int(max_packets[links].sum()) for links in self.links_out]
+        self.rooms_in = [int(max_packets[links].sum()) for links in self.links_in]
         self.outer = len(self.nodes)
         self.splits = False
 
     def send_first(self, graph: Graph, away: Collection[int]) -> None:
-        """Have switches with links to these LPs act before other nodes, if no NPU has such links.
+        """Let switches with links to the LPs `away` act before other nodes, unless an NPU has such links.
 
-        The first of them and all that are numbered higher are taken for such switches: builders of fabrics number those
-        of higher tiers, which have the links between parts, behind the others.
+        The first of them and all nodes with higher numbers count as such switches: builders of fabrics number the
+        switches of higher tiers, which have the links between parts, after the others.
         """
         links = [links for other, links in zip(self.neighbours, self.links_out, strict=True) if other in away]
         senders = self.local[graph.link_src[np.concatenate([*links, np.zeros(0, np.int64)]).astype(np.int64)]]
@@ -78,15 +78,15 @@ class Part:
             self.outer, self.splits = first, True
 
     def half_words(self, room: int) -> int:
-        """Length of half an outbox that holds so many packets, in whole cache lines."""
+        """Return the length of half an outbox for `room` packets, in words, whole cache lines."""
         return HEADER_WORDS + -(-room * self.crossing_words // 8) * 8
 
     def outbox_at(self) -> Int64:
-        """int64[neighbours x 2]: where the halves begin, and behind them the length of the outbox."""
+        """Return int64[neighbours x 2 + 1]: the begin of each half, then the length of the outbox."""
         return offsets([self.half_words(room) for room in self.rooms for _ in range(2)])
 
     def tx_rows(self, graph: Graph, fabric: Fabric, owner: Int64) -> Rows:
-        """The `tx` table: own outgoing links, then those that come from other LPs."""
+        """Return the `tx` table: own outgoing links, then links that come from other LPs."""
         links = np.concatenate([self.links, *self.links_in]).astype(np.int64)
         neighbour = np.full(int(owner.max()) + 1, -1, np.int64)
         neighbour[self.neighbours] = np.arange(len(self.neighbours))
@@ -95,23 +95,23 @@ class Part:
         return rows_of(OutgoingLink, len(links), meta=link_meta(node, links, fabric.link_class[links]))
 
     def far(self, graph: Graph) -> Int64:
-        """int64[own links]: place of a link among those to its neighbour."""
+        """Return int64[own links]: index of each link among the links to its neighbour."""
         place = np.zeros(graph.links, np.int64)
         for links in self.links_out:
             place[links] = np.arange(len(links))
         return place[self.links]
 
     def ghost(self) -> Int64:
-        """int64[neighbours]: `tx` row of the first link that comes from a neighbour."""
+        """Return int64[neighbours]: `tx` row of the first link that comes from each neighbour."""
         return offsets([len(self.links), *(len(links) for links in self.links_in)])[1:-1]
 
 
 class Outboxes:
-    """Outboxes of LPs, all in memory that this process sees.
+    """Outboxes of LPs in memory that this process can access.
 
     Args:
-        parts: the LPs.
-        memory: words -> int64[words] of zeros; new memory if not given.
+        parts: Parts of the LPs.
+        memory: Allocator, words -> int64[words] of zeros; new private memory by default.
     """
 
     def __init__(self, parts: Sequence[Part], memory: Callable[[int], Int64] = zeros) -> None:
@@ -120,6 +120,6 @@ class Outboxes:
         self.outbox = {number: memory(int(at[-1])) for number, at in self._at.items()}
 
     def address(self, sender: int, receiver: int, half: int) -> int:
-        """Address of the half of the sender's outbox that is for the receiver."""
+        """Return the address of the half of the sender's outbox that is for the receiver."""
         at = self._at[sender][2 * self._neighbours[sender].index(receiver) + half]
         return self.outbox[sender].ctypes.data + WORD_BYTES * int(at)

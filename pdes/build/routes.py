@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from pdes.build.settings import Settings
 
 NO_CELL = np.int32(0)
+"""Cell of the switch itself or of an unreachable home."""
 
 
 def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
-    """int32[sets]: a cell for each port set of own links; and the members of those of several, each list once."""
+    """Return int32[sets], a cell for each port set of own links, and the deduplicated members of larger sets."""
     routing: Any = graph.routing
     count = np.diff(routing.set_ptr).astype(np.int64)
     if len(count) and count.max() > s.MAX_SET:
@@ -30,18 +31,18 @@ def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
     own[part.links] = np.arange(len(part.links)) - np.repeat(part.out_ptr[:-1], np.diff(part.out_ptr))
     member = own[routing.set_link].astype(np.int32)
     first = np.zeros(len(count), np.int64)
-    some = np.flatnonzero(count)
-    some = some[member[routing.set_ptr[some]] >= 0]
-    single = some[count[some] == 1]
+    used = np.flatnonzero(count)
+    used = used[member[routing.set_ptr[used]] >= 0]
+    single = used[count[used] == 1]
     first[single] = member[routing.set_ptr[single]]
-    lists = _Shared()
-    for i in some[count[some] > 1].tolist():
+    lists = _ListStore()
+    for i in used[count[used] > 1].tolist():
         first[i] = lists.place(member[routing.set_ptr[i] : routing.set_ptr[i + 1]])
     return ((count << SET_SHIFT) | first).astype(np.int32), lists.values()
 
 
-class _Shared:
-    """Lists of int32 one after another; equal ones stand there once."""
+class _ListStore:
+    """A store of int32 lists in one array, which holds equal lists once."""
 
     def __init__(self) -> None:
         self._at: dict[bytes, int] = {}
@@ -49,7 +50,7 @@ class _Shared:
         self._length = 0
 
     def place(self, values: Int32) -> int:
-        """Where the list begins."""
+        """Return the offset of the list, which is added if it is new."""
         key = values.tobytes()
         if key not in self._at:
             self._at[key] = self._length
@@ -58,12 +59,12 @@ class _Shared:
         return self._at[key]
 
     def values(self) -> Int32:
-        """All lists."""
+        """Return the array of all lists."""
         return np.concatenate([np.zeros(0, np.int32), *self._parts])
 
 
 def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings") -> tuple[s.Routes, int, int]:
-    """Routes of the LP, and the constants dimensions and homes."""
+    """Return the routes of the LP, and the constants dimensions and homes."""
     routing: Any = graph.routing
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
@@ -87,7 +88,10 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Sett
 
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str, Array]:
-    """Rows of own switches, written into `node`; hops also of others that NPUs of several ports look at."""
+    """Fill `node` for own switches and return the tables of their routes.
+
+    Hops of other LPs' switches are included where NPUs with several ports compare them.
+    """
     r: Any = graph.routing
     homes = len(r.home_node)
     column = np.full(graph.nodes, -1, np.int32)
@@ -103,28 +107,28 @@ def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str,
 
 
 def _stretches(cells: Int32) -> tuple[Int64, Int32]:
-    """Rows of cells without what equals the row's default at either end, each stretch once.
+    """Return rows of cells without the cells at both ends that equal the row's default, each stretch once.
 
-    Returns int64[4, rows], first and last + 1 column, default cell and where column 0 would stand, and the stretches.
-    No cell (NO_CELL: the switch itself, or unreachable) may be taken for any other.
+    Returns int64[4, rows], first and last + 1 column, default cell and the (virtual) place of column 0, and the
+    stretches. An entry without a cell (NO_CELL: the switch itself, or unreachable) matches any other.
     """
     rows, homes = cells.shape
-    some = cells != NO_CELL
+    has_cell = cells != NO_CELL
     best = np.array([np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int64)])
-    for column in (some.argmax(axis=1), homes - 1 - some[:, ::-1].argmax(axis=1)):
+    for column in (has_cell.argmax(axis=1), homes - 1 - has_cell[:, ::-1].argmax(axis=1)):
         default = cells[np.arange(rows), column]
-        differs = some & (cells != default[:, None])
+        differs = has_cell & (cells != default[:, None])
         any_differs = differs.any(axis=1)
         first = np.where(any_differs, differs.argmax(axis=1), 0)
         last = np.where(any_differs, homes - differs[:, ::-1].argmax(axis=1), 0)
         best = np.where(last - first < best[1] - best[0], (first, last, default), best)
-    shared = _Shared()
+    shared = _ListStore()
     row = [shared.place(cells[i, first:last]) - first for i, (first, last) in enumerate(best[:2].T.tolist())]
     return np.array([*best, row], np.int64), shared.values()
 
 
 def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
-    """Hops to homes from own switches and those at the other end of NPUs' ports."""
+    """Return hops to homes from own switches and from those at the other end of NPUs' ports."""
     r: Any = graph.routing
     beyond = graph.link_dst[part.links[: part.out_ptr[part.npus]]]
     extra = np.unique(beyond[part.local[beyond] < 0])
@@ -141,7 +145,7 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
 
 
 def _shares_leaves(graph: Graph) -> bool:
-    """Whether NPUs behind one NVSwitch have another home in common: then both are equally near."""
+    """Return whether NPUs behind one NVSwitch share another home, which is then as near as the NVSwitch."""
     r: Any = graph.routing
     home, kind = r.home, graph.node_kind[r.home_node]
     inside = np.where((home >= 0) & (kind[home] == NVSWITCH_KIND), home, -1).max(axis=1)
@@ -151,9 +155,9 @@ def _shares_leaves(graph: Graph) -> bool:
 
 
 def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own: Array) -> tuple[Int8, Int32]:
-    """Hops counted twice, and a home other than an NVSwitch one away from itself: so NPUs prefer the NVSwitch.
+    """Return hops doubled, with 1 in place of 0 at homes other than NVSwitches, so that NPUs prefer NVSwitches.
 
-    NPUs compare hops; a switch knows by its own column that it is a home.
+    NPUs compare hops; a switch recognises itself as a home by its own column.
     """
     later = (own >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
     r: Any = graph.routing

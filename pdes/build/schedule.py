@@ -1,4 +1,4 @@
-"""What fails, slows down or comes back during a run: as a value, and as the changes that each LP makes."""
+"""The fault schedule: failures, slowdowns and recoveries during a run, as a value and as the changes of each LP."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,21 +23,25 @@ if TYPE_CHECKING:
     from pdes.build.settings import Settings
 
 ALWAYS_LOST = 1 << 32
+"""Loss probability 1 in units of 2**-32."""
 TABLES = {
     "table_node": ("node",),
     "table64": ("hop_row",),
     "table32": ("cell", "attach", "home", "link", "hop_column", "via"),
     "table8": ("hops",),
 }
-"""What may differ between sets of routing tables, in the order of pdes.network.faults.change_routes."""
+"""Routing tables that may differ between sets, in the order of pdes.network.faults.change_routes."""
 
 
 @dataclass(frozen=True)
 class LinkFault:
-    """Something of some links changes from at_ps to before until_ps: what is not 0 or False.
+    """A fault of links from at_ps to before until_ps; a field that is 0 or False changes nothing.
 
-    links are numbers of directed links. rate_bps is another rate, added_latency_ps comes on top of the delay,
-    error_rate is the probability that a packet is lost.
+    Attributes:
+        links: Numbers of directed links.
+        rate_bps: Reduced or raised rate in bits per second.
+        added_latency_ps: Latency in addition to the propagation delay.
+        error_rate: Probability that a packet is lost.
     """
 
     links: tuple[int, ...]
@@ -51,7 +55,7 @@ class LinkFault:
 
 @dataclass(frozen=True)
 class NpuFault:
-    """Computation that an NPU begins from at_ps to before until_ps takes `slowdown` times as long."""
+    """A slow NPU: compute that begins from at_ps to before until_ps takes `slowdown` times as long."""
 
     npu: int
     at_ps: int
@@ -61,26 +65,30 @@ class NpuFault:
 
 @dataclass(frozen=True, eq=False)
 class Faults:
-    """The schedule of a run.
+    """The faults of a run.
 
     Attributes:
-        links, npus: what happens.
-        detection_time_ps: routes change so long after links go down or come up.
-        routings: the routing without each of the sets of links that `down_sets` gives.
+        links, npus: Faults of links and of NPUs.
+        detection_time_ps: Time from when links go down or come up until routes change.
+        routings: Routing without each of the sets of links that `down_sets` returns.
     """
 
     links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
     npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
-    detection_time_ps: int = setting(1_000_000_000, "so long after links go down or come up, routes change")
+    detection_time_ps: int = setting(1_000_000_000, "time from a link's failure or recovery until routes change")
     routings: Mapping[frozenset[int], Any] = field(
-        default_factory=dict, metadata={"setting": Setting("without what is down", is_given=False)}
+        default_factory=dict, metadata={"setting": Setting("routing without the links that are down", is_given=False)}
     )
 
     def __bool__(self) -> bool:
         return bool(self.links or self.npus)
 
     def can_lose(self, settings: "Settings") -> bool:
-        """Whether packets may get lost. A pause that comes late, or a rate beyond the buffers, can overflow them."""
+        """Return whether packets may get lost.
+
+        With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
+        overflow a buffer.
+        """
         return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
 
 
@@ -89,19 +97,19 @@ Fault = TypeVar("Fault", LinkFault, NpuFault)
 
 
 def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
-    """What is down after each change of that: (ps, frozenset of links) in order of time."""
+    """Return the links that are down after each change: (ps, frozenset of links) in time order."""
     times = sorted({t for f in links if f.down for t in (f.at_ps, f.until_ps) if t < s.INF})
-    found = []
+    sets = []
     down: frozenset[int] = frozenset()
     for time in times:
         before, down = down, frozenset(n for f in links if f.down and f.at_ps <= time < f.until_ps for n in f.links)
         if down != before:
-            found.append((time, down))
-    return found
+            sets.append((time, down))
+    return sets
 
 
 def fastest_psb(psb: Float64, faults: Faults) -> Float64:
-    """float64[links]: the least ps per byte that each link ever has."""
+    """Return float64[links]: the minimum ps per byte of each link during the run."""
     fastest = psb.copy()
     for fault in faults.links:
         if fault.rate_bps:
@@ -110,35 +118,35 @@ def fastest_psb(psb: Float64, faults: Faults) -> Float64:
 
 
 def slowest(faults: Faults, rate_bps: int) -> tuple[int, int]:
-    """The lowest rate, at most rate_bps, and the most latency that is added."""
+    """Return the lowest rate, at most rate_bps, and the maximum added latency."""
     rates = [fault.rate_bps for fault in faults.links if fault.rate_bps]
     return min([rate_bps, *rates]), max([0, *(fault.added_latency_ps for fault in faults.links)])
 
 
 def _cell_begin(time_ps: int, cell_ps: int) -> int:
-    """Begin of the first cell that begins at or after a time."""
+    """Return the begin of the first cell that begins at or after a time."""
     return -(-time_ps // cell_ps) * cell_ps
 
 
 def _stretches(faults: Sequence[Fault], cell_ps: int) -> Iterable[tuple[int, list[Fault]]]:
-    """When something of these faults changes, as the begin of a cell, and those that hold from then on; ascending."""
+    """Yield each cell begin at which these faults change, and the faults that hold from then on; ascending."""
     times = sorted({time for fault in faults for time in (fault.at_ps, fault.until_ps) if time < s.INF})
-    for begin, time in {_cell_begin(time, cell_ps): time for time in times}.items():  # the latest of a cell counts
+    for begin, time in {_cell_begin(time, cell_ps): time for time in times}.items():  # the last change of a cell wins
         yield begin, [fault for fault in faults if fault.at_ps <= time < fault.until_ps]
 
 
 def link_changes(
     faults: Faults, cell_ps: int, link_class: Int64, classes: Rows
 ) -> tuple[list[tuple[int, int, int]], Rows]:
-    """Changes of links, (ps, link, class) in order, and the class table with what they need."""
+    """Return changes of links, (ps, link, class) in time order, and the class table with the classes they need."""
     table = list(classes)
     number = {row.tobytes(): i for i, row in enumerate(classes)}
-    of_link: dict[int, list[LinkFault]] = {}
+    faults_of_link: dict[int, list[LinkFault]] = {}
     for fault in faults.links:
         for link in fault.links:
-            of_link.setdefault(link, []).append(fault)
+            faults_of_link.setdefault(link, []).append(fault)
     changes = []
-    for link, own in sorted(of_link.items()):
+    for link, own in sorted(faults_of_link.items()):
         current = int(link_class[link])
         for begin, holding in _stretches(own, cell_ps):
             row = _class_row(classes[link_class[link]], holding)
@@ -149,12 +157,12 @@ def link_changes(
                 changes.append((begin, link, new))
                 current = new
     if faults.links:
-        table.append(row_of(LinkClass, error=ALWAYS_LOST, special=s.CARE))  # takes no time, and all is lost
+        table.append(row_of(LinkClass, error=ALWAYS_LOST, special=s.CARE))  # for `with_pit`: loses all packets
     return sorted(changes), np.array(table, classes.dtype).view(np.recarray)
 
 
 def with_pit(net: s.Net, faults: Faults) -> s.Net:
-    """Net with a link on which all is lost, where faults may leave a switch without a way to any home of an NPU."""
+    """Return Net with a link that loses all packets, where faults may cut a switch off from an NPU's homes."""
     if net.const.homes <= 1 or not any(fault.down for fault in faults.links):
         return net
     pit = len(net.tx)
@@ -167,7 +175,7 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
 
 
 def _class_row(row: Record, faults: Sequence[LinkFault]) -> Record:
-    """The class of a link under these faults; row: its own."""
+    """Return the class of a link under these faults; row: its class without faults."""
     row = row.copy()
     for fault in faults:
         if fault.rate_bps:
@@ -184,7 +192,7 @@ def _class_row(row: Record, faults: Sequence[LinkFault]) -> Record:
 def scheduled(
     graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
 ) -> tuple[s.Routes, list[int], s.FaultSchedule, int]:
-    """Routes of an LP; the constants dimensions and homes; FaultSchedule; how many sets of tables that has."""
+    """Return the routes of an LP, [dimensions, homes], its FaultSchedule, and its number of routing-table sets."""
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]
@@ -206,11 +214,11 @@ def scheduled(
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:
-    """When the computation of an NPU changes its pace (ps), and how long it then takes, in 1024ths, 0 as long as it is.
+    """Return the changes of an NPU's compute pace: (ps, duration in 1024ths of the nominal, 0 = nominal).
 
     Args:
-        faults: of one NPU.
-        cell_ps: changes take effect at multiples of it.
+        faults: Faults of one NPU.
+        cell_ps: Length of a cell; changes take effect at multiples of it.
     """
     return [
         (begin, round(1024 * holding[0].slowdown) if holding else 0) for begin, holding in _stretches(faults, cell_ps)
@@ -218,7 +226,7 @@ def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, in
 
 
 def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, int, int, int]]:
-    """Changes of own NPUs."""
+    """Return the changes of own NPUs."""
     changes = []
     for npu in sorted({fault.npu for fault in faults.npus}):
         own = [fault for fault in faults.npus if fault.npu == npu]
@@ -231,7 +239,7 @@ def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, 
 def _epochs(
     graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings", routes: s.Routes, routings: list[frozenset[int]]
 ) -> tuple[s.Routes, dict[str, Any]]:
-    """Routes with room for all sets of tables, and these one after another."""
+    """Return routes with room for every set of tables, and the tables of all sets, concatenated."""
     all_routes = [routes]
     for down in routings[1:]:
         if down not in settings.faults.routings:
@@ -253,7 +261,7 @@ def _epochs(
 
 
 def _without_ports(routes: s.Routes, part: "Part", down: frozenset[int]) -> s.Routes:
-    """NPUs' ports that are down lead to a switch that is far from everything."""
+    """Return routes in which NPUs' ports that are down lead to a switch far from everything."""
     ports = part.links[: part.out_ptr[part.npus]]
     dead = np.isin(ports, list(down))
     if len(routes.via) != len(ports) or len(ports) == part.npus or not dead.any():

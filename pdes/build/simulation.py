@@ -1,4 +1,4 @@
-"""A run under way: the logical processes that this process holds, and what has been taken out of them so far."""
+"""A run under way: the logical processes of this process, and the results taken from them so far."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from pdes.core.jit import Directory, hook_address
 
 
 class LogicalProcess:
-    """One LP: its part of the fabric, its world, and the flow records taken out of it.
+    """One LP: its part of the fabric, its world, and the flow records taken from it.
 
     Attributes:
-        part: its nodes and links.
+        part: Nodes and links of the LP.
         row_ptr: int64[own NPUs + 1], trace rows of its NPUs.
-        address: where kernels find the world.
-        flows_out, flows_in: records of messages posted and complete.
+        address: Address of the world's directory, for kernels.
+        flows_out, flows_in: Records of messages posted and complete.
 
     Args:
-        hooks: what kernels call by address: name (of `Hooks`) -> hook.
+        hooks: Functions that kernels call by address: name (of `Hooks`) -> hook.
     """
 
     def __init__(self, part: Part, world: s.World, row_ptr: Int64, hooks: Mapping[str, Callable[..., Any]]) -> None:
@@ -38,13 +38,13 @@ class LogicalProcess:
             world.net.hooks[name] = hook_address(function)
 
     def look_up_ways_back(self, back: "LogicalProcess") -> None:
-        """Have kernels find the way of acknowledgements in the world of an LP of the whole fabric, which stays."""
+        """Let kernels look up the routes of acknowledgements in an LP of the whole fabric, which is kept alive."""
         self._back = back
         self._world.net.const.back = back.address
 
     @property
     def world(self) -> s.World:
-        """All its state; another one, of longer arrays, when a pool grows."""
+        """The LP's whole state; replaced by one with longer arrays when a pool grows."""
         return self._world
 
     @world.setter
@@ -53,10 +53,10 @@ class LogicalProcess:
         self._directory.update(world)
 
     def check_guards(self) -> None:
-        """Look whether kernels wrote past an end of any array of the world.
+        """Check that no kernel wrote past an end of any array of the world.
 
         Raises:
-            MemoryDamageError: one did.
+            MemoryDamageError: A kernel did.
         """
         self._directory.check_guards()
         if self._back is not None:
@@ -89,7 +89,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How far a run is; messages: received, at message level."""
+    """Progress of a run; messages: number of messages received, at message level."""
 
     now_ps: int
     packet_hops: int
@@ -100,4 +100,4 @@ class Snapshot:
 
 
 Progress = Callable[[Snapshot], None]
-"""What is told now and then how far a run is."""
+"""Callback that receives a snapshot from time to time."""

@@ -1,4 +1,4 @@
-"""A program's traces and plans as the kernels walk them."""
+"""A program's traces and plans in the form that kernels read."""
 
 from typing import Any
 
@@ -13,25 +13,25 @@ from pdes.core.rows.npu import GroupView, PlanLane, PlanStep
 
 
 def trace_tables(program: Program, p2p_share: float) -> s.Trace:
-    """The program's traces under the names and with the types of the kernel; worlds of one process share them.
+    """Return the program's traces under the kernel's names and types; worlds of one process share them.
 
-    p2p_share: of the settings.
+    p2p_share: the setting of that name.
     """
-    made = {"connections": padded(_channel_connections(program, p2p_share), np.int64)}
+    derived = {"connections": padded(_channel_connections(program, p2p_share), np.int64)}
     names = ((name, name if hasattr(program, name) else f"node_{name}") for name in s.Trace.__annotations__)
-    plain = {name: _typed(s.Trace, name, getattr(program, found)) for name, found in names if name not in made}
-    return s.Trace(**made, **plain)
+    plain = {name: _typed(s.Trace, name, getattr(program, field)) for name, field in names if name not in derived}
+    return s.Trace(**derived, **plain)
 
 
 def plan_tables(program: Program) -> s.PlanTables:
-    """Likewise its groups, and the schedules of its collectives."""
+    """Return the program's groups and the schedules of its collectives, likewise."""
     schedules = program.schedules
     size, parts, first = schedules.view_size, schedules.view_parts, schedules.view_ptr[:-1]
     views = rows_of(GroupView, len(size), members=size, parts=parts, first=first)
-    made = {"lane_row": _lane_rows(schedules), "view_row": views, "step": _step_rows(schedules)}
+    derived = {"lane_row": _lane_rows(schedules), "view_row": views, "step": _step_rows(schedules)}
     owners = ((name, program if hasattr(program, name) else schedules) for name in s.PlanTables.__annotations__)
-    plain = {name: _typed(s.PlanTables, name, getattr(owner, name)) for name, owner in owners if name not in made}
-    return s.PlanTables(**made, **plain)
+    plain = {name: _typed(s.PlanTables, name, getattr(owner, name)) for name, owner in owners if name not in derived}
+    return s.PlanTables(**derived, **plain)
 
 
 def _typed(tables: Any, name: str, values: ArrayLike) -> Any:
@@ -39,14 +39,14 @@ def _typed(tables: Any, name: str, values: ArrayLike) -> Any:
 
 
 def _step_rows(schedules: Schedules) -> Rows:
-    """The same memory as the steps of schedules, in rows with names."""
+    """Return the steps of schedules as named rows that share their memory."""
     if len(schedules.steps) == 0:
         return rows_of(PlanStep, 1)
     return np.ascontiguousarray(schedules.steps, np.int32).reshape(-1).view(PlanStep.dtype).view(np.recarray)
 
 
 def _lane_rows(schedules: Schedules) -> Rows:
-    """Rows of all lanes, with views counted over all schedules."""
+    """Return the rows of all lanes, with views counted over all schedules."""
     lanes = len(schedules.lane_ptr) - 1
     rows = rows_of(
         PlanLane,
@@ -58,7 +58,7 @@ def _lane_rows(schedules: Schedules) -> Rows:
         & (schedules.lane_begins == 0),
         view_number=schedules.lane_view,
         gate=np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
-        alike=_lanes_alike(schedules),
+        alike=_lanes_of_phase(schedules),
         connection=_connections(schedules),
         waited_for=_waited_for(schedules),
     )
@@ -74,26 +74,26 @@ def _lane_rows(schedules: Schedules) -> Rows:
 
 
 def _channel_connections(program: Program, p2p_share: float) -> Int64:
-    """Group, number and share of each way of messages between two NPUs; a given p2p_share holds to other hosts."""
+    """Return group, number and share of each point-to-point channel; p2p_share applies between hosts."""
     channels = program.channels
-    found = packet.P2P | _numbered(channels.connection, channels.shares)
-    return np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, found)
+    connection = packet.P2P | _numbered(channels.connection, channels.shares)
+    return np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, connection)
 
 
 def _connections(schedules: Schedules) -> Int64:
-    """Word `connection` of each lane."""
+    """Return the word `connection` of each lane."""
     return _numbered(schedules.lane_connection, schedules.lane_shares)
 
 
 def _numbered(number: Array, shares: Array) -> Int64:
-    """Of connections, their numbers and shares, without a group."""
+    """Return the numbers and shares of connections as words without a group."""
     shares = np.round(shares * packet.SHARE_UNITS).astype(np.int64)
     number = number.astype(np.int64)
     return number << packet.CONNECTION_SHIFT | np.where(shares > packet.SHARE_UNITS, shares, 0) << packet.SHARES_SHIFT
 
 
-def _lanes_alike(schedules: Schedules) -> Int64:
-    """Of each lane, how many of its plan are of its phase."""
+def _lanes_of_phase(schedules: Schedules) -> Int64:
+    """Return, per lane, the number of lanes of its plan that have its phase."""
     plan = np.repeat(np.arange(len(schedules.plan_ptr) - 1), np.diff(schedules.plan_ptr))
     pairs = np.stack([plan, schedules.lane_phase], axis=1)
     _, which, count = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
@@ -101,7 +101,7 @@ def _lanes_alike(schedules: Schedules) -> Int64:
 
 
 def _waited_for(schedules: Schedules) -> Int64:
-    """Of each lane, as a bit set, lanes of its plan that wait for a step of it; those beyond the set are left out."""
+    """Return, per lane, the lanes of its plan that wait for its steps: a bit set, without lanes beyond its size."""
     waited_for = np.zeros(len(schedules.lane_ptr) - 1, np.int64)
     number = np.arange(len(waited_for)) - np.repeat(schedules.plan_ptr[:-1], np.diff(schedules.plan_ptr))
     lane = np.repeat(np.arange(len(waited_for), dtype=np.int32), np.diff(schedules.lane_ptr))
@@ -109,13 +109,13 @@ def _waited_for(schedules: Schedules) -> Int64:
     first = needs >= 0
     first[1:] &= (lane[1:] != lane[:-1]) | (needs[1:] != needs[:-1])
     lane, needs = lane[first], needs[first]
-    told = number[lane] < s.STIRRED_LANES
-    lane, needs = lane[told], needs[told]
+    in_set = number[lane] < s.STIRRED_LANES
+    lane, needs = lane[in_set], needs[in_set]
     np.bitwise_or.at(waited_for, lane - number[lane] + needs, 1 << number[lane])
     return waited_for
 
 
 def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
-    """A contiguous array of the type, never empty (an empty array has no address to read from)."""
+    """Return a contiguous array of the type with at least one element (an empty array has no address)."""
     values = np.ascontiguousarray(values, dtype)
     return values if len(values) else np.zeros(1, dtype)

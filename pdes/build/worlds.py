@@ -1,4 +1,4 @@
-"""From a graph and a program to a world: all state of the simulation as arrays, ready to run."""
+"""Build worlds: all state of a simulation as arrays, ready to run, from a graph and a program."""
 
 import time
 from collections.abc import Sequence
@@ -33,10 +33,11 @@ from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
 
 FLOW_ROWS = 1 << 16
+"""Flow records that a world holds before the host takes them out."""
 
 
 def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Outboxes, settings: Settings) -> s.Net:
-    """Nodes, links and packets, all idle; NPUs with rows that are ready begin at time 0."""
+    """Return idle nodes, links and packet pools; NPUs with rows that are ready begin at time 0."""
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
     blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const.reserve_blocks)
@@ -73,13 +74,13 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Outboxes, s
 
 
 def _inbox(fabric: Fabric) -> s.Inbox:
-    """What nodes do with what arrives, and room for one batch."""
+    """Return the arrays that sort a batch of arrivals, and the rates of incoming links."""
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
     return s.Inbox(rx_psb=fabric.psb if fabric.cut.any() else zeros(1, np.float64), bucket=zeros(BUCKETS + 2), **batch)
 
 
 def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
-    """No queue pairs yet, and room for some messages and flow records."""
+    """Return no queue pairs yet, and room for some messages and flow records."""
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
     ctl.free_messages = msgs
@@ -107,7 +108,7 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
 
 
 def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
-    """No collective under way."""
+    """Return room for collectives, with none under way."""
     insts = max(2 * part.npus, 64)
     ctl.free_instances = insts
     key, val = empty_map(2 * insts)
@@ -126,7 +127,7 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
 
 
 def _messages(program: Program, part: Part, const: Record, ctl: Record, settings: Settings) -> s.MessageModels:
-    """No message under way at message level, and what of those received is added."""
+    """Return no message under way at message level, and the table of receives that reduce."""
     model, steps = settings.fidelity, program.schedules
     receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
     room = 1
@@ -143,16 +144,16 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
 
 
 def build_world(graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None) -> Simulation:
-    """Worlds of all LPs that run `program` on `graph`, as a Simulation that the driver runs.
+    """Return a Simulation with worlds of all LPs that run `program` on `graph`, ready for the driver.
 
     Args:
-        graph: the fabric.
-        program: what the NPUs do.
-        settings: of the packet network.
+        graph: Graph of the fabric.
+        program: Traces and collectives that the NPUs run.
+        settings: Settings of the packet network.
         owner: int[nodes], the LP of each node, numbered from 0 without gaps; None = one LP.
 
     Raises:
-        RunError: the packet format cannot hold the run.
+        RunError: The packet format cannot hold the run.
     """
     settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
@@ -163,17 +164,17 @@ def build_world(graph: Graph, program: Program, settings: Settings, owner: Array
 def build_lps(
     layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], post: Outboxes
 ) -> Simulation:
-    """Worlds of some LPs.
+    """Return a Simulation with the worlds of the LPs that this process holds.
 
     Args:
-        layout: of the whole fabric.
-        program: what their NPUs do, at least.
-        settings: of the packet network, driven if anything in the run is (pdes.nic.driven).
-        parts: the LPs.
-        post: their outboxes, and where to find those of their neighbours.
+        layout: Layout of the fabric_layout fabric.
+        program: Program with at least the traces of these LPs' NPUs.
+        settings: Settings of the packet network, driven if any part of the run is (pdes.nic.driven).
+        parts: Parts of the LPs.
+        post: Outboxes of the LPs and of their neighbours.
 
     Raises:
-        RunError: the packet format cannot hold the run.
+        RunError: The packet format cannot hold the run.
     """
     begun = time.perf_counter()
     check_sizes(layout.graph, program, settings)
@@ -189,12 +190,12 @@ def build_lps(
 def _way_back(
     layout: Layout, program: Program, settings: Settings, tables: tuple[s.Trace, s.PlanTables]
 ) -> LogicalProcess:
-    """An LP of the whole fabric where nothing is done and all goes well, for routes only (pdes/network/way_back.py)."""
+    """Return an idle LP of the fabric_layout fabric without faults, only for its routes (pdes/network/way_back.py)."""
     plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
-    whole = Layout(layout.graph, plain)
-    part = whole.part(0)
+    fabric_layout = Layout(layout.graph, plain)
+    part = fabric_layout.part(0)
     idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
-    return _build_lp(whole, idle, plain, part, tables, Outboxes([part]))
+    return _build_lp(fabric_layout, idle, plain, part, tables, Outboxes([part]))
 
 
 def _build_lp(
@@ -205,7 +206,7 @@ def _build_lp(
     tables: tuple[s.Trace, s.PlanTables],
     post: Outboxes,
 ) -> LogicalProcess:
-    """The world of one LP."""
+    """Return one LP with its world."""
     graph, fabric = layout.graph, layout.fabric
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     npu, state, row_ptr = npu_rows(program, part, settings)

@@ -1,1 +1,1 @@
-"""What the other rooms build on: compiled kernels, rows of state, hashes, heaps, queues of records, packets."""
+"""Foundations of the other rooms: compiled kernels, rows of state, hashes, heaps, queues of records, packets."""

@@ -1,8 +1,8 @@
-"""How a run fails."""
+"""Exceptions with which a run fails."""
 
 
 class RunError(RuntimeError):
-    """The run failed or cannot be done; the text is one line, or a list of who waits for whom."""
+    """A run failed or is impossible; the text is one line, or a list of the rows that wait and for what."""
 
     exit_code = 1
 
@@ -12,6 +12,6 @@ class MemoryDamageError(RunError):
 
 
 class AgreedRunError(RunError):
-    """A failure that all ranks of a run have found alike."""
+    """A failure that every rank of a run has found and reports identically."""
 
     agreed = True

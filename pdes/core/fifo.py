@@ -1,10 +1,10 @@
 """Queues of packet records in blocks of eight, all from one pool.
 
-A queue is a chain of blocks. Its tail is the next free record, whose time is INF: that is how the reader sees the end
-(`push`). Where the reader knows the tail, nothing marks the end (`append`): of inboxes, which are read as a whole, and
-of queues whose ends stand side by side in a word (`ends`).
-Blocks are given back as they empty, last one out first, so the memory in use is that of the packets in flight.
-An empty queue holds no block: its head and tail are NONE.
+A queue is a chain of blocks. Its tail is the next free record, whose time is INF, which marks the end for the reader
+(`push`). No mark is needed where the reader knows the tail (`append`): in inboxes, which are read completely, and in
+queues whose head and tail are packed into one word (`ends`).
+Blocks return to the pool as they empty and are reused last in, first out, so the memory in use is that of the packets
+in flight. An empty queue holds no block: its head and tail are NONE.
 """
 
 import numpy as np
@@ -20,16 +20,16 @@ tail_of = bits(32)  # place behind its last
 
 @inline
 def prefetch_block(net, block):
-    """Ask for the records of a block."""
+    """Prefetch the records of a block."""
     for record in range(0, BLOCK_RECORDS, 2):  # two to a cache line
         prefetch(net.record, block * BLOCK_RECORDS + record)
 
 
 @inline
 def prefetch_following(net, block, last):
-    """Ask for a block of a queue that ends in block `last`, and for the number of the one behind the next.
+    """Prefetch a block of a queue that ends in block `last`, and the number of the block after the next.
 
-    Returns the block behind it, NONE at the end.
+    Returns the block that follows, NONE at the end.
     """
     prefetch_block(net, block)
     following = np.int64(NONE)
@@ -41,7 +41,7 @@ def prefetch_following(net, block, last):
 
 @inline
 def take_block(net):
-    """First record of a block from the pool, which must have one."""
+    """Take a block from the pool, which must have one, and return its first record."""
     free = net.ctl.free_blocks - 1
     net.ctl.free_blocks = free
     return np.int64(net.block_free[free]) << BLOCK_SHIFT
@@ -49,19 +49,20 @@ def take_block(net):
 
 @inline
 def free_block(net, block):
-    """Give a block back."""
+    """Return a block to the pool."""
     net.block_free[net.ctl.free_blocks] = block
     net.ctl.free_blocks += 1
 
 
 SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)
+"""Operations of the hook `telemetry` on the packet in hand."""
 
 
 @inline
-def carry(net, what, at):
-    """Where packets carry what they meet (pdes/network/telemetry.py): move that to or from the packet in hand."""
+def carry(net, operation, at):
+    """Move the packet's telemetry to or from the packet in hand, where packets carry it (pdes/network/telemetry.py)."""
     if net.hooks.telemetry != 0:
-        call_hook(net.hooks.telemetry, net.const.address, what, at)
+        call_hook(net.hooks.telemetry, net.const.address, operation, at)
 
 
 @inline
@@ -82,7 +83,7 @@ def append(net, tail, time, w1, w2, w3):
 
 @inline
 def push(net, tail, time, w1, w2, w3):
-    """The same where the reader sees the end by the time INF."""
+    """Append a record to a queue whose end the time INF marks, and return the next place."""
     tail = append(net, tail, time, w1, w2, w3)
     net.record[tail].ready_ps = INF
     return tail
@@ -90,13 +91,13 @@ def push(net, tail, time, w1, w2, w3):
 
 @inline
 def ends(head, tail):
-    """First record of a queue and place behind its last, in a word."""
+    """Return the word that packs a queue's first record and the place behind its last."""
     return head | tail << 32
 
 
 @inline
 def step(net, head):
-    """The place behind a record; gives its block back if that is empty now."""
+    """Return the place behind a record, and free the record's block if that is now empty."""
     head += 1
     if head & (BLOCK_RECORDS - 1) == 0:
         block = (head >> BLOCK_SHIFT) - 1
@@ -107,7 +108,7 @@ def step(net, head):
 
 @inline
 def without_first(net, queue):
-    """The word of a queue without its first record, NONE if it is empty then; gives blocks back as they empty."""
+    """Return the word of a queue without its first record, NONE if that leaves it empty; free empty blocks."""
     head = step(net, head_of(queue))
     tail = tail_of(queue)
     if head == tail:
@@ -118,7 +119,7 @@ def without_first(net, queue):
 
 @inline
 def after(net, head):
-    """The record behind `head`, NONE if the queue is empty then; gives blocks back as they empty."""
+    """Return the record behind `head`, NONE if the queue is then empty; free empty blocks."""
     head = step(net, head)
     if net.record[head].ready_ps == INF:
         free_block(net, head >> BLOCK_SHIFT)

@@ -1,9 +1,9 @@
-"""Guard bytes before and behind every array that kernels write, so that no write past an end goes unnoticed.
+"""Guard bytes around every array that kernels write, which reveal any write past an end.
 
-`pdes.core.memory` and `pdes.workers.mailbox` take arrays from larger pieces of memory and have `between_guards` put
-guards around each. `pdes.core.jit.Directory`, which gives arrays to kernels, calls `damage` for each of them at the end
-of a run and before an array is replaced by a longer one. The guard on either side is at least as long as one item, so
-that a write to the row before the first or behind the last one hits it.
+`pdes.core.memory` and `pdes.workers.mailbox` take arrays from larger pieces of memory and let `between_guards` put
+guards around each. `pdes.core.jit.Directory`, which gives arrays to kernels, calls `damage_of` for each of them at the
+end of a run and before an array is replaced by a longer one. The guard on either side is at least as long as one item,
+so that a write to the row before the first or behind the last one hits it.
 
 The last two words of the guard before an array hold the length of a guard and of the array, in bytes.
 """
@@ -15,24 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 GUARD_BYTE = 0xA5
+"""Value of every byte of a guard, apart from the two lengths."""
 _MASK = int.from_bytes(bytes([GUARD_BYTE] * 7), "big")
-"""Lengths are kept with these bits turned around: a small number that is written over them becomes a length that
-cannot be."""
+"""Bits that are inverted in stored lengths, so that a small number written over one is an impossible length."""
 _HEADER_BYTES = 16
+"""Size of the two lengths."""
 
 _memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
-"""Address of an array between guards -> the memory that it was taken from, as long as that exists."""
+"""Address of a guarded array -> the memory that contains it, while that exists."""
 
 
 def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int) -> NDArray[np.uint8]:
     """Write guards into memory and return the bytes between them.
 
-    An empty array lies anywhere (NumPy does not say where), so it has no guards that `damage` finds.
+    An empty array has no guards, since NumPy does not define its address.
 
     Args:
-        memory: uint8[at least size_bytes + 2 * guard_bytes], which stays the only user of these bytes.
+        memory: uint8[at least size_bytes + 2 * guard_bytes], used for nothing else.
         size_bytes: Length of the array in bytes.
-        guard_bytes: Length of the guard before it, and at least of that behind it, which fills the memory; at least 16.
+        guard_bytes: Length in bytes, at least 16, of the guard before the array; the guard behind fills the memory.
     """
     memory[:guard_bytes] = GUARD_BYTE
     memory[guard_bytes - _HEADER_BYTES : guard_bytes].view(np.int64)[:] = guard_bytes ^ _MASK, size_bytes ^ _MASK
@@ -44,7 +45,7 @@ def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int)
 
 
 def damage(address: int) -> str:
-    """Return what was overwritten beside the array at an address; "" if nothing was, or it has no guards."""
+    """Return a description of overwritten guards of the array at an address; "" without damage or without guards."""
     memory = _memory_of.get(address)
     if memory is None:
         return ""
@@ -60,7 +61,7 @@ def damage(address: int) -> str:
 
 
 def damage_of(array: NDArray[Any]) -> str:
-    """Return what was overwritten beside an array; "" if nothing was, or it has no guards.
+    """Return a description of overwritten guards of an array; "" without damage or without guards.
 
     The operating system may give an array without guards the address of one whose shared memory has been unmapped, so
     an entry only counts for arrays of the same memory.
@@ -71,7 +72,7 @@ def damage_of(array: NDArray[Any]) -> str:
 
 
 def _root(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array that an array is a part of, however often it was sliced."""
+    """Return the array that owns the memory of a view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -83,9 +84,9 @@ def is_guarded(address: int) -> bool:
 
 
 def _overwritten(guard: NDArray[np.uint8]) -> int | None:
-    """Return the place of the first byte that a guard has lost; None if it is whole."""
-    found = guard.tobytes().lstrip(bytes([GUARD_BYTE]))
-    return len(guard) - len(found) if found else None
+    """Return the offset of the first overwritten byte of a guard; None if it is intact."""
+    rest = guard.tobytes().lstrip(bytes([GUARD_BYTE]))
+    return len(guard) - len(rest) if rest else None
 
 
 def _address(array: NDArray[np.uint8]) -> int:

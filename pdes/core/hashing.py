@@ -1,7 +1,7 @@
-"""Deterministic randomness: hashes of keys, the same on any number of ranks.
+"""Deterministic randomness: hashes of keys, identical on any number of ranks.
 
-All products stay below 2^63 (multipliers below 2^31, operands masked to 32 bits), so compiled code and plain Python
-agree.
+All products stay below 2^63 (multipliers below 2^31, operands masked to 32 bits), so that compiled code and plain
+Python agree. The additive constants only make the inputs of `mix` differ; any odd words would do.
 """
 
 from pdes.core.jit import inline
@@ -11,7 +11,7 @@ MASK32 = 0xFFFFFFFF
 
 @inline
 def mix(x):
-    """A 32-bit avalanche of the low 32 bits of x (two multiply-xorshift rounds)."""
+    """Return a 32-bit avalanche hash of the low 32 bits of x (two multiply-xorshift rounds)."""
     x = x & MASK32
     x = x ^ (x >> 16)
     x = (x * 0x7FEB352D) & MASK32
@@ -22,12 +22,12 @@ def mix(x):
 
 @inline
 def mix2(a, b):
-    """A 32-bit hash of two integers of up to 63 bits each."""
+    """Return a 32-bit hash of two integers of up to 63 bits each."""
     h = mix(a) ^ mix((a >> 32) + 0x165667B1)
     return mix(h * 5 + mix(b) + mix((b >> 32) + 0x27D4EB2F) * 3)
 
 
 @inline
 def mix3(a, b, c):
-    """A 32-bit hash of three integers of up to 63 bits each."""
+    """Return a 32-bit hash of three integers of up to 63 bits each."""
     return mix2(mix2(a, b) * 7 + 0x3C6EF372, c)

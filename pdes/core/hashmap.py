@@ -1,6 +1,6 @@
-"""Open addressing with linear probing: int64 keys, int64 values, a power of two long, never more than half full.
+"""Hash maps with open addressing and linear probing: int64 keys and values, power-of-two size, at most half full.
 
-Where rows have a word `key`, they may stand in the map themselves: one cache line in place of three.
+Rows that have a word `key` may form the map themselves, which costs one cache line per access in place of three.
 """
 
 import numpy as np
@@ -9,17 +9,18 @@ from pdes.core.hashing import mix2
 from pdes.core.jit import inline, kernel
 
 FREE = -1
+"""Key of a free place."""
 
 
 @inline
 def home(places, key):
-    """Where `key` stands, or the search for it begins: an even place, since two rows share a cache line."""
+    """Return the place where the search for `key` begins: an even one, since two rows share a cache line."""
     return mix2(key, 0x51ED27) & (places.shape[0] - 2)
 
 
 @inline
 def find(keys, key):
-    """Position of `key`, or of the free place where it belongs."""
+    """Return the place of `key`, or the free place where it belongs."""
     mask = keys.shape[0] - 1
     at = np.int64(home(keys, key))
     while keys[at] != FREE and keys[at] != key:
@@ -29,7 +30,7 @@ def find(keys, key):
 
 @inline
 def find_row(rows, key):
-    """Position of the row with that key, or of the free one where it belongs."""
+    """Return the place of the row with that key, or the free one where it belongs."""
     mask = rows.shape[0] - 1
     at = np.int64(home(rows, key))
     while rows[at].key != FREE and rows[at].key != key:
@@ -39,7 +40,7 @@ def find_row(rows, key):
 
 @inline
 def get(keys, values, key):
-    """Value of `key`, or -1."""
+    """Return the value of `key`, or -1."""
     at = find(keys, key)
     if keys[at] == FREE:
         return np.int64(-1)
@@ -48,7 +49,7 @@ def get(keys, values, key):
 
 @inline
 def remove(keys, values, key):
-    """Take `key` out and close the gap (Knuth, volume 3, algorithm R)."""
+    """Remove `key` and close the gap (Knuth, volume 3, algorithm R)."""
     mask = keys.shape[0] - 1
     gap = find(keys, key)
     if keys[gap] != FREE:

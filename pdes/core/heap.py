@@ -1,7 +1,7 @@
-"""A node's own events: a binary heap of (time, slot) pairs side by side, at most one entry a slot.
+"""A node's own events: a binary heap of (time, slot) pairs, at most one entry per slot.
 
-Slots of an NPU: its ports by number, then one for each lane, the retransmission timer, and the ports' pacing. Equal
-times go by slot.
+Slots of an NPU: its ports by number, then one per lane, the retransmission timer, and the ports' pacing. Slots order
+entries of equal time.
 """
 
 from pdes.core.jit import inline
@@ -9,7 +9,7 @@ from pdes.core.jit import inline
 
 @inline
 def heap_push(heap, base, i, time, slot):
-    """Put an entry at place i of the heap at pair `base`, its size to add one, or above that past later entries."""
+    """Insert an entry at place i (= size) of the heap at pair `base`, or move it up from i, past later entries."""
     while i > 0:
         parent = (i - 1) >> 1
         p = 2 * (base + parent)
@@ -24,7 +24,7 @@ def heap_push(heap, base, i, time, slot):
 
 @inline
 def heap_pop(heap, base, size):
-    """Take the least entry, at pair `base`, out of the heap of `size` entries."""
+    """Remove the earliest entry, at pair `base`, from the heap of `size` entries."""
     last = size - 1
     time = heap[2 * (base + last)]
     slot = heap[2 * (base + last) + 1]
@@ -57,7 +57,7 @@ def heap_hasten(heap, base, size, time, slot):
 
 @inline
 def heap_postpone(heap, base, size, time, slot):
-    """Move the entry of `slot`, which is in the heap, to a later time: out past all others, and in again."""
+    """Move the entry of `slot`, which is in the heap, to a later time: remove it as the earliest, insert it again."""
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1

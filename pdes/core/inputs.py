@@ -1,22 +1,22 @@
-"""What the engine takes, by its fields (docs/interfaces.md), and how arrays are called in annotations."""
+"""Types of the engine's inputs by their fields (docs/reference/interfaces.md), and array types for annotations."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # when it runs, anything that has their fields will do
+if TYPE_CHECKING:  # at run time, any object with their fields works
     from topologies import Graph
     from workload import Program, Schedules
 else:
     Graph = Program = Schedules = Any
 
 Array = NDArray[Any]
-"""Of a type that the code around it tells."""
+"""Array of a type that the surrounding code defines."""
 Rows = Any
-"""A recarray of a kind of row (pdes.core.rows): NumPy's types know no names of words."""
+"""A recarray of a kind of row (pdes.core.rows); NumPy's types do not know the names of words."""
 Record = Any
-"""One row, likewise."""
+"""One row of such a recarray."""
 Bools = NDArray[np.bool_]
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -25,7 +25,7 @@ Float64 = NDArray[np.float64]
 
 
 class Framing(Protocol):
-    """Of Settings, what says how long packets are on a link."""
+    """The settings that determine the lengths of packets on a link."""
 
     @property
     def header_bytes(self) -> int: ...

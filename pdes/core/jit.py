@@ -38,14 +38,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @functools.cache
 def _dtypes(kind: Any) -> tuple[np.dtype[Any] | None, ...]:
-    """Declared dtype of each field of a NamedTuple; None of what is a NamedTuple itself."""
+    """Return the declared dtype of each field of a NamedTuple; None for a field that is a NamedTuple itself."""
     hints = get_type_hints(kind, include_extras=True)
     declared = [getattr(hints[name], "__metadata__", None) for name in kind._fields]
     return tuple(None if kinds is None else np.dtype(kinds[0]) for kinds in declared)
 
 
 def _fields(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
-    """Name, declared dtype and value of all fields of a nested NamedTuple in order: an array or a single row."""
+    """Yield name, declared dtype and value of all fields of a nested NamedTuple in order: arrays or single rows."""
     for name, dtype, field in zip(record._fields, _dtypes(record.__class__), record, strict=True):
         if dtype is None:
             yield from _fields(field)
@@ -54,10 +54,10 @@ def _fields(record: Any) -> Iterator[tuple[str, np.dtype[Any], Any]]:
 
 
 class Directory:
-    """Where the arrays of a NamedTuple lie, so that a kernel takes one address in place of a hundred arrays."""
+    """The addresses of a NamedTuple's arrays, so that a kernel takes one address in place of a hundred arrays."""
 
     def __init__(self, record: Any, owner: str = "") -> None:
-        """Lay it out; owner: Name of what holds the arrays, for messages."""
+        """Lay the directory out; owner: name of the owner of the arrays, for messages."""
         self._owner = owner or type(record).__name__
         self._known: list[Any] = [None for _ in _fields(record)]
         self._entries = np.zeros(ENTRY_WORDS * len(self._known), np.int64)
@@ -65,21 +65,21 @@ class Directory:
 
     @property
     def address(self) -> int:
-        """What `reader` kernels take."""
+        """The address that `reader` kernels take."""
         return self._entries.ctypes.data
 
     def update(self, record: Any) -> None:
-        """Have the same address stand for another record of the same type.
+        """Replace the record at the same address with another one of the same type.
 
         Raises:
-            MemoryDamageError: a kernel wrote past an end of an array that is replaced.
+            MemoryDamageError: A kernel wrote past an end of an array that is replaced.
         """
         for i, (name, dtype, field) in enumerate(_fields(record)):
             if field is self._known[i]:
-                continue  # as most are where a pool has grown
+                continue  # like most fields, when a pool has grown
             self._check(i, name)
             base: Any = field.base if isinstance(field, np.record) else field
-            array = base.view(np.ndarray)  # of which attributes are found sooner than of an array of records
+            array = base.view(np.ndarray)  # attribute access is faster than on a recarray
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
             self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = array.ctypes.data, len(array)
@@ -89,10 +89,10 @@ class Directory:
             _BY_ADDRESS[self.address] = record
 
     def check_guards(self) -> None:
-        """Look whether kernels wrote past an end of any array.
+        """Check that no kernel wrote past an end of any array.
 
         Raises:
-            MemoryDamageError: one did; the text names the array.
+            MemoryDamageError: A kernel did; the text names the array.
         """
         for i, (name, _, _) in enumerate(_fields(self._record)):
             self._check(i, name)
@@ -113,7 +113,7 @@ _BY_ADDRESS: dict[int, tuple] = {}
 
 
 def jit_enabled() -> bool:
-    """False under NUMBA_DISABLE_JIT=1."""
+    """Return False under NUMBA_DISABLE_JIT=1."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
 
 
@@ -215,7 +215,7 @@ class _Reader:
 
 
 def reader(record: type) -> Callable[[int], Any]:
-    """A function of kernels, from the address of a Directory to its record of this NamedTuple class."""
+    """Return a kernel function from the address of a Directory to its record of this NamedTuple class."""
     return cast("Callable[[int], Any]", _Reader(record)) if jit_enabled() else lambda address: _BY_ADDRESS[int(address)]
 
 
@@ -231,32 +231,32 @@ class _Seer:
 
 
 def seen_as(row: type[Row]) -> Any:
-    """A function of kernels, from an array of rows to the same memory as rows of another kind, as long as those."""
+    """Return a kernel function that views an array of rows as rows of another kind of the same length."""
     return _Seer(row) if jit_enabled() else lambda rows: rows.view(np.ndarray).view(row.dtype).view(np.recarray)
 
 
 def kernel(function: F) -> F:
-    """Have a function be an entry point of compiled code."""
+    """Compile a function as an entry point of compiled code."""
     return cast("F", _Deferred(function, "kernel")) if jit_enabled() else function
 
 
 def inline(function: F) -> F:
-    """Have a function be merged into the kernels that call it."""
+    """Merge a function into the kernels that call it."""
     return cast("F", _Deferred(function, "inline")) if jit_enabled() else function
 
 
 def outline(function: F) -> F:
-    """Have a function be called by kernels."""
+    """Compile a function that kernels call."""
     return cast("F", _Deferred(function, "outline")) if jit_enabled() else function
 
 
 def hook(function: F) -> F:
-    """Have a function of integers be called by its address."""
+    """Compile a function of integers that kernels call by its address."""
     return cast("F", _Deferred(function, "hook")) if jit_enabled() else function
 
 
 def primitive(function: F) -> F:
-    """Have kernels use the machine's instruction in place of a function."""
+    """Replace a function by a machine instruction in kernels."""
     return cast("F", _Primitive(function)) if jit_enabled() else function
 
 
@@ -270,7 +270,7 @@ _HOOKS_BY_ADDRESS: dict = {}
 
 
 def hook_address(function: Callable[..., Any]) -> int:
-    """Where `call_hook` finds a hook, compiled or loaded from the cache."""
+    """Return the address by which `call_hook` calls a hook, compiled or loaded from the cache."""
     if isinstance(function, _Deferred):
         return function.address()
     _HOOKS_BY_ADDRESS[id(function)] = function
@@ -279,31 +279,31 @@ def hook_address(function: Callable[..., Any]) -> int:
 
 @primitive
 def call_hook(address, *arguments):
-    """Call a hook."""
+    """Call a hook by its address."""
     return _HOOKS_BY_ADDRESS[int(address)](*arguments)
 
 
 @primitive
 def peek(address):
-    """The int64 word at an address."""
+    """Return the int64 word at an aligned address."""
     return ctypes.c_int64.from_address(int(address)).value
 
 
 @primitive
 def load_unaligned(address):
-    """The int64 word at an address of any byte."""
+    """Return the int64 word at an arbitrary address."""
     return ctypes.c_int64.from_address(int(address)).value
 
 
 @primitive
 def store_unaligned(address, value):
-    """Write the int64 word at an address of any byte."""
+    """Write the int64 word at an arbitrary address."""
     ctypes.c_int64.from_address(int(address)).value = int(value)
 
 
 @primitive
 def load_acquire(array, index):
-    """A word that another worker writes with `store_release`."""
+    """Return a word that another worker writes with `store_release`."""
     return array[index]
 
 
@@ -315,52 +315,52 @@ def store_release(array, index, value):
 
 @primitive
 def fetch_add(array, index, value):
-    """Add to a word; plain Python is for one worker."""
+    """Add to a word atomically and return its old value (in plain Python not atomic: there is one worker)."""
     array[index] += value
     return array[index] - value
 
 
 @primitive
 def yield_core():
-    """Let another thread have the core."""
+    """Yield the core to another thread."""
     time.sleep(0)
 
 
 @primitive
 def clock_ns():
-    """Nanoseconds of a clock that only goes forward: differences count."""
+    """Return a monotonic clock in nanoseconds."""
     return time.monotonic_ns()
 
 
 @primitive
 def trailing_zeros(x):
-    """Number of the lowest bit that is set in x > 0."""
+    """Return the number of the lowest set bit of x > 0."""
     return (int(x) & -int(x)).bit_length() - 1
 
 
 @primitive
 def leading_zeros(x):
-    """How many of the 64 bits of x > 0 stand before the highest that is set."""
+    """Return the number of leading zeros of the 64-bit word x > 0."""
     return 64 - int(x).bit_length()
 
 
 @primitive
 def prefetch(array, index):
-    """Ask for the cache line of an item before it is needed."""
+    """Prefetch the cache line of an item."""
 
 
 @primitive
 def prefetch_line(array, index, line):
-    """Ask for another cache line of a row, counted from that where the row begins."""
+    """Prefetch the cache line with number `line` of a row."""
 
 
 @primitive
 def clear_row(array, index):
-    """Have all words of a row be 0."""
+    """Set all words of a row to 0."""
     array[index] = np.zeros((), array.dtype)
 
 
 @primitive
 def copy_row(into, at, rows, index):
-    """Copy a row of another array of the same kind."""
+    """Copy a row from another array of the same kind."""
     into[at] = rows[index]

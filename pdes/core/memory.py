@@ -1,7 +1,7 @@
-"""Arrays that begin on a cache line, so that a row of eight words is one line and not two; and memory in use.
+"""Arrays that begin on a cache line, so that a row of eight words occupies one line, and the memory in use.
 
-They lie behind one another in large areas for which the system is asked for pages of 2 MiB: what a window touches is
-spread over more small pages than a core remembers. Between them are guards, which `pdes.core.guards` describes.
+Arrays are packed into large areas of 2 MiB pages: with small pages, a window would touch more pages than the TLB of a
+core holds. Guards separate the arrays (`pdes.core.guards`).
 """
 
 import mmap
@@ -20,13 +20,15 @@ from pdes.core.inputs import Record, Rows
 from pdes.core.rows.row import Row
 
 CACHE_LINE = 64
+"""Bytes of a cache line."""
 HUGE_PAGE = 2 << 20
+"""Bytes of a large page on x86-64 and AArch64 Linux."""
 AREA = 16 * HUGE_PAGE
-"""Arrays of a quarter of this or more have an area of their own, which goes when they do."""
+"""Bytes of an area for small arrays; arrays of a quarter of this or more have an area of their own, freed with them."""
 
 
 def _area(size: int) -> NDArray[np.uint8]:
-    """That many zeroed bytes."""
+    """Return `size` zeroed bytes that begin on a large page."""
     memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -36,13 +38,13 @@ def _area(size: int) -> NDArray[np.uint8]:
 
 
 _left = [np.zeros(0, np.uint8)]
-"""What is left of the area that small arrays are taken from, one behind the other."""
+"""The unused rest of the area from which small arrays are taken, one after another."""
 _taking = threading.Lock()
-"""Held while an array is taken from there: threads whose pools grow at the same time get memory of their own."""
+"""Lock around `_left`: pools of several threads may grow at the same time."""
 
 
 def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
-    """A zeroed array of `length` items (at least one) whose first byte is on a cache line."""
+    """Return a zeroed array of `length` items (at least one) whose first byte is on a cache line."""
     kind = np.dtype(dtype)
     size, guard = max(1, int(length)) * kind.itemsize, _whole_lines(kind.itemsize)
     room = _whole_lines(size) + 2 * guard
@@ -63,7 +65,7 @@ def _whole_lines(size: int) -> int:
 
 
 def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
-    """An array of `length` rows (at least one) as their words begin; columns: words that begin otherwise."""
+    """Return an array of `length` rows (at least one) with initial words; columns: words with other initial values."""
     rows = zeros(length, kind.dtype)
     for name, declared in kind.declared.items():
         if declared.begins:
@@ -74,30 +76,30 @@ def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
 
 
 def row_of(kind: type[Row], **words: ArrayLike) -> Record:
-    """One row."""
+    """Return one row with initial words; words: words with other initial values."""
     return rows_of(kind, 1, **words)[0]
 
 
 def unused(record: Any) -> Any:
-    """A NamedTuple (pdes/core/state.py) of arrays of one item each, which is enough where a run has no use for them."""
+    """Return a NamedTuple (pdes/core/state.py) of one-item arrays, for features that a run does not use."""
 
-    def one(declared: Any) -> Any:
+    def single_item(declared: Any) -> Any:
         kind = declared.__metadata__[0]
         items = rows_of(kind, 1) if issubclass(kind, Row) else zeros(1, kind)
         return items[0] if declared.__origin__ is np.record else items
 
-    return record(**{name: one(declared) for name, declared in record.__annotations__.items()})
+    return record(**{name: single_item(declared) for name, declared in record.__annotations__.items()})
 
 
 def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:
-    """The same as `zeros` with every item set to `value`."""
+    """Return an array like that of `zeros`, with every item set to `value`."""
     array = zeros(length, dtype)
     array[:] = value
     return array
 
 
 def aligned(values: ArrayLike, dtype: DTypeLike | None = None) -> Any:
-    """A copy of `values` on cache lines, flat."""
+    """Return a flat copy of `values` on cache lines."""
     values = np.asarray(values, dtype).reshape(-1)
     array = zeros(len(values), values.dtype)
     array[: len(values)] = values
@@ -116,11 +118,11 @@ def guarded(record: Any) -> Any:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory that this process has had at once."""
+    """Return the peak resident memory of this process in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # ru_maxrss would count the process that started this one
-        peak = re.search(r"VmHWM:\s*(\d+)", status.read_text())
-        if peak:
-            return int(peak[1]) * 1024
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024  # kilobytes, but bytes on macOS
+        match = re.search(r"VmHWM:\s*(\d+)", status.read_text())
+        if match:
+            return int(match[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes, but bytes on macOS

@@ -1,7 +1,7 @@
-"""A setting of the engine: one name, one default, declared where it is read. Run files and their docs are made of it.
+"""Settings of the engine: one name and one default, declared where the setting is read; the source of run-file keys.
 
-It is a field of a dataclass, `mtu_bytes: int = setting(4096, "payload of a full packet")`. A run file's key is the name
-without its unit (`mtu`), since users write the unit with the value ("4KiB", "500ns", "400Gbps").
+A setting is a field of a dataclass, `mtu_bytes: int = setting(4096, "payload of a full packet")`. Its key in a run file
+is the name without the unit (`mtu`), since users write the unit with the value ("4KiB", "500ns", "400Gbps").
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -10,18 +10,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 UNITS = ("_bytes", "_ps", "_bps", "_packets")
+"""Suffixes of names that are units."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a field is.
+    """The declaration of a setting.
 
     Attributes:
-        doc: in a line.
-        unset: what users write for the default where that is no value, "auto" or "unlimited".
-        is_given: run files have it; others are settled by who builds the settings.
-        name: of the field, with its unit.
-        default: used unless the run says otherwise.
+        doc: Description of the setting in one line.
+        unset: Word that users write for a default that is no value: "auto" or "unlimited".
+        is_given: Whether run files have the setting; the builder of the settings chooses others.
+        name: Name of the field, with its unit.
+        default: Default value of the field.
     """
 
     doc: str
@@ -32,12 +33,12 @@ class Setting:
 
     @property
     def unit(self) -> str:
-        """The end of its name that says the unit; empty if it has none."""
+        """Unit suffix of the name; empty without one."""
         return next((unit for unit in UNITS if self.name.endswith(unit)), "")
 
     @property
     def key(self) -> str:
-        """What run files call it."""
+        """Key in run files."""
         return self.name.removesuffix(self.unit)
 
 
@@ -47,5 +48,5 @@ def setting(default: T, doc: str, unset: str = "", *, is_given: bool = True) -> 
 
 
 def settings_of(owner: type) -> tuple[Setting, ...]:
-    """All settings of a dataclass, in order; every field is one."""
-    return tuple(replace(each.metadata["setting"], name=each.name, default=each.default) for each in fields(owner))
+    """Return all settings of a dataclass, in order; every field is one."""
+    return tuple(replace(item.metadata["setting"], name=item.name, default=item.default) for item in fields(owner))

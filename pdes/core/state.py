@@ -1,7 +1,7 @@
-"""Every array of a world, its shape, unit and owner; rows with names are declared in `pdes.core.rows`.
+"""Every array of a world with its shape, unit and owner; `pdes.core.rows` declares rows with named words.
 
-A world is what one logical process holds: nothing in it is shared. What is used together lies together, in rows that
-fill cache lines.
+A world is the state of one logical process, which shares none of it. Data used together is adjacent, in rows that fill
+cache lines.
 """
 
 from typing import Annotated, NamedTuple
@@ -43,30 +43,33 @@ Float64 = Annotated[np.ndarray, np.float64]
 Bool = Annotated[np.ndarray, np.bool_]
 
 LONGEST_RUN_PS = INF >> 1
-"""26 days: what is longer, and with it any single step, might reach INF, which stands for never."""
+"""26 days: a longer run, or any single step of that length, might reach INF, which means never."""
 
 MAX_NODES = MAX_LINKS = 1 << 22
+"""Bounds of node and link numbers, from the widths in pdes.core.link_words."""
 MAX_SET = 511
+"""Maximum number of equal-cost links: the count must fit beside 22 bits in an int32 cell."""
 
 SIDES = 4
-"""Inboxes of a node: for the cell in hand and for the three that follow. A power of two."""
+"""Inboxes of a node: one for the current cell and one for each of the next three; a power of two."""
 
 BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3
-"""Packet records come in blocks."""
+"""Packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT."""
 
 CARE, FRAMED, INSIDE = 1, 2, 4
-"""A link class is special: packets may be lost on it, or carry what they meet; flits are; it is NVLink, which is told
-where messages to other hosts go at a share of the rate."""
+"""Flags of a link class. CARE: packets may be lost, or carry telemetry; FRAMED: the link carries flits; INSIDE: the
+link is NVLink, which matters where messages to other hosts have a share of the rate.
+"""
 MAX_CLASSES = 1 << 16
 
 CONTROL, FRAMES, TRIMMED = 2, 3, 4
-"""A gate's queues behind those of the data classes; the second of pause frames, the last of packets cut to headers."""
+"""Queues of a gate after those of the data classes: control, pause frames, trimmed packets."""
 
 FLOWLETS = 1024
-"""Flows that a switch tells apart by a hash."""
+"""Flows that a switch distinguishes by a hash."""
 
-# What congestion control is told (pdes/nic/congestion).
+# Events that congestion control handles (pdes/nic/congestion).
 CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
 LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
 
@@ -78,19 +81,19 @@ REF_LANE = 40
 REF_INSTANCE = 1 << 61
 
 SELECTIVE_PACKETS = 512
-"""Packets that a bit set of selective repeat tells apart."""
+"""Packets that a bit set of selective repeat covers."""
 
 STIRRED_LANES = 62
-"""Lanes of a plan that a bit set tells apart; of plans with more all lanes are looked at each time."""
+"""Lanes of a plan that a bit set covers; with more lanes, all are checked each time."""
 
 LANES = 4
 COMPUTE_LANE = 1
 
 SLOWDOWN_UNIT = 1000
-"""Compute that collectives slow down takes so many of these in place of one."""
+"""Units of compute_slow_1000ths per factor 1."""
 
 STARTED, LAUNCHING = 1, 2
-"""Of an active collective: its steps may be done; the first is due later. 0: only messages for it have come."""
+"""Progress of an active collective: its steps may run; its first step is due later. 0: only messages have arrived."""
 
 # Flags of a trace row on an NPU (`row_flag`).
 ROW_ARRIVED = 1  # its message has come
@@ -107,7 +110,7 @@ NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENT
 class Routes(NamedTuple):
     """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself.
 
-    Links in cells and sets count from the node's first outgoing link.
+    Links in cells and sets are numbered from the node's first outgoing link.
     """
 
     node: Annotated[np.recarray, Forwarding]  # rows: how a node forwards
@@ -129,7 +132,7 @@ class Routes(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The distinct traces, read only (docs/interfaces.md, workload.Program)."""
+    """The distinct traces, read only (docs/reference/interfaces.md, workload.Program)."""
 
     kind: Int8
     lane: Int8
@@ -154,7 +157,7 @@ class Trace(NamedTuple):
 
 
 class PlanTables(NamedTuple):
-    """Groups and the schedules of collectives, read only (docs/interfaces.md, workload.Schedules)."""
+    """Groups and the schedules of collectives, read only (docs/reference/interfaces.md, workload.Schedules)."""
 
     slot_group: Int32  # of local NPUs
     slot_member: Int32
@@ -177,7 +180,7 @@ class PlanTables(NamedTuple):
 
 
 class Net(NamedTuple):
-    """Nodes, sending sides of links and the packets, with the scalars that all use."""
+    """Nodes, sending sides of links and packets, with the scalars that all use."""
 
     ctl: Annotated[np.record, Scalars]
     count: Annotated[np.record, Counters]  # type: ignore[assignment] # a column, not the method of tuples
@@ -212,7 +215,7 @@ class Net(NamedTuple):
 
 
 class Inbox(NamedTuple):
-    """What nodes do with what arrives, and the batch of the node in hand."""
+    """Rates of incoming links, and the batch of arrivals of the current node."""
 
     rx_psb: Float64  # [links of the fabric] ps per byte, where a switch cuts through
     batch_key: Int64  # [batch] (time - window start) << 16 | index
@@ -262,7 +265,7 @@ class Qps(NamedTuple):
 
 
 class RowStates(NamedTuple):
-    """Trace rows of every NPU, and how far its groups are."""
+    """Trace rows of every NPU, and the progress of its groups."""
 
     state: Int32  # [NPU rows] parents left; once ready, the next row of its list
     flag: Int8  # [NPU rows] ROW_*
@@ -300,7 +303,7 @@ CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)
 
 
 class FaultSchedule(NamedTuple):
-    """What changes during the run, read only."""
+    """Changes during the run, read only."""
 
     change: Annotated[np.recarray, Change]  # rows, in the order in which they are made
     table_node: Annotated[np.recarray, Forwarding]  # Routes' array of rows, for each set of routing tables
@@ -310,7 +313,7 @@ class FaultSchedule(NamedTuple):
 
 
 class World(NamedTuple):
-    """All state of one logical process. Functions take the parts that they touch."""
+    """All state of one logical process. Functions take only the parts that they use."""
 
     net: Net
     inbox: Inbox

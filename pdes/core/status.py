@@ -1,5 +1,6 @@
-"""How a kernel's call ended, for the driver that called it."""
+"""Status values that kernels return to the driver."""
 
 DONE, FULL, FAILED, GOING_ON, SENT = range(5)
-"""Nothing is left; a pool is short: make room and call again; a queue pair gave up; within a window; in a window what
-goes to other teams has gone out, and some nodes have not acted yet."""
+"""DONE: nothing is left; FULL: a pool is full (make room, call again); FAILED: a queue pair gave up; GOING_ON: within a
+window; SENT: within a window, everything for other teams is sent, and some nodes have not acted yet.
+"""

@@ -1,4 +1,4 @@
-"""Kernels find the world of a logical process by one address, and in its pool of messages rows of other kinds."""
+"""Access to the world of a logical process by one address, and to rows of other kinds in its pool of messages."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ later_messages = seen_as(LaterMessage)
 
 @inline
 def take_row(net, qps):
-    """A free row of the pool. Whether enough are left is looked at before the next event (`Scalars.check`)."""
+    """Take a free row of the pool; the room is checked before the next event (`Scalars.check`)."""
     free = net.ctl.free_messages - 1
     net.ctl.free_messages = free
     net.ctl.check = 1
@@ -27,6 +27,6 @@ def take_row(net, qps):
 
 @inline
 def give_row_back(net, qps, row):
-    """Give it back."""
+    """Return a row to the pool."""
     qps.msg_free[net.ctl.free_messages] = row
     net.ctl.free_messages += 1

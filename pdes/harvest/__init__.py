@@ -1,1 +1,1 @@
-"""What a run has brought: from worlds to results, or to who waits for whom."""
+"""Turn the worlds at the end of a run into results, or into a report of the rows that wait and for what."""

@@ -1,4 +1,4 @@
-"""What a run has brought: from the worlds of the logical processes to Results, over any number of processes."""
+"""Gather the outcome of a run: from the worlds of the logical processes to Results, over any number of processes."""
 
 import hashlib
 from collections.abc import Sequence
@@ -33,6 +33,7 @@ _OTHER_NAMES = {
     "dropped_bytes": "bytes_dropped",
     "trace_rows": "trace_nodes",
 }
+"""Word of Counters -> its name in results, where they differ."""
 _NO_RESULTS = {"consumed_packets", "digest_a", "digest_b"}
 COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
 """Counter of results -> word of Counters."""
@@ -40,11 +41,11 @@ _GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_fram
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", "buffered_bytes", *_GATE_WORDS[1:])
 
 WorkerTimes = dict[str, np.ndarray]
-"""What each worker of a process did and how long it waited: columns of Results.workers but `worker`."""
+"""Work and waiting time of each worker of a process: columns of Results.workers apart from `worker`."""
 
 
 def _summed(counts: Sequence[Record]) -> Record:
-    """Sums of counters, but windows, which are those of the first."""
+    """Return the sums of counters; the windows are those of the first, since all LPs have the same."""
     words = np.sum([np.array(count).reshape(1).view(np.int64) for count in counts], axis=0)
     total = words.view(Counters.dtype)[0]
     total.windows = counts[0].windows
@@ -61,47 +62,47 @@ def _columns(values: Sequence[WorkerTimes]) -> WorkerTimes:
 
 @dataclass
 class Harvest:
-    """What LPs have brought: one, those of a process, or all. The type of a field says how several are made one."""
+    """The outcome of one LP, of a process's LPs, or of all; each annotation holds the function that merges a field."""
 
     count: Annotated[Record, _summed]  # Counters
     finish_ps: Annotated[int, max]  # last trace row finished
     now_ps: Annotated[int, max]  # where the last LP stopped
     left: Annotated[int, sum]  # trace rows not finished
-    waits: Annotated[list[str], _lists]  # who waits for whom, one line each
-    too_late: Annotated[bool, any]  # something was to happen later than the engine can count
-    depths: Annotated[Int64, np.concatenate]  # int64[k, 3] most bytes that waited, see _watched
+    waits: Annotated[list[str], _lists]  # rows that wait and what each waits for, one line each
+    too_late: Annotated[bool, any]  # an event lies beyond the times that the engine can represent
+    depths: Annotated[Int64, np.concatenate]  # int64[k, 3] maximum of the bytes that waited, see _watched
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
-    depth_ps: Annotated[int, max]  # the longest stretch of both
-    pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] their log
+    depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
+    pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
     held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs
-    rows: Annotated[Int64, np.concatenate]  # int64[n] how many trace rows of each were recorded
+    rows: Annotated[Int64, np.concatenate]  # int64[n] number of recorded trace rows of each
     start_ps: Annotated[Int64, np.concatenate]  # int64[sum of rows]
     finish_times_ps: Annotated[Int64, np.concatenate]  # int64[sum of rows]
     flows_out: Annotated[list[list[Rows]], _lists]  # of each LP: blocks of FlowOut
     flows_in: Annotated[list[list[Rows]], _lists]  # of each LP: blocks of FlowIn
     links: Annotated[Int64, np.concatenate]  # int64[k] own links
     link_rows: Annotated[Int64, np.concatenate]  # int64[k, LINK_COLUMNS]
-    not_given_back: Annotated[list[str], _lists]  # pools to which something was not given back
+    not_given_back: Annotated[list[str], _lists]  # pools with rows that were not returned
     settled: Annotated[dict[str, int], itemgetter(0)]  # what was settled from the fabric
-    peak_rss_bytes: Annotated[int, sum]  # the most memory that a process has had
+    peak_rss_bytes: Annotated[int, sum]  # peak resident memory
     forked_rss_bytes: Annotated[int, sum]  # likewise, of processes forked for the run
     workers: Annotated[WorkerTimes, _columns]  # of a process, in order; empty where nothing was recorded
 
 
 def merge(harvests: Sequence[Harvest]) -> Harvest:
-    """What several have brought, as one."""
+    """Return the merged outcome of several."""
     joins = {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
     return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in joins.items()})
 
 
 def harvest(sim: Simulation) -> Harvest:
-    """What the LPs of a Simulation have brought."""
+    """Return the outcome of the LPs of a Simulation."""
     return replace(merge([_of(sim, lp) for lp in sim.lps]), peak_rss_bytes=peak_rss_bytes())
 
 
 def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
-    """What one LP has brought."""
+    """Return the outcome of one LP."""
     lp.take_flows()
     w, npus = lp.world, lp.part.npus
     ctl = w.net.ctl
@@ -136,7 +137,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
 
 
 def settled(sim: Simulation) -> dict[str, int]:
-    """What was settled from the fabric."""
+    """Return the settings that were computed from the fabric."""
     model = sim.settings.fidelity
     if model.act:
         return {"endpoint_delay_ps": model.endpoint_delay_ps, "resolution_ps": model.resolution_ps}
@@ -150,7 +151,7 @@ def settled(sim: Simulation) -> dict[str, int]:
 
 
 def _stacked(lists: Sequence[list[Rows]], kind: type[Row]) -> Rows:
-    """The blocks of rows in these lists as one array, of which they are parts from now on: none is there twice."""
+    """Concatenate the blocks of rows and replace each block by a view of the result, so that memory holds them once."""
     rows = np.empty(sum(len(block) for blocks in lists for block in blocks), kind.dtype).view(np.recarray)
     end = 0
     for blocks in lists:
@@ -162,14 +163,14 @@ def _stacked(lists: Sequence[list[Rows]], kind: type[Row]) -> Rows:
 
 
 def _in_order(values: Int64, rows: Int64, order: Int64) -> Int64:
-    """Runs of `rows` values each, put in another order of the runs."""
+    """Return `values`, consecutive segments of `rows` values each, with the segments in another order."""
     begin = np.cumsum(rows) - rows
     ends = np.cumsum(rows[order])
     return values[np.arange(len(values)) + np.repeat(begin[order] - ends + rows[order], rows[order])]
 
 
 def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
-    """int64[own links, LINK_COLUMNS]: what each sent and how long its queue was."""
+    """Return int64[own links, LINK_COLUMNS]: traffic and queue of each link."""
     net = lp.world.net
     own = len(lp.part.links)
     tx: Rows = net.tx[:own]
@@ -177,12 +178,12 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
-    of_gate = [gate[name] for name in _GATE_WORDS]
-    return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *of_gate], axis=1)
+    gate_columns = [gate[name] for name in _GATE_WORDS]
+    return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *gate_columns], axis=1)
 
 
 def _watched(lp: LogicalProcess, table: Array | None) -> Int64:
-    """int64[k, 3]: link, begin of the stretch of time (ps) and value, where that is not 0; of `depth` or `marks`."""
+    """Return int64[k, 3]: link, begin of the interval (ps) and value of the non-zero entries of `depth` or `marks`."""
     net = lp.world.net
     columns = int(net.const.depths)
     if columns == 0 or table is None:
@@ -193,9 +194,9 @@ def _watched(lp: LogicalProcess, table: Array | None) -> Int64:
 
 
 def _stretches(rows: Int64, width_ps: int, name: str, join: np.ufunc) -> dict[str, Array]:
-    """A row for each link and stretch of width_ps, which is the longest of all LPs: shorter ones are joined.
+    """Return a row per link and interval of width_ps, the longest interval of all LPs: shorter ones are joined.
 
-    rows: as `_watched` gives them; name: of their values; join: what becomes of several.
+    rows: result of `_watched`; name: column name of the values; join: ufunc that joins values.
     """
     link, time, value = rows[:, 0], rows[:, 1] // width_ps * width_ps, rows[:, 2]
     order = np.lexsort((time, link))
@@ -206,13 +207,13 @@ def _stretches(rows: Int64, width_ps: int, name: str, join: np.ufunc) -> dict[st
 
 
 def _logged_pauses(lp: LogicalProcess) -> Int64:
-    """int64[k, 2]: the log of pauses."""
+    """Return int64[k, 2]: the log of pauses."""
     net = lp.world.net
     return net.pause_log[: len(net.pause_log) // 2 * 2].reshape(-1, 2)[: int(net.ctl.pauses)]
 
 
 def _pauses(rows: Int64, kept: int) -> dict[str, Array]:
-    """The table of pauses: the first `kept`."""
+    """Return the table of pauses: the first `kept` in time order."""
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))][:kept]
     return {
         "time_ps": rows[:, 0],
@@ -223,60 +224,61 @@ def _pauses(rows: Int64, kept: int) -> dict[str, Array]:
 
 
 def _not_given_back(w: s.World) -> list[str]:
-    """Pools of a world to which something was not given back."""
+    """Return descriptions of the pools of a world with rows that were not returned."""
     pools = (
         ("blocks", w.net.ctl.free_blocks, len(w.net.block_free)),
         ("messages", w.net.ctl.free_messages, len(w.qps.msg_free)),
         ("collective instances", w.net.ctl.free_instances, len(w.insts.inst_free)),
     )
-    return [f"{free} of {expected} {name} given back" for name, free, expected in pools if free != expected]
+    return [f"{free} of {expected} {name} returned to the pool" for name, free, expected in pools if free != expected]
 
 
-def check(whole: Harvest) -> None:
-    """All is done and the engine has kept its promises.
+def check(total: Harvest) -> None:
+    """Check that all work is done and that the invariants of the engine hold.
 
-    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances given back.
+    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances returned.
 
     Raises:
-        RunError: the run took more simulated time than the engine can count; who waits for whom, if work is left; or
-            what promise is broken (a defect, never the user's fault).
+        RunError: The run takes more simulated time than the engine can represent; work is left (the text lists which
+            row waits for what); or an invariant is broken (a defect, never the user's fault).
     """
-    if whole.too_late or whole.finish_ps > s.LONGEST_RUN_PS:
+    if total.too_late or total.finish_ps > s.LONGEST_RUN_PS:
         raise RunError(TOO_LATE_TEXT)
-    if whole.left > 0:
-        raise RunError(_who_waits(whole))
-    c = whole.count
+    if total.left > 0:
+        raise RunError(_who_waits(total))
+    c = total.count
     sent, received, dropped = int(c.sent_bytes), int(c.received_bytes), int(c.dropped_bytes)
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
-    made = int(c.data_packets + c.ack_packets + c.congestion_notifications)
+    created = int(c.data_packets + c.ack_packets + c.congestion_notifications)
     gone = int(c.consumed_packets + c.dropped_packets)
-    if made != gone:
-        raise RunError(f"engine defect: {made} packets taken, {gone} given back")
-    if whole.not_given_back:
-        raise RunError(f"engine defect: {whole.not_given_back[0]}")
+    if created != gone:
+        raise RunError(f"engine defect: {created} packets made, {gone} consumed or dropped")
+    if total.not_given_back:
+        raise RunError(f"engine defect: {total.not_given_back[0]}")
 
 
-MOST_LINES = 12
+MAX_LINES = 12
+"""Rows that the message of a stalled run lists."""
 
 
-def _who_waits(whole: Harvest) -> str:
-    """The rows that are under way and what each waits for, a line each."""
-    more = f"\n  and {len(whole.waits) - MOST_LINES} more" if len(whole.waits) > MOST_LINES else ""
-    nodes = circle(whole.held)
+def _who_waits(total: Harvest) -> str:
+    """Return the message of a stalled run: the rows that are under way and what each waits for, a line each."""
+    more = f"\n  and {len(total.waits) - MAX_LINES} more" if len(total.waits) > MAX_LINES else ""
+    nodes = circle(total.held)
     if nodes:
         around = " -> ".join(str(node) for node in [*nodes, nodes[0]])
         more += f"\n  deadlock: every link of {around} waits for the next, paused by the switch at its end"
-    head = f"nothing is left to happen at {whole.now_ps} ps, but {whole.left} trace nodes are not done:"
-    return head + "".join(f"\n  {line}" for line in whole.waits[:MOST_LINES]) + more
+    head = f"nothing is left to happen at {total.now_ps} ps, but {total.left} trace nodes are not done:"
+    return head + "".join(f"\n  {line}" for line in total.waits[:MAX_LINES]) + more
 
 
 REQUEST, ANSWER, CALL = 1, 2, 3
-"""Column control of the flows; 0 is data."""
+"""Values of the flows' column control; 0 is data."""
 
 
 def _control(tag: Int64, settings: Settings) -> Int8:
-    """int8[m]: what messages are."""
+    """Return int8[m]: the kind of each message."""
     asked_for, called = settings.rendezvous_bytes > 0, settings.collectives_in_flight > 0
     kind = tag & rendezvous.KIND_MASK
     is_call = (packet.tag_group(tag) != packet.P2P) & (packet.tag_lane(tag) == packet.CALL_LANE)
@@ -285,15 +287,15 @@ def _control(tag: Int64, settings: Settings) -> Int8:
 
 
 def _order_of_posts(rows: Rows, settings: Settings) -> Int64:
-    """int64[rows]: flow records by pair of NPUs, group of their queue pair, and ordinal there."""
+    """Return int64[rows]: the order of flow records by NPU pair, group of their queue pair, and ordinal there."""
     group = packet.tag_group(rows.tag).astype(np.int32)
     group[_control(rows.tag, settings) >= ANSWER] = packet.CONTROL
     return np.lexsort((rows.tag, rows.ordinal, group, rows.pair))
 
 
-def _flows(whole: Harvest, settings: Settings) -> dict[str, Array]:
-    """Messages with both their ends: posted at the sender, complete at the receiver."""
-    out, into = _stacked(whole.flows_out, FlowOut), _stacked(whole.flows_in, FlowIn)
+def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
+    """Return the messages with both ends: posted at the sender, complete at the receiver."""
+    out, into = _stacked(total.flows_out, FlowOut), _stacked(total.flows_in, FlowIn)
     posted, complete = _order_of_posts(out, settings), _order_of_posts(into, settings)
     if len(out) != len(into) or any(np.any(out[word][posted] != into[word][complete]) for word in ("pair", "tag")):
         raise RunError("engine defect: messages posted and messages complete differ")
@@ -301,7 +303,7 @@ def _flows(whole: Harvest, settings: Settings) -> dict[str, Array]:
     order = np.lexsort((packet.pair_destination(pair), packet.pair_source(pair), start_ps))
     pair, start_ps, finish_ps = pair[order], start_ps[order], into.finished_ps[complete][order]
     posted = posted[order]
-    del complete, order  # a word of every message each
+    del complete, order  # each holds a word per message
     tag = out.tag[posted]
     control = _control(tag, settings)
     group = packet.tag_group(tag)
@@ -321,31 +323,31 @@ def _flows(whole: Harvest, settings: Settings) -> dict[str, Array]:
     }
 
 
-def results(whole: Harvest, own: Harvest, graph: Graph, settings: Settings, **seconds: Any) -> Results:
-    """Results of a run: what all processes have brought, with the trace rows of `own`; seconds: wall_s and the like."""
-    counters = {name: int(whole.count[counter]) for name, counter in COUNTERS.items()}
+def results(total: Harvest, own: Harvest, graph: Graph, settings: Settings, **seconds: Any) -> Results:
+    """Return the Results of a run from the merged outcome and the trace rows of `own`; seconds: wall_s and the like."""
+    counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     # the completion time of every trace row and flow, the same for any partition
-    happened = np.array([whole.count[word] for word in ("digest_a", "digest_b", "flows", "trace_rows")])
+    happened = np.array([total.count[word] for word in ("digest_a", "digest_b", "flows", "trace_rows")])
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)
     rows[own.npus] = own.rows
     links = np.zeros((len(LINK_COLUMNS), graph.links), np.int64)
-    links[:, whole.links] = whole.link_rows.T
-    workers = whole.workers
+    links[:, total.links] = total.link_rows.T
+    workers = total.workers
     return Results(
-        finish_time_ps=whole.finish_ps,
+        finish_time_ps=total.finish_ps,
         digest=hashlib.sha256(happened.astype("<i8").tobytes()).hexdigest()[:32],
         counters=counters,
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
         node_start_ps=_in_order(own.start_ps, own.rows, order),
         node_finish_ps=_in_order(own.finish_times_ps, own.rows, order),
-        flows=_flows(whole, settings),
+        flows=_flows(total, settings),
         links=dict(zip(LINK_COLUMNS, links, strict=True)),
-        queues=_stretches(whole.depths, whole.depth_ps, "bytes", np.maximum),
-        marks=_stretches(whole.marks, whole.depth_ps, "packets", np.add),
-        pauses=_pauses(whole.pauses, settings.logged_pauses),
-        settled=whole.settled,
-        workers_rss_bytes=whole.forked_rss_bytes,
+        queues=_stretches(total.depths, total.depth_ps, "bytes", np.maximum),
+        marks=_stretches(total.marks, total.depth_ps, "packets", np.add),
+        pauses=_pauses(total.pauses, settings.logged_pauses),
+        settled=total.settled,
+        workers_rss_bytes=total.forked_rss_bytes,
         workers={"worker": np.arange(len(workers["rank"])), **workers} if workers else {},
         **seconds,
     )

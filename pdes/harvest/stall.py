@@ -1,6 +1,6 @@
-"""When events run out and work is left, or a queue pair gives up: who waits for whom.
+"""Explain a stalled run, when events run out and work is left, or a queue pair gives up: rows that wait and for what.
 
-Pauses may wait for each other in a circle: a cyclic buffer dependency has come true, and nothing goes on.
+Pauses may wait for each other in a circle: then a cyclic buffer dependency has become a deadlock.
 """
 
 import numpy as np
@@ -16,15 +16,16 @@ from pdes.npu.agenda import lane_place
 from pdes.npu.collective import npu_of_peer
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
-MOST_PLACES = 8
+MAX_PLACES = 8
+"""Places down by faults that a message lists."""
 TOO_LATE_TEXT = (
-    f"simulated time goes beyond {s.LONGEST_RUN_PS} ps, 26 days, which is more than the engine can count; "
+    f"simulated time exceeds {s.LONGEST_RUN_PS} ps (26 days), the maximum that the engine can represent; "
     "expected faster links, smaller messages or shorter delays"
 )
 
 
 def too_late(lp: LogicalProcess) -> bool:
-    """Whether something of the LP was to happen later than the engine can count, and so never does."""
+    """Return whether an event of the LP lies beyond the times that the engine can represent."""
     w = lp.world
     npus = lp.part.npus
     pending = (w.net.next_time, w.net.tx.busy_ps, w.npus.npu.rto_at_ps[:npus], w.npus.heap[::2])
@@ -32,35 +33,35 @@ def too_late(lp: LogicalProcess) -> bool:
 
 
 def failed_queue_pair(lp: LogicalProcess) -> str:
-    """One line about the queue pair that tried too often."""
+    """Return a line about the queue pair that gave up."""
     w = lp.world
     row = int(w.net.ctl.failed_queue_pair)
     src = int(w.npus.npu[w.qps.qp[row].npu].number)
     return (
         f"npu {src} to npu {destination(w.qps.qp[row].w1)}: packet {w.qps.qp[row].una} unacknowledged after "
         f"{w.qps.qp[row].retries} timeouts (at {w.net.ctl.now_ps} ps); "
-        "a queue_limit below one packet or too short an rto does this" + _and_down(lp)
+        "check for a queue_limit below one packet or an rto that is too short" + _and_down(lp)
     )
 
 
 def down_places(lp: LogicalProcess) -> list[str]:
-    """What faults have down now, of the links that leave the LP's nodes, as [[faults]] calls them, by number.
+    """Return the places that faults have down, of the links that leave the LP's nodes, as [[faults]] names them.
 
-    A switch none of whose links is up stands for them. A link to a node of another LP is known by its number alone.
+    A switch without any link that is up is named in place of its links. A link to another LP's node is named by number.
     """
     net, part = lp.world.net, lp.part
     meta = net.tx.meta[: len(part.links)]
     is_down = net.link_class.error[class_of(meta)] == ALWAYS_LOST
     down_before = np.concatenate([[0], np.cumsum(is_down)])
     down, links = np.diff(down_before[part.out_ptr]), np.diff(part.out_ptr)
-    whole = [own for own in np.flatnonzero((down == links) & (links > 0)).tolist() if own >= part.npus]
-    places = [f"switch {part.nodes[own]}" for own in whole]
+    dead_switches = [own for own in np.flatnonzero((down == links) & (links > 0)).tolist() if own >= part.npus]
+    places = [f"switch {part.nodes[own]}" for own in dead_switches]
     source = np.repeat(np.arange(len(part.nodes)), links)
     target = end_of(meta)
     named = set()
     for row in np.flatnonzero(is_down).tolist():
         a, b, cable = int(source[row]), int(target[row]), int(part.links[row]) >> 1
-        if a in whole or b in whole or cable in named:
+        if a in dead_switches or b in dead_switches or cable in named:
             continue
         named.add(cable)
         if b >= len(part.nodes):
@@ -73,16 +74,16 @@ def down_places(lp: LogicalProcess) -> list[str]:
 
 
 def _and_down(lp: LogicalProcess) -> str:
-    """What is down, as the rest of a line; empty if nothing is."""
+    """Return a clause that lists the places down by faults; empty without such places."""
     places = down_places(lp)
     if not places:
         return ""
-    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-    return f"; down by faults: {', '.join(places[:MOST_PLACES])}{more}"
+    more = f" and {len(places) - MAX_PLACES} more" if len(places) > MAX_PLACES else ""
+    return f"; down by faults: {', '.join(places[:MAX_PLACES])}{more}"
 
 
 def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
-    """int64[k, 3]: own links whose port has data that a pause holds back, with their two ends."""
+    """Return int64[k, 3]: own links whose port has data that a pause holds back, with their two ends."""
     net = lp.world.net
     if net.hooks.shared_switches == 0:
         return np.zeros((0, 3), np.int64)
@@ -92,10 +93,10 @@ def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
 
 
 def circle(held: Int64) -> list[int]:
-    """Nodes of a circle of held links of all LPs, each held back by the switch at its end, whose own is; [] if none."""
+    """Return the nodes of a circle of held links, each held back by the switch at its end, whose own is; [] without."""
     held = held[np.argsort(held[:, 0])]
-    while not (goes_on := np.isin(held[:, 2], held[:, 1])).all():
-        held = held[goes_on]
+    while not (continues := np.isin(held[:, 2], held[:, 1])).all():
+        held = held[continues]
     if not len(held):
         return []
     onward = dict(held[::-1, 1:].tolist())  # from each node by its first link
@@ -105,10 +106,10 @@ def circle(held: Int64) -> list[int]:
     return path[path.index(node) :]
 
 
-def _asked(lp: LogicalProcess) -> dict[tuple[int, int], int]:
-    """(own number of an NPU, `ref` without the lane) of what is asked for and not answered: the NPU that is asked."""
+def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
+    """Return the unanswered requests: (own number of an NPU, `ref` without the lane) -> NPU of the receive."""
     w = lp.world
-    asked: dict[tuple[int, int], int] = {}
+    requests: dict[tuple[int, int], int] = {}
     waiting = w.qps.msg.view(PendingRequest.dtype)
     for qp in w.qps.qp[: int(w.net.ctl.queue_pairs)]:
         message = int(qp.pending) - 1
@@ -116,13 +117,16 @@ def _asked(lp: LogicalProcess) -> dict[tuple[int, int], int]:
             ref = int(waiting[message].ref)
             if ref >= s.REF_INSTANCE:
                 ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
-            asked.setdefault((int(qp.npu), ref), destination(int(qp.w1)))
+            requests.setdefault((int(qp.npu), ref), destination(int(qp.w1)))
             message = int(waiting[message].next_message)
-    return asked
+    return requests
 
 
-def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: dict[tuple[int, int], int]) -> str:
-    """What a member of a collective waits for; npu: its own number in the LP; asked: as _asked gives it."""
+def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, requests: dict[tuple[int, int], int]) -> str:
+    """Return a line: what a member of a collective waits for.
+
+    npu: its own number in the LP; requests: result of `_requests`.
+    """
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[at])
     group, seq = int(plans.slot_group[slot]), int(t.seq[at])
@@ -138,7 +142,7 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
         return f"{name} waits for nothing (engine defect)"
     inst = int(w.insts.inst_val[hit[0]])
     collective = w.insts.inst[inst]
-    receiver = asked.get((npu, s.REF_INSTANCE | inst))
+    receiver = requests.get((npu, s.REF_INSTANCE | inst))
     for lane in range(int(collective.lanes)):
         state = w.insts.lane[lane_place(w.net, inst, lane)]
         step = int(state.pc) >> 1
@@ -152,12 +156,12 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, asked: di
 
 
 def waiting_rows(lp: LogicalProcess) -> list[str]:
-    """What has started in an LP, or could, and is not done, and what each row waits for, a line each."""
+    """Return a line for each row of an LP that has started, or could, and is not done: what it waits for."""
     w, t = lp.world, lp.world.trace
     flag = w.rows.flag[: lp.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
     lines = []
-    asked = _asked(lp)
+    requests = _requests(lp)
     for own, place in zip((np.searchsorted(lp.row_ptr, begun, side="right") - 1).tolist(), begun.tolist(), strict=True):
         row = place - int(lp.row_ptr[own])
         npu = int(lp.part.nodes[own])
@@ -168,10 +172,10 @@ def waiting_rows(lp: LogicalProcess) -> list[str]:
                 f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {npu + t.peer[at]}"
             )
         elif kind == KIND_SEND:
-            waits = "waits for its receive to be posted" if (own, row) in asked else "has not left"
+            waits = "waits for its receive to be posted" if (own, row) in requests else "has not left"
             lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} {waits}")
         elif kind == KIND_COLLECTIVE:
-            lines.append(_collective_waits(lp, own, row, at, asked))
+            lines.append(_collective_waits(lp, own, row, at, requests))
         else:
             lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
     if lines:

@@ -1,1 +1,1 @@
-"""The message-level models: a message moves as one, where packets do not matter."""
+"""Message-level models: a message moves as a whole, without packets."""

@@ -1,17 +1,17 @@
-"""What will happen to messages at message level: (ps, order, item) triples of all NPUs, taken out first time first.
+"""Events of messages at message level: (ps, order, item) triples of all NPUs, taken in time order.
 
-At one moment events go by kind, in the order below, then by key. NPUs' own clocks and messages come before STEPs, so
-all messages that want a link at a moment are known when the first takes it.
+Simultaneous events are ordered by kind, as below, then by key. NPUs' own events and messages precede STEPs, so all
+messages that request a link at a time are known when the first takes it.
 
-Time only goes forward, so events of later moments lie in the lists of a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan,
-"Faster algorithms for the shortest path problem", 1990), whose digits have six bits: in the list of the highest digit
-in which their time differs from now, and of that digit's value. When now has gone on, the first list holds the next
-moment; what it has for later goes into lists of lower digits, a few times an event at most. Where many NPUs do the same
-at the same moment, an event comes and goes by a few list operations, however many there are.
+Time never decreases, so later events are kept in the lists of a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan, "Faster
+algorithms for the shortest path problem", 1990) with six-bit digits: an event is in the list of the highest digit in
+which its time differs from now, and of that digit's value. When now advances, the first list holds the next time; its
+later events move to lists of lower digits, a few times per event at most. Where many NPUs do the same at the same time,
+an event costs a few list operations, however many there are.
 
-The events of the moment at hand are one sorted list. STEPs, also those that join them, wait in a list of their own,
-which is sorted when the first has its turn. All else that joins them goes through a small heap, as it is rare: what
-takes no time.
+The events of the current time form one sorted list. STEPs, also those added at this time, wait in a list of their own,
+which is sorted when the first is due. All other events added at the current time (actions that take no time) are rare
+and enter a small heap.
 """
 
 import numpy as np
@@ -25,12 +25,13 @@ from pdes.core.state import MessageModels
 KIND_SHIFT = 60
 KEY_SHIFT = 40
 OWN, LEFT, LAUNCH, TAKE, ARRIVE, STEP = range(6)
-"""Key and item: of OWN an NPU << KEY_SHIFT | lane (LANES: the begin of the run), and the NPU; of LAUNCH, the first step
-of a collective, the instance's key and itself; of the others a message's sender << KEY_SHIFT | how-manieth of the
-sender, and the message. LEFT: its last byte has left; in place of the message -1 - instance, whose other sends have
-left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it goes on from where it is."""
+"""Kinds of events, with key and item. OWN: NPU << KEY_SHIFT | lane (LANES: the begin of the run), and the NPU. LAUNCH,
+the first step of a collective: the instance's key and the instance. The others: sender << KEY_SHIFT | number of the
+message within its sender, and the message. LEFT: its last byte has left; the item may be -1 - instance, whose other
+sends have left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it moves on from its node.
+"""
 FIRST_POST = 1 << 32
-"""In place of the lane of an OWN event: from here on rows of the trace that post their messages."""
+"""First number in place of the lane of an OWN event that means a trace row that posts its message."""
 
 NONE = -1
 DIGIT_BITS = 6
@@ -38,7 +39,7 @@ LISTS = 1 << DIGIT_BITS
 
 
 def begin_with(messages: MessageModels, ctl: Record, orders: Int64, items: Int64) -> None:
-    """Have events at time 0, in ascending order of `orders`, be the first that are taken."""
+    """Make events at time 0, in ascending order of `orders`, the first events."""
     end = FIRST_EVENT + len(orders)
     rows: Rows = messages.event[FIRST_EVENT:end]
     rows.time_ps = 0
@@ -54,7 +55,7 @@ def begin_with(messages: MessageModels, ctl: Record, orders: Int64, items: Int64
 
 @inline
 def put_in_list(queue, event, e):
-    """Put an event of a later moment into the list where it belongs."""
+    """Put a later event into its list."""
     time = event[e].time_ps
     digit = (63 - leading_zeros(time ^ queue.now_ps)) // DIGIT_BITS
     value = (time >> (DIGIT_BITS * digit)) & (LISTS - 1)
@@ -71,7 +72,7 @@ def put_in_list(queue, event, e):
 
 @inline
 def wait_for_turn(queue, event, e):
-    """Put a STEP of this moment behind those that wait for the first one's turn."""
+    """Append a STEP of the current time to the STEPs that wait."""
     event[e].next_event = NONE
     event[queue.waiting_last].next_event = e
     queue.waiting_last = e
@@ -79,14 +80,14 @@ def wait_for_turn(queue, event, e):
 
 @outline
 def rush_in(queue, event, rush, e):
-    """Put an event of this moment into the heap."""
+    """Put an event of the current time into the heap."""
     heap_push(rush, 0, queue.rushing, event[e].order, e)
     queue.rushing += 1
 
 
 @inline
 def add_event(ctl, messages, time, kind, key, item):
-    """Add an event; there is room for one more than there ever are."""
+    """Add an event; the arrays always have room for one more."""
     queue, event = messages.queue, messages.event
     ctl.events += 1
     e = queue.free
@@ -108,7 +109,7 @@ def add_event(ctl, messages, time, kind, key, item):
 
 @outline
 def merged(event, a, b):
-    """Two sorted lists as one: its first event."""
+    """Merge two sorted lists and return the first event."""
     last = np.int64(MERGING)
     while a >= 0 and b >= 0:
         if event[a].order <= event[b].order:
@@ -125,7 +126,7 @@ def merged(event, a, b):
 
 @inline
 def cut_run(event, e):
-    """End the list at `e` where its order first falls: the rest."""
+    """End the list at `e` where its order first decreases, and return the rest."""
     rest = event[e].next_event
     while rest >= 0 and event[e].order <= event[rest].order:
         e = rest
@@ -136,7 +137,7 @@ def cut_run(event, e):
 
 @outline
 def sorted_list(event, first):
-    """A list by order: its first event. Runs that ascend are merged two by two, until one is left."""
+    """Sort a list by order and return its first event: merge ascending runs in pairs until one is left."""
     runs = 2
     while runs > 1:
         rest = first
@@ -159,7 +160,7 @@ def sorted_list(event, first):
 
 @outline
 def next_moment(messages):
-    """Go on to the earliest event."""
+    """Advance to the time of the earliest event."""
     queue, event = messages.queue, messages.event
     digit = 0
     while queue.full[digit] == 0:
@@ -196,7 +197,7 @@ def next_moment(messages):
 
 @inline
 def take_event(ctl, messages):
-    """Take the first event out; its time, order and item."""
+    """Take the first event and return its time, order and item."""
     queue, event = messages.queue, messages.event
     ctl.events -= 1
     if queue.due < 0 and queue.rushing == 0:

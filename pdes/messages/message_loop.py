@@ -1,7 +1,7 @@
-"""NPUs and messages at message level, one event after another: the kernel of the models beside packets.
+"""The kernel of the message-level models: NPUs and messages, one event after another.
 
-One worker has all NPUs. At each moment everything that follows from the event at hand is done before the next, as in
-pdes/npu/npu_window.py, whose trace rows, lanes and collectives these are.
+One worker has all NPUs. At each time the kernel does everything that follows from the current event before the next
+event, as in pdes/npu/npu_window.py, whose trace rows, lanes and collectives it uses.
 """
 
 import numpy as np
@@ -33,14 +33,15 @@ from pdes.npu.npu_window import short_of
 from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, post_send, start_row
 
 PAUSED, TOO_LATE = 4, 5
+"""Status values in addition to those of pdes.core.status."""
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
 SPARE_EVENTS = 64
-"""Rows that one action may take at most where collectives slow computation down."""
+"""Maximum number of rows that one action may take where collectives slow computation down."""
 
 
 @inline
 def move_lanes(w, node):
-    """Have the lanes that have just begun a row wait among all events, not in the NPU's heap."""
+    """Move the ends of rows that lanes have just begun from the NPU's heap to the events of all NPUs."""
     npu = w.npus.npu[node]
     heap, base = w.npus.heap, npu.heap
     while npu.heap_size > 0:
@@ -53,7 +54,7 @@ def move_lanes(w, node):
 
 @inline
 def begin_row(w, node, now):
-    """Start the NPU's first ready row. Returns as `start_row`; a collective begins after the endpoint's delay."""
+    """Start the NPU's first ready row. Return as `start_row`; a collective begins after the endpoint's delay."""
     row = next_ready(w.npus.npu[node], w.rows)
     done, inst = start_row(w.net.const.address, node, row, now)
     move_lanes(w, node)
@@ -69,7 +70,7 @@ def begin_row(w, node, now):
 
 @inline
 def take_message(w, node, message, now):
-    """The receiver acts on a message, which is then given back. Returns as `start_row`."""
+    """Let the receiver act on a message and free its row. Return as `start_row`."""
     net, qps = w.net, w.qps
     ends = ends_of(qps, message)
     tag = qps.msg[message].tag
@@ -84,16 +85,16 @@ def take_message(w, node, message, now):
 
 @inline
 def has_arrived(w, node, message, now):
-    """A message is in; its receiver acts on it after an endpoint's delay, and once it is added. As `start_row`."""
+    """Handle an arrival: the receiver acts after the endpoint's delay and the reduction. Return as `start_row`."""
     net = w.net
-    whole = whole_messages(w.qps.msg)[message]
-    size = whole.payload_bytes
+    msg = whole_messages(w.qps.msg)[message]
+    size = msg.payload_bytes
     net.count.consumed_packets += 1
     net.count.received_bytes += size
     net.count.payload_bytes += size
     at = now + net.const.endpoint_delay_ps
-    if net.const.reduces == 1 and tag_group(whole.tag) != P2P:
-        at = in_lane_at(w, node, whole.tag, size, at, True)
+    if net.const.reduces == 1 and tag_group(msg.tag) != P2P:
+        at = in_lane_at(w, node, msg.tag, size, at, True)
     if at == now:
         return take_message(w, node, message, now)
     add_message_event(net, w.qps, w.messages, at, TAKE, message)
@@ -102,7 +103,7 @@ def has_arrived(w, node, message, now):
 
 @inline
 def await_last_byte(w, inst, order, now):
-    """If an instance waits only for bytes of which it was not told, have it told; order: of the event at hand."""
+    """Add an event for the last byte of an instance that waits only for unreported bytes; order: current event's."""
     collective = w.insts.inst[inst]
     left_ps = collective.left_ps
     if left_ps >= now and collective.lanes_left == 0 and collective.sends_left == 0:
@@ -115,7 +116,7 @@ def await_last_byte(w, inst, order, now):
 
 @inline
 def has_lapsed(w, node, now):
-    """Whether an event of the compute lane is of no use: collectives have changed since when its row will be done."""
+    """Return whether an event of the compute lane is obsolete, because collectives have changed its row's end."""
     if w.net.const.compute_slow_1000ths == 0:
         return False
     return w.npus.npu[node].lane[COMPUTE_LANE] < 0 or w.npus.system[node].due_ps != now
@@ -123,7 +124,7 @@ def has_lapsed(w, node, now):
 
 @inline
 def are_events_short(w):
-    """Whether lapsed events have taken the room of others (pdes.build.growth.events_room)."""
+    """Return whether obsolete events have used up the room of others (pdes.build.growth.events_room)."""
     ctl, const = w.net.ctl, w.net.const
     if const.compute_slow_1000ths == 0:
         return False
@@ -136,7 +137,7 @@ def are_events_short(w):
 
 @inline
 def node_of(w, kind, order, item):
-    """The NPU to which an event happens; of a STEP its sender."""
+    """Return the NPU at which an event happens; for a STEP, its sender."""
     if kind == OWN:
         return item
     if kind == LAUNCH:
@@ -148,7 +149,7 @@ def node_of(w, kind, order, item):
 
 @inline
 def happen(w, node, kind, order, item, now):
-    """Let an event happen. Returns as `start_row`."""
+    """Carry out an event. Return as `start_row`."""
     done = inst = np.int64(NOTHING)
     if kind == OWN:
         lane = order & ((1 << KEY_SHIFT) - 1)
@@ -164,7 +165,7 @@ def happen(w, node, kind, order, item, now):
             inst = take_due(w.net, w.npus, w.insts, node, now)
             move_lanes(w, node)
     elif kind == LEFT:
-        if item < 0:  # of an instance, not of a message
+        if item < 0:  # an instance, not a message
             inst = -1 - item
             w.insts.inst[inst].sends_left -= 1
         else:
@@ -185,10 +186,10 @@ def happen(w, node, kind, order, item, now):
 
 
 @kernel
-def work_messages(address, most):
-    """Go on until nothing is left to happen (DONE), a pool is short (FULL), or for `most` events (PAUSED).
+def work_messages(address, max_events):
+    """Process events until no event is left (DONE), a pool is full (FULL), or `max_events` events are done (PAUSED).
 
-    TOO_LATE: what comes next lies beyond LONGEST_RUN_PS.
+    TOO_LATE: the next event lies beyond LONGEST_RUN_PS.
     """
     w = world_at(address)
     net = w.net
@@ -206,7 +207,7 @@ def work_messages(address, most):
             if ctl.events == 0:
                 ctl.resume_node = -1
                 return DONE
-            if events == most:
+            if events == max_events:
                 return PAUSED
             events += 1
             net.count.events += 1

@@ -1,4 +1,4 @@
-"""Messages of the message-level models: posted by an NPU, moved by the run's fidelity, taken by an NPU."""
+"""Messages of the message-level models: an NPU posts them, the run's fidelity moves them, an NPU takes them."""
 
 import numpy as np
 
@@ -11,19 +11,19 @@ from pdes.network.routing import next_link
 from pdes.nic.transport import queue_pair
 
 LONGEST_STEP_PS = 2.4e18
-"""What takes longer is cut to this: it is more than LONGEST_RUN_PS, and so ends the run before times overflow."""
+"""Upper bound of a step: more than LONGEST_RUN_PS, so it ends the run before times overflow."""
 
 
 @inline
 def whole_ps(net, size, psb, latency_ps):
-    """Time of `size` bytes at `psb` ps per byte and a latency, cut to a multiple of the resolution."""
+    """Return the time of `size` bytes at `psb` ps per byte plus a latency, rounded down to the resolution."""
     time = np.int64(min(size * psb + 0.5, LONGEST_STEP_PS)) + latency_ps
     return time - time % net.const.resolution_ps
 
 
 @inline
 def link_of_connection(net, routes, qps, row, node):
-    """Outgoing link of a node for messages of the connection at `row`, which knows that of its sender."""
+    """Return a node's outgoing link for the connection at `row`, which stores the link of its sender."""
     qp = qps.qp[row]
     if node == qp.npu:
         return np.int64(qp.port)
@@ -33,27 +33,27 @@ def link_of_connection(net, routes, qps, row, node):
 @inline
 def add_message_event(net, qps, messages, time, kind, message):
     """Add an event of a message."""
-    whole = whole_messages(qps.msg)[message]
-    src = np.int64(qps.qp[whole.connection].npu)
-    add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | whole.ordinal, message)
+    msg = whole_messages(qps.msg)[message]
+    src = np.int64(qps.qp[msg.connection].npu)
+    add_event(net.ctl, messages, time, kind, (src << KEY_SHIFT) | msg.ordinal, message)
 
 
 @inline
 def leaves(w, message, left_ps, now):
-    """A message's last byte will have left at left_ps.
+    """Record that a message's last byte leaves at left_ps.
 
-    A collective that has steps left to do need not be told: it keeps in mind when the last one has. Its blocking lanes,
-    trace rows that send, and collectives that wait for nothing else are.
+    A collective with steps left needs no event: it only remembers when its last message leaves. Its blocking lanes,
+    trace rows that send, and collectives that wait for nothing else get an event.
     """
-    whole = whole_messages(w.qps.msg)[message]
-    ref = whole.ref
+    msg = whole_messages(w.qps.msg)[message]
+    ref = msg.ref
     if ref >> REF_LANE == REF_INSTANCE >> REF_LANE and left_ps > now:
         collective = w.insts.inst[ref - REF_INSTANCE]
         if collective.lanes_left > 0:
             collective.sends_left -= 1
             if left_ps >= collective.left_ps:
                 collective.left_ps = left_ps
-                collective.left_ordinal = whole.ordinal
+                collective.left_ordinal = msg.ordinal
             return
     add_message_event(w.net, w.qps, w.messages, left_ps, LEFT, message)
 
@@ -64,22 +64,22 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
     w = world_at(address)
     net, qps = w.net, w.qps
     npu = w.npus.npu[node]
-    # the connection by which it sent last, or that of the map
+    # the connection of its last message, or the one in the map
     q = npu.last_connection
     which = connection & ((1 << SHARES_SHIFT) - 1)
     if q < 0 or destination(qps.qp[q].w1) != dst or qps.qp[q].connection != which:
         q = queue_pair(net, w.npus, qps, node, dst, connection)
         npu.last_connection = q
     message = take_row(net, qps)
-    whole = whole_messages(qps.msg)[message]
+    msg = whole_messages(qps.msg)[message]
     ordinal = npu.posted
     npu.posted = ordinal + 1
-    whole.payload_bytes = size
-    whole.tag = tag
-    whole.ref = ref
-    whole.connection = q
-    whole.ordinal = ordinal
-    whole.node = node
+    msg.payload_bytes = size
+    msg.tag = tag
+    msg.ref = ref
+    msg.connection = q
+    msg.ordinal = ordinal
+    msg.node = node
     net.count.data_packets += 1
     net.count.sent_bytes += size
     if net.const.record_flows == 1:
@@ -96,7 +96,7 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
 
 @hook
 def post_whole_later(address, node, row, due):
-    """Have a row of an NPU's trace post its message at `due`; a row of `msg` keeps room for the event."""
+    """Post the message of an NPU's trace row at `due`; a row of `msg` reserves room for the event."""
     w = world_at(address)
     w.rows.state[w.npus.npu[node].row_base + row] = take_row(w.net, w.qps)
     add_event(w.net.ctl, w.messages, due, OWN, (node << KEY_SHIFT) | (FIRST_POST + row), node)
@@ -105,6 +105,6 @@ def post_whole_later(address, node, row, due):
 
 @inline
 def ends_of(qps, message):
-    """Packet word 1 of a message: who sends to whom."""
+    """Return packet word 1 of a message: sender and receiver."""
     qp = qps.qp[whole_messages(qps.msg)[message].connection]
     return header(destination(qp.w1), np.int64(qp.npu), 0, 0)

@@ -1,1 +1,1 @@
-"""Links and switches: how packets cross the fabric, wait, are paused, marked, lost, and find their way."""
+"""Links and switches: how packets cross the fabric, wait, are paused, marked or lost, and how they are routed."""

@@ -1,4 +1,4 @@
-"""What arrives at a node in a window: gathered from its inbox, sorted by time, ties in a fair order."""
+"""The arrivals of a node in a window: gathered from its inbox and sorted by time, with a fair order of ties."""
 
 import numpy as np
 
@@ -10,12 +10,14 @@ from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import inbox_of
 
 BUCKETS = 256
+"""Buckets of the first sorting pass."""
 SMALL_BATCH = 24
+"""Batch size up to which insertion sort is used."""
 
 
 @inline
 def blocks_short(net):
-    """Whether the pool of blocks may not do for a node's batch."""
+    """Return whether the pool of blocks may be too small for a node's batch."""
     if net.ctl.free_blocks < net.const.reserve_blocks:
         net.ctl.need = NEED_BLOCKS
         return True
@@ -24,7 +26,7 @@ def blocks_short(net):
 
 @inline
 def take_batch(net, inbox, node, begin, end):
-    """Gather and order what arrives at the node before `end` (`ctl.batch` packets)."""
+    """Gather and order the packets that arrive at the node before `end` (`ctl.batch` packets)."""
     batch = gather(net, inbox, node)
     net.ctl.batch = batch
     net.ctl.resume_at = 0
@@ -37,16 +39,16 @@ def take_batch(net, inbox, node, begin, end):
 
 @inline
 def inbox_blocks(net, node):
-    """First and last block of a node's inbox, NONE where it is empty."""
+    """Return the first and last block of a node's inbox, NONE if it is empty."""
     box = inbox_of(node, net.ctl.side)
     return np.int64(net.inbox[box]) >> BLOCK_SHIFT, np.int64(net.inbox[box + 1]) >> BLOCK_SHIFT
 
 
 @inline
 def gather(net, inbox, node):
-    """Collect the packets of the node's inbox, which arrive in this window, into the batch; returns their number.
+    """Collect the packets of the node's inbox, which arrive in this window, into the batch; return their number.
 
-    The records stay where they are until the batch is done (`give_back`).
+    The records stay in place until the batch is done (`give_back`).
     """
     record = net.record
     batch = 0
@@ -88,7 +90,7 @@ def give_back(net, inbox):
 
 @inline
 def insert_each(keys, first, last):
-    """Sort keys[first:last] by insertion, fast where they are few or each is near its place already."""
+    """Sort keys[first:last] by insertion, which is fast for few keys or nearly sorted ones."""
     i = first + 1
     while i < last:
         k = keys[i]
@@ -102,7 +104,7 @@ def insert_each(keys, first, last):
 
 @inline
 def sort_run(keys, first, last):
-    """Sort keys[first:last]: by insertion when few, else as a heap (never quadratic)."""
+    """Sort keys[first:last]: few by insertion, more by heapsort, so that the time is never quadratic."""
     count = last - first
     if count <= SMALL_BATCH:
         insert_each(keys, first, last)
@@ -131,7 +133,7 @@ def sink(keys, first, i, count):
 
 @inline
 def sort_batch(inbox, batch, begin, end):
-    """Sort the batch by time: into buckets first when it is large."""
+    """Sort the batch by time; distribute a large one to buckets first."""
     key = inbox.batch_key
     if batch <= SMALL_BATCH:
         insert_each(key, 0, batch)
@@ -146,15 +148,15 @@ def sort_batch(inbox, batch, begin, end):
     for i in range(batch):
         inbox.batch_tmp[i] = key[i]
         bucket[(key[i] >> shift) + 1] += 1
-    most = np.int64(0)
+    max_count = np.int64(0)
     for b in range(buckets):
-        most = max(most, bucket[b + 1])
+        max_count = max(max_count, bucket[b + 1])
         bucket[b + 1] += bucket[b]
     for i in range(batch):
         b = inbox.batch_tmp[i] >> shift
         key[bucket[b]] = inbox.batch_tmp[i]
         bucket[b] += 1
-    if most <= SMALL_BATCH:
+    if max_count <= SMALL_BATCH:
         insert_each(key, 0, batch)
         return
     first = 0
@@ -165,7 +167,7 @@ def sort_batch(inbox, batch, begin, end):
 
 @inline
 def came_over(net, inbox, index):
-    """The link, by its number in the whole fabric, over which packet `index` of the batch has come."""
+    """Return the incoming link of packet `index` of the batch, by its number in the whole fabric."""
     return inbox_link(net.record[inbox.batch_pos[index]].ready_ps)
 
 
@@ -173,7 +175,7 @@ def came_over(net, inbox, index):
 def order_ties(net, inbox, batch, begin):
     """Order packets that arrive at the same time over different links by a hash of (seed, link, time).
 
-    That is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
+    This is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
     """
     key = inbox.batch_key
     i = 1
@@ -198,7 +200,7 @@ def order_ties(net, inbox, batch, begin):
 
 @inline
 def order_equal_hashes(net, inbox, first, last):
-    """Where two links have the same hash, the lower link comes first."""
+    """Order links with equal hashes by their numbers."""
     tmp = inbox.batch_tmp
     for i in range(first + 1, last):
         k = tmp[i]

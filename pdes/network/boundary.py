@@ -1,11 +1,11 @@
 """Packets that cross from one logical process to another.
 
-An outbox has two halves for each neighbour, written in turn: while a window writes one, the neighbour takes in the
-other, which the window before wrote. A half is a header, whose first word counts, and then records of five words: the
-four of a packet, its first the time of arrival, and the link's place among the links between the two; and what the
-packet has met, where packets carry telemetry. A link carries
-no more packets in a window than fit on the wire, so a half never overflows. The neighbour finds a half by its address,
-which may lie in its own memory, in memory shared between processes, or in a buffer that MPI has filled.
+An outbox has two halves for each neighbour, used alternately: while a window writes one half, the neighbour reads the
+other, which the previous window wrote. A half is a header, whose first word is the number of records, and then records
+of five words: the four of a packet, with the arrival time as the first, and the link's index among the links between
+the two LPs; the packet's telemetry follows, where packets carry it. A link carries no more packets in a window than fit
+on the wire, so a half never overflows. The neighbour finds a half by its address, which may be in its own memory, in
+memory shared between processes, or in a buffer that MPI has filled.
 """
 
 from pdes.core.jit import inline, peek
@@ -13,15 +13,17 @@ from pdes.core.link_words import end_of
 from pdes.core.state import INF
 
 HEADER_WORDS = 8
+"""Words of a half's header: one cache line."""
 CROSSING_WORDS = 5
+"""Words of a record without telemetry."""
 WORD_BYTES = 8
 FAR_WINDOWS = 3
-"""Outboxes take what arrives in as many windows after the one in hand, so that little waits for its turn."""
+"""Windows after the current one whose arrivals outboxes accept, so that few packets wait on their links."""
 
 
 @inline
 def put_out(net, link, meta, ready, w1, w2, w3):
-    """Put a packet into the outbox for the LP at the other end of the link; its place there."""
+    """Put a packet into the outbox for the LP at the other end of the link; return its place there."""
     neighbour = end_of(meta) - net.const.nodes
     half = net.out_at[2 * neighbour + net.ctl.parity]
     count = net.outbox[half]
@@ -38,7 +40,7 @@ def put_out(net, link, meta, ready, w1, w2, w3):
 
 @inline
 def empty_outbox(net):
-    """Begin a window: nothing is in the halves that it writes."""
+    """Begin a window: empty the halves that it writes."""
     for neighbour in range(net.const.neighbours):
         net.outbox[net.out_at[2 * neighbour + net.ctl.parity]] = 0
     net.ctl.out_soonest_ps = INF
@@ -46,17 +48,17 @@ def empty_outbox(net):
 
 @inline
 def arrived(net, neighbour):
-    """Address of the half that the neighbour wrote in the window before."""
+    """Return the address of the half that the neighbour wrote in the previous window."""
     return net.in_at[2 * neighbour + 1 - net.ctl.parity]
 
 
 @inline
 def crossing(net, address, i):
-    """Address of the i-th record of a half."""
+    """Return the address of the i-th record of a half."""
     return address + WORD_BYTES * (HEADER_WORDS + i * net.const.crossing_words)
 
 
 @inline
 def crossings(address):
-    """Number of records in a half."""
+    """Return the number of records in a half."""
     return peek(address)

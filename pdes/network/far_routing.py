@@ -1,6 +1,6 @@
-"""Routing where there is more to look at than one row: NPUs with several homes or ports, and dimensions (hooks).
+"""Routing that reads more than one row: NPUs with several homes or ports, and dimensions (hooks).
 
-Tables name several homes of a destination: the nearest is taken. Dimensions are corrected one after another.
+If tables name several homes of a destination, the nearest is used. Dimensions are corrected one after another.
 """
 
 import numpy as np
@@ -14,19 +14,19 @@ from pdes.network.routing import DIM_RING, DIM_TABLE, UNREACHABLE, cell_to, choo
 
 @inline
 def dimension_cell(net, routes, node, dst, w2):
-    """Dimension mode: the cell that corrects the first coordinate that differs."""
+    """Dimension mode: return the cell that corrects the first coordinate that differs."""
     dims = net.const.dimensions
     d = 0
     while d < dims - 1 and routes.here[node * dims + d] == routes.digit[dst * dims + d]:
         d += 1
     at = routes.offset[node * dims + d]
     mode = routes.mode[node * dims + d]
-    want = routes.digit[dst * dims + d]
+    target = routes.digit[dst * dims + d]
     if mode == DIM_TABLE:
-        at += want
+        at += target
     elif mode == DIM_RING:
         size = routes.size[d]
-        ahead = want - routes.here[node * dims + d]
+        ahead = target - routes.here[node * dims + d]
         if ahead < 0:
             ahead += size
         opposite = 2 * ahead == size
@@ -37,7 +37,7 @@ def dimension_cell(net, routes, node, dst, w2):
 
 @inline
 def hops_by(net, routes, out, dst):
-    """Table mode: switches between the far end of an NPU's outgoing link and the destination (UNREACHABLE if none)."""
+    """Table mode: return the switches from the far end of an NPU's outgoing link to the destination, or UNREACHABLE."""
     homes = net.const.homes
     via = routes.via[out]
     best = UNREACHABLE
@@ -51,9 +51,10 @@ def hops_by(net, routes, out, dst):
 
 @hook
 def cell_of_several(address, node, dst, w2):
-    """The cell of a switch towards an NPU; table mode: towards its nearest home.
+    """Return the cell of a switch towards an NPU; in table mode towards its nearest home.
 
-    The packet's entropy decides between equals. Where faults have left no way, it leads into the pit.
+    The packet's entropy decides between equally near homes. Where faults have left no path, the cell leads into the
+    pit.
     """
     w = world_at(address)
     net, routes = w.net, w.routes
@@ -83,7 +84,7 @@ def cell_of_several(address, node, dst, w2):
 
 @hook
 def port_of_several(address, node, dst, w2):
-    """Outgoing link of an NPU of several ports; table mode: one of those whose switch is nearest to the destination."""
+    """Return the outgoing link of an NPU with several ports; in table mode one whose switch is nearest."""
     w = world_at(address)
     net, routes = w.net, w.routes
     if net.const.dimensions > 0:

@@ -1,8 +1,8 @@
-"""Links, NPUs and routes that change during a run: each LP makes its own changes when it opens a cell.
+"""Changes of links, NPUs and routes during a run: each LP makes its own changes when it opens a cell.
 
-A change is made at the first cell that begins at or after its time, before anything happens in it. Cells lie on one
-grid for all LPs, and an LP that has nothing to do in that cell makes the change later, before what it does next: nobody
-can tell the difference, since a change makes no event.
+A change takes effect at the first cell that begins at or after its time, before anything happens in it. Cells lie on
+one grid for all LPs. An LP that has nothing to do in that cell makes the change later, before its next action; this
+makes no difference, since a change causes no event.
 """
 
 from pdes.core.jit import copy_row, hook, inline
@@ -13,7 +13,7 @@ from pdes.core.world import world_at
 
 @inline
 def slowed(duration_ps, slow):
-    """A duration times `slow` 1024ths, rounded down."""
+    """Return a duration times `slow` 1024ths, rounded down."""
     return (duration_ps >> 10) * slow + (((duration_ps & 1023) * slow) >> 10)
 
 
@@ -21,19 +21,19 @@ def slowed(duration_ps, slow):
 def change_link(net, link, new_class):
     """Give an outgoing link another class.
 
-    If its delay falls, the port rests until nothing it sends can overtake what is on the wire: packets that wait on a
-    link are in the order of their arrival.
+    If its delay decreases, the port pauses until nothing it sends can overtake packets on the wire: packets that wait
+    on a link must be in order of arrival.
     """
     tx = net.tx[link]
-    sooner = net.link_class[class_of(tx.meta)].delay_ps - net.link_class[new_class].delay_ps
-    if sooner > 0 and tx.sent_packets != 0:
-        tx.busy_ps += sooner
+    gain_ps = net.link_class[class_of(tx.meta)].delay_ps - net.link_class[new_class].delay_ps
+    if gain_ps > 0 and tx.sent_packets != 0:
+        tx.busy_ps += gain_ps
     tx.meta = with_class(tx.meta, new_class)
 
 
 @inline
 def put_table(into, tables, at, epoch, epochs):
-    """Copy one of the tables that stand from `at` on, one for each epoch; where the next array's begin."""
+    """Copy the table of one epoch, of those stored from `at` on; return the begin of the next array's tables."""
     length = into.shape[0]
     begin = at + epoch * length
     for i in range(length):
@@ -43,7 +43,7 @@ def put_table(into, tables, at, epoch, epochs):
 
 @inline
 def change_routes(routes, schedule, epoch, epochs):
-    """Take other routing tables. The order is that of pdes.build.schedule.TABLES."""
+    """Load another set of routing tables, in the order of pdes.build.schedule.TABLES."""
     nodes = routes.node.shape[0]
     for i in range(nodes):
         copy_row(routes.node, i, schedule.table_node, epoch * nodes + i)
@@ -59,7 +59,7 @@ def change_routes(routes, schedule, epoch, epochs):
 
 @hook
 def make_changes(address):
-    """Make all changes that are due in the cell in hand."""
+    """Make all changes that are due in the current cell."""
     world = world_at(address)
     net, schedule = world.net, world.schedule
     at = net.ctl.fault_at

@@ -1,9 +1,9 @@
-"""What a packet is on a link of NVLink: no headers of Ethernet, but flits.
+"""Framing of NVLink: flits in place of Ethernet headers.
 
-A flit is 16 bytes. 128 bytes of payload travel with a header flit, and a flit of response comes back for them over
-the other direction, which is loaded alike: 32 bytes of each direction for 128 of payload, so 80 % of the rate is
-payload (NVIDIA Tesla P100 white paper, "NVLink": packets of a header flit and up to 16 data flits; writes of an SM
-are lines of 128 bytes). What else the simulator sends over such links (acknowledgements, pauses) is one flit.
+A flit is 16 bytes. 128 bytes of payload travel with a header flit, and a response flit for them returns in the other
+direction, which carries the same load: 32 bytes in each direction per 128 of payload, so 80 % of the rate is payload
+(NVIDIA Tesla P100 white paper, "NVLink": packets of a header flit and up to 16 data flits; writes of an SM are lines of
+128 bytes). Any other packet on such a link (acknowledgement, pause) is one flit.
 """
 
 from typing import Any
@@ -17,13 +17,15 @@ from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, f
 FLIT_BYTES = 16
 LINE_BYTES = 128
 PER_LINE_BYTES = 2 * FLIT_BYTES
+"""Overhead per line of 128 bytes: a header flit, and a response flit for the other direction."""
 
 NVSWITCH_KIND = 2
+"""Word of graph.node_kind that marks an NVSwitch."""
 
 
 @inline
 def framed_bytes(net, w1, size):
-    """Bytes that a packet of `size` bytes elsewhere takes on a link of NVLink."""
+    """Return the bytes on NVLink of a packet that has `size` bytes on other links."""
     if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0 or destination(w1) == PAUSE_FRAME:
         return np.int64(FLIT_BYTES)
     payload = size - net.const.header_bytes
@@ -31,22 +33,22 @@ def framed_bytes(net, w1, size):
 
 
 def is_framed(graph: Graph, settings: Framing) -> Bools:
-    """bool[links]: the links of NVSwitches, where the run frames them."""
+    """Return bool[links]: links of NVSwitches, if the run frames them."""
     return is_nvlink(graph) & settings.nvlink_framing
 
 
 def is_nvlink(graph: Graph) -> Bools:
-    """bool[links]: the links of NVSwitches."""
+    """Return bool[links]: links of NVSwitches."""
     kind = graph.node_kind == NVSWITCH_KIND
     return kind[graph.link_src] | kind[graph.link_dst]
 
 
 def wire_bytes(payload_bytes: Any, framed: Any, settings: Framing) -> Int64:
-    """Bytes of a data packet on a link; arrays and numbers go together as NumPy has it."""
+    """Return the bytes of a data packet on a link; arrays and numbers are broadcast as in NumPy."""
     lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))
     return np.where(framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)
 
 
 def acknowledgement_bytes(framed: Any, settings: Framing) -> Int64:
-    """Bytes of an acknowledgement on a link, likewise."""
+    """Return the bytes of an acknowledgement on a link, likewise."""
     return np.where(framed, FLIT_BYTES, settings.ack_bytes)

@@ -1,4 +1,4 @@
-"""A port sends a packet: it is busy for the packet's bits, then the packet is on the wire."""
+"""Sending over a link: the port is busy for the packet's bits, then the packet is on the wire."""
 
 import numpy as np
 
@@ -22,37 +22,37 @@ from pdes.network.framing import framed_bytes
 
 @inline
 def serialisation_ps(size_bytes, ps_per_byte):
-    """Time on the wire, rounded once per packet from bits and rate."""
+    """Return the time of a packet's bits on the wire, rounded once per packet."""
     return np.int64(size_bytes * ps_per_byte + 0.5)
 
 
 @inline
 def full_packet_bytes(net):
-    """Bytes of a full data packet where no flits are."""
+    """Return the bytes of a full data packet on a link without flits."""
     return net.const.mtu_bytes + net.const.header_bytes
 
 
 @inline
 def class_row(net, link):
-    """The class of an outgoing link."""
+    """Return the class of an outgoing link."""
     return net.link_class[class_of(net.tx[link].meta)]
 
 
 @inline
 def link_psb(net, link):
-    """Picoseconds per byte of an outgoing link."""
+    """Return the picoseconds per byte of an outgoing link."""
     return class_row(net, link).ps_per_byte
 
 
 @inline
 def on_link_bytes(net, link, w1, size):
-    """Bytes on an outgoing link of a packet that has `size` bytes where no flits are."""
+    """Return the bytes on an outgoing link of a packet that has `size` bytes on a link without flits."""
     return framed_bytes(net, w1, size) if class_row(net, link).special & FRAMED != 0 else size
 
 
 @inline
 def share_psb(net, link, w1, shares):
-    """Picoseconds per byte at SHARE_UNITS / shares of a link's rate (0 = all), framed as packets of w1 are."""
+    """Return the ps per byte at SHARE_UNITS / shares of a link's rate (0 = all of it), framed like packets of w1."""
     psb = link_psb(net, link)
     if shares > SHARE_UNITS:
         full = full_packet_bytes(net)
@@ -62,15 +62,15 @@ def share_psb(net, link, w1, shares):
 
 @inline
 def inbox_of(node, side):
-    """Place in `net.inbox` of one of the node's inboxes; the bits above the lowest are the side."""
+    """Return the place in `net.inbox` of one of the node's inboxes; bits 1 and up of it hold the side."""
     return 2 * (node * SIDES + side)
 
 
 @inline
 def inbox_for(net, meta, ready):
-    """Place in `net.inbox` of the inbox at the end of the link for the cell of `ready`, and word 0 of a packet there.
+    """Return the place in `net.inbox` of the receiving node's inbox for the cell of `ready`, and a packet's word 0.
 
-    That is the cell in hand or one of the SIDES - 1 after it. Time and link of a packet in an inbox share a word.
+    The cell is the current one or one of the next SIDES - 1. Time and link of a packet in an inbox share a word.
     """
     cell = net.const.cell_ps
     later = ready - net.ctl.now_ps
@@ -81,7 +81,7 @@ def inbox_for(net, meta, ready):
 
 @inline
 def put_in(net, box, w0, w1, w2, w3):
-    """Put a packet into an inbox; its record."""
+    """Put a packet into an inbox and return its record."""
     net.ctl.pending[box >> 1 & SIDES - 1] = 1
     tail = np.int64(net.inbox[box + 1])
     if tail < 0:
@@ -93,26 +93,26 @@ def put_in(net, box, w0, w1, w2, w3):
 
 @inline
 def deliver(net, meta, ready, w1, w2, w3):
-    """Put a packet into the inbox of the node at the end of the link, for the cell in which it arrives; its record."""
+    """Put a packet into the inbox of the receiving node for the cell of its arrival, and return its record."""
     box, w0 = inbox_for(net, meta, ready)
     return put_in(net, box, w0, w1, w2, w3)
 
 
 @inline
 def reach(net):
-    """Inboxes take what arrives before."""
+    """Return the time before which inboxes accept arrivals."""
     return net.ctl.now_ps + SIDES * net.const.cell_ps
 
 
 @inline
 def far_reach(net):
-    """Outboxes take what arrives before."""
+    """Return the time before which outboxes accept arrivals."""
     return net.ctl.begin_ps + (1 + FAR_WINDOWS) * net.const.lookahead_ps
 
 
 @inline
 def wait(net, link, ready, w1, w2, w3):
-    """Have a packet wait on its link; its record."""
+    """Append a packet to those that wait on a link, and return its record."""
     tail = np.int64(net.wait_tail[link])
     if tail < 0:
         tail = take_block(net)
@@ -124,7 +124,7 @@ def wait(net, link, ready, w1, w2, w3):
 
 @inline
 def wait_turn(net, link, meta, ready, w1, w2, w3):
-    """Have a packet wait on an outgoing link, and the LP look after it in time; its record."""
+    """Append a packet to those that wait on an outgoing link, update the LP's earliest arrival, return the record."""
     if end_of(meta) >= net.const.nodes:
         net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, ready)
     else:
@@ -134,7 +134,7 @@ def wait_turn(net, link, meta, ready, w1, w2, w3):
 
 @inline
 def prefetch_inbox(net, link):
-    """Ask for the place where the next packet over the link will stand in the inbox at its end."""
+    """Prefetch the place of the next packet over the link in the inbox at its end."""
     box = inbox_of(end_of(net.tx[link].meta), (net.ctl.side + 1) & (SIDES - 1))
     tail = np.int64(net.inbox[box + 1])
     if tail >= 0:
@@ -143,7 +143,7 @@ def prefetch_inbox(net, link):
 
 @inline
 def count_sent(net, q, size, wait_ps):
-    """Count a packet at `tx` row q, and how long it has waited for the port."""
+    """Count a packet at `tx` row q, and its wait for the port."""
     tx = net.tx[q]
     sent_bytes = tx.sent_bytes + size
     packets = tx.sent_packets + 1
@@ -163,10 +163,10 @@ def drop(net, link, w1):
 
 @inline
 def hand_over(net, link, meta, ready, w1, w2, w3):
-    """Put a packet that arrives at `ready` where it waits until then. Returns which memory that is, and where.
+    """Put a packet that arrives at `ready` into an inbox, an outbox or the link's list. Return which, and the place.
 
-    Packets of a link enter an outbox in the order in which they arrive: where others wait on the link, a packet waits
-    behind them, because the LP at the other end may have them wait on the link again, in a list that must be in order.
+    Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
+    because the LP at the other end may let them wait on the link again, in a list that must be in order.
     """
     is_far = end_of(meta) >= net.const.nodes
     if ready < reach(net) and not is_far:
@@ -178,7 +178,7 @@ def hand_over(net, link, meta, ready, w1, w2, w3):
 
 @outline
 def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
-    """The same where a packet may be lost on its way, or carries what it meets."""
+    """Hand over a packet that may be lost on its way, or that carries telemetry."""
     error = net.link_class[class_of(meta)].error
     is_lost = error > 0 and destination(w1) != PAUSE_FRAME
     if is_lost:
@@ -194,10 +194,10 @@ def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
 
 @inline
 def occupy(net, link, asked, start, w1):
-    """Send over outgoing link `link` from `start` (not before it is idle); asked: when the packet came to the port.
+    """Occupy outgoing link `link` from `start`, when it is idle; asked: when the packet came to the port.
 
-    Returns what of the link is special and when the packet arrives. A receiving node that cuts through gets it once its
-    header is in, unless it is its destination.
+    Returns the link's special flags and the time of arrival. A receiving node that cuts through gets the packet once
+    its header is in, unless it is the destination.
     """
     tx = net.tx[link]
     size = wire_bytes(w1)
@@ -219,8 +219,8 @@ def occupy(net, link, asked, start, w1):
 def link_send(net, link, asked, start, w1, w2, w3):
     """Send a packet over outgoing link `link`, as `occupy`.
 
-    What arrives within the next few cells goes to the node's inboxes; what arrives later waits on the link (`release`).
-    For a node of another LP, what arrives in the next window goes to the outbox.
+    A packet that arrives within the next few cells enters the node's inboxes; a later one waits on the link
+    (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
     """
     special, ready = occupy(net, link, asked, start, w1)
     meta = net.tx[link].meta
@@ -232,7 +232,7 @@ def link_send(net, link, asked, start, w1, w2, w3):
 
 @inline
 def prefetch_waiting(net, word):
-    """Ask for the heads of what waits on 32 links."""
+    """Prefetch the first packets that wait on 32 links."""
     left = net.waiting[word]
     while left != 0:
         link = (word << 5) + trailing_zeros(left)
@@ -243,10 +243,10 @@ def prefetch_waiting(net, word):
 
 @inline
 def release_due(net):
-    """Whether something must be sent on now that waits on links: it arrives in the cell in hand.
+    """Return whether a packet that waits on a link arrives in the current cell, and so must be released.
 
-    In every third cell of the grid what arrives up to the next of these is sent on already, so that LPs spend time on
-    it in the same windows.
+    In every third cell of the grid, packets that arrive up to the next such cell are released too, so that LPs spend
+    time on it in the same windows.
     """
     ahead = 1 + (SIDES - 2) * np.int64(net.ctl.now_ps // net.const.cell_ps % (SIDES - 1) == 0)
     return net.ctl.soonest_ps < net.ctl.now_ps + ahead * net.const.cell_ps
@@ -254,16 +254,16 @@ def release_due(net):
 
 @inline
 def far_release_due(net):
-    """The same of what waits on links to other LPs: it must be in an outbox of this window to come in time."""
+    """Return whether a packet for another LP must enter an outbox of this window to arrive in time."""
     ahead = 2 + (FAR_WINDOWS - 1) * np.int64(net.ctl.begin_ps // net.const.lookahead_ps % FAR_WINDOWS == 0)
     return net.ctl.far_soonest_ps < net.ctl.begin_ps + ahead * net.const.lookahead_ps
 
 
 @outline
 def release(net):
-    """Send on what waits on links and now arrives soon enough: for some cells, or windows, ahead.
+    """Move packets from links to inboxes and outboxes that accept their arrival times: some cells or windows ahead.
 
-    True if interrupted because the pool of blocks is short.
+    Returns True if the pool of blocks is too small to finish.
     """
     soonest = INF
     far_soonest = INF

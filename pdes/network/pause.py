@@ -1,6 +1,6 @@
-"""Priority flow control (IEEE 802.1Qbb): the other end of a link pauses a class of this end's port, or lets it go on.
+"""Priority flow control (IEEE 802.1Qbb): the other end of a link pauses a class of this end's port, or resumes it.
 
-A pause lasts until its resume: real ports refresh theirs before it runs out.
+A pause lasts until its resume: real ports refresh pauses before they expire.
 """
 
 from pdes.core.jit import inline
@@ -10,13 +10,13 @@ from pdes.core.packet import PAUSE, asks_to_pause, logged_pause, paused_class
 
 @inline
 def paused_link(net, record):
-    """The own outgoing link that the pause frame in `record` is about."""
+    """Return the own outgoing link that the pause frame in `record` concerns."""
     return net.facing[inbox_link(net.record[record].ready_ps)]
 
 
 @inline
 def on_pause(net, record, w2, now):
-    """A pause frame has come, and is noted as long as there is room; returns the link that it is about."""
+    """Apply a pause frame, log it while there is room, and return the link that it concerns."""
     link = paused_link(net, record)
     at = 2 * net.ctl.pauses
     net.ctl.pauses += 1

@@ -1,4 +1,4 @@
-"""What waits at the ports of a switch that shares its buffer, and which of it goes next."""
+"""Queues at the ports of a switch that shares its buffer, and the choice of the next packet."""
 
 import numpy as np
 
@@ -7,21 +7,22 @@ from pdes.core.jit import inline
 from pdes.core.state import CONTROL, TRIMMED
 
 TRIMMED_A_TURN = 10
-"""So many trimmed packets go for each data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
+"""Trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
 TIME_BITS = 40
+"""Bits of the queueing time in word 0 of a packet that waits; the ingress link is above them."""
 TIME_MASK = (1 << TIME_BITS) - 1
 
 
 @inline
 def may_go(net, link):
-    """Whether something waits at the port that no pause holds back."""
+    """Return whether a packet waits at the port that no pause holds back."""
     gate = net.gate[link]
     return gate.mask & ~gate.paused != 0
 
 
 @inline
 def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
-    """Have a packet wait at the port. way_in: own outgoing link whose reverse it came over."""
+    """Append a packet to a queue of the port. way_in: own outgoing link whose reverse carried it here."""
     gate = net.gate[link]
     if gate.mask == 0:
         pool = net.pool[node]
@@ -40,7 +41,7 @@ def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
 
 @inline
 def fall_out(net, node, link):
-    """Nothing waits at the port any more."""
+    """Remove the port from the list of ports with packets that wait."""
     net.pool[node].ports -= 1
     place = net.gate[link].place
     moved = np.int64(net.backlog[net.out_ptr[node] + net.pool[node].ports])
@@ -50,13 +51,13 @@ def fall_out(net, node, link):
 
 @inline
 def control_waits(mask):
-    """Of a bit set of queues those of control: 1 control packets, 2 pause frames."""
+    """Return the control queues in a bit set of queues: 1 control packets, 2 pause frames."""
     return (mask >> CONTROL) & 3
 
 
 @inline
 def weighted_class(net, g, ready):
-    """The class whose turn it is, of those in the bit set `ready`, by weights; counts the packet."""
+    """Return the next class of weighted round robin among those in the bit set `ready`, and count its packet."""
     gate = net.gate[g]
     klass = gate.turn & 1
     left = gate.turn >> 1
@@ -72,7 +73,7 @@ def weighted_class(net, g, ready):
 
 @inline
 def next_queue(net, g, ready):
-    """Of the queues in the bit set `ready` the one that sends next: pause frames, control, then trimmed or data."""
+    """Return the queue that sends next among those in `ready`: pause frames, control, then trimmed or data."""
     gate = net.gate[g]
     first = control_waits(ready)
     if first != 0:

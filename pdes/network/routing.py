@@ -1,9 +1,9 @@
-"""Which outgoing link a packet takes: tables by destination switch, or one coordinate after another.
+"""The choice of the outgoing link: by tables per destination switch, or one coordinate after another.
 
-Both give a *cell*, a set of equal-cost links; the packet's entropy and the node's salt choose one (ECMP), or another
-rule of pdes/network/balancing does. Links in cells count from the node's first, so nodes that look alike share rows;
-and a row holds only the columns that differ from what the node does by default (a leaf switch sends all but its own
-NPUs up).
+Both yield a *cell*, a set of equal-cost links; the packet's entropy and the node's salt choose one (ECMP), or another
+rule of pdes/network/balancing does. Links in cells are numbered from the node's first, so nodes with equal routes share
+rows; and a row holds only the columns that differ from the node's default (a leaf switch sends everything but the
+traffic of its own NPUs up).
 """
 
 import numpy as np
@@ -13,21 +13,23 @@ from pdes.core.jit import call_hook, inline
 from pdes.core.packet import entropy
 
 DIM_RING, DIM_TABLE = 0, 1
-"""Modes of a dimension at a node; by all others there is one way."""
+"""Modes of a dimension at a node; in all other modes there is one way."""
 SET_SHIFT = 22
+"""Position of the number of links in a cell."""
 SET_MASK = (1 << SET_SHIFT) - 1
 UNREACHABLE = 127
+"""Hops to an unreachable home: the maximum of int8."""
 
 
 @inline
 def salt_of(seed, node):
-    """32-bit hash of the seed and a node's number in the whole fabric."""
+    """Return a 32-bit hash of the seed and a node's number in the whole fabric."""
     return mix3(seed, node, 0x5A17)
 
 
 @inline
 def choose(routes, cell, node, w2):
-    """One link of the cell."""
+    """Return one link of the cell, by ECMP."""
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
@@ -38,7 +40,7 @@ def choose(routes, cell, node, w2):
 
 @inline
 def cell_to(routes, node, column):
-    """Table mode: the cell of a switch for a home that it is not."""
+    """Table mode: return the cell of a switch towards a home other than itself."""
     forwarding = routes.node[node]
     cell = forwarding.default
     if column >= forwarding.first and column < forwarding.last:
@@ -48,7 +50,7 @@ def cell_to(routes, node, column):
 
 @inline
 def npu_route(net, node, dst, w2):
-    """Outgoing link of an NPU towards another."""
+    """Return the outgoing link of an NPU towards another."""
     if net.out_ptr[node + 1] - net.out_ptr[node] == 1:
         return net.out_ptr[node]
     return call_hook(net.hooks.choose_port, net.const.address, node, dst, w2)
@@ -56,7 +58,7 @@ def npu_route(net, node, dst, w2):
 
 @inline
 def switch_cell_to(net, routes, node, dst, w2):
-    """The cell of a switch towards an NPU."""
+    """Return the cell of a switch towards an NPU."""
     hook = net.hooks.route
     if hook != 0:
         return call_hook(hook, net.const.address, node, dst, w2)
@@ -68,7 +70,7 @@ def switch_cell_to(net, routes, node, dst, w2):
 
 @inline
 def balanced(net, routes, cell, node, w1, w2, now):
-    """One link of the cell, by the run's rule."""
+    """Return one link of the cell, by the run's rule."""
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
     if count > 1:
@@ -79,7 +81,7 @@ def balanced(net, routes, cell, node, w1, w2, now):
 
 @inline
 def next_link(net, routes, node, dst, w2):
-    """Outgoing link of a node towards an NPU, by ECMP: for what looks ahead along a way."""
+    """Return the outgoing link of a node towards an NPU, by ECMP, for code that follows a path in advance."""
     if node < net.const.npus:
         return npu_route(net, node, dst, w2)
     return choose(routes, switch_cell_to(net, routes, node, dst, w2), node, w2)
@@ -87,5 +89,5 @@ def next_link(net, routes, node, dst, w2):
 
 @inline
 def forwarding_ps(net, routes, node):
-    """From arrival to departure at a node on the way."""
+    """Return the time from arrival to departure at a node on the path."""
     return np.int64(0) if node < net.const.npus else routes.node[node].forward >> 1

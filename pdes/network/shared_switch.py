@@ -1,11 +1,11 @@
-"""A switch whose ports share a buffer: dynamic thresholds, pauses or drops, marks (docs/fabric.md).
+"""A switch whose ports share a buffer: dynamic thresholds, pauses or drops, marks (docs/explanation/fabric.md).
 
-Departures and arrivals of one switch belong in one order of time, since its ports share the buffer. Keeping that order
-for every packet would cost a heap. But the buffer's use only matters where a threshold is near: until a packet would
-pass one, each port goes its own way, and is brought up to the time of a packet that comes to it. What other ports have
-not sent yet makes the buffer look fuller than it is, so a packet that passes the test then passes it for certain; one
-that does not has all ports brought up to its time, and is tested again. While a pause is in force the whole switch
-goes in order of time, since each departure may end it.
+Departures and arrivals of one switch form one sequence in time, since its ports share the buffer. Keeping that order
+for every packet would require a heap. But the buffer's use only matters near a threshold: until a packet would exceed
+one, each port advances on its own, up to the time of a packet that comes to it. Packets that other ports have not sent
+yet make the buffer look fuller than it is, so a packet that passes the test then is certain to pass; for a packet that
+fails, all ports advance to its time, and it is tested again. While a pause is in force the whole switch advances in
+time order, since each departure may end it.
 """
 
 import numpy as np
@@ -47,22 +47,23 @@ from pdes.network.port_queues import TIME_BITS, TIME_MASK, control_waits, fall_o
 from pdes.network.routing import balanced, choose, switch_cell_to
 
 AHEAD = 4
+"""Packets of the batch by which prefetching precedes use."""
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
 TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 
 
 @inline
 def threshold(net, node):
-    """Bytes that one queue, or one way in, may use of the shared part: a share of what is free."""
+    """Return the bytes that one queue, or one ingress port, may use of the shared part: a share of the free bytes."""
     free = max(0, net.pool[node].shared_bytes - net.pool[node].used_bytes)
     return (free * net.const.alpha_1024ths) >> 10
 
 
 @inline
 def admit(net, node, link, way_in, klass, size):
-    """Whether a data packet passes no threshold, where there are pauses of its way in, else of its queue.
+    """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue.
 
-    Then its bytes are counted.
+    If it does, its bytes are counted.
     """
     pool = net.pool[node]
     used = pool.used_bytes + size
@@ -77,7 +78,7 @@ def admit(net, node, link, way_in, klass, size):
 
 @inline
 def meet(net, link, start, left):
-    """Write into the packet in hand what it meets at this port; left: bytes that wait behind it."""
+    """Add this port's telemetry to the packet in hand; left: bytes that wait behind it."""
     hops = net.carried.hops
     if hops < MAX_TELEMETRY_HOPS:
         tx = net.tx[link]
@@ -89,7 +90,7 @@ def meet(net, link, start, left):
 
 @inline
 def is_marked(net, link, left):
-    """Whether a packet that leaves `left` bytes of its class behind is marked (RED on the queue in hand)."""
+    """Return whether a packet that leaves `left` bytes of its class behind is marked (RED on the current queue)."""
     tx = net.tx[link]
     link_class = net.link_class[class_of(tx.meta)]
     low, high = link_class.kmin_bytes, link_class.kmax_bytes
@@ -103,7 +104,7 @@ def is_marked(net, link, left):
 
 @outline
 def widen(net, columns):
-    """Make the columns of `depth` and `marks` twice as wide."""
+    """Double the width of the columns of `depth` and `marks`."""
     net.ctl.depth_ps *= 2
     has_marks = net.const.ecn == 1
     for row in range(net.depth.shape[0] // columns):
@@ -120,7 +121,7 @@ def widen(net, columns):
 
 @outline
 def column_at(net, link, at_ps):
-    """Place in `depth` and `marks` of a port's column for a time."""
+    """Return the place in `depth` and `marks` of a port's column for a time."""
     columns = net.const.depths
     while at_ps >= net.ctl.depth_ps * columns:
         widen(net, columns)
@@ -129,7 +130,7 @@ def column_at(net, link, at_ps):
 
 @inline
 def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
-    """A data packet leaves; left: bytes of its class that wait behind it, all_left: of both classes."""
+    """Send a data packet; left: bytes of its class that wait behind it, all_left: of both classes."""
     if net.const.ecn == 1 and left > 0 and is_marked(net, link, left):
         w1 = filled_in(w1, 0, FLAG_MARK)
         net.gate[link].marked_packets += 1
@@ -143,9 +144,9 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
 
 @inline
 def send_or_line_up(net, node, link, queue, now, w1, w2, w3):
-    """Send a control packet, a pause frame or what was cut to its header, or have it wait for the port in its queue.
+    """Send a control packet, a pause frame or a trimmed packet, or append it to its queue at the port.
 
-    Control waits for control only. For what was cut, the port has sent what departs up to now.
+    Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
     """
     waits = may_go(net, link) if queue == TRIMMED else control_waits(net.gate[link].mask) != 0
     if net.tx[link].busy_ps <= now and not waits:
@@ -156,7 +157,7 @@ def send_or_line_up(net, node, link, queue, now, w1, w2, w3):
 
 @outline
 def ask(net, node, link, klass, what, now):
-    """Send a pause frame over the link: PAUSE or RESUME what comes back over its reverse."""
+    """Send a pause frame over the link: PAUSE or RESUME the traffic that its reverse carries."""
     gate = net.gate[link]
     pool_row = net.pool[node]
     if what == PAUSE:
@@ -174,7 +175,7 @@ def ask(net, node, link, klass, what, now):
 
 @inline
 def let_out(net, node, way_in, klass, size, now):
-    """A packet leaves the buffer; the other end of the link it came over may go on."""
+    """Remove a packet from the buffer, which may let the other end of its ingress link resume."""
     pool = net.pool[node]
     if net.const.pfc == 0:
         pool.used_bytes -= size
@@ -192,7 +193,7 @@ def let_out(net, node, way_in, klass, size, now):
 
 @outline
 def depart(net, node, link, start):
-    """Send the next packet that waits at the port and may go."""
+    """Send the next packet that waits at the port and is not paused."""
     gate = net.gate[link]
     queue = next_queue(net, link, gate.mask & ~gate.paused)
     head = head_of(gate.queues[queue])
@@ -218,7 +219,7 @@ def depart(net, node, link, start):
 
 @inline
 def bring_up_port(net, node, link, until):
-    """Have a port send all that departs before `until`."""
+    """Let a port send all packets that depart before `until`."""
     tx = net.tx[link]
     while may_go(net, link) and tx.busy_ps < until:
         depart(net, node, link, tx.busy_ps)
@@ -226,7 +227,7 @@ def bring_up_port(net, node, link, until):
 
 @outline
 def bring_up_in_order(net, node, until):
-    """Have all ports send what departs before `until`, in order of time; equal times by the numbers of the links."""
+    """Let all ports send the packets that depart before `until`, in time order; ties by link number."""
     base = net.out_ptr[node]
     while True:
         soonest = until
@@ -244,7 +245,7 @@ def bring_up_in_order(net, node, until):
 
 @inline
 def bring_up_for(net, node, link, now):
-    """Before something happens at a port: have it, or all where their order matters, send what departs up to now."""
+    """Advance a port, or all ports where their order matters, to the current time, before an action there."""
     if net.pool[node].asked > 0:
         bring_up_in_order(net, node, now + 1)
     else:
@@ -253,7 +254,7 @@ def bring_up_for(net, node, link, now):
 
 @inline
 def bring_up(net, node, until):
-    """Have all ports send what departs before `until`."""
+    """Let all ports send the packets that depart before `until`."""
     if net.pool[node].asked > 0:
         bring_up_in_order(net, node, until)
         return
@@ -263,7 +264,7 @@ def bring_up(net, node, until):
 
 @outline
 def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
-    """A data packet that may pass a threshold, with all ports up to time. True if it goes on (its bytes counted)."""
+    """Test a data packet near a threshold, with all ports up to time. Return whether it proceeds (and is counted)."""
     bring_up(net, node, now + 1)
     carry(net, TAKE_UP, at)
     size = wire_bytes(w1)
@@ -291,7 +292,7 @@ def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
 
 @inline
 def take_data(net, node, link, way_in, now, at, w1, w2, w3):
-    """A data packet, record `at`, from `way_in` for the port of `link`."""
+    """Handle a data packet, record `at`, from `way_in` for the port of `link`."""
     tx = net.tx[link]
     pool = net.pool[node]
     gate = net.gate[link]
@@ -300,7 +301,7 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
     carry(net, TAKE_UP, at)
     size = wire_bytes(w1)
     idle = tx.busy_ps <= now and gate.paused & (1 << klass) == 0
-    # nothing waits, and the packet is gone before its bytes count
+    # no packet waits, and this one leaves before its bytes count
     if idle and gate.mask == 0 and pool.asked == 0:
         used = pool.used_bytes + size
         if used <= threshold(net, node) and used <= pool.shared_bytes:
@@ -309,7 +310,7 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
     clear = pool.asked == 0 and admit(net, node, link, way_in, klass, size)
     if not clear and not near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
         return
-    # other ports may have sent, and the other end may have gone on
+    # other ports may have sent, and the other end may have resumed
     idle = tx.busy_ps <= now and gate.paused & (1 << klass) == 0
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
         others = gate.queued_bytes[1 - klass]
@@ -327,7 +328,7 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
 
 @inline
 def take_control(net, node, link, now, at, w1, w2, w3):
-    """A control packet, or one that was trimmed, record `at`, for the port of `link`."""
+    """Handle a control packet or a trimmed one, record `at`, for the port of `link`."""
     bring_up_for(net, node, link, now)
     carry(net, TAKE_UP, at)
     queue = CONTROL if flags(w1) & FLAG_ACK != 0 else TRIMMED
@@ -336,7 +337,7 @@ def take_control(net, node, link, now, at, w1, w2, w3):
 
 @outline
 def take_pause(net, node, record, w2, now):
-    """A pause frame from the other end of a link."""
+    """Handle a pause frame from the other end of a link."""
     link = np.int64(paused_link(net, record))
     bring_up_for(net, node, link, now)
     on_pause(net, record, w2, now)
@@ -346,7 +347,7 @@ def take_pause(net, node, record, w2, now):
 
 @inline
 def act(net, inbox, routes, node, begin, end):
-    """One switch in one cell: the packets of the batch in order of time, and what departs."""
+    """Process one cell of one switch: the packets of the batch in time order, and departures."""
     batch = net.ctl.batch
     rule = net.hooks.balancing != 0
     for i in range(batch):
@@ -382,7 +383,7 @@ def act(net, inbox, routes, node, begin, end):
 
 @inline
 def next_departure(net, node):
-    """When a port of the switch next falls idle that has something to send, INF never."""
+    """Return when a port of the switch with packets to send next falls idle, INF never."""
     soonest = np.int64(INF)
     base = net.out_ptr[node]
     for i in range(base, base + net.pool[node].ports):
@@ -394,7 +395,7 @@ def next_departure(net, node):
 
 @hook
 def shared_switches(address, begin, end, first, last):
-    """Let switches from `first` to before `last` act on what happens in a cell; 1 if a pool is short."""
+    """Let switches from `first` to before `last` process a cell; return 1 if a pool is too small."""
     world = world_at(address)
     net, inbox, routes = world.net, world.inbox, world.routes
     nodes = net.const.nodes

@@ -1,8 +1,8 @@
 """An output-queued switch with FIFO ports: a packet's departure is known when it arrives.
 
-The port's unfinished work is `busy - now`; a packet that would take it over the limit is dropped (drop-tail). Store and
-forward, or cut-through: then the event is the arrival of the header, and the last byte must not leave before it has
-come in.
+The port's unfinished work is `busy - now`; a packet that would exceed the limit is dropped (drop-tail). The switch
+stores and forwards, or cuts through: then the event is the arrival of the header, and the last byte must not leave
+before it has arrived.
 """
 
 import numpy as np
@@ -30,12 +30,12 @@ from pdes.network.link import (
 from pdes.network.routing import balanced, choose, switch_cell_to
 
 AHEAD = 8
-"""How many packets ahead the place of the next record is asked for."""
+"""Packets by which prefetching of the next record's place precedes use."""
 
 
 @inline
 def last_byte_ps(net, inbox, key, w1):
-    """Cut-through: from the event (the header is in) to the packet's last byte."""
+    """Cut-through: return the time from the event (the header is in) to the packet's last byte."""
     size = wire_bytes(w1)
     psb = inbox.rx_psb[inbox_link(net.record[inbox.batch_pos[key & 0xFFFF]].ready_ps)]
     head = min(size, net.const.cut_bytes)
@@ -44,7 +44,7 @@ def last_byte_ps(net, inbox, key, w1):
 
 @inline
 def choose_links(net, inbox, routes, node):
-    """Find the link of every packet of the batch, or, where a rule chooses, the cell."""
+    """Find the link of every packet of the batch and, where a rule chooses, its cell."""
     rule = net.hooks.balancing != 0
     for i in range(net.ctl.batch):
         packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
@@ -58,12 +58,13 @@ def choose_links(net, inbox, routes, node):
 
 @inline
 def send_batch(net, inbox, routes, node, begin, ahead, last):
-    """Have the ports send the packets of the batch, in the order of their arrival; returns how they are sorted.
+    """Let the ports send the packets of the batch, in order of arrival, and return three counts that sort them.
 
-    That is: how many go into inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), how many to
-    other LPs (`batch_apart`, from its first on) and how many wait on their links (likewise, from its last back). Which
-    of the first two a packet is nobody can guess, so it is written down as both, without a branch: what is not so is
-    overwritten; if there are no other LPs all know. Asks for the next switch's inbox, blocks `ahead` to `last`.
+    The counts: packets for inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), packets for
+    other LPs (`batch_apart`, from its begin), and the last index before those that wait on their links (`batch_apart`,
+    from its end backwards). Whether a packet stays in the LP is hard to predict, so it is written to both lists,
+    without a branch, and the wrong entry is overwritten; without other LPs only the first list is used. Prefetches the
+    next switch's inbox, blocks `ahead` to `last`.
     """
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
@@ -88,15 +89,16 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, packet.w2, at)
         tx = net.tx[link]
         start = max(tx.busy_ps, at)
-        if cut:
-            rest = last_byte_ps(net, inbox, key, w1)
-            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
         if limit > 0:
             psb = link_psb(net, link)
             # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
             if psb > 0 and start - at + serialisation_ps(wire_bytes(w1), psb) > limit * psb:
                 drop(net, link, w1)
                 continue
+        if cut:
+            # After the check of the queue: a packet that waits for its own last byte from a slower link fills no queue.
+            rest = last_byte_ps(net, inbox, key, w1)
+            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
         special, ready = occupy(net, link, at, start, w1)
         meta = tx.meta
         is_near = np.int64(end_of(meta) < nodes)
@@ -121,7 +123,7 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
 
 @inline
 def put_apart(inbox, at, record, link, ready):
-    """Write down that a packet goes into no inbox of the LP now, but over a link at whose end it is at `ready`."""
+    """Note a packet that enters no inbox of the LP now, but arrives at `ready` at the end of a link."""
     inbox.batch_apart[at] = record
     inbox.batch_link[at] = link
     inbox.batch_ready[at] = ready
@@ -129,7 +131,7 @@ def put_apart(inbox, at, record, link, ready):
 
 @inline
 def set_down_batch(net, inbox, near, far, last_apart):
-    """Put the packets of the batch where they wait."""
+    """Put the packets of the batch into inboxes, outboxes and the lists of links."""
     for i in range(near):
         later = i + AHEAD
         if later < near:
@@ -159,7 +161,7 @@ def set_down_batch(net, inbox, near, far, last_apart):
 
 @outline
 def switches_window(net, inbox, routes, begin, end, first, last):
-    """Let switches from `first` to before `last` act on what arrives before `end`. True if a pool is short."""
+    """Let switches from `first` to before `last` process arrivals before `end`. Return True if a pool is too small."""
     for node in range(first, last):
         if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
             if blocks_short(net):

@@ -1,7 +1,6 @@
-"""Packets that carry what they meet on their way: a row beside each record, moved whenever the packet is.
+"""Packets that carry telemetry of their path: a row parallel to each record, which moves with the packet.
 
-Between two places the row is in hand (`carried`). Congestion controls that want telemetry (HPCC) pay for this, others
-do not.
+Between two places the row is in `carried`. Only congestion controls that use telemetry (HPCC) pay for this.
 """
 
 from pdes.core.fifo import CARRY_IN, PUT_OUT, SET_DOWN
@@ -14,24 +13,24 @@ MET_WORDS = 2 * MAX_TELEMETRY_HOPS
 
 
 @hook
-def carry(address, what, at):
-    """Move what the packet in hand has met. at: a record, a place in the outbox, or an address in a neighbour's."""
+def carry(address, operation, at):
+    """Move the telemetry of the packet in hand. at: a record, a place in the outbox, or an address in a neighbour's."""
     net = world_at(address).net
     carried = net.carried
-    if what == SET_DOWN:
+    if operation == SET_DOWN:
         net.telemetry[at].hops = carried.hops
-    elif what == PUT_OUT:
+    elif operation == PUT_OUT:
         net.outbox[at + CROSSING_WORDS] = carried.hops
-    elif what == CARRY_IN:
+    elif operation == CARRY_IN:
         carried.hops = peek(at + WORD_BYTES * CROSSING_WORDS)
     else:
         carried.hops = net.telemetry[at].hops
     for i in range(MET_WORDS):
-        if what == SET_DOWN:
+        if operation == SET_DOWN:
             net.telemetry[at].met[i] = carried.met[i]
-        elif what == PUT_OUT:
+        elif operation == PUT_OUT:
             net.outbox[at + CROSSING_WORDS + 1 + i] = carried.met[i]
-        elif what == CARRY_IN:
+        elif operation == CARRY_IN:
             carried.met[i] = peek(at + WORD_BYTES * (CROSSING_WORDS + 1 + i))
         else:
             carried.met[i] = net.telemetry[at].met[i]

@@ -1,8 +1,9 @@
-"""When the acknowledgement of a message's last packet will be back at its sender, as its receiver can know.
+"""The time at which the acknowledgement of a message's last packet will return to its sender, as its receiver knows it.
 
-From the receiver's own port on, where acknowledgements that wait count, it is taken to meet nobody: what is in its way
-at switches is not known here. So the receiver is told no later than the sender is, and on an idle way when it is. The
-way is that of a world of the whole fabric without faults (`const.back`), the same in every LP.
+Behind the receiver's own port, where waiting acknowledgements count, the acknowledgement is assumed to meet no other
+traffic, since the queues of switches are unknown here. So the receiver learns of it no later than the sender, and on an
+idle path at the same time. The path is that of a world of the whole fabric without faults (`const.back`), the same in
+every LP.
 """
 
 from pdes.core.jit import inline
@@ -15,13 +16,13 @@ from pdes.network.routing import forwarding_ps, next_link, npu_route
 
 @inline
 def on_link_ps(net, link, ack):
-    """What the acknowledgement of word 1 `ack` takes on an outgoing link."""
+    """Return the time of the acknowledgement with word 1 `ack` on an outgoing link."""
     return serialisation_ps(on_link_bytes(net, link, ack, net.const.ack_bytes), link_psb(net, link))
 
 
 @inline
 def back_at(w, node, w1, w2, now):
-    """When the acknowledgement of a packet that has just been acknowledged (its words) is back; node: the receiver."""
+    """Return when the acknowledgement of a packet (its words) that is acknowledged now is back; node: the receiver."""
     peer = source(w1)
     ack = header(peer, destination(w1), w.net.const.ack_bytes, FLAG_ACK)
     port = npu_route(w.net, node, peer, w2)

@@ -1,1 +1,1 @@
-"""The ports of an NPU: queue pairs, the reliable transport, pacing, congestion control, requests for large messages."""
+"""The ports of an NPU: queue pairs, reliable transport, pacing, congestion control, rendezvous for large messages."""

@@ -1,4 +1,4 @@
-"""A port whose queue pairs are paced, or paused by the other end: who may send, and when again."""
+"""Ports with queue pairs that are paced, or paused by the other end: which may send, and when the next may."""
 
 import numpy as np
 
@@ -7,16 +7,17 @@ from pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class
 from pdes.core.state import CC_SENT
 from pdes.core.world import world_at
 from pdes.network.link import link_psb, serialisation_ps
-from pdes.nic.control import tell
+from pdes.nic.control import update_control
 from pdes.nic.pacing import take_soonest
 from pdes.nic.port import leave_turns, may_send, set_pace, someone_waits, take_turns
 
 
 @hook
 def pace(address, link, q, now, seq, size, flag):
-    """Tell the congestion control of a packet that leaves, and when the next may; 1 if once the port falls idle.
+    """Pass a packet that leaves to the congestion control and pace its queue pair; return 1 if that may send at once.
 
-    It may as many bytes later as this one has, at its pace, which is not above the queue pair's share of the line rate.
+    At its pace, which is at most the queue pair's share of the line rate, the next packet may leave when this one's
+    bytes have passed; "at once" is when the port falls idle.
     """
     w = world_at(address)
     net, cc = w.net, w.qps.cc[q]
@@ -25,7 +26,7 @@ def pace(address, link, q, now, seq, size, flag):
         cc.last_sent_ps = now
     if net.hooks.telemetry != 0:
         net.carried.hops = 0
-    tell(net, q, CC_SENT, now, size, seq, 0)
+    update_control(net, q, CC_SENT, now, size, seq, 0)
     psb = cc.pace_ps_per_byte
     if w.qps.qp[q].shares > SHARE_UNITS:
         psb = max(psb, cc.line_ps_per_byte)
@@ -36,9 +37,10 @@ def pace(address, link, q, now, seq, size, flag):
 
 @hook
 def first_allowed(address, node, link, now):
-    """Like `first_to_send` where pacing, windows that shrink and pauses of a class hold queue pairs back.
+    """Return the queue pair that sends first, as `first_to_send`, with pacing, shrinking windows and pauses; -1 none.
 
-    Those that pacing lets go again come behind all that take turns. While the port is busy: 0 if one may want it next.
+    Queue pairs whose pacing time is over join behind all that take turns. While the port is busy: 0 if a queue pair may
+    want it next.
     """
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
@@ -52,17 +54,17 @@ def first_allowed(address, node, link, now):
             take_turns(npus, qps, link, take_soonest(npus, qps, link))
             soonest = np.int64(port.paced)
     paused = net.gate[link].paused if net.hooks.shared_switches != 0 else 0
-    found = np.int64(-1)
+    chosen = np.int64(-1)
     skipped = np.int64(-1)
     last = np.int64(port.ring)
-    while last >= 0 and found < 0:
+    while last >= 0 and chosen < 0:
         q = np.int64(qps.qp[last].ring_next)
         qp = qps.qp[q]
         if not may_send(net, qps, q):
             leave_turns(npus, qps, link, q)
             last = np.int64(port.ring)
         elif paused == 0 or paused & (1 << data_class(qp.w1)) == 0:
-            found = q
+            chosen = q
         elif q == skipped:
             last = np.int64(-1)
         else:
@@ -70,7 +72,7 @@ def first_allowed(address, node, link, now):
                 skipped = q
             port.ring = q
             last = q
-    if found < 0 and net.hooks.congestion_control != 0 and port.paced >= 0:
+    if chosen < 0 and net.hooks.congestion_control != 0 and port.paced >= 0:
         soonest = port.paced
         set_pace(net, npus, node, link, qps.cc[soonest].next_send_ps)
-    return found
+    return chosen

@@ -1,16 +1,16 @@
-"""What the transport tells the congestion control of a queue pair, and what controls of rates share."""
+"""The interface of the transport to congestion control, and functions that rate controls share."""
 
 from pdes.core.jit import call_hook, inline
 from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 
 ECHO_BITS = 38
-"""Of the time that an acknowledgement echoes: it comes back within 0.27 s."""
+"""Bits of the time that an acknowledgement echoes: it returns within 0.27 s."""
 ECHO_MASK = (1 << ECHO_BITS) - 1
 
 
 @inline
-def tell(net, q, event, now, a, b, c):
-    """Tell the congestion control, if there is one."""
+def update_control(net, q, event, now, a, b, c):
+    """Pass an event to the congestion control of the queue pair, if the run has one."""
     hook = net.hooks.congestion_control
     if hook != 0:
         call_hook(hook, net.const.address, q, event, now, a, b, c)
@@ -18,9 +18,10 @@ def tell(net, q, event, now, a, b, c):
 
 @inline
 def round_trip(qps, q, now, last, echoed):
-    """Round-trip time that an acknowledgement shows, -1 unknown; last: the packet that it stands for, -2 none.
+    """Return the round-trip time that an acknowledgement shows, -1 unknown; last: the packet that it covers, -2 none.
 
-    It echoes one ps more than when its packet was sent, but for one that ends a message; of those the newest is known.
+    It echoes the send time of its packet plus 1 ps, unless the packet ends a message; of those the queue pair stores
+    the send time of the newest.
     """
     cc = qps.cc[q]
     if echoed > 0:
@@ -31,22 +32,22 @@ def round_trip(qps, q, now, last, echoed):
 
 
 SCALE_BPS = 25e9
-"""The line rate at which steps that scale with it are given."""
+"""Line rate to which scaled steps refer."""
 
 
 @inline
 def line_rate_bps(state):
-    """Line rate of a queue pair, for what controls its rate."""
+    """Return the line rate of a queue pair, for rate controls."""
     return PS_PER_BYTE_AT_1_BPS / state.line_ps_per_byte
 
 
 @inline
 def pace_at(state, rate_bps, line_bps):
-    """Pace a queue pair at a rate; at line rate the port alone does."""
+    """Pace a queue pair at a rate; at line rate the port alone limits it."""
     state.pace_ps_per_byte = 0.0 if rate_bps >= line_bps else PS_PER_BYTE_AT_1_BPS / rate_bps
 
 
 @inline
 def step_bps(fixed_bps, scaled_bps, line_bps):
-    """What a rate grows by: at any line rate, or, where that is 0, scaled with it."""
+    """Return the increment of a rate: the fixed one, or if that is 0, one scaled with the line rate."""
     return fixed_bps if fixed_bps > 0.0 else scaled_bps * (line_bps / SCALE_BPS)

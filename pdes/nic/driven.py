@@ -1,15 +1,16 @@
-"""Queue pairs that are driven at a share of their port's line rate.
+"""Queue pairs driven at a share of their port's line rate.
 
-What drives a queue pair has moved b bytes of payload after b * CC_PSB ps: CC_PSB is of a byte in full packets. A packet
-may leave once its own bytes are moved, which begins when the message is posted or the packet before may leave. Where
-that one had to wait, as for the port, so much is made up for as it then takes on the wire, and no more.
-So a message has left no sooner than all its bytes take at the share. Queue pairs at line rate (CC_PSB = 0) never wait.
-Under a congestion control the share is the line rate that it knows, and is held to.
+The mover of a queue pair has moved b bytes of payload after b * CC_PSB ps, where CC_PSB is the time per byte in full
+packets. A packet may leave once its own bytes are moved, which begins when the message is posted or the previous packet
+may leave. If the previous packet had to wait, for the port for example, the mover gains at most the time which that
+packet takes on the wire.
+So a message leaves at the earliest when all its bytes have passed at the share. Queue pairs at line rate (CC_PSB = 0)
+never wait. Under a congestion control, the share is the line rate that the control assumes and must observe.
 
-Messages between two NPUs may go by connections of their own, which are driven like those of collectives (Channels in
-workload.program.program). Or all messages to other hosts are driven at one share (Settings.p2p_share). One mover moves
-those of an NPU, a packet of each queue pair by turns: all of them together have left no sooner than their bytes take at
-the share. (Under a congestion control each queue pair is held to it by itself.)
+Messages between two NPUs may use connections of their own, which are driven like those of collectives (Channels in
+workload.program.program). Or all messages to other hosts are driven at one share (Settings.p2p_share). Then an NPU has
+one mover for all, which moves a packet of each queue pair in rotation: all of them together leave at the earliest when
+their bytes have passed at the share. (Under a congestion control each queue pair observes the share by itself.)
 """
 
 from dataclasses import replace
@@ -28,7 +29,7 @@ from pdes.nic.congestion import Control
 
 @inline
 def moving_ps(net, qps, q):
-    """What the payload of the packet that is sent next takes to be moved."""
+    """Return the time to move the payload of the packet that is sent next."""
     qp = qps.qp[q]
     message = np.int64(qp.current_message)
     if message < 0:
@@ -42,7 +43,7 @@ def moving_ps(net, qps, q):
 
 @hook
 def begin(address, q, event, _now, shares, _b, _c):
-    """Stands for a congestion control (pdes/nic/congestion): the static window, and the rate of the share."""
+    """Start a driven queue pair, in place of a congestion control: the static window, and the rate of the share."""
     w = world_at(address)
     if event == CC_START:
         cc = w.qps.cc[q]
@@ -54,7 +55,7 @@ def begin(address, q, event, _now, shares, _b, _c):
 
 @inline
 def moved_ps(w, q):
-    """When the last packet that was to be moved before those of a queue pair has been, or will have been."""
+    """Return when the mover has moved, or will have moved, the last packet before those of a queue pair."""
     qp = w.qps.qp[q]
     if qp.connection == P2P:
         return np.int64(w.npus.npu[qp.npu].driven_ps)
@@ -63,7 +64,7 @@ def moved_ps(w, q):
 
 @inline
 def move(w, q, until):
-    """The next packet of a queue pair may be sent then."""
+    """Set the time from which the next packet of a queue pair may be sent."""
     w.qps.cc[q].next_send_ps = until
     qp = w.qps.qp[q]
     if qp.connection == P2P:
@@ -72,7 +73,7 @@ def move(w, q, until):
 
 @hook
 def begin_message(address, q, now):
-    """A message was posted to a queue pair that has nothing else to send."""
+    """Start moving a message that was posted to a queue pair with nothing else to send."""
     w = world_at(address)
     if w.net.const.window_fixed == 0 or w.qps.qp[q].shares > SHARE_UNITS:
         begins = max(now, moved_ps(w, q)) if w.qps.qp[q].connection == P2P else now
@@ -82,7 +83,7 @@ def begin_message(address, q, now):
 
 @hook
 def drive(address, link, q, now, _seq, size, _flag):
-    """In place of pdes.nic.allowed.pace: a packet leaves; when may the next? 1 if once the port falls idle."""
+    """Pace a queue pair after a packet, in place of pdes.nic.allowed.pace; return 1 if that may send at once."""
     w = world_at(address)
     if w.qps.qp[q].shares <= SHARE_UNITS:
         return np.int64(1)
@@ -95,26 +96,26 @@ def drive(address, link, q, now, _seq, size, _flag):
 
 
 DRIVEN = Control("none", begin, frozenset(), ())
-"""What NO_CONTROL becomes where a program has shares."""
+"""Replacement of NO_CONTROL in runs with shares."""
 
 
 Settings = TypeVar("Settings", bound=Any)
-"""pdes.build.settings.Settings, which stands above."""
+"""pdes.build.settings.Settings, which belongs to a higher layer."""
 
 
 def has_shares(program: Program, settings: Any) -> bool:
-    """Whether some lane of a program, or some of its messages between two NPUs, are driven at a share of the line rate.
+    """Return whether lanes of a program, or point-to-point messages, are driven at a share of the line rate.
 
-    settings: pdes.build.settings.Settings, which stands above.
+    settings: pdes.build.settings.Settings, which belongs to a higher layer.
     """
     shares = max(program.schedules.lane_shares.max(initial=1), program.channels.shares.max(initial=1))
     return bool(settings.p2p_share < 1 or shares > 1)
 
 
 def with_driven(settings: Settings, *, driven: bool) -> Settings:
-    """Settings under which queue pairs are driven, if they are to be.
+    """Return settings under which queue pairs are driven, if `driven`.
 
-    A congestion control holds them to their shares (pdes.nic.allowed.pace), and message-level models need no other.
+    A congestion control enforces the shares itself (pdes.nic.allowed.pace), and message-level models need no other.
     """
     if not driven or settings.fidelity.act or settings.congestion_control.update:
         return settings

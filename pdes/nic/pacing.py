@@ -1,7 +1,7 @@
-"""Queue pairs that pacing holds back: a pairing heap of each port, the soonest on top (Fredman et al., 1986).
+"""Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
 
-The heap's links stand in the queue pairs' own rows, so a port has room for any number. Equal times go by the number of
-the queue pair, which is the order in which the NPU made them.
+The heap's links are in the queue pairs' own rows, so a port has room for any number. Equal times are ordered by the
+number of the queue pair, which is the order of creation in the NPU.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from pdes.core.jit import inline, outline
 
 @inline
 def before(qps, a, b):
-    """Whether queue pair a may send before b."""
+    """Return whether queue pair a may send before b."""
     at = qps.cc[a].next_send_ps
     bt = qps.cc[b].next_send_ps
     return at < bt or (at == bt and a < b)
@@ -19,7 +19,7 @@ def before(qps, a, b):
 
 @inline
 def join(qps, a, b):
-    """One heap of two; its top."""
+    """Merge two heaps and return the top."""
     top, under = (b, a) if before(qps, b, a) else (a, b)
     qps.cc[under].sibling = qps.cc[top].child
     qps.cc[top].child = under
@@ -28,7 +28,7 @@ def join(qps, a, b):
 
 @inline
 def hold_back(npus, qps, link, q):
-    """Have a queue pair wait until its next_send_ps."""
+    """Hold a queue pair back until its next_send_ps."""
     cc = qps.cc[q]
     port = npus.port[link]
     cc.child = -1
@@ -38,7 +38,7 @@ def hold_back(npus, qps, link, q):
 
 @outline
 def take_soonest(npus, qps, link):
-    """Take the queue pair that may send soonest out of the port's heap: its children join in pairs, then all."""
+    """Remove the queue pair that may send first from the port's heap: merge its children in pairs, then all."""
     q = np.int64(npus.port[link].paced)
     rest = qps.cc[q].child
     pairs = np.int64(-1)

@@ -1,7 +1,4 @@
-"""An NPU's port: what it sends next.
-
-Acknowledgements first, then packets in transit and the queue pairs that may send, one packet each in turn.
-"""
+"""An NPU's port, which sends acknowledgements first, then transit packets and the queue pairs in rotation."""
 
 import numpy as np
 
@@ -15,8 +12,10 @@ from pdes.nic.pacing import hold_back
 from pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
 NOT_KICKED = -2
+"""Word `kick_next` of a port that is not in the NPU's list of ports to try."""
 TAKES_TURNS, HELD_BACK = 1, 2
 MAX_BACKOFF = 6
+"""Maximum number of times that the timeout is doubled."""
 
 
 @inline
@@ -30,7 +29,7 @@ def set_event(npus, node, time, slot):
 
 @inline
 def kick(npus, node, link):
-    """Have the port tried once the node has done all else of this moment."""
+    """Mark the port to be tried once the node has done everything else at this time."""
     npu = npus.npu[node]
     port = npus.port[link]
     if port.scheduled == 0 and port.kick_next == NOT_KICKED:
@@ -53,7 +52,7 @@ def queue_control(net, npus, link, now, w1, w2, w3):
 
 @inline
 def may_send(net, qps, q):
-    """Whether a queue pair has something to send and room in its window, or something to send again."""
+    """Return whether a queue pair has data and room in its window, or packets to send again."""
     qp = qps.qp[q]
     if net.hooks.selective_sender != 0 and has_lost(qps, q):
         return True
@@ -78,7 +77,7 @@ def take_turns(npus, qps, link, q):
 
 @inline
 def leave_turns(npus, qps, link, q):
-    """Take the queue pair whose turn it is out of the port's list."""
+    """Remove the queue pair whose turn it is from the port's list."""
     qp = qps.qp[q]
     port = npus.port[link]
     last = port.ring
@@ -91,12 +90,12 @@ def leave_turns(npus, qps, link, q):
 
 @inline
 def activate(net, npus, qps, node, q):
-    """Let a queue pair take turns if it has something to send and room in its window."""
+    """Let a queue pair take turns if it has data to send and room in its window."""
     qp = qps.qp[q]
     if qp.active != 0 or not may_send(net, qps, q):
         return
     link = np.int64(qp.port)
-    # where queue pairs are driven at a share, those at line rate have no pace
+    # where some queue pairs are driven at a share, those at line rate have no pace
     has_pace = net.hooks.congestion_control != 0 and (net.const.window_fixed == 0 or qp.shares > SHARE_UNITS)
     if has_pace and qps.cc[q].next_send_ps > npus.npu[node].now_ps:
         qp.active = HELD_BACK
@@ -108,7 +107,7 @@ def activate(net, npus, qps, node, q):
 
 @inline
 def take_message(qps, q, message):
-    """Make `message` the one that a queue pair sends from."""
+    """Make `message` the one that a queue pair sends next."""
     qp = qps.qp[q]
     qp.current_message = message
     if message >= 0:
@@ -118,7 +117,7 @@ def take_message(qps, q, message):
 
 @inline
 def set_timer(npus, node, deadline):
-    """Have the NPU's retransmission timer run out at `deadline`, unless it does so before."""
+    """Let the NPU's retransmission timer expire at `deadline`, unless it does so earlier."""
     npu = npus.npu[node]
     at = npu.rto_at_ps
     if deadline < at:
@@ -143,7 +142,7 @@ def arm_timer(net, npus, qps, node, q, now):
 
 @inline
 def send_data(net, npus, qps, node, link, q, now):
-    """Send the next packet of queue pair q, whose turn it is, and give the turn to the next."""
+    """Return the words of the next packet of queue pair q, whose turn it is, and pass the turn on."""
     port = npus.port[link]
     qp = qps.qp[q]
     again = net.hooks.selective_sender != 0 and has_lost(qps, q)
@@ -197,7 +196,7 @@ def send_data(net, npus, qps, node, link, q, now):
 
 @inline
 def take(net, head):
-    """Words of the record at `head` of a queue; what it carries is in hand."""
+    """Return the words of the record at `head` of a queue, and take up its telemetry."""
     carry(net, TAKE_UP, head)
     packet = net.record[head]
     return packet.ready_ps, packet.w1, packet.w2, packet.w3
@@ -205,9 +204,9 @@ def take(net, head):
 
 @inline
 def first_to_send(npus, qps, link):
-    """The queue pair whose turn it is, -1 if none.
+    """Return the queue pair whose turn it is, -1 if none.
 
-    One that has nothing left to send goes: it went back, and then an acknowledgement of all came after all.
+    A queue pair with nothing left to send is removed: it went back, and then an acknowledgement of everything arrived.
     """
     port = npus.port[link]
     last = np.int64(port.ring)
@@ -223,7 +222,7 @@ def first_to_send(npus, qps, link):
 
 @inline
 def set_pace(net, npus, node, link, at):
-    """Have the port tried at `at`, unless that is so before."""
+    """Let the port be tried at `at`, unless it is tried earlier."""
     port = npus.port[link]
     npu = npus.npu[node]
     before = port.pace_at_ps
@@ -238,7 +237,7 @@ def set_pace(net, npus, node, link, at):
 
 @inline
 def someone_waits(net, npus, qps, node, link, busy):
-    """Whether a queue pair may want the port by the time it falls idle; one that wants it later sets the pace."""
+    """Return whether a queue pair may want the port when it falls idle; else schedule the next that pacing releases."""
     port = npus.port[link]
     if port.ring >= 0:
         return True
@@ -253,7 +252,7 @@ def someone_waits(net, npus, qps, node, link, busy):
 
 @inline
 def transit_allowed(net, npus, link):
-    """Whether a packet on its way through the NPU waits that no pause holds back."""
+    """Return whether a transit packet waits that no pause holds back."""
     port = npus.port[link]
     if port.transit_packets == 0:
         return False
@@ -267,12 +266,12 @@ def transit_allowed(net, npus, link):
 def transmit(net, npus, qps, node, link, now):
     """Send one packet if the port is idle and has one.
 
-    While more is left, or someone waits for the last byte, an event brings the NPU back when the port is idle.
+    If more packets are left, or a message's last byte is awaited, an event follows when the port falls idle.
     """
     tx = net.tx[link]
     port = npus.port[link]
     busy = tx.busy_ps
-    # who wants the port: acknowledgements, packets on their way through that no pause holds back, and a queue pair
+    # candidates: acknowledgements, transit packets that no pause holds back, and a queue pair
     has_control = port.control_packets > 0
     has_transit = transit_allowed(net, npus, link)
     first = np.int64(-1)
@@ -284,7 +283,7 @@ def transmit(net, npus, qps, node, link, now):
     if not has_control and not has_transit and first < 0:
         return
     if busy <= now:
-        # the port is idle: control first, then transit and the queue pairs one packet each in turn
+        # the port is idle: control first, then transit and the queue pairs alternately
         asked = now
         if has_control:
             control = np.int64(port.control_head)
@@ -303,7 +302,7 @@ def transmit(net, npus, qps, node, link, now):
             port.turn = 1
         link_send(net, link, asked, now, w1, w2, w3)
         busy = tx.busy_ps
-        # nobody waits for the last byte and nothing is left to send: the port needs no event, who posts next tries it
+        # nobody awaits the last byte and nothing is left to send: no event, since the next post tries the port
         if (
             port.sent_ref < 0
             and port.control_packets == 0
@@ -311,6 +310,6 @@ def transmit(net, npus, qps, node, link, now):
             and not someone_waits(net, npus, qps, node, link, busy)
         ):
             return
-    # it is busy, or more is to be sent: an event when it falls idle, until which nobody else tries it (`kick`)
+    # the port is busy, or has more to send: an event when it falls idle, before which nobody else tries it (`kick`)
     port.scheduled = 1
     set_event(npus, node, busy, link - net.out_ptr[node])

@@ -1,10 +1,10 @@
-"""Large messages are asked for: the sender requests, the receiver answers when it is ready, and only then data goes.
+"""Rendezvous for large messages: the sender requests, the receiver answers when it is ready, and only then data moves.
 
-Requests and answers are messages of `control_bytes` over the same transport. A request goes by the queue pair of
-its message, so that it stays in order with the smaller messages before and after it, which are sent at once. Answers
-have queue pairs of their own between two NPUs: they do not wait behind data. A receiver is ready when its receive is
-posted; a lane of a collective when it is at a step that receives. What comes to one lane, requests and small
-messages, is taken in the order in which it comes.
+Requests and answers are messages of `control_bytes` over the same transport. A request uses the queue pair of its
+message, so that it stays in order with the smaller messages before and after it, which are sent at once. Answers have
+queue pairs of their own between two NPUs, so they do not wait behind data. A receiver is ready when its receive is
+posted; a lane of a collective when it is at a step that receives. A lane handles requests and small messages in order
+of arrival.
 """
 
 import numpy as np
@@ -16,23 +16,25 @@ from pdes.core.world import asking, give_row_back, requests, take_row, world_at
 from pdes.nic.transport import post, queue_pair
 
 KIND_SHIFT = 22
+"""Position of the kind of message in a tag with rendezvous, above the lane."""
 KIND_MASK = 3 << KIND_SHIFT
 EAGER, REQUEST, CLEAR, ASKED_FOR = 0, 1 << KIND_SHIFT, 2 << KIND_SHIFT, 3 << KIND_SHIFT
-"""Upper bits of the lane in a tag, where messages are asked for: sent at once, a request, its answer, data."""
+"""Kinds of messages with rendezvous: sent at once, a request, its answer, data after an answer."""
 MAX_TAG = 1 << KIND_SHIFT
-"""Tags and lanes are below, where messages are asked for."""
+"""Upper bound (exclusive) of tags and lanes with rendezvous."""
 NOBODY, SENT_AT_ONCE = -1, -1
+"""Words in place of a waiter, and of the NPU that asks."""
 
 
 @inline
 def is_used(net):
-    """Whether messages are asked for in this run."""
+    """Return whether this run uses rendezvous."""
     return net.const.rendezvous_bytes < INF
 
 
 @hook
 def ask(address, node, dst, group, tag, size, ref, now):
-    """Ask to send a message, which waits for the answer; arguments as of pdes.nic.transport.post."""
+    """Send a request for a message, which waits for the answer; arguments as of pdes.nic.transport.post."""
     w = world_at(address)
     net, qps = w.net, w.qps
     qp = qps.qp[queue_pair(net, w.npus, qps, node, dst, CONTROL)]
@@ -57,7 +59,7 @@ def ask(address, node, dst, group, tag, size, ref, now):
 
 @inline
 def post_or_ask(net, node, dst, group, tag, size, ref, now):
-    """Post a message, or if it is large ask to send it."""
+    """Post a message, or, if it is large, a request for it."""
     if size < net.const.rendezvous_bytes:
         post(net.const.address, node, dst, group, tag, size, ref, now)
     else:
@@ -66,14 +68,14 @@ def post_or_ask(net, node, dst, group, tag, size, ref, now):
 
 @inline
 def answer(net, node, src, tag, now):
-    """Tell the sender of a request that its message may come."""
+    """Send an answer to a request, so that its message may come."""
     size = net.const.control_bytes
     post(net.const.address, node, src, np.int64(CONTROL), tag | CLEAR, size, np.int64(NOBODY), now)
 
 
 @inline
 def send_cleared(net, npus, qps, node, dst, tag, now):
-    """An answer has come: post the message, of several with this tag the one that was asked for first."""
+    """Handle an answer: post its message, the one requested first among several with this tag."""
     qp = qps.qp[queue_pair(net, npus, qps, node, dst, CONTROL)]
     waiting = requests(qps.msg)
     before = np.int64(-1)
@@ -92,7 +94,7 @@ def send_cleared(net, npus, qps, node, dst, tag, now):
 
 @inline
 def take_first(net, qps, insts, at):
-    """Take the first of what a lane was asked for; who asks, or SENT_AT_ONCE. at: of the lane in `asked`."""
+    """Remove a lane's first request and return its sender, or SENT_AT_ONCE. at: the lane's row in `asked`."""
     asked = insts.asked[at]
     entry = asked.first - 1
     first = asking(qps.msg)[entry]
@@ -103,7 +105,7 @@ def take_first(net, qps, insts, at):
 
 @inline
 def lane_gets(net, qps, insts, at, kind, src):
-    """A request or a message has come to a lane; at: of the lane among all instances'."""
+    """Handle a request or a message for a lane; at: the lane's row among all instances'."""
     asked = insts.asked[at]
     if kind == ASKED_FOR:
         asked.cleared = 0
@@ -130,13 +132,13 @@ def lane_gets(net, qps, insts, at, kind, src):
 
 @inline
 def come_to(net, insts, at):
-    """How many messages or requests a lane has at least."""
+    """Return a lower bound of the messages and requests that a lane has received."""
     return insts.lane[at].arrived + np.int64(is_used(net) and insts.asked[at].first > 0)
 
 
 @outline
 def answer_next(address, node, inst, lane, now):
-    """A lane is at a step that receives, and nothing is here: have the first that asked send."""
+    """Answer the first request to a lane that is at a step that receives, if no message has arrived."""
     w = world_at(address)
     net, insts = w.net, w.insts
     at = inst * net.const.lane_stride + lane

@@ -1,9 +1,9 @@
-"""Selective repeat: the receiver keeps what comes out of order, and each acknowledgement names its packet too.
+"""Selective repeat: the receiver keeps packets that arrive out of order, and each acknowledgement names its packet too.
 
 A queue pair has at most SELECTIVE_PACKETS unacknowledged; bit `sequence number mod SELECTIVE_PACKETS` of a bit set
-stands for a packet. The sender takes a packet for lost when one that was sent `reorder_packets` later has arrived
-(never, where packets may overtake each other at will), when a switch has trimmed it, or at the timeout; then it sends
-just that one again. Messages complete in order (as in InfiniBand), so tags of their last packets wait at the receiver.
+represents a packet. The sender considers a packet lost when one sent `reorder_packets` later has arrived (never, where
+packets may overtake each other freely), when a switch has trimmed it, or at the timeout; then it sends only that packet
+again. Messages complete in order (as in InfiniBand), so tags of their last packets wait at the receiver.
 """
 
 import numpy as np
@@ -13,30 +13,32 @@ from pdes.core.state import SELECTIVE_PACKETS
 from pdes.core.world import give_row_back, kept_messages, world_at
 
 FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)
+"""Operations of the sender's hook."""
 MESSAGE_BITS = 24
+"""Bits of the message in the result of TAKE_LOST; the sequence number is above."""
 
 
 @inline
 def is_set(bits, seq):
-    """Whether the bit of a sequence number is set."""
+    """Return whether the bit of a sequence number is set."""
     return (bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] >> (seq & 31)) & 1 == 1
 
 
 @inline
 def set_bit(bits, seq):
-    """Set it."""
+    """Set the bit of a sequence number."""
     bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] |= 1 << (seq & 31)
 
 
 @inline
 def clear_bit(bits, seq):
-    """Clear it."""
+    """Clear the bit of a sequence number."""
     bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] &= ~(1 << (seq & 31))
 
 
 @inline
 def take_complete(net, npus, qps, node):
-    """Take a complete message off the NPU's list: words 1 and 2 and tag of its last packet."""
+    """Remove a complete message from the NPU's list; return words 1 and 2 and tag of its last packet."""
     npu = npus.npu[node]
     message = npu.done_head
     kept = kept_messages(qps.msg)[message]
@@ -48,13 +50,13 @@ def take_complete(net, npus, qps, node):
 
 @inline
 def has_lost(qps, q):
-    """Whether packets wait to be sent again."""
+    """Return whether packets wait to be sent again."""
     return qps.sel_tx[q].lost_packets > 0
 
 
 @inline
 def lose(qps, q, seq):
-    """Have a packet sent again, unless it has arrived or waits for that already."""
+    """Mark a packet to be sent again, unless it has arrived or is marked already."""
     if not is_set(qps.sel_tx[q].seen, seq) and not is_set(qps.sel_tx[q].lost, seq):
         set_bit(qps.sel_tx[q].lost, seq)
         qps.sel_tx[q].lost_packets += 1
@@ -62,7 +64,7 @@ def lose(qps, q, seq):
 
 @inline
 def spare(qps, q, seq):
-    """A packet need not be sent again."""
+    """Remove the mark that a packet is to be sent again."""
     selective = qps.sel_tx[q]
     if is_set(selective.lost, seq):
         clear_bit(selective.lost, seq)
@@ -71,7 +73,7 @@ def spare(qps, q, seq):
 
 @inline
 def selected(net, qps, q, seq, trimmed):
-    """An acknowledgement names packet `seq`, not acknowledged before; whether a loss has shown."""
+    """Handle an acknowledgement of packet `seq`, which was unacknowledged; return whether it reveals a loss."""
     selective = qps.sel_tx[q]
     if not trimmed:
         set_bit(selective.seen, seq)
@@ -92,7 +94,7 @@ def selected(net, qps, q, seq, trimmed):
 
 @inline
 def take_lost(qps, q):
-    """The first packet that is to be sent again, and the message that it is of."""
+    """Return the first packet to be sent again, without its mark, and its message."""
     qp = qps.qp[q]
     seq = qp.una
     while not is_set(qps.sel_tx[q].lost, seq):
@@ -105,21 +107,21 @@ def take_lost(qps, q):
 
 
 @hook
-def sender(address, what, q, a, b, trimmed):
-    """The sender's side. FORGET: all from a to before b is acknowledged. SELECTED: an acknowledgement names a.
+def sender(address, operation, q, a, b, trimmed):
+    """Carry out an operation of the sender: FORGET: all packets from a to before b are acknowledged.
 
-    LOSE_ALL: at the timeout what has been sent and not arrived is to be sent again. TAKE_LOST gives the first such
-    packet and its message, number << MESSAGE_BITS | message.
+    SELECTED: an acknowledgement names a. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
+    arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS | message.
     """
     w = world_at(address)
     qps = w.qps
-    if what == FORGET:
+    if operation == FORGET:
         for seq in range(a, b):
             clear_bit(qps.sel_tx[q].seen, seq)
             spare(qps, q, seq)
-    elif what == SELECTED:
+    elif operation == SELECTED:
         return np.int64(selected(w.net, qps, q, a, trimmed == 1))
-    elif what == LOSE_ALL:
+    elif operation == LOSE_ALL:
         for seq in range(qps.qp[q].una, qps.qp[q].next_seq):
             lose(qps, q, seq)
         qps.sel_tx[q].checked = qps.qp[q].next_seq
@@ -130,6 +132,6 @@ def sender(address, what, q, a, b, trimmed):
 
 
 @inline
-def ask_sender(net, what, q, a, b, trimmed):
-    """Call the sender's side."""
-    return call_hook(net.hooks.selective_sender, net.const.address, what, q, a, b, trimmed)
+def ask_sender(net, operation, q, a, b, trimmed):
+    """Call the sender's hook."""
+    return call_hook(net.hooks.selective_sender, net.const.address, operation, q, a, b, trimmed)

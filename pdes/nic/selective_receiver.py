@@ -1,4 +1,4 @@
-"""Selective repeat, the receiver's side (pdes/nic/selective.py)."""
+"""The receiver of selective repeat (pdes/nic/selective.py)."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from pdes.nic.transport import echo_of, finish_flow, payload_bytes, send_ack
 
 @inline
 def keep_last(net, qps, rx, seq, w1, w2, tag):
-    """The last packet of a message is here: keep its words until all before it is."""
+    """Keep the words of the last packet of a message until all packets before it have arrived."""
     message = take_row(net, qps)
     kept = kept_messages(qps.msg)
     kept[message].tag = tag
@@ -34,7 +34,7 @@ def keep_last(net, qps, rx, seq, w1, w2, tag):
 
 @inline
 def complete_next(npus, qps, node, rx, expected):
-    """Move the first kept message of the queue pair that is complete to the NPU's list; it, or -1 if there is none."""
+    """Move the queue pair's first kept message to the NPU's list if it is complete; return it, or -1."""
     kept = kept_messages(qps.msg)
     message = qps.sel_rx[rx].head_message
     if message < 0 or kept[message].last_seq >= expected:
@@ -52,7 +52,7 @@ def complete_next(npus, qps, node, rx, expected):
 
 @inline
 def accept(qps, rx, expected, seq):
-    """Note a packet, not before `expected`. Returns whether it is new, and the first number still missing."""
+    """Mark a packet, not before `expected`, as arrived; return whether it is new, and the first missing number."""
     seen = qps.sel_rx[rx].seen
     if seq - expected >= SELECTIVE_PACKETS or is_set(seen, seq):
         return False, expected
@@ -65,7 +65,7 @@ def accept(qps, rx, expected, seq):
 
 @hook
 def receive(address, node, now, w1, w2, w3, rx, flag):
-    """Take a data packet. What it completes is put on the NPU's list."""
+    """Handle a data packet, and put the messages that it completes on the NPU's list."""
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     rxqp = qps.rxqp[rx]

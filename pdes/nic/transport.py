@@ -1,9 +1,9 @@
 """The reliable transport: queue pairs with a static window, cumulative acknowledgements and go-back-N.
 
-A queue pair is one connection of two NPUs for one group (each NCCL communicator has its own, one for each channel); its
-messages go in order. The receiver takes packets in sequence only, acknowledges each, and asks once per gap for the one
-it misses. A sender that sees no progress for the timeout (doubled at each try) goes back too, so a lost tail is found
-(InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
+A queue pair is one connection of two NPUs for one group (each NCCL communicator has its own, one per channel); its
+messages are sent in order. The receiver accepts packets in sequence only, acknowledges each, and requests a missing
+packet once per gap. A sender without progress for the timeout (doubled at each try) goes back too, so a lost tail is
+recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 """
 
 import numpy as np
@@ -40,16 +40,16 @@ from pdes.core.state import CC_ACK, CC_CNP, CC_LOSS, CC_START, INF, INSIDE, LOSS
 from pdes.core.world import give_row_back, take_row, world_at
 from pdes.network.link import class_row, link_send, share_psb
 from pdes.network.routing import npu_route
-from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, tell
+from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 
 @inline
 def queue_pair(net, npus, qps, node, dst, connection):
-    """The NPU's queue pair to `dst` of a connection (pdes.core.packet.CONNECTION_SHIFT); made at its first use.
+    """Return the NPU's queue pair to `dst` of a connection (pdes.core.packet.CONNECTION_SHIFT), created at first use.
 
-    The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules refuses all else.
+    The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
     """
     npu = npus.npu[node]
     shares = connection >> SHARES_SHIFT
@@ -85,13 +85,13 @@ def queue_pair(net, npus, qps, node, dst, connection):
         clear_row(qps.cc, q)
         qps.cc[q].last_seq = -1
         qps.cc[q].line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, shares)
-        tell(net, q, CC_START, npu.now_ps, shares, 0, 0)
+        update_control(net, q, CC_START, npu.now_ps, shares, 0, 0)
     return q
 
 
 @inline
 def find_port(net, qps, node, q):
-    """Where routes may have changed: the port that a queue pair, which is in no port's list, now takes."""
+    """Update the port of a queue pair that is in no port's list, where routes may have changed."""
     qp = qps.qp[q]
     if net.hooks.make_changes != 0 and qp.active == 0:
         qp.port = npu_route(net, node, destination(qp.w1), qp.w2)
@@ -99,7 +99,7 @@ def find_port(net, qps, node, q):
 
 @outline
 def post(address, node, dst, connection, tag, size, ref, now):
-    """Post a message of `size` bytes; `ref` is told when its last byte has left (Message.ref)."""
+    """Post a message of `size` bytes; `ref` names the waiter for its last byte (Message.ref)."""
     w = world_at(address)
     hooks = w.net.hooks
     if hooks.post != 0:
@@ -112,7 +112,7 @@ def post(address, node, dst, connection, tag, size, ref, now):
 
 @inline
 def line_up(net, npus, qps, node, q, tag, size, ref, now):
-    """Have a queue pair send a message after those that it has; its row. Arguments are as of `post`."""
+    """Append a message to those of a queue pair and return its row. Arguments are as of `post`."""
     qp = qps.qp[q]
     if qp.una == qp.end_seq:
         find_port(net, qps, node, q)
@@ -143,7 +143,7 @@ def line_up(net, npus, qps, node, q, tag, size, ref, now):
 
 @inline
 def count_posted(net, npus, qps, node, q, tag, size, now):
-    """Count a message that is posted to a queue pair, and note it."""
+    """Count and record a message that is posted to a queue pair."""
     qp = qps.qp[q]
     if net.const.record_flows == 1:
         flow = qps.flow_out[net.ctl.flows_out]
@@ -158,7 +158,7 @@ def count_posted(net, npus, qps, node, q, tag, size, now):
 
 @inline
 def port_back(net, qps, node, rx, dst, w2):
-    """The port by which a receiving queue pair acknowledges; while routes stay as they are it is looked for once."""
+    """Return the port for acknowledgements of a receiving queue pair, which is cached unless routes may change."""
     rxqp = qps.rxqp[rx]
     link = np.int64(rxqp.port_back) - 1
     if link < 0 or net.hooks.make_changes != 0:
@@ -169,7 +169,7 @@ def port_back(net, qps, node, rx, dst, w2):
 
 @inline
 def send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag):
-    """Answer a data packet: acknowledge all before `expected`, echoing when it was sent (a3)."""
+    """Answer a data packet: acknowledge all packets before `expected` and echo its send time (a3)."""
     me = destination(w1)
     peer = source(w1)
     a1 = header(peer, me, net.const.ack_bytes, flag)
@@ -187,7 +187,7 @@ def send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag):
 
 @hook
 def notify(address, node, now, w1, w2, row):
-    """Send a congestion notification packet (RoCEv2 CNP) for a marked one, unless one was sent just before."""
+    """Send a congestion notification packet (RoCEv2 CNP) for a marked packet, unless the last one is too recent."""
     w = world_at(address)
     rxqp = w.qps.rxqp[row]
     last = rxqp.nak_sent >> 1
@@ -201,7 +201,7 @@ def notify(address, node, now, w1, w2, row):
 
 @inline
 def receiving_pair(net, npus, qps, node, key):
-    """The receiving queue pair of the key; made at its first packet. That of the NPU's last packet is tried first."""
+    """Return the receiving queue pair of the key, created at its first packet; try the last one used first."""
     npu = npus.npu[node]
     last = npu.last_receiver
     if last >= 0 and qps.rxqp[last].key == key:
@@ -219,13 +219,13 @@ def receiving_pair(net, npus, qps, node, key):
 
 @inline
 def echo_of(net, w1, w3):
-    """When a data packet says that it was sent; 0 if it does not."""
+    """Return the send time that a data packet carries; 0 without one."""
     return w3 if net.const.carries_send_time == 1 and flags(w1) & (FLAG_LAST | FLAG_TRIMMED) == 0 else np.int64(0)
 
 
 @inline
 def on_data(net, npus, qps, node, now, w1, w2, w3):
-    """Take a data packet; True if it completes a message."""
+    """Handle a data packet; return True if it completes a message."""
     net.count.consumed_packets += 1
     net.count.received_bytes += wire_bytes(w1)
     key = receiver_key(w1, w2)
@@ -266,7 +266,7 @@ def on_data(net, npus, qps, node, now, w1, w2, w3):
 
 @inline
 def payload_bytes(net, qps, rx, end, w1):
-    """Payload of the message of a receiving queue pair that ends before number `end`; w1: of its last packet."""
+    """Return the payload of the message of a receiving queue pair that ends before `end`; w1: of its last packet."""
     full = end - 1 - qps.begun[rx]
     qps.begun[rx] = end
     return full * net.const.mtu_bytes + wire_bytes(w1) - net.const.header_bytes
@@ -274,7 +274,7 @@ def payload_bytes(net, qps, rx, end, w1):
 
 @inline
 def finish_flow(net, qps, w1, tag, ordinal, now):
-    """A message is complete at its receiver."""
+    """Count and record a message that is complete at its receiver."""
     pair = pair_word(source(w1), destination(w1))
     h = mix3(pair, tag, ordinal)
     net.count.flows += 1
@@ -292,18 +292,18 @@ def finish_flow(net, qps, w1, tag, ordinal, now):
 
 @inline
 def go_back(qps, q):
-    """Send again from the first packet that is not acknowledged; whether there was anything to go back from."""
+    """Send again from the first unacknowledged packet; return whether later packets had been sent."""
     qp = qps.qp[q]
-    goes = qp.next_seq != qp.una
-    if goes:
+    has_sent = qp.next_seq != qp.una
+    if has_sent:
         qp.next_seq = qp.una
         take_message(qps, q, qp.head_message)
-    return goes
+    return has_sent
 
 
 @inline
 def free_acknowledged(net, qps, node, q, now):
-    """Give back the messages that are wholly acknowledged."""
+    """Free the rows of messages that are wholly acknowledged."""
     qp = qps.qp[q]
     una = qp.una
     message = np.int64(qp.head_message)
@@ -321,17 +321,17 @@ def free_acknowledged(net, qps, node, q, now):
 
 @inline
 def on_ack(net, npus, qps, node, now, w1, w2, w3):
-    """Take an acknowledgement: open the window, or go back on a sequence error."""
+    """Handle an acknowledgement: open the window, or go back after a sequence error."""
     net.count.consumed_packets += 1
     net.count.received_bytes += wire_bytes(w1)
     q = sender_pair(w2)
     qp = qps.qp[q]
     # a notification acknowledges nothing
     if flags(w1) & FLAG_CNP != 0:
-        tell(net, q, CC_CNP, now, 0, 0, 0)
+        update_control(net, q, CC_CNP, now, 0, 0, 0)
         return
     una = qp.una
-    # the packet that is answered: the last before what is expected, or with selective repeat the one that is named
+    # the acknowledged packet: the last before the expected one, or with selective repeat the one it names
     named = una + ((w2 - una) & PSN_MASK) - 1
     if net.hooks.selective_sender != 0:
         distance = ((w3 >> ECHO_BITS) - una) & PSN_MASK
@@ -339,7 +339,7 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
             distance -= PSN_MASK + 1
         named = una + distance
     fresh = take_acknowledged(net, npus, qps, node, q, now, (w2 - una) & PSN_MASK)
-    # congestion control hears of every acknowledgement, and of a loss after it; there is no round trip of a sequence
+    # congestion control handles every acknowledgement, and then a loss; there is no round trip of a sequence
     # error, nor, with go back N, of an answer that acknowledges nothing new
     if net.hooks.congestion_control != 0:
         rtt = np.int64(-1)
@@ -348,7 +348,7 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
             if flags(w1) & FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
                 answered = np.int64(-2)
             rtt = round_trip(qps, q, now, answered, w3 & ECHO_MASK)
-        tell(net, q, CC_ACK, now, fresh, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
+        update_control(net, q, CC_ACK, now, fresh, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
     return_to_lost(net, qps, q, now, w1, w2, named)
     # the window may have room now
     activate(net, npus, qps, node, q)
@@ -356,9 +356,9 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
 
 @inline
 def take_acknowledged(net, npus, qps, node, q, now, ahead):
-    """What lies before the packet that is so much ahead is acknowledged: how many packets newly are.
+    """Acknowledge all packets before the one that is `ahead` numbers ahead; return how many are newly acknowledged.
 
-    Numbers wrap: what is up to half a circle ahead, and was sent at all, is newly acknowledged; else it is old.
+    Numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old.
     """
     qp = qps.qp[q]
     una = qp.una + ahead
@@ -370,7 +370,7 @@ def take_acknowledged(net, npus, qps, node, q, now, ahead):
     qp.retries = 0
     if qp.head_end <= una:
         free_acknowledged(net, qps, node, q, now)
-    # it had gone back, and need not send again what is acknowledged now
+    # after a go-back: packets that are acknowledged now need not be sent again
     if qp.next_seq < una:
         qp.next_seq = una
         take_message(qps, q, qp.head_message)
@@ -380,7 +380,7 @@ def take_acknowledged(net, npus, qps, node, q, now, ahead):
 
 @inline
 def return_to_lost(net, qps, q, now, w1, w2, named):
-    """Is something lost? Selective repeat asks its bit sets, go back N returns to the packet that the receiver misses.
+    """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back.
 
     named: the packet that the acknowledgement w1, w2 answers.
     """
@@ -394,12 +394,12 @@ def return_to_lost(net, qps, q, now, w1, w2, named):
         trimmed = np.int64(flags(w1) & FLAG_TRIMMED != 0)
         has_shown = flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0 and go_back(qps, q)
     if has_shown:
-        tell(net, q, CC_LOSS, now, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
+        update_control(net, q, CC_LOSS, now, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
 
 
 @outline
 def on_timeout(address, node, now):
-    """The NPU's retransmission timer: its queue pairs without progress go back."""
+    """Handle the NPU's retransmission timer: queue pairs without progress go back."""
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     soonest = INF
@@ -420,7 +420,7 @@ def on_timeout(address, node, now):
                     soonest = min(soonest, qp.deadline_ps)
                 else:
                     go_back(qps, q)
-                tell(net, q, CC_LOSS, now, LOSS_TIMEOUT, 0, 0)
+                update_control(net, q, CC_LOSS, now, LOSS_TIMEOUT, 0, 0)
                 find_port(net, qps, node, q)
                 activate(net, npus, qps, node, q)
             else:

@@ -1,1 +1,1 @@
-"""What an NPU does: its trace, lanes, collectives and their turns, and all of that in one order of time."""
+"""The NPU: its trace, lanes, collectives and their turns, processed in time order."""

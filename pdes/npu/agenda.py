@@ -1,7 +1,7 @@
-"""What an NPU's collectives will do later: launches, and steps whose protocol takes its time before it sends.
+"""The agenda of an NPU: future actions of its collectives, such as launches and steps with a protocol latency.
 
-An NPU has a list of places, earliest first; equal times in the order in which they were put off. The heap of its own
-events holds the first. A place is a lane of an instance, or the whole instance, which stands behind its lanes.
+The agenda is a list of places, earliest first; equal times in order of addition. The heap of the NPU's own events holds
+the first. A place is a lane of an instance, or the whole instance, which follows its lanes.
 """
 
 import numpy as np
@@ -12,30 +12,30 @@ from pdes.core.state import LANES, LAUNCHING, STARTED, STIRRED_LANES
 from pdes.nic.port import set_event
 
 DUE = -1
-"""Of a place: the step that was put off may be posted."""
+"""Word `due` of a place whose postponed step may be posted."""
 
 
 @inline
 def agenda_slot(ports):
-    """Slot of the agenda in an NPU's heap."""
+    """Return the slot of the agenda in an NPU's heap."""
     return 2 * ports + LANES + 1
 
 
 @inline
 def lane_place(net, inst, lane):
-    """Place of a lane of an instance."""
+    """Return the place of a lane of an instance."""
     return inst * net.const.lane_stride + lane
 
 
 @inline
 def wake_place(net, inst):
-    """Place of an instance as a whole."""
+    """Return the place of an instance as a whole."""
     return (inst + 1) * net.const.lane_stride - 1
 
 
 @inline
 def stir(insts, inst, lane):
-    """Something has happened to a lane that may let it go on."""
+    """Mark a lane that may be able to continue."""
     if lane < STIRRED_LANES:
         insts.inst[inst].stirred |= np.int64(1) << lane
     else:
@@ -44,7 +44,7 @@ def stir(insts, inst, lane):
 
 @inline
 def arm(net, npus, insts, node, at, was_armed):
-    """Have an event at the time of the agenda's first entry; was_armed: another one's event waits in the heap."""
+    """Set an event at the time of the agenda's first entry; was_armed: another entry's event is in the heap."""
     due = insts.lane[at].due
     if due & 1 == 1:
         return
@@ -59,7 +59,7 @@ def arm(net, npus, insts, node, at, was_armed):
 
 @inline
 def put_in(rows, head, tail, at, due):
-    """Put a row into a list by its `due`, behind those of the same time; the first row of the list, and the last."""
+    """Insert a row into a list by its `due`, behind rows of the same time; return the list's first and last row."""
     rows[at].due = due
     if head < 0 or due >> 1 < rows[head].due >> 1:
         rows[at].later = head
@@ -80,7 +80,7 @@ def put_in(rows, head, tail, at, due):
 
 @inline
 def put_off(net, npus, insts, node, at, time):
-    """Have the place `at` go on at `time`."""
+    """Postpone the continuation of place `at` until `time`."""
     npu = npus.npu[node]
     head = npu.agenda_head
     npu.agenda_head, npu.agenda_tail = put_in(insts.lane, head, npu.agenda_tail, at, time << 1)
@@ -92,7 +92,7 @@ def put_off(net, npus, insts, node, at, time):
 
 @inline
 def take_due(net, npus, insts, node, now):
-    """The instance that may go on now, -1 if none."""
+    """Remove the first place that is due and return its instance, -1 if none."""
     npu = npus.npu[node]
     at = npu.agenda_head
     if at < 0 or insts.lane[at].due >> 1 > now:

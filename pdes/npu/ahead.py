@@ -1,7 +1,7 @@
-"""What NPUs find in memory is asked for before their turn, of those to which something happens in a cell.
+"""Prefetching of the memory that NPUs with events in a cell will need in their turn.
 
-What is known by number is asked for first, then what that names, and so on: each step finds what the one before has
-asked for.
+Memory that the NPU's number determines is prefetched first, then memory which that names, and so on: each stage reads
+what the stage before has prefetched.
 """
 
 import numpy as np
@@ -24,14 +24,14 @@ from pdes.network.link import inbox_of
 from pdes.npu.agenda import lane_place
 
 MOST_NAMED = 4
-"""Packets of an inbox that are asked for, with what they name: to most inboxes no more come in a cell."""
+"""Maximum number of packets of an inbox whose queue pairs and lanes are prefetched; few inboxes get more in a cell."""
 FAR, NEAR, NEXT, SOON = 6, 4, 2, 1
-"""How many turns ahead the steps are."""
+"""Number of turns by which each stage precedes the NPU's turn."""
 
 
 @inline
 def list_busy(net, npus, end):
-    """List the NPUs to which something happens before `end`; how many they are."""
+    """List the NPUs that have events before `end`, and return their number."""
     count = 0
     side = net.ctl.side
     for node in range(net.const.npus):
@@ -42,7 +42,7 @@ def list_busy(net, npus, end):
 
 @inline
 def first_block(net, node):
-    """The first records of a node's inbox, at most MOST_NAMED and those of a block: from, to before."""
+    """Return the begin and end of the first records of a node's inbox: at most MOST_NAMED, within one block."""
     box = inbox_of(node, net.ctl.side)
     head = np.int64(net.inbox[box])
     tail = np.int64(net.inbox[box + 1])
@@ -55,7 +55,7 @@ def first_block(net, node):
 
 @inline
 def lane_of(net, npus, insts, node, tag):
-    """The lane to which a message comes, if that is of the collective to which the last one came; -1: not known."""
+    """Return the lane that a message is for, if its collective is that of the NPU's last message; -1: not known."""
     inst = npus.npu[node].last_instance
     lane = tag_lane(tag)
     if inst < 0 or lane >= net.const.lane_stride:
@@ -67,7 +67,7 @@ def lane_of(net, npus, insts, node, tag):
 
 @inline
 def prefetch_pair(net, qps, q):
-    """Ask for what acknowledgements and sending need of a queue pair, and for what its congestion control keeps."""
+    """Prefetch the words of a queue pair for acknowledgements and sending, and its congestion-control state."""
     prefetch(qps.qp, q)
     if net.const.window_fixed == 0:
         prefetch(qps.cc, q)
@@ -75,7 +75,7 @@ def prefetch_pair(net, qps, q):
 
 @inline
 def prefetch_named(net, npus, qps, insts, node):
-    """Ask for what the first packets of a node's inbox name: queue pairs, and lanes whose messages they complete."""
+    """Prefetch what the first packets of a node's inbox name: queue pairs, and lanes of completed messages."""
     head, end = first_block(net, node)
     last = npus.npu[node].last_receiver
     for record in range(head, end):
@@ -95,7 +95,7 @@ def prefetch_named(net, npus, qps, insts, node):
 
 @inline
 def prefetch_step(net, plans, insts, place):
-    """Ask for the step that a lane does next, and for what its plan says of the lane."""
+    """Prefetch the next step of a lane, and the lane's row of the plan."""
     state = insts.lane[place]
     prefetch(plans.step, state.first + (state.pc >> 1))
     inst = place // net.const.lane_stride
@@ -106,7 +106,7 @@ def prefetch_step(net, plans, insts, place):
 
 @inline
 def prefetch_steps(net, npus, insts, plans, node):
-    """Ask for the steps of lanes that go on."""
+    """Prefetch the steps of lanes that will continue."""
     place = npus.npu[node].agenda_head
     if place >= 0:
         prefetch_step(net, plans, insts, place)
@@ -121,7 +121,7 @@ def prefetch_steps(net, npus, insts, plans, node):
 
 @inline
 def prefetch_turn(net, npus, qps, link):
-    """Ask for the queue pair whose turn it is at a port."""
+    """Prefetch the queue pair whose turn it is at a port."""
     last = npus.port[link].ring
     if last >= 0:
         q = qps.qp[last].ring_next
@@ -131,7 +131,7 @@ def prefetch_turn(net, npus, qps, link):
 
 @inline
 def prefetch_port(net, npus, qps, link):
-    """Ask for the last of the queue pairs that take turns at a port, and for the acknowledgement that waits."""
+    """Prefetch the last of the queue pairs that take turns at a port, and the first acknowledgement that waits."""
     port = npus.port[link]
     if port.ring >= 0:
         prefetch(qps.qp, port.ring)
@@ -141,7 +141,7 @@ def prefetch_port(net, npus, qps, link):
 
 @inline
 def prefetch_npu(net, npus, node):
-    """Ask for what is known by an NPU's number: its own rows, and the first packets of its inbox."""
+    """Prefetch an NPU's own rows, and the first packets of its inbox."""
     prefetch(npus.npu, node)
     prefetch_line(npus.npu, node, 1)
     prefetch(npus.port, net.out_ptr[node])
@@ -154,7 +154,7 @@ def prefetch_npu(net, npus, node):
 
 @inline
 def prefetch_lists(net, npus, qps, insts, node):
-    """Ask for what an NPU's own rows name."""
+    """Prefetch the rows that an NPU's own rows name."""
     npu = npus.npu[node]
     prefetch(npus.heap, 2 * npu.heap)
     prefetch(npus.heap, 2 * (npu.heap + npu.heap_size) - 1)
@@ -173,7 +173,7 @@ def prefetch_lists(net, npus, qps, insts, node):
 
 @inline
 def prefetch_npus(net, npus, qps, insts, plans, turn, most):
-    """Ask for what the NPUs need whose turns come after `turn`, of which the last is `most`."""
+    """Prefetch for the NPUs whose turns follow `turn`, of which the last is `most`."""
     prefetch_npu(net, npus, np.int64(npus.busy[min(turn + FAR, most)]))
     prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, most)]))
     following = np.int64(npus.busy[min(turn + NEXT, most)])

@@ -1,4 +1,4 @@
-"""A member walks its plan of a collective: lanes of steps, each a send that never blocks, then a receive.
+"""A member's execution of a collective's plan: lanes of steps, each a send that never blocks, then a receive.
 
 Messages that come before the member has started wait as counts per lane.
 """
@@ -18,7 +18,7 @@ from pdes.npu.tokens import lane_done, may_begin
 
 @inline
 def instance(net, insts, node, group, seq):
-    """The NPU's instance of the seq-th collective of `group`; made when it starts or when its first message comes."""
+    """Return the NPU's instance of the seq-th collective of `group`, created at its start or first message."""
     key = instance_key(node, group, seq)
     at = find(insts.inst_key, key)
     if insts.inst_key[at] != FREE:
@@ -42,7 +42,7 @@ def instance(net, insts, node, group, seq):
 
 @inline
 def instance_for(net, npus, insts, node, group, seq):
-    """The same; that to which the NPU's last message of a collective came is tried first."""
+    """Return the same instance; try the one of the NPU's last message first."""
     npu = npus.npu[node]
     inst = npu.last_instance
     if inst < 0 or insts.inst[inst].key != instance_key(node, group, seq):
@@ -53,7 +53,7 @@ def instance_for(net, npus, insts, node, group, seq):
 
 @inline
 def begins_after(net, plans, plan):
-    """The endpoint's delay before a collective; 0 where its lanes wait for it themselves."""
+    """Return the endpoint's delay before a collective; 0 if its lanes wait for it themselves."""
     if plans.lane_row[plans.plan_ptr[plan]].begins == 1:
         return np.int64(0)
     return net.const.endpoint_delay_ps
@@ -61,7 +61,7 @@ def begins_after(net, plans, plan):
 
 @inline
 def plan_of(plans, schedule, slot):
-    """What an NPU does in a collective; slot: its own of the group."""
+    """Return the plan of an NPU in a collective; slot: the NPU's slot of the group."""
     at = plans.plan_of_ptr[schedule]
     if not plans.relative[schedule]:
         at += plans.slot_member[slot]
@@ -108,7 +108,7 @@ def start_collective(w, node, row, now):
 
 @inline
 def chunk_bytes(insts, plans, i, chunk, count):
-    """Bytes of `count` chunks from `chunk` on, as a plain lane of the instance at row word i names them."""
+    """Return the bytes of `count` chunks from `chunk` on, for a plain lane of the instance at row i."""
     collective = insts.inst[i]
     schedule = collective.schedule
     chunks = np.int64(plans.chunks[schedule])
@@ -121,7 +121,7 @@ def chunk_bytes(insts, plans, i, chunk, count):
 
 @outline
 def part_bytes(address, i, lane, chunk, count):
-    """Bytes on the wire of `count` chunks from `chunk` on, as any lane names them; lane: its row word."""
+    """Return the bytes on the wire of `count` chunks from `chunk` on, for any lane; lane: row of the lane."""
     w = world_at(address)
     insts, plans = w.insts, w.plans
     collective = insts.inst[i]
@@ -152,7 +152,7 @@ def part_bytes(address, i, lane, chunk, count):
 
 @inline
 def npu_of_peer(insts, plans, i, lane, peer):
-    """The NPU that a step's peer is, by places after this one; i: row word of the instance, lane: that of the lane."""
+    """Return the NPU of a step's peer, given relative to this member; i: row of the instance, lane: row of the lane."""
     lane_row = plans.lane_row[lane]
     collective = insts.inst[i]
     if lane_row.view_number >= 0:
@@ -176,7 +176,7 @@ def npu_of_peer(insts, plans, i, lane, peer):
 
 @hook
 def expect(address, node, inst, number, lane, step, now):
-    """A lane is at a step that receives: answer who asked first, call the sender. Arguments are as of `post_step`."""
+    """Prepare a step that receives: answer the first request, call the sender. Arguments are as of `post_step`."""
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
     if is_used(net):
@@ -194,7 +194,7 @@ def expect(address, node, inst, number, lane, step, now):
 
 @inline
 def post_step(net, insts, plans, node, inst, number, lane, step, now):
-    """Post the send of a step; number: of its lane in the plan, lane: the row word of its lane."""
+    """Post the send of a step; number: the lane's number in the plan, lane: row of the lane."""
     lane_row = plans.lane_row[lane]
     collective = insts.inst[inst]
     step_row = plans.step[step]
@@ -217,14 +217,14 @@ def post_step(net, insts, plans, node, inst, number, lane, step, now):
 
 @inline
 def arrives(net, insts, inst, lane):
-    """A message has come to a lane."""
+    """Count a message that has arrived for a lane."""
     insts.lane[lane_place(net, inst, lane)].arrived += 1
     stir(insts, inst, lane)
 
 
 @inline
 def send_has_left(net, insts, ref):
-    """The last byte of a message has left; ref: who waits for that, as it was posted. Returns as `start_row`."""
+    """Handle the departure of a message's last byte; ref: its waiter, as posted. Return as `start_row`."""
     if ref < REF_INSTANCE:
         return ref, np.int64(-1)
     inst = ref & ((1 << REF_LANE) - 1)
@@ -238,7 +238,7 @@ def send_has_left(net, insts, ref):
 
 @inline
 def is_due(net, npus, insts, plans, node, at, lane, pc, now):
-    """Whether a step that is ready may be posted; if not yet, it is put off. at: of its lane among all instances'."""
+    """Return whether a ready step may be posted; if not yet, postpone it. at: the lane's place among all instances'."""
     lane_row = plans.lane_row[lane]
     latency = lane_row.latency_ps
     if pc == 0 and lane_row.begins == 1:
@@ -253,7 +253,7 @@ def is_due(net, npus, insts, plans, node, at, lane, pc, now):
 
 @inline
 def advance_lane(w, node, inst, lane, now):
-    """Do every step of a lane that can be done now. Whether there was one; lane: its number in the plan."""
+    """Do every step of a lane that is possible now; return whether there was one. lane: its number in the plan."""
     net, npus, insts, plans = w.net, w.npus, w.insts, w.plans
     collective = insts.inst[inst]
     address = net.const.address
@@ -310,9 +310,9 @@ def advance_lane(w, node, inst, lane, now):
 
 @outline
 def advance(address, node, inst, now):
-    """Do every step of the instance that can be done now, in rounds of its lanes from the first to the last.
+    """Do every step of the instance that is possible now, in rounds over its lanes from the first to the last.
 
-    Only lanes are looked at to which something has happened, or that wait for one which has gone on.
+    Only lanes with new events are checked, and lanes that wait for one that has advanced.
     """
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
@@ -352,7 +352,7 @@ def advance(address, node, inst, now):
 
 @inline
 def close_if_done(net, insts, inst):
-    """The trace row of an instance that has done and sent all, which is then freed; else -1."""
+    """Free an instance that has done and sent everything and return its trace row; else return -1."""
     collective = insts.inst[inst]
     if collective.lanes_left > 0 or collective.sends_left > 0 or collective.started == 0:
         return -1

@@ -1,12 +1,12 @@
-"""Compute that takes longer while collectives run, since both use the same multiprocessors of the NPU.
+"""Slowdown of compute while collectives run, since both use the same multiprocessors of the NPU.
 
-While at least one collective of an NPU runs that takes multiprocessors, from its first step to its end, a row on the
-compute lane takes compute_slow_1000ths thousandths of its time. What is left of the row is kept in ps and in parts of a
-ps, as many as the factor has thousandths, so that nothing is rounded but the row's end, up to the next ps.
+While at least one collective of an NPU runs that uses multiprocessors, from its first step to its end, a row on the
+compute lane takes compute_slow_1000ths thousandths of its nominal time. The remaining work of the row is stored in ps
+and in fractions of a ps whose unit is 1 / compute_slow_1000ths, so that only the row's end is rounded, up to the next
+ps.
 
 The first three functions are shared with closed forms (nadi/simulation/closed_forms/advancing). Their `state` is a row
-with the
-words running, work_ps, work_part, since_ps and due_ps; their `factor` is compute_slow_1000ths.
+with the words running, work_ps, work_part, since_ps and due_ps; their `factor` is compute_slow_1000ths.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from pdes.nic.port import set_event
 
 @inline
 def left_ps(factor, state):
-    """Time that the rest of the compute lane's row takes if as many collectives go on running."""
+    """Return the remaining time of the compute lane's row while the number of running collectives stays the same."""
     if state.running == 0:
         return state.work_ps + np.int64(state.work_part > 0)
     rest = (state.work_ps % SLOWDOWN_UNIT) * factor + state.work_part
@@ -29,7 +29,7 @@ def left_ps(factor, state):
 
 @inline
 def begin_work(factor, state, duration_ps, now):
-    """A row begins on the compute lane: return the time that it takes as things are."""
+    """Begin a row on the compute lane and return its duration at the present pace."""
     state.work_ps = duration_ps
     state.work_part = 0
     state.since_ps = now
@@ -40,7 +40,7 @@ def begin_work(factor, state, duration_ps, now):
 
 @inline
 def change_pace(factor, state, by, now):
-    """`by` more collectives run while a row is on the compute lane: take off what was done, and settle a new end."""
+    """Change the number of running collectives by `by` during a row: subtract the work done, set the new end."""
     elapsed = now - state.since_ps
     done = elapsed
     part = np.int64(0)
@@ -65,7 +65,7 @@ def change_pace(factor, state, by, now):
 
 @outline
 def count_running(address, node, by, now):
-    """One collective more runs on the NPU (by = 1), or one less (-1): compute goes on at its new pace."""
+    """Count a collective that begins (by = 1) or ends (-1) on the NPU; compute continues at its new pace."""
     w = world_at(address)
     net, npus = w.net, w.npus
     npu = npus.npu[node]

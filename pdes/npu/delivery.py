@@ -1,7 +1,7 @@
-"""A message is complete at its receiver: a receive is done, a lane goes on, or a request is answered.
+"""Completion of a message at its receiver: a receive is done, a lane continues, or a request is answered.
 
-What is added to what is there may take time: its bytes go three times through an NPU's memory. Reductions go on side by
-side, but what a lane receives stays in order.
+A reduction may take time: its bytes pass three times through an NPU's memory. Reductions run concurrently, but a lane
+takes its messages in order.
 """
 
 import numpy as np
@@ -17,12 +17,12 @@ from pdes.npu.in_flight import call
 from pdes.npu.trace import NOTHING, row_of_collective
 
 TOUCHES = 3
-"""Bytes of memory that adding a byte moves: two reads and a write."""
+"""Memory accesses per reduced byte: two reads and a write."""
 
 
 @inline
 def row_of_message(npus, trace, node, w1, w3):
-    """The trace row that receives a message between two NPUs."""
+    """Return the trace row that receives a point-to-point message."""
     npu = npus.npu[node]
     number = npu.trace_number
     peer = source(w1) - npu.number
@@ -40,7 +40,7 @@ def row_of_message(npus, trace, node, w1, w3):
 
 @outline
 def receive_row(address, node, w1, w3):
-    """A message between two NPUs is complete. Returns its receive if that has been posted, else NOTHING."""
+    """Handle a complete point-to-point message: return its receive if that has been posted, else NOTHING."""
     w = world_at(address)
     rows = w.rows
     row = row_of_message(w.npus, w.trace, node, w1, w3)
@@ -53,13 +53,13 @@ def receive_row(address, node, w1, w3):
 
 @inline
 def apart(both):
-    """Row and instance that a hook returns in one word."""
+    """Return row and instance from the one word that a hook returns."""
     return (both & 0xFFFFFFFF) - 1, (both >> 32) - 1
 
 
 @hook
 def message_by_kind(address, node, w1, w3):
-    """A message is complete: a request, its answer, a call, or data. Returns as `start_row`, both in one word."""
+    """Handle a complete message: a request, its answer, a call, or data. Return as `start_row`, in one word."""
     w = world_at(address)
     net, npus, rows = w.net, w.npus, w.rows
     npu = npus.npu[node]
@@ -94,7 +94,7 @@ def message_by_kind(address, node, w1, w3):
 
 @inline
 def message_done(net, npus, insts, node, w1, w3):
-    """The receiver acts on a message; w1, w3: of its last packet. Returns as `start_row`."""
+    """Let the receiver act on a message; w1, w3: words of its last packet. Return as `start_row`."""
     if net.const.handshakes == 1:
         return apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3))
     if tag_group(w3) == P2P:
@@ -106,7 +106,7 @@ def message_done(net, npus, insts, node, w1, w3):
 
 @inline
 def message_is_in(net, npus, insts, node, now, w1, w2, w3):
-    """A message is complete at its receiver, who acts on it now or later; words of its last packet. As `start_row`."""
+    """Let the receiver act on a complete message, now or later; w1 to w3: its last packet. Return as `start_row`."""
     if net.hooks.is_in != 0:
         return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3))
     return message_done(net, npus, insts, node, w1, w3)
@@ -114,9 +114,9 @@ def message_is_in(net, npus, insts, node, now, w1, w2, w3):
 
 @inline
 def in_lane_at(w, node, tag, size, at, is_data):
-    """When a lane takes a message that is in and would be taken at `at`: once it is added, and those before are taken.
+    """Return when a lane takes a message, at `at` at the earliest: after its reduction and the messages before it.
 
-    The how-manieth receive of its lane a message is tells whether it is added. is_data: else it only stays in order.
+    The message's number within its lane determines whether it is reduced. is_data: else it only stays in order.
     """
     net, messages, taken = w.net, w.messages, w.insts.taken
     number = tag_lane(tag)

@@ -1,12 +1,13 @@
-"""What passes at the two ends of a message that goes as packets: all off unless a run has it (docs/fidelity.md).
+"""Optional delays at the two ends of a message that travels as packets (docs/explanation/fidelity.md).
 
-A row of a trace that sends may post its message some time after it starts: NCCL's launch and hop (docs/nccl.md).
-Its first packet may be sent send_latency_ps after it is posted. Its receiver acts on it endpoint_delay_ps after it is
-in, and where reductions take time once it is added to what is there. Where acknowledgements count, it is in, and its
-sender done with it, once the last one is back (pdes/network/way_back.py).
+A trace row that sends may post its message some time after it starts: NCCL's launch and hop
+(docs/explanation/nccl.md). The message's first packet may be sent send_latency_ps after it is posted. The receiver
+acts on it endpoint_delay_ps after its arrival and, where reductions take time, after its reduction. Where
+acknowledgements count, both arrival and the sender's completion are the return of the last one
+(pdes/network/way_back.py).
 
-What an NPU does with messages later stands in a list of it, by time; equal times in the order in which they were put
-off. Rows of the list are rows of `msg`. An event of the NPU's own waits for the first.
+A list of the NPU holds its future actions on messages by time; equal times in order of addition. Its rows are rows of
+`msg`. An event of the NPU's own marks the first.
 """
 
 import numpy as np
@@ -25,19 +26,20 @@ from pdes.npu.delivery import in_lane_at, message_done
 from pdes.npu.trace import post_send
 
 SENDS, ACTS, IS_TOLD, POSTS = range(4)
-"""What is done later: a message is sent; its receiver acts on it; who waits for its acknowledgement is told; a row of
-the trace posts its message."""
+"""Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
+trace row posts its message.
+"""
 
 
 @inline
 def later_slot(npus, node):
-    """Slot of the list in an NPU's heap."""
+    """Return the slot of the list in an NPU's heap."""
     return agenda_slot(npus.npu[node].ports) + 1
 
 
 @inline
 def put_off(npus, qps, node, row, what, due):
-    """Have the NPU do what a row says at `due`."""
+    """Postpone the action `what` of a row until `due`."""
     msg = later_messages(qps.msg)
     msg[row].what = what
     npu, system = npus.npu[node], npus.system[node]
@@ -53,7 +55,7 @@ def put_off(npus, qps, node, row, what, due):
 
 @inline
 def take_first(net, npus, qps, node):
-    """Take the first row off the list; its words may be read until another is taken."""
+    """Remove the first row from the list; its words stay readable until another row is taken."""
     system = npus.system[node]
     head = system.later_head - 1
     following = later_messages(qps.msg)[head].later
@@ -66,7 +68,7 @@ def take_first(net, npus, qps, node):
 
 @inline
 def arm(npus, qps, node):
-    """Have an event at the time of the first row; that of the one before has happened."""
+    """Set an event at the time of the first row, after the event of the previous one."""
     head = npus.system[node].later_head - 1
     if head >= 0:
         set_event(npus, node, later_messages(qps.msg)[head].due >> 1, later_slot(npus, node))
@@ -74,7 +76,7 @@ def arm(npus, qps, node):
 
 @inline
 def send(net, npus, qps, node, q, tag, size, ref, now):
-    """Have a queue pair send a message; `ref` is told when its last byte has left, or its acknowledgement is back."""
+    """Let a queue pair send a message; `ref`: waiter for its last byte, or, where that counts, its acknowledgement."""
     if net.hooks.is_acknowledged == 0:
         line_up(net, npus, qps, node, q, tag, size, ref, now)
     else:
@@ -86,7 +88,7 @@ def send(net, npus, qps, node, q, tag, size, ref, now):
 def post_at_ends(address, node, dst, connection, tag, size, ref, now):
     """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later.
 
-    All that takes room in a pool is done now: what is sent later goes on whatever room there is.
+    Everything that takes room in a pool happens now, since the later part must succeed whatever room there is.
     """
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
@@ -108,7 +110,7 @@ def post_at_ends(address, node, dst, connection, tag, size, ref, now):
 
 @hook
 def post_later(address, node, row, due):
-    """Have a row of an NPU's trace post its message at `due`."""
+    """Let a row of an NPU's trace post its message at `due`."""
     w = world_at(address)
     at = take_row(w.net, w.qps)
     later_messages(w.qps.msg)[at].ref = row
@@ -118,7 +120,7 @@ def post_later(address, node, row, due):
 
 @inline
 def acted_on_at(w, node, now, w1, w2, w3):
-    """When the receiver acts on a message whose last packet is here."""
+    """Return when the receiver acts on a message whose last packet has arrived."""
     net, npus, qps = w.net, w.npus, w.qps
     npu = npus.npu[node]
     at = now
@@ -142,7 +144,7 @@ def acted_on_at(w, node, now, w1, w2, w3):
 
 @hook
 def is_in(address, node, now, w1, w2, w3):
-    """A message is complete at its receiver, who acts on it now or later. Returns as npu.delivery.message_by_kind."""
+    """Let the receiver act on a complete message, now or later. Return as npu.delivery.message_by_kind."""
     w = world_at(address)
     net, qps = w.net, w.qps
     at = acted_on_at(w, node, now, w1, w2, w3)
@@ -159,7 +161,7 @@ def is_in(address, node, now, w1, w2, w3):
 
 @hook
 def is_acknowledged(address, node, ref, now):
-    """The last acknowledgement of a message is back; who waits for it is told when the packet in hand is done with."""
+    """Notify the waiter for a message's last acknowledgement, after the current packet is handled."""
     w = world_at(address)
     row = take_row(w.net, w.qps)
     later_messages(w.qps.msg)[row].ref = ref
@@ -169,7 +171,7 @@ def is_acknowledged(address, node, ref, now):
 
 @hook
 def do_later(address, node, now):
-    """Do what is due: send all messages that are, or one other thing. Returns as npu.delivery.message_by_kind."""
+    """Do one action that is due, or send all messages that are due. Return as npu.delivery.message_by_kind."""
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     msg = later_messages(qps.msg)

@@ -1,9 +1,9 @@
-"""A limit of the collectives that an NPU does at a time: others that are ready wait in line.
+"""A limit on the collectives that an NPU runs at a time: others that are ready wait in line.
 
-A collective takes a place when it starts and gives it back when it is done; the next is chosen by `scheduling`. Members
-that choose differently would wait for each other for ever, so who is called comes: a collective for which a message has
-come starts without waiting, also beyond the limit, and a lane that waits for a message calls its sender by a message of
-control_bytes. So nobody waits in line with what another member waits for.
+A collective takes a place when it starts and frees it at its end; `scheduling` chooses the next. Members with different
+choices would deadlock, so a called member must come: a collective with a message that has arrived starts without
+waiting, even beyond the limit, and a lane that waits for a message calls its sender by a message of control_bytes. So
+no member keeps a collective in line that another member waits for.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from pdes.npu.trace import make_ready, row_of_collective
 
 @hook
 def may_start(address, node, row):
-    """1 if a collective that is ready may start, with a place; if not, it waits in line, and 0."""
+    """Return 1 if a collective that is ready may start, with a place; else put it in line and return 0."""
     w = world_at(address)
     npus, rows = w.npus, w.rows
     first = npus.npu[node].row_base
@@ -34,7 +34,7 @@ def may_start(address, node, row):
 
 @inline
 def leave_line(npus, rows, node, row):
-    """Have a row start without waiting for a place: in this moment if it is in line, or else when it can."""
+    """Let a row start without waiting for a place: now if it is in line, else as soon as it is ready."""
     first = npus.npu[node].row_base
     system = npus.system[node]
     rows.flag[first + row] |= ROW_CALLED
@@ -55,7 +55,7 @@ def leave_line(npus, rows, node, row):
 
 @outline
 def call(address, node, group, seq):
-    """A message has come for the seq-th collective of a group, which does not wait any longer."""
+    """Start the seq-th collective of a group without further waiting, since a message for it has arrived."""
     w = world_at(address)
     row, _ = row_of_collective(w.npus.npu[node], w.trace, w.plans, group, seq)
     leave_line(w.npus, w.rows, node, row)
@@ -63,9 +63,9 @@ def call(address, node, group, seq):
 
 @inline
 def first_in_line(net, npus, rows, trace, node):
-    """The row that goes next: the first that came, the last, or the first of the highest priority.
+    """Return the row that is next by `scheduling`: the first to come, the last, or the first of the highest priority.
 
-    The line begins with the last that came.
+    The line begins with the last to come.
     """
     npu = npus.npu[node]
     first = npu.row_base
@@ -82,9 +82,9 @@ def first_in_line(net, npus, rows, trace, node):
 
 @hook
 def running(address, node, row, by, now):
-    """The collective of a row begins to run (by = 1) or is done (-1).
+    """Count the collective of a row that begins to run (by = 1) or ends (-1).
 
-    Others may have its place, and computation the multiprocessors that it took.
+    At its end, another collective may take its place, and compute gets its multiprocessors back.
     """
     w = world_at(address)
     const, system = w.net.const, w.npus.system[node]

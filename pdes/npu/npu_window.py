@@ -1,9 +1,9 @@
-"""One NPU in one window: its packets, ports, lanes and timer in one order of time.
+"""One NPU in one window: its packets, ports, lanes and timer in time order.
 
-At each moment everything that follows from the event at hand is done first (rows start, messages are posted), then
-the ports that were touched are tried, so that all that is posted at one moment takes turns from its first packet on.
-An NPU's own events come before packets that arrive at the same time. Before an action is taken, the pools have room
-for the most it can use, or FULL is returned and the action is taken when the driver has made room.
+At each time everything that follows from the current event comes first (rows start, messages are posted), then the
+ports that were touched are tried, so that all messages posted at one time take turns from the first packet on. An NPU's
+own events precede packets that arrive at the same time. Before an action, the pools must have room for the maximum that
+it can use; else FULL is returned, and the action follows when the driver has made room.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, start_ro
 
 @inline
 def short_of(net, qps):
-    """The pool (other than the blocks) that may not do for the next action (NEED_*), or 0."""
+    """Return the pool, other than the blocks, that may be too small for the next action (NEED_*), or 0."""
     ctl = net.ctl
     need = 0
     if ctl.free_messages < net.const.reserve_messages:
@@ -52,7 +52,7 @@ def short_of(net, qps):
 
 @inline
 def pass_on(net, npus, node, now, w1, w2, w3):
-    """A packet of others on its way through this NPU."""
+    """Queue a transit packet, which passes through this NPU."""
     link = npu_route(net, node, destination(w1), w2)
     if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
         queue_control(net, npus, link, now, w1, w2, w3)
@@ -76,7 +76,7 @@ def pass_on(net, npus, node, now, w1, w2, w3):
 
 @inline
 def own_event(net, npus, rows, insts, node, now):
-    """The NPU's own earliest event: a port falls idle, a lane's row is done, or the timer runs out.
+    """Take the NPU's earliest own event: a port falls idle, a lane's row is done, or the timer expires, for example.
 
     Returns as `start_row`, and the port that fell idle or NOTHING.
     """
@@ -114,7 +114,7 @@ def own_event(net, npus, rows, insts, node, now):
 
 @inline
 def packet_event(net, npus, qps, node, record, now):
-    """A packet has come. Returns the tag of the message that it completes, or NOTHING."""
+    """Handle a packet's arrival; return the tag of the message that it completes, or NOTHING."""
     packet = net.record[record]
     carry(net, TAKE_UP, record)
     w1, w2, w3 = packet.w1, packet.w2, packet.w3
@@ -132,10 +132,10 @@ def packet_event(net, npus, qps, node, record, now):
 
 @inline
 def next_action(w, address, node, begin, end, i):
-    """Take the first action that is left of a moment, or go on to the next moment; i: packets that are done.
+    """Take the next action of the current time, or advance to the next time; i: number of packets that are done.
 
-    Returns i; the time, `end` or later if there is none before it; row and instance as `start_row`; the port that fell
-    idle or is to be tried; and tag and words of the message that is complete. NOTHING stands for each that is not.
+    Returns i; the time, at least `end` if there is no earlier one; row and instance as `start_row`; the port that fell
+    idle or is to be tried; and tag and words of a complete message. NOTHING replaces whatever does not apply.
     """
     net, inbox, npus, qps = w.net, w.inbox, w.npus, w.qps
     npu = npus.npu[node]
@@ -180,7 +180,7 @@ def next_action(w, address, node, begin, end, i):
 
 @inline
 def follow_up(w, address, node, now, done, inst, link, tag, w1, w2):
-    """What an action has brought: a complete message, a collective that may go on, a row that is done, an idle port."""
+    """Handle an action's results: a complete message, a collective that may continue, a finished row, an idle port."""
     net, npus, insts = w.net, w.npus, w.insts
     if tag >= 0:
         done, inst = message_is_in(net, npus, insts, node, now, w1, w2, tag)
@@ -201,7 +201,7 @@ def follow_up(w, address, node, now, done, inst, link, tag, w1, w2):
 
 @inline
 def npu_window(w, address, node, begin, end):
-    """Let an NPU act on its batch and its own events. True if interrupted because a pool is short."""
+    """Let an NPU process its batch and its own events. Return True if interrupted because a pool is too small."""
     net = w.net
     ctl = net.ctl
     i = ctl.resume_at
@@ -219,7 +219,7 @@ def npu_window(w, address, node, begin, end):
 
 @outline
 def npus_window(address, begin, end):
-    """Let every NPU act on what happens to it before `end`. True if interrupted because a pool is short."""
+    """Let every NPU process its events before `end`. Return True if interrupted because a pool is too small."""
     w = world_at(address)
     net, npus = w.net, w.npus
     ctl = net.ctl

@@ -1,33 +1,33 @@
-"""Phases of collectives take turns: an NPU does so many in one dimension at a time, and the others wait.
+"""Tokens: a limit on the phases of collectives that an NPU runs in one dimension at a time.
 
-A phase is some lanes of an instance. It takes a token of its dimension before its first step, and gives it back when
-its last lane is done; the next is chosen by `scheduling`. A phase for which a message has come begins without one:
-members that choose differently would otherwise wait for each other for ever.
+A phase is a set of lanes of an instance. It takes a token of its dimension before its first step, and returns it when
+its last lane is done; `scheduling` chooses the next. A phase with a message that has arrived begins without a token:
+members with different choices would otherwise deadlock.
 """
 
 from pdes.core.jit import inline
 from pdes.npu.agenda import put_off, wake_place
 
 ASLEEP, WAITING, CALLED, RUNNING = range(4)
-"""PHASE_STATE: lanes left << 2 | one of these. CALLED: at work without a token."""
+"""Progress of a phase, whose state is lanes left << 2 | one of these. CALLED: at work without a token."""
 FIFO, LIFO, PRIORITY = range(3)
 
 
 @inline
 def phase_of(net, plans, inst, row):
-    """Number of a lane's phase among those of all instances."""
+    """Return the number of a lane's phase among those of all instances."""
     return inst * net.const.phase_stride + plans.lane_row[row].phase
 
 
 @inline
 def token_row(net, plans, node, row):
-    """Row of the NPU's tokens for a lane's dimension."""
+    """Return the row of the NPU's tokens for a lane's dimension."""
     return node * net.const.gated_dimensions + plans.lane_row[row].gate
 
 
 @inline
 def may_begin(net, npus, insts, plans, node, inst, row, arrived):
-    """Whether a lane whose first step is ready may do it; row: of the lane; arrived: messages for it."""
+    """Return whether a lane whose first step is ready may do it; row: row of the lane; arrived: messages for it."""
     lane_row = plans.lane_row[row]
     if lane_row.gate < 0 or net.const.tokens == 0:
         return True
@@ -53,7 +53,7 @@ def may_begin(net, npus, insts, plans, node, inst, row, arrived):
 
 @inline
 def leave_line(npus, insts, token, phase):
-    """Take a phase out of the queue."""
+    """Remove a phase from the queue."""
     tokens = npus.token[token]
     following = insts.phase[phase].next_phase
     before = tokens.waiting
@@ -67,9 +67,9 @@ def leave_line(npus, insts, token, phase):
 
 @inline
 def first_in_turn(net, npus, insts, token):
-    """The phase that goes next: the first that came, the last, or the first of the highest priority; -1 if none.
+    """Return the next phase by `scheduling`: first to come, last, or first of the highest priority; -1 if none.
 
-    The line begins with the last that came.
+    The line begins with the last to come.
     """
     stride = net.const.phase_stride
     best = npus.token[token].waiting
@@ -84,7 +84,7 @@ def first_in_turn(net, npus, insts, token):
 
 @inline
 def lane_done(net, npus, insts, plans, node, inst, row, now):
-    """A lane is done: the last of its phase gives the token to the next that waits, which goes on in this moment."""
+    """Count a finished lane: the last one of its phase passes the token to the next phase, which continues now."""
     if plans.lane_row[row].gate < 0 or net.const.tokens == 0:
         return
     phase_row = insts.phase[phase_of(net, plans, inst, row)]

@@ -1,9 +1,9 @@
-"""An NPU works through its trace: rows whose parents are done start, take their lane or their turn, and finish.
+"""An NPU's progress through its trace: rows whose parents are done start, take their lane or their turn, and finish.
 
-An `npu` here is a row of NPUs, or of classes of NPUs that do the same (nadi/simulation/closed_forms/advancing/rows.py).
+An `npu` here is a row of NPUs, or of classes of equal NPUs (nadi/simulation/closed_forms/advancing/rows.py).
 
-Lanes (CPU, compute, memory) do one row at a time, first ready first served. Rows that become ready at the same moment
-start in the order of the trace.
+Lanes (CPU, compute, memory) run one row at a time, in the order in which rows became ready. Rows that become ready at
+the same time start in the order of the trace.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = ra
 
 @inline
 def row_of_collective(npu, trace, plans, group, seq):
-    """The NPU's row that is the seq-th collective of a group of its own, and its slot of the group."""
+    """Return the NPU's row of the seq-th collective of one of its groups, and its slot of the group."""
     slot = npu.slot_base
     at = trace.trace_slot_ptr[npu.trace_number]
     while plans.slot_group[slot] != group:
@@ -38,7 +38,7 @@ def row_of_collective(npu, trace, plans, group, seq):
 
 @inline
 def make_ready(npu, rows, row):
-    """All parents of the row are done: append it to those that are ready."""
+    """Append a row whose parents are all done to the ready rows."""
     rows.state[npu.row_base + row] = -1
     if npu.ready_head < 0:
         npu.ready_head = row
@@ -49,7 +49,7 @@ def make_ready(npu, rows, row):
 
 @inline
 def next_ready(npu, rows):
-    """Take the first ready row."""
+    """Remove the first ready row and return it."""
     row = npu.ready_head
     npu.ready_head = rows.state[npu.row_base + row]
     return row
@@ -68,7 +68,7 @@ def wait_for_lane(npu, rows, lane, row):
 
 @inline
 def next_for_lane(npu, rows, lane):
-    """The lane is idle: make the next row that waits for it ready."""
+    """Make the next row that waits for an idle lane ready."""
     waiting = npu.wait_head[lane]
     if waiting >= 0:
         npu.wait_head[lane] = rows.state[npu.row_base + waiting]
@@ -77,7 +77,7 @@ def next_for_lane(npu, rows, lane):
 
 @inline
 def leave_lane(npu, rows, lane):
-    """The lane's row is done: return it; the lane is free for the next."""
+    """Free the lane of its finished row, for the next; return the row."""
     row = npu.lane[lane]
     npu.lane[lane] = -1
     next_for_lane(npu, rows, lane)
@@ -98,7 +98,7 @@ def post_send(net, npus, trace, node, row, now):
 
 @outline
 def start_row(address, node, row, now):
-    """Start a row. Returns the row if it is done at once, and the instance to advance, each NOTHING if none."""
+    """Start a row. Return the row if it is done at once, and the instance to advance, or NOTHING for each."""
     w = world_at(address)
     net, npus, rows, trace = w.net, w.npus, w.rows, w.trace
     npu = npus.npu[node]
@@ -155,7 +155,7 @@ def start_row(address, node, row, now):
 
 @outline
 def finish_row(address, node, row, now):
-    """A row is done: count it, and tell those that wait for it."""
+    """Count a row that is done, and notify the rows that wait for it."""
     w = world_at(address)
     net, rows = w.net, w.rows
     npu = w.npus.npu[node]
@@ -174,7 +174,7 @@ def finish_row(address, node, row, now):
 
 @inline
 def tell_of(npu, rows, trace, row, serial):
-    """Tell the children of a row that is done, and if collectives are serial the next collective of its group."""
+    """Notify the children of a row that is done, and, if collectives are serial, the next collective of its group."""
     first = npu.row_base
     r = npu.trace_base + row
     rows.flag[first + row] |= ROW_DONE
@@ -190,7 +190,7 @@ def tell_of(npu, rows, trace, row, serial):
 
 @inline
 def wake_group(npu, rows, trace, r):
-    """The next collective of a row's group may start if it is ready; r: the row in the tables."""
+    """Let the next collective of a row's group start if it is ready; r: the row in the tables."""
     group = np.int64(trace.group[r])
     slot = npu.slot_base + group
     rows.slot_next[slot] += 1

@@ -1,1 +1,1 @@
-"""Who does the windows: threads, processes, MPI ranks, and what they tell each other."""
+"""Workers that process the windows: threads, processes, MPI ranks, and their communication."""

@@ -1,4 +1,4 @@
-"""The workers of one process: calls the kernel, and does what it cannot: make room, report, talk to other teams."""
+"""The workers of one process: they call the kernel, and do what it cannot: make room, report, communicate by MPI."""
 
 import threading
 import time
@@ -24,16 +24,23 @@ from pdes.workers.mailbox import ProcessPlace
 from pdes.workers.other_teams import OTHER_TEAMS
 
 PAUSE_S = 0.2
+"""Aimed wall time between two progress reports."""
 NS = 1e-9
+"""Seconds per nanosecond."""
 FIRST_PAUSE_HOPS = 1
-FEWEST_HOPS_OF_A_PAUSE = 1_000
+"""Packet-hops before the first report, which ends the start-up phase."""
+MIN_HOPS_OF_A_PAUSE = 1_000
+"""Minimum number of packet-hops between two reports."""
 WINDOWS_OF_A_PAUSE = 200_000
+"""Maximum number of windows between two reports, compiled."""
 WINDOWS_OF_A_PAUSE_PLAIN = 200
+"""Maximum number of windows between two reports, in plain Python."""
 EVENTS_OF_A_PAUSE = 1_000_000
+"""Events between two reports at message level."""
 
 
 def compile_kernels(graph: Graph | None = None, settings: Settings | None = None) -> float:
-    """Compile all that a run needs, or load it; without a graph what every run of packets needs. Seconds it took."""
+    """Compile or load all kernels of a run and return the seconds; without a graph, those of every packet run."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     if settings is not None and settings.fidelity.act:
@@ -47,7 +54,7 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
 
 
 def compile_all() -> float:
-    """Compile all that any run needs, or load it; seconds that it took."""
+    """Compile or load all kernels of any run, and return the seconds."""
     begun = time.perf_counter()
     compile_kernels()
     compile_for(message_loop.work_messages, 0, 0)
@@ -57,17 +64,17 @@ def compile_all() -> float:
 
 
 class AbortedError(Exception):
-    """Another worker failed, and says why."""
+    """Another worker failed, and reports the reason."""
 
 
 class Crew:
     """Workers of one process on the LPs of a Simulation.
 
     Args:
-        sim: the LPs.
-        place: of this process; see pdes.workers.mailbox.
-        progress: called a few times a second with a Snapshot, by worker 0 of the team.
-        nodes_total: trace rows of the whole run, for the progress.
+        sim: Simulation with the LPs.
+        place: Place of this process; see pdes.workers.mailbox.
+        progress: Function that worker 0 of the team calls with a Snapshot a few times a second.
+        nodes_total: Number of trace rows of the whole run, for progress reports.
     """
 
     def __init__(
@@ -80,7 +87,7 @@ class Crew:
         self._workers = range(place.first, place.first + place.threads)
         self._progress = progress
         self._nodes_total = nodes_total
-        self._is_whole = sim.settings.fidelity.act is not None
+        self._by_message = sim.settings.fidelity.act is not None
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
         crew = tm.new_crew(len(sim.lps), place.first, place.threads)
         self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels), "workers")
@@ -88,7 +95,7 @@ class Crew:
         self._begun = 0.0
 
     def run(self) -> None:
-        """Run to the end; one thread more for each worker but the first."""
+        """Run to the end, with one additional thread for each worker but the first."""
         self._begun = time.perf_counter()
         threads = [threading.Thread(target=self._guarded, args=(i,), daemon=True) for i in self._workers[1:]]
         for thread in threads:
@@ -101,10 +108,10 @@ class Crew:
             raise self._failure
 
     def _check_guards(self) -> None:
-        """Have damaged memory be the failure of the run, whatever else went wrong with it.
+        """Check for damaged memory, which takes precedence over any other failure of the run.
 
         Raises:
-            MemoryDamageError: a kernel wrote past an end of an array.
+            MemoryDamageError: A kernel wrote past an end of an array.
         """
         try:
             self._meeting.check_guards()
@@ -115,9 +122,9 @@ class Crew:
             raise
 
     def _guarded(self, worker: int) -> None:
-        """A worker's whole run; its failure stops the team."""
+        """Run a worker to its end; its failure stops the team."""
         try:
-            if self._is_whole:
+            if self._by_message:
                 self._work_messages()
             else:
                 self._work(worker)
@@ -127,8 +134,8 @@ class Crew:
             self.team.state.abort = 1
 
     def times(self) -> WorkerTimes:
-        """What the workers of this process did and how long they waited, when they are done; see Results.workers."""
-        if self._is_whole:
+        """Return the work and waiting time of this process's finished workers; see Results.workers."""
+        if self._by_message:
             return {}
         own: Rows = self.team.workers[self._workers.start : self._workers.stop]
         waited_s = own.waited_ns * NS
@@ -142,7 +149,7 @@ class Crew:
         }
 
     def _work(self, worker: int) -> None:
-        """A worker's calls of the kernel, and what it asks for between them."""
+        """Call the kernel for one worker, and do what it asks for between calls."""
         begun_ns = time.perf_counter_ns()
         own = self.team.workers[worker]
         windows_of_a_pause = WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
@@ -164,7 +171,7 @@ class Crew:
                 before, done = done, int(self.team.state.hops)
                 # about PAUSE_S from now, as fast as it went since the last time
                 times = min(8.0, max(0.25, PAUSE_S / max(now - last, 1e-6)))
-                hops = done + max(FEWEST_HOPS_OF_A_PAUSE, int((done - before) * times))
+                hops = done + max(MIN_HOPS_OF_A_PAUSE, int((done - before) * times))
                 windows = int(own.window) + windows_of_a_pause
                 last = now
                 state = self.team.state
@@ -172,7 +179,7 @@ class Crew:
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
     def _work_messages(self) -> None:
-        """The same at message level, where one worker has all NPUs in one LP: each with something to do begins at 0."""
+        """Run at message level, where one worker has all NPUs in one LP: each with work begins at 0."""
         (lp,) = self.sim.lps
         w = lp.world
         ready = np.flatnonzero(w.npus.npu.ready_head[: lp.part.npus] >= 0)
@@ -195,7 +202,7 @@ class Crew:
 
 
 def make_room(lp: LogicalProcess) -> None:
-    """After FULL: room in the pool that was too small."""
+    """Make room in the pool that was too small, after FULL."""
     if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
     else:

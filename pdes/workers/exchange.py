@@ -1,8 +1,8 @@
-"""Parcels between teams, by MPI: one message from each team to each other team in every window.
+"""Exchange of parcels between teams by MPI: one message from each team to each other team in every window.
 
-Receives are persistent, and have room for all that links can carry; they are begun as soon as those of the window
-before are over. A parcel is sent as long as it is. What teams must know of each other (the earliest event, how far they
-are) stands on the parcels, and only where that does not say when the next window begins is there a reduction.
+Receives are persistent, with room for everything that links can carry; they start as soon as those of the previous
+window are complete. A parcel is sent at its actual length. Parcels also carry what teams must know of each other (the
+earliest event, their progress), and a reduction follows only if that does not determine the next window's begin.
 """
 
 import ctypes
@@ -22,34 +22,36 @@ FUNCTIONS = {
     "wait_all": "MPI_Waitall",
     "allreduce": "MPI_Allreduce",
 }
+"""Word of MpiCalls -> function of MPI."""
 
 
 def mpi_functions(mpi: Any) -> dict[str, int]:
-    """Addresses of FUNCTIONS in the library behind `mpi` (mpi4py.MPI); empty: compiled code cannot call them."""
+    """Return the addresses of FUNCTIONS in the library of `mpi` (mpi4py.MPI); {} if compiled code cannot call them."""
     if not jit_enabled():
         return {}
     try:
         library = ctypes.CDLL(mpi.__file__)
-        found = {word: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for word, name in FUNCTIONS.items()}
+        addresses = {
+            word: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for word, name in FUNCTIONS.items()
+        }
     except (OSError, AttributeError):
         return {}
-    return {word: address or 0 for word, address in found.items()} if all(found.values()) else {}
+    return {word: address or 0 for word, address in addresses.items()} if all(addresses.values()) else {}
 
 
 class ParcelExchange:
-    """Has parcels of a team sent in every window, and those of others taken, by the first worker of a process.
+    """The exchange of parcels by the first worker of a process, with the teams that this process answers.
 
-    That is for the teams for which the process answers. Compiled code does it (`pdes.workers.other_teams`); where it
-    cannot, this is called for it.
+    Compiled code does it (`pdes.workers.other_teams`); where that is impossible, the worker calls this object.
 
     Args:
-        mpi: mpi4py.MPI.
-        communicator: of all ranks.
-        leaders: of the first ranks of all teams, for the first of these.
-        team: see pdes.workers.team.
-        worker: number in it of the first of this process.
-        parcels: of the team.
-        rooms: int64[3 x other teams], lengths of the parcels to each, and of the two from each.
+        mpi: The module mpi4py.MPI.
+        communicator: Communicator of all ranks.
+        leaders: Communicator of the first ranks of all teams; used on these only.
+        team: Team of this process; see pdes.workers.team.
+        worker: Number within the team of this process's first worker.
+        parcels: Parcels of the team.
+        rooms: int64[3 x other teams], lengths in words of the parcels to each, and of the two from each.
     """
 
     def __init__(
@@ -73,19 +75,19 @@ class ParcelExchange:
         mpi.Prequest.Startall(self._receives[0])
 
     def _be_called(self, functions: dict[str, int]) -> None:
-        """Tell compiled code how to call MPI."""
+        """Pass the functions and handles of MPI to compiled code."""
         mpi, parcels, calls, count = self._mpi, self._parcels, self._parcels.calls[0], len(self._parcels.answers)
         for name, address in functions.items():
             calls[name] = address
         if not functions:
             return
-        calls.handle_bytes = size = mpi._sizeof(mpi.Request)  # noqa: SLF001 - so mpi4py tells it
+        calls.handle_bytes = size = mpi._sizeof(mpi.Request)  # noqa: SLF001 - mpi4py offers no public way
         calls.type, calls.least = map(self._handle, (mpi.INT64_T, mpi.MIN))
         calls.communicator, calls.leaders = map(self._handle, (self._communicator, self._leaders))
         kind = np.uint32 if size == np.uint32().nbytes else np.uint64
-        none = [self._handle(mpi.REQUEST_NULL)] * count
-        rows = [none + [self._handle(request) for request in receives] for receives in self._receives]
-        self._handles = np.array(rows, np.int64).astype(kind)  # whose upper half is no more than a sign
+        null = [self._handle(mpi.REQUEST_NULL)] * count
+        rows = [null + [self._handle(request) for request in receives] for receives in self._receives]
+        self._handles = np.array(rows, np.int64).astype(kind)  # the upper half is only the sign
         self._statuses = np.zeros(2 * count * mpi._sizeof(mpi.Status), np.int8)  # noqa: SLF001
         self._agreement = np.zeros(2, np.int64)
         calls.statuses = self._statuses.ctypes.data
@@ -93,12 +95,12 @@ class ParcelExchange:
         calls.parcels = parcels.words.ctypes.data
         parcels.requests[:] = [row.ctypes.data for row in self._handles]
 
-    def _handle(self, thing: Any) -> int:
-        """What stands for a thing of MPI in C, as a word."""
-        return ctypes.c_int64(self._mpi._handleof(thing)).value  # noqa: SLF001 - so mpi4py tells it
+    def _handle(self, mpi_object: Any) -> int:
+        """Return the handle of an MPI object in C, as a word."""
+        return ctypes.c_int64(self._mpi._handleof(mpi_object)).value  # noqa: SLF001 - mpi4py offers no public way
 
     def __call__(self) -> None:
-        """Send parcels of this window and take those of others; once the worker has done all, agree on what follows."""
+        """Send this window's parcels and take those of others; after all work is done, agree on the next event."""
         state, worker, calls = self._team.state, self._team.workers[self._worker], self._parcels.calls[0]
         if calls.error != 0:
             raise self._mpi.Exception(int(calls.error))
@@ -119,7 +121,7 @@ class ParcelExchange:
         worker.stage = RECEIVED
 
     def close(self) -> None:
-        """When the last window is over: call off the receives of the next, and give all back."""
+        """Cancel the receives of the next window and free all requests, after the last window."""
         for request in self._receives[int(self._team.workers[self._worker].window) + 1 & 1]:
             request.Cancel()
             request.Wait()

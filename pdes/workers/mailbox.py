@@ -1,4 +1,4 @@
-"""What the workers of a run share, behind one interface: a team, outboxes, and what all of them bring in the end.
+"""The interface between the processes of a run: a team, outboxes, and the merging of their outcomes.
 
 There are three kinds: `SingleProcess`, one process whose workers are threads; processes of this machine
 (`pdes.workers.processes`); MPI ranks, each with threads (`pdes.workers.ranks`).
@@ -25,60 +25,58 @@ from pdes.workers.team import Team, found_team, team_in, team_words
 
 
 class ProcessPlace(NamedTuple):
-    """What one process of a run has."""
+    """The position of one process in a run, and its memory."""
 
-    parts: Sequence[Part]  # the LPs that it does
-    post: Outboxes | None  # their outboxes, and where to find those of their neighbours; None = their worlds are built
-    team: Team  # see pdes.workers.team; found already
-    parcels: Parcels  # what the LPs send to other teams and get from them
-    first: int = 0  # number in the team of the first of its workers
-    threads: int = 1  # how many they are
-    rank: int = 0  # of MPI
-    exchange: Callable[[], None] | None = (
-        None  # sends the team's parcels, takes others: for its first worker, if needed
-    )
+    parts: Sequence[Part]  # parts of its LPs
+    post: Outboxes | None  # outboxes of the LPs and their neighbours; None = their worlds are built
+    team: Team  # see pdes.workers.team; set up already
+    parcels: Parcels  # packets of the LPs to and from other teams
+    first: int = 0  # number within the team of its first worker
+    threads: int = 1  # number of its workers
+    rank: int = 0  # MPI rank
+    exchange: Callable[[], None] | None = None  # exchanges parcels with other teams: for its first worker, if needed
 
 
 Share = Callable[[ProcessPlace], Harvest]
-"""What one process does of a run, from building its worlds to what they have brought."""
+"""Function that does one process's part of a run, from building its worlds to their outcome."""
 
 
 class Mailbox(ABC):
-    """How the processes of a run, each with a Place, work together; as it is where there are none before the run."""
+    """The cooperation of a run's processes, each with a Place; defaults for no other process before the run."""
 
-    failure: type[RunError] = RunError  # what a failure is raised as that all processes find alike
+    failure: type[RunError] = RunError  # raised for a failure that every process finds
 
     def lps(self, layout: Layout) -> range:
-        """The LPs for which this process answers, before there are others that it starts itself."""
+        """Return the LPs of this process, before it starts others itself."""
         return range(layout.lps)
 
     def sum(self, value: int) -> int:
-        """The sum of a value over all processes that are there before any is started."""
+        """Return the sum of a value over all processes that exist before any is started."""
         return value
 
     @abstractmethod
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
-        """Have every process do its share.
+        """Let every process do its share.
 
         Args:
-            layout: the fabric divided among LPs.
-            threads: workers of each process, at most.
-            share: called once in each process; before that every kernel is compiled.
+            layout: The fabric divided among LPs.
+            threads: Maximum number of workers of each process.
+            share: Function that is called once in each process, after every kernel is compiled.
 
         Returns:
-            What all have brought, and the part whose trace rows the results of this process are to hold.
+            The merged outcome, and the outcome whose trace rows the results of this process hold.
 
         Raises:
-            RunError: a process failed.
+            RunError: A process failed.
         """
 
     def windows(self) -> AbstractContextManager:
-        """A block in which this process does its windows: all begin it at once. What ends it early is said here."""
+        """Return a context for this process's windows: all enter together; it reports early ends."""
         return nullcontext()
 
 
 class Segment:
-    """Zeroed int64 words that pieces are taken from, one behind the other, with guards between them (pdes.core.guards).
+    """Zeroed int64 words from which pieces are taken one after another, with guards between (pdes.core.guards).
 
     Processes that share the words take the same pieces in the same order.
     """
@@ -88,7 +86,7 @@ class Segment:
         self._used_bytes = 0
 
     def take(self, words: int) -> Int64:
-        """int64[words], beginning on a pair of cache lines of its own."""
+        """Return int64[words] on cache-line pairs of its own."""
         begin = self._used_bytes
         self._used_bytes += WORD_BYTES * segment_words(words)
         memory = self._bytes[begin : self._used_bytes]
@@ -96,12 +94,12 @@ class Segment:
 
 
 def segment_words(words: int) -> int:
-    """How many words of a Segment a piece takes with its guards."""
+    """Return the number of words of a Segment that a piece takes with its guards."""
     return rounded(words) + 2 * LINE_WORDS
 
 
 def rounded(words: Words) -> Words:
-    """Whole pairs of cache lines."""
+    """Return words rounded up to whole pairs of cache lines."""
     return -(-words // LINE_WORDS) * LINE_WORDS
 
 
@@ -112,7 +110,7 @@ class SingleProcess(Mailbox):
         self._parts = parts
 
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
-        """Do all of it here."""
+        """Do everything in this process."""
         threads = min(threads, len(self._parts))
         team = team_in(zeros(team_words(threads)))
         found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)

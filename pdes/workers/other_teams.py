@@ -1,8 +1,8 @@
-"""What the workers of a team do where there are other teams: parcels are packed and sent, those of others are taken.
+"""Work of a team with other teams: parcels are packed and sent, those of others are taken.
 
-That is hooks, so that it is compiled only where there are several teams. Each process has their addresses in its
-Parcels, and passes the address of its Meeting on to them. They call MPI by a few functions of its library and arrays of
-handles of requests; where those are not found, Python does all of it (`pdes.workers.exchange`).
+These functions are hooks, so that they are compiled only in runs with several teams. Each process has their addresses
+in its Parcels, and passes them the address of its Meeting. They call MPI by a few functions of its library and arrays
+of request handles; if those are not available, Python does all of it (`pdes.workers.exchange`).
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from pdes.workers.parcels import PARCEL, PARCEL_HEADER, Parcels, pack, parcel_wo
 from pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at
 
 CODE_BITS = (1 << 32) - 1
-"""Of what a C function that gives an int leaves in a register."""
+"""Bits of the register that a C function with an int result defines."""
 
 
 @inline
 def send_all(parcels, number):
-    """Begin to send the parcels of a window, each as long as it is. MPI's error, 0 if all is well."""
+    """Begin to send the parcels of a window, each at its actual length. Return MPI's error code, 0 without error."""
     calls = parcels.calls[0]
     for place in range(parcels.answers.shape[0]):
         parcel = parcels.outgoing[parcels.answers[place]]
@@ -45,7 +45,7 @@ def send_all(parcels, number):
 
 @inline
 def take_all(parcels, number):
-    """Wait for the parcels of a window, and begin to receive the next. MPI's error, 0 if all is well."""
+    """Wait for the parcels of a window, and begin to receive the next. Return MPI's error code, 0 without error."""
     calls = parcels.calls[0]
     count = parcels.answers.shape[0]
     code = call_hook(calls.wait_all, 2 * count, parcels.requests[number & 1], calls.statuses) & CODE_BITS
@@ -57,14 +57,14 @@ def take_all(parcels, number):
 
 @hook
 def unpack_parcels(address, lp, number):
-    """Take out what came for an LP, before its window."""
+    """Unpack the packets for an LP, before its window."""
     unpack(meeting_at(address).parcels, lp, number)
     return DONE
 
 
 @hook
 def pack_parcels(address, lp, number):
-    """Put in what an LP sends, after its window."""
+    """Pack the packets that an LP sends, after its window."""
     m = meeting_at(address)
     pack(m.parcels, m.addresses[lp], lp, number)
     return DONE
@@ -72,10 +72,7 @@ def pack_parcels(address, lp, number):
 
 @hook
 def send_parcels(address, worker):
-    """Once all have put in what goes to other teams, send the parcels for which a worker answers.
-
-    DONE, ABORTED or WAITING.
-    """
+    """Send a worker's parcels, once all workers have packed theirs. Return DONE, ABORTED or WAITING."""
     m = meeting_at(address)
     team, parcels = m.team, m.parcels
     state, own = team.state, team.workers[worker]
@@ -109,7 +106,7 @@ def send_parcels(address, worker):
 
 @hook
 def help_along(address, worker):
-    """Have MPI look after a worker's parcels that are under way: some transfers go on only while it is called."""
+    """Let MPI make progress with a worker's parcels: some transfers need calls of the library."""
     m = meeting_at(address)
     parcels, own = m.parcels, m.team.workers[worker]
     calls = parcels.calls[0]
@@ -121,7 +118,7 @@ def help_along(address, worker):
 
 @hook
 def take_parcels(address, worker):
-    """A worker takes the parcels for which it answers. DONE, or EXCHANGE if Python must do it, or MPI has failed."""
+    """Receive a worker's parcels. Return DONE, or EXCHANGE if Python must do it or MPI has failed."""
     m = meeting_at(address)
     parcels, own = m.parcels, m.team.workers[worker]
     calls = parcels.calls[0]
@@ -137,10 +134,11 @@ def take_parcels(address, worker):
 
 @hook
 def agree(address, number):
-    """The first worker finds the earliest event of all teams. DONE, or EXCHANGE if Python must, or MPI has failed.
+    """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
 
-    The parcels say it, if no team had LPs that had done their part of the window only in part. Else it is known if any
-    team says that the next window begins where this ends: nothing is earlier. Else all tell each other once more.
+    The parcels contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
+    team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction
+    follows.
     """
     m = meeting_at(address)
     parcels, state, own = m.parcels, m.team.state, m.team.workers[0]
@@ -152,7 +150,7 @@ def agree(address, number):
     state.all_hops = state.hops
     state.all_rows_left = state.rows_left
     for team in range(parcels.outgoing.shape[0]):
-        parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0  # it has been sent
+        parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0  # the parcel has been sent
         header = parcels.headers[parcels.incoming[2 * team + (number & 1)] // PARCEL_HEADER]
         soonest = min(soonest, header.soonest_ps)
         exact &= header.exact
@@ -167,12 +165,12 @@ def agree(address, number):
         return EXCHANGE
     else:
         begun = clock_ns()
-        least = calls.agreement + WORD_BYTES
+        minimum = calls.agreement + WORD_BYTES
         store_unaligned(calls.agreement, state.soonest_ps)
-        code = call_hook(calls.allreduce, calls.agreement, least, 1, calls.type, calls.least, calls.leaders)
+        code = call_hook(calls.allreduce, calls.agreement, minimum, 1, calls.type, calls.least, calls.leaders)
         calls.error = code & CODE_BITS
         calls.agreed += 1
-        state.soonest_ps = peek(least)
+        state.soonest_ps = peek(minimum)
         own.waited_ns += clock_ns() - begun
     state.agreed = number + 1
     return DONE if calls.error == 0 else EXCHANGE
@@ -184,6 +182,6 @@ OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _H
 
 
 def trade(parcels: Parcels) -> None:
-    """Have the workers of a process send parcels and take others: compile what that needs, or load it."""
+    """Enable the exchange of parcels for a process's workers: compile or load its hooks."""
     for name, function in OTHER_TEAMS.items():
         parcels.hooks[name] = hook_address(function)

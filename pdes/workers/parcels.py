@@ -1,12 +1,12 @@
-"""What teams send each other: one parcel from each team to each other one after every window, packed by compiled code.
+"""Parcels: one from each team to each other team after every window, packed by compiled code.
 
-A parcel has a header (records, and what its team says of itself) and then blocks of BLOCK records: the tags of all
-first, so that whoever looks for what is his reads a line of each block and no more, and then what they hold: the words
-of a packet, and what it has met where packets carry telemetry. A tag says for which LP a record is, from which of that
-LP's neighbours, and over which of the links between the two. So what is used of a parcel is a piece of memory without
-gaps, however many LPs have put something in: each takes room for its records by adding to their number, and an order
-among them no result depends on. Before a window each LP of the receiving team looks for its own records and puts them
-into halves as its neighbours' outboxes have them (pdes.network.boundary).
+A parcel has a header (number of records, and the state of its team) and then blocks of BLOCK records: first all tags,
+so that a reader that looks for its own records reads one cache line of each block, then the contents: the words of a
+packet, and its telemetry where packets carry it. A tag names the LP that a record is for, which of that LP's neighbours
+it comes from, and which of the links between the two it uses. The used part of a parcel has no gaps, however many LPs
+have packed something: each reserves room for its records by adding to their number, and no result depends on the order
+among LPs. Before a window each LP of the receiving team finds its own records and puts them into halves in the format
+of its neighbours' outboxes (pdes.network.boundary).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,62 +25,63 @@ from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
 
 PARCEL_HEADER = ParcelHeader.words
 BLOCK = 8
-"""Records whose tags stand on one cache line."""
+"""Records of a block: their tags fill one cache line."""
 PARCEL = 0
-"""Tag of messages."""
+"""Tag of MPI messages."""
 TAG_LP, TAG_NEIGHBOUR = 44, 24
-"""Where in a tag the LP begins, and its neighbour's place; below is the link's."""
+"""Positions of the LP and of its neighbour's index in a tag; the link's index is below."""
 PLACE_BITS, LINK_BITS = (1 << (TAG_LP - TAG_NEIGHBOUR)) - 1, (1 << TAG_NEIGHBOUR) - 1
+"""Masks of the neighbour's and the link's index."""
 
 Words = TypeVar("Words", int, np.ndarray)
-"""A number or an array of them."""
+"""A number of words, or an array of such numbers."""
 
 
 class Parcels(NamedTuple):
-    """Parcels of a team, and what the LPs of one of its processes put in and take out."""
+    """Parcels of a team, and the letters to other teams of the LPs of one of its processes."""
 
     words: Int64  # shared by the team; parcels, each on whole lines
-    headers: Annotated[np.recarray, ParcelHeader]  # the same words as rows: that of a place is its by PARCEL_HEADER
-    outgoing: Int64  # per other team, where the parcel for it begins in `words`
-    incoming: Int64  # per other team, where those from it begin, after windows of even number and of odd number
+    headers: Annotated[np.recarray, ParcelHeader]  # the same words as rows: place // PARCEL_HEADER
+    outgoing: Int64  # per other team, begin of the parcel for it in `words`
+    incoming: Int64  # per other team, begins of those from it, after windows of even and of odd number
     numbers: Int64  # per LP of this process, its number
-    letter_ptr: Int64  # per LP, where its letters begin: one for each neighbour in another team
+    letter_ptr: Int64  # per LP, begin of its letters: one for each neighbour in another team
     letter_team: Int64  # other team of a letter
     letter_neighbour: Int64  # place of the neighbour among those of the LP that sends
     letter_tag: Int64  # tag of a record, without the link
-    half_ptr: Int64  # per LP, where its `half_at` begin
-    half_at: Int64  # per neighbour, where in `halves` the half begins that holds what has come; -1 = of this team
+    half_ptr: Int64  # per LP, begin of its `half_at`
+    half_at: Int64  # per neighbour, begin in `halves` of the half with its packets; -1 = of this team
     halves: Int64  # see pdes.network.boundary
-    record_words: Int64  # of a record beside its tag
+    record_words: Int64  # words of a record without its tag
     calls: Annotated[np.recarray, MpiCalls]  # one row
-    requests: Int64  # after windows of even number and of odd number, address of the handles of requests that send to
+    requests: Int64  # after windows of even and of odd number, address of the handles of requests that send to
     # each team in `answers`, then of those that receive from each
-    answers: Int64  # other teams for which the first worker of this process answers: it sends to them, takes from them
-    ranks: Int64  # which rank of each of those answers for this team
-    hooks: Annotated[np.record, ParcelHooks]  # what workers call where there are other teams
+    answers: Int64  # other teams that the first worker of this process exchanges parcels with
+    ranks: Int64  # rank of each of those teams that exchanges parcels with this team
+    hooks: Annotated[np.record, ParcelHooks]  # functions that workers call if there are other teams
 
 
 def no_parcels(parts: Sequence[object]) -> Parcels:
-    """Of a process whose team is the only one."""
-    none, ptr = np.zeros(0, np.int64), np.zeros(len(parts) + 1, np.int64)
-    places = none, headers_of(none), none, none, ptr, ptr, none, none, none, ptr, none, none, none
-    return Parcels(*places, rows_of(MpiCalls, 1), zeros(2), none, none, row_of(ParcelHooks))
+    """Return the Parcels of a process in the only team."""
+    empty, ptr = np.zeros(0, np.int64), np.zeros(len(parts) + 1, np.int64)
+    places = empty, headers_of(empty), empty, empty, ptr, ptr, empty, empty, empty, ptr, empty, empty, empty
+    return Parcels(*places, rows_of(MpiCalls, 1), zeros(2), empty, empty, row_of(ParcelHooks))
 
 
 @inline
 def has_others(parcels):
-    """Whether there are other teams."""
+    """Return whether there are other teams."""
     return parcels.hooks.agree != 0
 
 
 def headers_of(words: Int64) -> Rows:
-    """What words of parcels are as rows of headers."""
+    """Return words of parcels viewed as rows of headers."""
     return words.view(ParcelHeader.dtype).view(np.recarray)
 
 
 @inline
 def parcel_words(records, record_words):
-    """Length of a parcel of so many records, a number or an array."""
+    """Return the length in words of a parcel with `records` records, a number or an array."""
     return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * BLOCK * (1 + record_words)
 
 
@@ -94,17 +95,17 @@ def parcels_of(
     incoming: Int64,
     partners: Mapping[int, int],
 ) -> Parcels:
-    """Letters and halves of LPs.
+    """Return the Parcels of a process's LPs: their letters and halves.
 
     Args:
-        parts: of LPs of one process.
-        team_of_lp: int64[lps], number of the team of each.
-        here: that of this process; other teams are numbered without it.
-        pairs: int64[m, 2], LPs that have links from the first to the second, in order.
+        parts: Parts of the LPs of one process.
+        team_of_lp: int64[lps], number of the team of each LP.
+        here: Number of this process's team; other teams are numbered without it.
+        pairs: int64[m, 2], pairs of LPs with links from the first to the second, sorted.
         words: int64[], parcels of the team.
-        outgoing: int64[other teams], where they begin.
-        incoming: int64[2 x other teams], likewise.
-        partners: other team for which this process answers -> the rank that answers there for this one.
+        outgoing: int64[other teams], begins of the parcels to them.
+        incoming: int64[2 x other teams], begins of the parcels from them.
+        partners: Other team that this process exchanges parcels with -> the rank there that does so.
     """
     begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
     letters: list[tuple[int, int, int]] = []
@@ -144,7 +145,7 @@ def parcels_of(
 
 @outline
 def pack(parcels, address, lp, number):
-    """After its window, put what an LP has for LPs of other teams into the parcels for those."""
+    """Put an LP's packets for LPs of other teams into the parcels for those, after its window."""
     net = world_at(address).net
     crossing = net.const.crossing_words
     size = parcels.record_words[0]
@@ -170,7 +171,7 @@ def pack(parcels, address, lp, number):
 
 @outline
 def unpack(parcels, lp, number):
-    """Before its window, put what came for an LP after the window before into the halves that the LP looks into."""
+    """Put an LP's packets from the previous window's parcels into the halves that the LP reads, before its window."""
     size = parcels.record_words[0]
     words, halves, number_of_lp = parcels.words, parcels.halves, parcels.numbers[lp]
     first = parcels.half_ptr[lp]

@@ -1,7 +1,7 @@
 """Workers as processes of this machine: forked after the kernels are compiled, outboxes and team in shared memory.
 
-Each does its share from building the worlds of its own LPs on. What they have brought comes back through a pipe at the
-end. When one dies a thread of the first sees it and stops the rest; when the first dies the kernel's parent-death
+Each does its share from building the worlds of its own LPs on. Its outcome returns through a pipe at the end. When a
+process dies, a thread of the first notices it and stops the others; when the first dies, the kernel's parent-death
 signal ends them.
 """
 
@@ -35,19 +35,23 @@ from pdes.workers.parcels import no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
 PR_SET_PDEATHSIG = 1
-SAYS_WHY_S = 2.0
-ENDS_S = 2.0
-LOOKS_AGAIN_S = 1e-4
+"""Option of prctl(2), linux/prctl.h."""
+REPORT_TIMEOUT_S = 2.0
+"""Time within which a failed process must report its error."""
+END_TIMEOUT_S = 2.0
+"""Time within which a stopped process must end."""
+POLL_INTERVAL_S = 1e-4
+"""Time between two checks whether all have built their worlds."""
 BUILT, DONE = 1, 2
-"""How far a process is."""
+"""Progress of a process."""
 
 
 class _Workers:
-    """The processes beside this one.
+    """The other processes of the run.
 
     Args:
-        team: see pdes.workers.team.
-        stage: int64[workers], shared: BUILT or DONE where a process has built its worlds, or done all its windows.
+        team: Team of all workers; see pdes.workers.team.
+        stage: int64[workers], shared: BUILT once a process has built its worlds, DONE after all its windows.
     """
 
     def __init__(self, team: Team, stage: Int64) -> None:
@@ -60,7 +64,9 @@ class _Workers:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         process = context.Process(target=target, args=(theirs, worker), daemon=True, name=f"worker {worker}")
-        usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C between a fork and its being known
+        usual = signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGINT}
+        )  # no Ctrl-C between the fork and its registration
         try:
             process.start()
             self.started.append((process, ours))
@@ -69,7 +75,7 @@ class _Workers:
         theirs.close()
 
     def watch(self) -> None:
-        """Stop the team as soon as a process ends that is not done; returns when all have ended."""
+        """Stop the team as soon as a process ends before it is done; return when all have ended."""
         waiting: dict[Any, int] = {process.sentinel: i for i, (process, _) in enumerate(self.started, start=1)}
         while waiting:
             for sentinel in connection.wait(list(waiting)):
@@ -77,9 +83,9 @@ class _Workers:
                     self._team.state.abort = 1
 
     def failure(self) -> RunError:
-        """Of those that stopped the team, the one that says why."""
+        """Return the error of the first process that reports one, after the team was stopped."""
         waiting: dict[Any, Any] = {pipe: (process, pipe) for process, pipe in self.started}
-        until = time.monotonic() + SAYS_WHY_S
+        until = time.monotonic() + REPORT_TIMEOUT_S
         while waiting and (ready := connection.wait(list(waiting), max(0.0, until - time.monotonic()))):
             for pipe in ready:
                 try:
@@ -88,12 +94,12 @@ class _Workers:
                     continue
                 except RunError as error:
                     return error
-        return RunError("a worker stopped the run and did not say why")
+        return RunError("a worker stopped the run without an error message")
 
     def stop(self) -> None:
-        """End all that still run."""
+        """End all processes that still run."""
         self._team.state.abort = 1
-        until = time.monotonic() + ENDS_S
+        until = time.monotonic() + END_TIMEOUT_S
         for process, _ in self.started:
             process.join(max(0.0, until - time.monotonic()))
             if process.is_alive():
@@ -102,7 +108,7 @@ class _Workers:
 
 
 class Processes(Mailbox):
-    """This process and others that it forks, so many workers in all, one each; at most as many as LPs."""
+    """This process and others that it forks, one worker each, at most as many as LPs."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -113,7 +119,7 @@ class Processes(Mailbox):
         threads: int,  # noqa: ARG002 - a process is one worker
         share: Share,
     ) -> tuple[Harvest, Harvest]:
-        """Fork the others, and do a share here; which says why another has stopped."""
+        """Fork the others, and do a share here; if another stopped, report its error."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
         words = segment_words(team_words(workers)) + segment_words(workers)
@@ -132,7 +138,7 @@ class Processes(Mailbox):
 
         def child(pipe: connection.Connection, worker: int) -> None:
             _die_with(parent)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all, the parent ends us
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals all, the parent ends its children
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             try:
@@ -140,7 +146,7 @@ class Processes(Mailbox):
                 stage[worker] = DONE
                 pipe.send(own)
             except BaseException as error:  # noqa: BLE001 - the parent raises it
-                pipe.send(_told(error, worker))
+                pipe.send(_transferable(error, worker))
                 team.state.abort = 1
             pipe.close()
             os._exit(0)
@@ -154,29 +160,29 @@ class Processes(Mailbox):
                 own = share(place(0))
             except AbortedError:
                 raise others.failure() from None
-            whole = merge([own, *(_received(*one) for one in others.started)])
-            whole = replace(whole, forked_rss_bytes=whole.peak_rss_bytes - own.peak_rss_bytes)
-            return whole, whole
+            total = merge([own, *(_received(process, pipe) for process, pipe in others.started)])
+            total = replace(total, forked_rss_bytes=total.peak_rss_bytes - own.peak_rss_bytes)
+            return total, total
         finally:
             others.stop()
 
     @contextlib.contextmanager
     def windows(self) -> Iterator[None]:
-        """All begin when the last has built its worlds."""
+        """Let all begin when the last has built its worlds."""
         self._stage[self._worker] = BUILT
         while (self._stage < BUILT).any():
             if self._team.state.abort == 1:
                 raise AbortedError
-            time.sleep(LOOKS_AGAIN_S)
+            time.sleep(POLL_INTERVAL_S)
         yield
 
 
 def _received(process: BaseProcess, pipe: connection.Connection) -> Harvest:
-    """What a process has brought; raises what it has raised."""
+    """Return the outcome of a process, or raise the error that it raised."""
     try:
         outcome = pipe.recv()
     except (EOFError, OSError):
-        process.join(ENDS_S)
+        process.join(END_TIMEOUT_S)
         code = process.exitcode
         how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         raise RunError(f"{process.name} (process {process.pid}) ended before the run did: {how}") from None
@@ -185,17 +191,17 @@ def _received(process: BaseProcess, pipe: connection.Connection) -> Harvest:
     return outcome
 
 
-def _told(error: BaseException, worker: int) -> BaseException:
-    """A worker's failure as this process can raise it: what comes through a pipe has lost its traceback."""
+def _transferable(error: BaseException, worker: int) -> BaseException:
+    """Return a worker's failure in a form that this process can raise: tracebacks do not pass through a pipe."""
     if isinstance(error, RunError | AbortedError):
         return error
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{Path(frame.filename).name}:{frame.lineno}"
-    return RunError(f"worker {worker}: {type(error).__name__}: {error} ({where}); this is a defect")
+    location = f"{Path(frame.filename).name}:{frame.lineno}"
+    return RunError(f"worker {worker}: {type(error).__name__}: {error} ({location}); this is a defect")
 
 
 def _die_with(parent: int) -> None:
-    """Have this process killed when its parent dies (Linux)."""
+    """Let the kernel kill this process when its parent dies (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -2,7 +2,7 @@
 
 The ranks of one node are a team: they share the memory of their outboxes and meet at the end of a window without MPI.
 Between teams there is one message to each other team after every window (`pdes.workers.exchange`), for all ranks of a
-node; they share the work: each answers for some of the other teams. mpi4py is imported when a run on ranks begins.
+node; the ranks divide the other teams among them. mpi4py is imported when a run on ranks begins.
 """
 
 import time
@@ -27,33 +27,34 @@ from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_in, team_words
 
-FAILED_RANK_ENDS_US_S = 10.0
+ABORT_TIMEOUT_S = 10.0
+"""Time within which a failed rank must end all others."""
 
 
 class Ranks(Mailbox):
-    """MPI ranks. Results on each have counters, links and digest of the whole run; flows are on rank 0 only.
+    """MPI ranks. Results on each have counters, links and digest of the total run; flows are on rank 0 only.
 
     Args:
-        communicator: of mpi4py.
-        team_ranks: no more than so many ranks of a node meet in shared memory, others through MPI; 0 = all do.
+        communicator: Communicator of mpi4py.
+        team_ranks: Maximum number of a node's ranks that share memory, others use MPI; 0 = all share it.
     """
 
     failure: type[RunError] = AgreedRunError
 
     def __init__(self, communicator: Any, team_ranks: int = 0) -> None:
         self._communicator = communicator
-        self._team_ranks = team_ranks if jit_enabled() else 1  # plain Python cannot add for several
+        self._team_ranks = team_ranks if jit_enabled() else 1  # plain Python has no atomic addition
 
     def lps(self, layout: Layout) -> range:
-        """Those of this rank."""
+        """Return the LPs of this rank."""
         return layout.share(self._communicator.Get_size(), self._communicator.Get_rank())
 
     def sum(self, value: int) -> int:
-        """Over all ranks."""
+        """Return the sum over all ranks."""
         return int(self._communicator.allreduce(value))
 
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
-        """All ranks call this."""
+        """Let every rank do its share; all ranks call this."""
         size = self._communicator.Get_size()
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
@@ -61,20 +62,20 @@ class Ranks(Mailbox):
         # flows on rank 0 only, trace rows nowhere
         light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
         harvests = self._communicator.gather(light)
-        whole = merge(harvests) if harvests else own
-        without_flows = self._communicator.bcast(replace(whole, flows_out=[], flows_in=[]))
-        whole = whole if harvests else without_flows
+        total = merge(harvests) if harvests else own
+        without_flows = self._communicator.bcast(replace(total, flows_out=[], flows_in=[]))
+        total = total if harvests else without_flows
         team.close()
-        return replace(whole, settled=whole.settled | {"teams": team.teams}), own
+        return replace(total, settled=total.settled | {"teams": team.teams}), own
 
     @contextmanager
     def windows(self) -> Iterator[None]:
-        """All ranks begin together; what ends one of them is said with its number."""
+        """Let all ranks begin together; report a failure with the number of its rank."""
         self._communicator.Barrier()
         try:
             yield
         except AbortedError:
-            time.sleep(FAILED_RANK_ENDS_US_S)
+            time.sleep(ABORT_TIMEOUT_S)
             raise RunError("another rank failed and did not end this one") from None
         except Exception as error:
             text = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
@@ -82,33 +83,33 @@ class Ranks(Mailbox):
 
 
 def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team: int) -> dict[int, int]:
-    """For which other teams a rank of team `here` answers, and which rank of each answers for this team.
+    """Return the other teams that a rank of team `here` exchanges parcels with -> the rank there that does so.
 
-    Other teams are numbered without a rank's own; ranks of a team answer for them in turn.
+    Other teams are numbered without the rank's own; the ranks of a team take them in rotation.
     """
-    found = {}
+    partners = {}
     for other in range(rank_in_team, len(ranks_of_team) - 1, len(ranks_of_team[here])):
         team = other + (other >= here)
         theirs = ranks_of_team[team]
-        found[other] = theirs[(here - (here > team)) % len(theirs)]
-    return found
+        partners[other] = theirs[(here - (here > team)) % len(theirs)]
+    return partners
 
 
 class _Team(Outboxes):
-    """The LPs of the ranks of a team, of most_ranks of a node or all (0): their outboxes, and parcels for other teams.
+    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams.
 
     Attributes:
-        place: of this rank.
-        teams: how many there are.
+        place: Place of this rank.
+        teams: Number of teams.
     """
 
-    def __init__(self, layout: Layout, communicator: Any, threads: int, most_ranks: int) -> None:
+    def __init__(self, layout: Layout, communicator: Any, threads: int, max_ranks: int) -> None:
         from mpi4py import MPI  # noqa: PLC0415 - only runs on ranks need it
 
         super().__init__([])
         me, size = communicator.Get_rank(), communicator.Get_size()
         node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
-        self._team = node.Split(node.Get_rank() // (most_ranks or node.Get_size()))
+        self._team = node.Split(node.Get_rank() // (max_ranks or node.Get_size()))
         node.Free()
         rank_in_team = self._team.Get_rank()
         ranks = self._team.allgather(me)
@@ -137,10 +138,10 @@ class _Team(Outboxes):
         first = threads * rank_in_team
         if self.teams > 1:
             others = self.teams - 1
-            where = (shared, begins[:others], begins[others:])
+            memory = (shared, begins[:others], begins[others:])
             ranks_of_team = [np.flatnonzero(team_of_rank == other).tolist() for other in range(self.teams)]
             partners = partners_of(ranks_of_team, here, rank_in_team)
-            self._parcels = parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *where, partners)
+            self._parcels = parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *memory, partners)
             trade(parcels)
             self._talk = communicator.Dup()
             self._exchange = ParcelExchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
@@ -149,9 +150,9 @@ class _Team(Outboxes):
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
     ) -> tuple[Int64, Int64]:
-        """Take what the ranks share: each has its outboxes, the first the team and its parcels, which are returned.
+        """Allocate the memory that the ranks share, and return that of the team and its parcels, on the first rank.
 
-        There is room for the most that links can carry, so most of it is never written and must not be touched.
+        There is room for everything that links can carry, so most of it is never written and must not be touched.
         """
         words = [sum(segment_words(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
         words[0] += segment_words(team_length) + segment_words(parcels_length)
@@ -161,26 +162,26 @@ class _Team(Outboxes):
             Segment(np.frombuffer(self._window.Shared_query(rank)[0], np.int64)[:length])
             for rank, length in enumerate(words)
         ]
-        found = segments[0].take(team_length), segments[0].take(parcels_length)
+        team_and_parcels = segments[0].take(team_length), segments[0].take(parcels_length)
         for segment, parts in zip(segments, parts_of, strict=True):
             for part in parts:
                 self._neighbours[part.number] = part.neighbours
                 self._at[part.number] = part.outbox_at()
                 self.outbox[part.number] = segment.take(int(part.outbox_at()[-1]))
-        return found
+        return team_and_parcels
 
     def _rooms(self, parts: Sequence[Part]) -> Int64:
-        """int64[3 x other teams]: lengths of parcels to each, then of the two from each, in whole lines."""
+        """Return int64[3 x other teams]: lengths of parcels to each, then of the two from each, in whole lines."""
         here = self._team_of_lp[parts[0].number]
-        most = np.zeros((2, self.teams), np.int64)
+        packets = np.zeros((2, self.teams), np.int64)
         for part in parts:
-            for way, rooms in enumerate((part.rooms, part.rooms_in)):
-                np.add.at(most[way], self._team_of_lp[part.neighbours], rooms)
-        out, into = rounded(parcel_words(np.delete(most, here, axis=1), parts[0].crossing_words - 1))
+            for direction, rooms in enumerate((part.rooms, part.rooms_in)):
+                np.add.at(packets[direction], self._team_of_lp[part.neighbours], rooms)
+        out, into = rounded(parcel_words(np.delete(packets, here, axis=1), parts[0].crossing_words - 1))
         return np.concatenate([out, np.repeat(into, 2)])
 
     def address(self, sender: int, receiver: int, half: int) -> int:
-        """Address of the half of the sender's outbox that is for the receiver, or of what has come of it."""
+        """Return the address of the half of the sender's outbox for the receiver, or of its copy from a parcel."""
         if self._team_of_lp[sender] == self._team_of_lp[receiver]:
             return super().address(sender, receiver, half)
         parcels = self._parcels
@@ -188,7 +189,7 @@ class _Team(Outboxes):
         return parcels.halves.ctypes.data + WORD_BYTES * int(parcels.half_at[place])
 
     def close(self) -> None:
-        """By all ranks, when the run is over and went well: nobody will look at the memory again."""
+        """Free the memory and communicators; all ranks call this after a successful run."""
         if self._exchange is not None:
             self._exchange.close()
             self._talk.Free()

@@ -1,11 +1,11 @@
-"""Workers that share memory do windows together: each takes LPs, then all agree when the next window begins.
+"""Workers that share memory: each takes LPs of the window, then all agree when the next window begins.
 
-A worker is a thread, or a process of its own. A *crew* is the workers of one process: they take LPs from one list, the
-one that cost most in the last window first (UNISON, EuroSys 2024, section 4: load-adaptive scheduling), but each those
-first that it did in the last window, since they are in its core's caches. A *team* is all
-workers that meet at the end of a window. The first of them finds the earliest next event, the lower bound on time
-stamps, and publishes the begin of the next window; with ranks elsewhere it returns to be told by them. All that
-workers share are words that one of them writes and others read.
+A worker is a thread, or a process of its own. A *crew* is the workers of one process: they take LPs from one list, in
+decreasing order of cost in the last window (UNISON, EuroSys 2024, section 4: load-adaptive scheduling), but each first
+those that it did in the last window, since they are in its core's caches. A *team* is all workers that meet at the end
+of a window. The first of them finds the earliest next event, the lower bound on time stamps, and publishes the begin of
+the next window; if there are ranks elsewhere, it first agrees with them. Workers share only words that one of them
+writes and others read.
 """
 
 from typing import Annotated, NamedTuple
@@ -34,61 +34,63 @@ WORKER_WORDS, TURN_WORDS = Worker.words, LpTurn.words
 ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
 TAKEN = LpTurn.place("taken")
-"""Words that workers read and write atomically, in a team's words and in a crew's; ARRIVED, PACKED: of the first."""
+"""Words with atomic access, in a team's words and in a crew's; ARRIVED, PACKED: of the first worker."""
 
 PAUSED, EXCHANGE, ABORTED, WAITING = range(SENT + 1, SENT + 5)
 FIRST, SENDING, SECOND, RECEIVING, RECEIVED, ALL = range(6)
-"""How far a worker is in a window: it does what other teams wait for, sends that, does the rest, takes what came."""
+"""Stages of a worker in a window: events that other teams wait for, sending, the other events, receiving, the end."""
 
 
 class Team(NamedTuple):
-    """What all workers of a team share."""
+    """Memory that all workers of a team share."""
 
     state: Annotated[np.record, TeamState]
     workers: Annotated[np.recarray, Worker]
-    words: Int64  # the memory of both as words, for those that are read and written atomically
+    words: Int64  # the memory of both as words, for atomic access
 
 
 class CrewLists(NamedTuple):
-    """What the workers of one process share; 2 x LPs: in windows of even number, then in those of odd number."""
+    """Lists that the workers of one process share; 2 x LPs: for windows of even number, then of odd number."""
 
     turns: Annotated[np.recarray, LpTurn]  # [2 x LPs]
     words: Int64  # the same memory as words
-    worker: Int64  # [LPs] who did it last; others may be reading it, and what they find matters to no result
-    orders: Int64  # [2 x LPs] in which they are taken
+    worker: Int64  # [LPs] its last worker; reads may be outdated, which affects no result
+    orders: Int64  # [2 x LPs] LPs in the order in which they are taken
     costs: Int64  # [LPs] packet-hops in the last window
-    rest: Int64  # [LPs] the next that its worker has done in part only, -1 none
+    rest: Int64  # [LPs] next LP that its worker has done in part, -1 none
 
 
 class Meeting(NamedTuple):
-    """What the workers of a process find by one address."""
+    """Everything that the workers of a process find by one address."""
 
     team: Team
     crew: CrewLists
-    addresses: Int64  # of the worlds of its LPs
-    parcels: Parcels  # what they send to other teams
+    addresses: Int64  # addresses of its LPs' worlds
+    parcels: Parcels  # packets for other teams
 
 
 meeting_at = reader(Meeting)
 
 SPINS = 4000
+"""Checks of a word in a busy loop, before the core is yielded."""
 YIELDS = 50_000
+"""Checks of a word between which the core is yielded, before control returns to Python."""
 
 
 def team_words(workers: int) -> int:
-    """Length of a team's words."""
+    """Return the length of a team's words."""
     return TeamState.words + workers * Worker.words
 
 
 def team_in(words: Int64) -> Team:
-    """A team that lies in int64[team_words(workers)], which are shared where its workers are several processes."""
+    """Return a team in int64[team_words(workers)], in shared memory if its workers are several processes."""
     state = words[: TeamState.words].view(TeamState.dtype).view(np.recarray)
     workers = words[TeamState.words :].view(Worker.dtype).view(np.recarray)
     return Team(state[0], workers, words)
 
 
 def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> None:
-    """Set up a zeroed team, so many of its workers in each process."""
+    """Set up a zeroed team with `crew_size` workers in each process."""
     team.state.cell_ps = cell_ps
     team.state.window_ps = window_ps
     team.workers.soonest_ps = team.workers.known_ps = INF
@@ -97,8 +99,10 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
 
 
 def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
-    """A crew for so many LPs, of workers from number `first` of the team on."""
-    words = zeros(2 * max(lps, 1) * LpTurn.words)  # a crew without LPs has rows, too: a view of none is refused
+    """Return a crew for `lps` LPs, of `threads` workers from number `first` of the team on."""
+    words = zeros(
+        2 * max(lps, 1) * LpTurn.words
+    )  # a crew without LPs has rows, too: NumPy refuses a view without items
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
     workers = first + lp * threads // max(lps, 1)
@@ -107,7 +111,7 @@ def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
 
 @inline
 def plan_next(crew, lps, number):
-    """Put the LPs in the order of the next window, the most costly first."""
+    """Order the LPs for the next window, the most costly first."""
     half = 1 - (number & 1)
     orders, costs = crew.orders, crew.costs
     begin = half * lps
@@ -124,7 +128,7 @@ def plan_next(crew, lps, number):
 
 @inline
 def next_lp(crew, lps, half, worker):
-    """The next LP for a worker, of those that it did last or else of all, that nobody has taken; -1 if all are."""
+    """Take the next free LP for a worker, preferably one that it did last; -1 if all are taken."""
     for of_all in range(2):
         for place in range(half * lps, (half + 1) * lps):
             lp = crew.orders[place]
@@ -139,7 +143,7 @@ def next_lp(crew, lps, half, worker):
 
 @inline
 def take_lp(address, own, worker):
-    """The LP in hand, or the next for this worker, and what came for it; -1 if all are taken."""
+    """Return the current LP, or take the next for this worker and unpack its packets; -1 if all are taken."""
     m = meeting_at(address)
     if own.lp < 0:
         own.lp = next_lp(m.crew, m.addresses.shape[0], own.window & 1, worker)
@@ -149,18 +153,18 @@ def take_lp(address, own, worker):
 
 
 @inline
-def await_word(team, at, least, own):
-    """Wait until a word is at least so large. DONE, ABORTED, or WAITING after a while: look around and call again.
+def await_word(team, at, minimum, own):
+    """Wait until a word is at minimum `minimum`. Return DONE, ABORTED, or WAITING after a while: call again.
 
-    Time is taken by who must wait, and while it does.
+    The waiting time is counted only while the worker actually waits.
     """
     words = team.words
-    if load_acquire(words, at) >= least:
+    if load_acquire(words, at) >= minimum:
         return DONE
     begun = clock_ns()
     status = WAITING
     for turn in range(SPINS + YIELDS):
-        if load_acquire(words, at) >= least:
+        if load_acquire(words, at) >= minimum:
             status = DONE
             break
         if turn >= SPINS:
@@ -174,7 +178,7 @@ def await_word(team, at, least, own):
 
 @inline
 def await_all(team, at, own, number):
-    """Wait until all workers have written a word of theirs in a window; at: that of the first. As `await_word`."""
+    """Wait until all workers have written a word in a window; at: that of the first worker. Return as `await_word`."""
     for worker in range(team.workers.shape[0]):
         status = await_word(team, at + worker * WORKER_WORDS, number + 1, own)
         if status != DONE:
@@ -184,7 +188,7 @@ def await_all(team, at, own, number):
 
 @inline
 def settle(address, own, number):
-    """The first worker finds the earliest event of all. DONE, ABORTED or WAITING; EXCHANGE: Python must ask others."""
+    """Find the earliest event of all, in the first worker. Return DONE, ABORTED, WAITING, or EXCHANGE (call Python)."""
     m = meeting_at(address)
     team, parcels = m.team, m.parcels
     state = team.state
@@ -208,7 +212,7 @@ def settle(address, own, number):
 
 @inline
 def do_window(m, own, lp):
-    """An LP's part of the window, or what is left of it; see pdes.window: its status, and what it says of its time."""
+    """Do an LP's part of the window, or the rest of it; return its status and earliest event, see pdes.window."""
     status, hops, events, rows, cost, soonest = window(m.addresses[lp], own.begin_ps, own.window)
     own.hops += hops
     own.events += events
@@ -222,7 +226,7 @@ def do_window(m, own, lp):
 
 @inline
 def first_parts(address, own, worker):
-    """LP after LP as far as what it sends to other teams is out. DONE; or FULL or FAILED, about the LP in hand."""
+    """Do all LPs until their packets for other teams are sent. Return DONE; or FULL or FAILED, for the current LP."""
     m = meeting_at(address)
     crew = m.crew
     while True:
@@ -244,7 +248,7 @@ def first_parts(address, own, worker):
 
 @inline
 def second_parts(address, own, worker):
-    """What is left of LPs, while parcels travel. DONE; or FULL or FAILED, about the LP in hand."""
+    """Do the rest of LPs, while parcels travel. Return DONE; or FULL or FAILED, for the current LP."""
     m = meeting_at(address)
     while own.rest >= 0:
         own.lp = own.rest
@@ -259,7 +263,7 @@ def second_parts(address, own, worker):
 
 @inline
 def do_parts(address, own, worker):
-    """All that a worker does in a window. DONE; or why it could not go on."""
+    """Do all work of a worker in a window. Return DONE, or the status that interrupts it."""
     m = meeting_at(address)
     team, parcels, number = m.team, m.parcels, own.window
     if own.stage == FIRST:
@@ -292,12 +296,12 @@ def do_parts(address, own, worker):
 
 @kernel
 def work(address, worker, hops, windows):
-    """Do windows as worker `worker` of the team, with the others of its crew; address: of the Directory of a Meeting.
+    """Do windows as worker `worker` of the team, with the others of its crew; address: that of a Meeting's Directory.
 
-    DONE: nothing is left. FULL, FAILED: see pdes.window, about the LP in hand. ABORTED: another failed. WAITING: others
-    take long. EXCHANGE, for the first worker of a process: parcels must be sent and taken, or, once it has done all,
-    all teams must agree on what follows. PAUSED, for the first of all: the team has done `hops` packet-hops or
-    `windows` windows in all. Call again to go on.
+    Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
+    WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work is
+    done, all teams must agree on the next event. PAUSED, to the first of all: the team has done `hops` packet-hops or
+    `windows` windows in all. Call again to continue.
     """
     team = meeting_at(address).team
     own = team.workers[worker]

@@ -90,13 +90,13 @@ def test_bounds_are_what_the_engine_holds():
     assert packet.HALF_PSN // 2 == bounds.MAX_WINDOW_PACKETS
     assert bounds.MAX_COLLECTIVES_IN_FLIGHT == MAX_EQUAL_MESSAGES
     assert (bounds.MAX_TELEMETRY_BUFFER_BYTES + 1).bit_length() - 1 == 64 - engine.TELEMETRY_QUEUE_SHIFT - 1
-    assert quantities.MOST_BYTES == (1 << BYTES_BITS) - 1
-    assert engine.MAX_NODES - 1 == quantities.MOST_NODES
-    assert 2 * quantities.MOST_CABLES < engine.MAX_LINKS
+    assert quantities.MAX_BYTES == (1 << BYTES_BITS) - 1
+    assert engine.MAX_NODES - 1 == quantities.MAX_NODES
+    assert 2 * quantities.MAX_CABLES < engine.MAX_LINKS
     assert engine.LONGEST_RUN_PS + quantities.LONGEST_PS < engine.INF
     assert quantities.LONGEST_TIMEOUT_PS == MAX_RTO_PS
     assert MAX_RTO_PS << MAX_BACKOFF <= quantities.LONGEST_PS
-    slowest_packet_ps = packet.MAX_WIRE_BYTES * 8e12 / quantities.LINK_RATE_BPS.least
+    slowest_packet_ps = packet.MAX_WIRE_BYTES * 8e12 / quantities.LINK_RATE_BPS.minimum
     assert slowest_packet_ps < quantities.LONGEST_TIMEOUT_PS
     assert quantities.LONGEST_DELAY_PS > ECHO_MASK  # so controls that go by it check the round trip
 

@@ -1,4 +1,4 @@
-"""docs/interfaces.md names all fields of what stages hand on, with their types and the shapes of docstrings."""
+"""docs/reference/interfaces.md names all fields of the stages' values, with their types and shapes."""
 
 import dataclasses
 import importlib
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "interfaces.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "interfaces.md"
 HEADING = re.compile(r"^#{2,3} ([a-z_]+(?:\.[a-z_]+)*\.[A-Z]\w+)", re.MULTILINE)
 ROW = re.compile(r"^\| ([a-z][\w, ]*) \| (.+?) \|.*\|$", re.MULTILINE)
 ARRAY = re.compile(r"(bool|u?int\d+|float\d+)\[([^\]]*)\]")

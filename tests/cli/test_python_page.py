@@ -1,10 +1,10 @@
-"""The blocks of docs/python.md run, one after another, in one process."""
+"""The blocks of docs/reference/python.md run, one after another, in one process."""
 
 import re
 import shutil
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 
 
 def test_every_block_runs(capsys):
@@ -23,3 +23,7 @@ def test_every_block_runs(capsys):
     assert "4 NPUs, 16 directed links" in said
     first, other = next(line.split() for line in said.splitlines() if re.fullmatch(r"\d+ \d+", line))
     assert int(first) > int(other) > 20_000_000  # a ring is as fast as its slowest cable, of 50 Gbps
+    sufficient = int(re.search(r"(\d+) Gb/s are enough", said)[1])
+    assert 400 < sufficient < 1600  # the search begins between a rate that is too low and one that suffices
+    assert "collectives" in said
+    assert len(re.findall(r"[\d.]+% shorter$", said, re.MULTILINE)) >= 2

@@ -1,4 +1,4 @@
-"""Parquet files have the columns of nadi/simulation/schemas.py, and docs/results.md shows these."""
+"""Parquet files have the columns of nadi/simulation/schemas.py."""
 
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from nadi.simulation.closed_forms import running
 from tests.nonempty import nonempty
 
 ROOT = Path(__file__).parents[2]
-MARK = "of nadi/simulation/schemas.py, to the end of the page -->\n\n"
 TYPES = {"text": pa.string(), "word": pa.dictionary(pa.int32(), pa.string()), "bool": pa.bool_()}
 INCAST = [[et.send_node(1, "send", src, 3, 1 << 20)] for src in range(3)]
 INCAST.append([et.recv_node(node, "receive", node - 1, 3, 1 << 20) for node in (1, 2, 3)])
@@ -73,14 +72,6 @@ def test_numbers_that_the_type_cannot_hold_are_refused():
     columns = {field.name: np.zeros(1, np.int64) for field in schemas.NPUS.fields}
     with pytest.raises(pa.ArrowInvalid, match="not in range"):
         schemas.NPUS.table(columns | {"like": np.array([1 << 40])})
-
-
-def test_the_page_shows_the_schemas():
-    """After a change of nadi/simulation/schemas.py: python scripts/document_tables.py."""
-    text = (ROOT / "docs" / "results.md").read_text()
-    assert text.partition(MARK)[2] == schemas.documentation()
-    for schema in nonempty(schemas.SCHEMAS):
-        assert f"`{schema.file}`" in text.partition(MARK)[2]
 
 
 def test_every_number_with_a_dimension_has_its_unit():

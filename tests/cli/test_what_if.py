@@ -1,6 +1,6 @@
 """What `nadi explain` says a change would save, beside real runs with that change, where traffic meets traffic.
 
-`docs/explain.md` states the error: each gain is within a tenth of the real one, or within half a percent of the run.
+`docs/explanation/explain.md` states the error: each gain is within a tenth of the real one or 0.5 % of the run.
 """
 
 import re
@@ -18,7 +18,7 @@ from tests.nonempty import nonempty
 
 MIB = 1 << 20
 RELATIVE, OF_RUN = 0.1, 0.005
-"""The error that docs/explain.md states."""
+"""The error that docs/explanation/explain.md states."""
 ALL_TO_ALL, ALL_REDUCE = CollectiveCommType.ALL_TO_ALL, CollectiveCommType.ALL_REDUCE
 
 

@@ -5,9 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from scripts.document_reference import PAGES
 from tests.docs.pages import DOCS, ROOT, pages
 
 CHROMIUM = shutil.which("chromium")
@@ -38,7 +40,7 @@ def browser():
         opened.close()
 
 
-@pytest.mark.parametrize("page", ["index.html", "how-to/python.html"])
+@pytest.mark.parametrize("page", ["index.html", "how-to/my-model.html"])
 def test_search_finds_pages_of_a_site_that_is_opened_as_a_file(site, browser, page):
     """A page of the root, and one of a folder, whose paths to the index differ."""
     errors = []
@@ -56,7 +58,8 @@ def test_search_finds_pages_of_a_site_that_is_opened_as_a_file(site, browser, pa
 
 def test_every_page_is_in_the_site(site):
     made = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
-    assert {path.relative_to(DOCS).with_suffix("") for path in DOCS.rglob("*.md")} <= made
+    expected = {*(path.relative_to(DOCS) for path in DOCS.rglob("*.md")), *map(Path, PAGES)}
+    assert {path.with_suffix("") for path in expected} <= made
 
 
 def test_nothing_is_fetched(site):
@@ -67,11 +70,20 @@ def test_nothing_is_fetched(site):
         assert "url(http" not in style.read_text(), style.name
 
 
-def test_links_to_files_exist():
+def test_every_page_begins_with_what_it_is_about():
     for page in pages():
+        lines = page.read_text().splitlines()
+        assert lines[0].startswith("# "), page.name
+        assert lines[1] == "", page.name
+        assert re.match(r"[A-Z]", lines[2]), page.name
+
+
+def test_links_to_files_exist():
+    generated = {DOCS / path for path in PAGES}
+    for page in {*pages(), *ROOT.glob("*.md")}:
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
             if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+                assert (page.parent / target).exists() or (page.parent / target).resolve() in generated, page.name
 
 
 def test_files_of_the_code_that_pages_name_exist():

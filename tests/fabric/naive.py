@@ -1,4 +1,4 @@
-"""The fabric of docs/fabric.md once more, the slow way, on top of the plain model's reference (tests/pdes/naive.py).
+"""A naive model of docs/explanation/fabric.md, on top of the plain model's reference (tests/pdes/naive.py).
 
 A departure is an event of its own, every counter is kept at once, and after each step all counters of the switch are
 counted again from what lies in its queues. Where the page leaves room, the choice stands at its place as `Choice:`.

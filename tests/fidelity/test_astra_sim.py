@@ -1,4 +1,4 @@
-"""Completion times of ASTRA-sim's analytical networks, to the nanosecond, from run files (docs/fidelity.md).
+"""Times of ASTRA-sim's analytical networks, to the nanosecond, from run files (docs/explanation/fidelity.md).
 
 bytes are a member's buffer, of all-gather its contribution; a clock of 1 ns; endpoints of 10 ns; memory of 1,600 B/ns
 for reductions; GB of 2^30 bytes; 4 chunks one after another.

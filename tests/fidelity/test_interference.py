@@ -146,7 +146,7 @@ def test_the_clock_rises_where_power_bounds_products():
     ],
 )
 def test_channels_are_those_of_the_table(spec, channels):
-    """docs/nccl.md, "used"."""
+    """docs/explanation/nccl.md, "used"."""
     assert channels_on(topologies.build(spec)) == channels
 
 

@@ -1,4 +1,4 @@
-"""Completion times of ASTRA-sim over ns-3, from run files with packets (docs/fidelity.md).
+"""Completion times of ASTRA-sim over ns-3, from run files with packets (docs/explanation/fidelity.md).
 
 Published: 8 NPUs on a ring or a switch, links of 400 Gb/s and 500 ns, ASTRA-sim's Ring_4chunks.json (ring, 4 splits,
 endpoint-delay 10, local-mem-bw 1600) and the ns-3 configuration that it ships (1,000 bytes of payload, an

@@ -1,4 +1,4 @@
-"""Why SimAI's bus bandwidths are 5 to 7 % lower than Nadi's at every size (docs/peers.md).
+"""Why SimAI's bus bandwidths are 5 to 7 % lower than Nadi's at every size (docs/explanation/how-it-works.md).
 
 By hand, of aliyun/SimAI: `Layer::compute_busbw` (astra-sim-alibabacloud, system/Layer.cc) multiplies bytes per second
 by GBps = 1 / 2^30, so what it prints as GB/s is GiB/s. Its ns-3 (rdma-hw.cc, data-rate.cc) sends packets of 9,000 bytes

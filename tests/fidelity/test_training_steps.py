@@ -1,6 +1,6 @@
 """Steps of a model of each family take as long at all fidelities where nothing contends; where not, why not.
 
-docs/fidelity.md has the figures.
+docs/explanation/fidelity.md has the figures.
 """
 
 import functools

@@ -69,12 +69,14 @@ def test_gzip_bombs(refuse, tmp_path, monkeypatch):
     bomb = tmp_path / "t.1.et"
     one = frame(et.comp_node(1, "a").SerializeToString())
     bomb.write_bytes(gzip.compress(frame(et.metadata().SerializeToString()) + one * 10_000))
-    monkeypatch.setattr(reading, "INFLATED_IN_ANY_CASE_BYTES", 50_000)
+    monkeypatch.setattr(reading, "MIN_INFLATED_LIMIT_BYTES", 50_000)
     monkeypatch.setattr(reading, "_BLOCK_BYTES", 1 << 10)
-    with pytest.raises(et.TraceError, match=r"t\.1\.et: inflates to more than 200 times its size; if that is meant"):
+    with pytest.raises(et.TraceError, match=r"t\.1\.et: inflates to more than 200 times its size; if that is intended"):
         list(iter_messages(bomb))
     monkeypatch.setattr(reading, "LARGEST_INFLATED_BYTES", 50_000)
-    with pytest.raises(et.TraceError, match=r"t\.1\.et: inflates to more than 50000 bytes; if that is meant, gunzip"):
+    with pytest.raises(
+        et.TraceError, match=r"t\.1\.et: inflates to more than 50000 bytes; if that is intended, gunzip"
+    ):
         list(iter_messages(bomb))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inputs import parse_toml
-from inputs.toml import MOST_KEY_PARTS, MOST_LEVELS
+from inputs.toml import MAX_KEY_PARTS, MAX_LEVELS
 
 ROOT = Path(__file__).parents[2]
 LONG = ".".join(["a"] * 200_000)
@@ -31,7 +31,7 @@ LONG = ".".join(["a"] * 200_000)
 )
 def test_a_key_of_many_parts_is_refused_at_once(text):
     began = time.process_time()
-    with pytest.raises(ValueError, match=f"a dotted key of more than {MOST_KEY_PARTS} parts"):
+    with pytest.raises(ValueError, match=f"a dotted key of more than {MAX_KEY_PARTS} parts"):
         parse_toml(text)
     assert time.process_time() - began < 1
 
@@ -39,7 +39,7 @@ def test_a_key_of_many_parts_is_refused_at_once(text):
 @pytest.mark.parametrize(
     "text",
     [
-        ".".join(["a"] * MOST_KEY_PARTS) + " = 1\n",
+        ".".join(["a"] * MAX_KEY_PARTS) + " = 1\n",
         f"s = '{LONG}'\n",
         f's = "{LONG}"\n',
         f's = """\n{LONG} \\"" #\n"""\n',
@@ -53,8 +53,8 @@ def test_dots_elsewhere_are_no_keys(text):
 
 
 def test_levels_are_bounded():
-    key = ".".join(["a"] * (MOST_KEY_PARTS - 1))
-    with pytest.raises(ValueError, match=f"tables within more than {MOST_LEVELS} others"):
+    key = ".".join(["a"] * (MAX_KEY_PARTS - 1))
+    with pytest.raises(ValueError, match=f"tables within more than {MAX_LEVELS} others"):
         parse_toml("x = " + f"{{ {key} = " * 10 + "1" + " }" * 10 + "\n")
     assert parse_toml("x = { a.b = [ { c = 1 } ] }\n") == {"x": {"a": {"b": [{"c": 1}]}}}
 

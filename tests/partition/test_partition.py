@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import partition
 import topologies
-from partition.clusters import MOST_LOAD, Clusters, cluster, components
+from partition.clusters import MAX_LOAD, Clusters, cluster, components
 from partition.methods import blocks, metis
 from partition.weights import TrafficWeights
 from tests.budgets import bounded
@@ -140,7 +140,7 @@ def test_the_threshold_is_the_largest_that_leaves_balance(spec, parts):
         load = [0] * parts
         for size in sizes:
             load[load.index(min(load))] += size
-        if len(groups) >= parts and max(load) <= MOST_LOAD * sum(load) / parts:
+        if len(groups) >= parts and max(load) <= MAX_LOAD * sum(load) / parts:
             break
     assert found.number == len(groups)
 

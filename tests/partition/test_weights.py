@@ -74,7 +74,7 @@ def test_any_network_of_switches_with_several_homes_and_parallel_cables(homes, p
     np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
 
 
-@pytest.mark.parametrize("limit", ["_MOST_ENTRIES", "_MOST_DENSE"])
+@pytest.mark.parametrize("limit", ["_MAX_ENTRIES", "_MAX_DENSE"])
 def test_small_blocks_and_sparse_sums_change_nothing(monkeypatch, limit):
     graph = topologies.build("rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,uplinks=2")
     pairs = [(a, b, 1 + 7 * a + b) for a in range(12) for b in range(12) if a != b]
@@ -85,7 +85,7 @@ def test_small_blocks_and_sparse_sums_change_nothing(monkeypatch, limit):
 def test_blocks_of_pairs_change_nothing(monkeypatch):
     graph = topologies.build("torus:sizes=4x3")
     pairs = [(a, b, 1 + 7 * a + b) for a in range(12) for b in range(12) if a != b]
-    monkeypatch.setattr("partition.dimension_flows._MOST_PAIRS", 7)
+    monkeypatch.setattr("partition.dimension_flows._MAX_PAIRS", 7)
     np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
 
 

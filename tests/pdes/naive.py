@@ -247,15 +247,15 @@ class Simulator:
         link = self.links[self.next_link(node, packet.dst, packet.entropy)]
         at = self.now + int(self.graph.node_latency_ps[node])
         start = max(at, link.busy_until)
+        limit = self.settings.queue_limit_bytes
+        if limit and start - at + link.time_of(packet.size) > limit * link.ps_per_byte:
+            self.drop(link, packet)
+            return
         if self.cuts_through(node):
             head = min(packet.size, self.settings.header_bytes)
             last_byte_in = at + came_over.time_of(packet.size) - came_over.time_of(head)
             start = max(start, last_byte_in - link.time_of(packet.size))
-        limit = self.settings.queue_limit_bytes
-        if limit and start - at + link.time_of(packet.size) > limit * link.ps_per_byte:
-            self.drop(link, packet)
-        else:
-            self.transmit(link, packet, start, at)
+        self.transmit(link, packet, start, at)
 
     def drop(self, link, packet):
         link.dropped += 1

@@ -9,7 +9,7 @@ from tests.every import programs
 from tests.pdes import naive
 from tests.pdes.cases import BASE, Traces, runs
 from tests.pdes.compare import by_hand, check, differences, simulate
-from topologies import build
+from topologies import GraphBuilder, build
 from workload import KINDS, collective_program
 
 
@@ -99,6 +99,18 @@ def test_the_window_that_is_settled_holds_for_fast_ports():
 def test_incast_without_delay_on_the_wire():
     for link_rate in ("100Gbps", "600Gbps"):
         check(*incast(5, 1500, spec=f"rate={link_rate},delay=0ns", queue_limit_bytes=1300))
+
+
+def test_a_packet_that_waits_for_its_own_last_byte_fills_no_queue():
+    """From 10 to 400 Gb/s a packet of 4 KiB takes 3.3 us to come in: 167 kB at the rate of the fast port."""
+    builder = GraphBuilder("star", 2)
+    builder.add_named_switches(["s"])
+    for npu, rate_bps in enumerate((10 * 10**9, 400 * 10**9)):
+        builder.add_cables(npu, 2, rate_bps, 500_000)
+    graph, traces = builder.graph(), Traces(2)
+    traces.message(0, 1, 100_000)
+    results = check(graph, traces.program(), Settings(cut_through=True, queue_limit_bytes=8192))
+    assert (results.counters["dropped_packets"], results.counters["payload_bytes"]) == (0, 100_000)
 
 
 @pytest.mark.parametrize("cut_through", [False, True])

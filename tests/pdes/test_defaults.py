@@ -2,7 +2,7 @@
 
 Both are of an idle round trip over the longest path, as if each of its links were the fabric's slowest and longest: a
 full packet there, its acknowledgement back. The window fills the fastest port of an NPU for so long, and two packets
-more; the timeout is four times that with every queue full, and 1 us (docs/run-file.md, docs/faults.md).
+more; the timeout is four times that with every queue full, and 1 us (docs/reference: run-file.md, faults.md).
 """
 
 import math

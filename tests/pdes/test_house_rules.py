@@ -331,7 +331,7 @@ def test_a_row_is_as_long_as_declared_and_its_words_lie_one_behind_the_other(kin
     if asked:
         assert kind.dtype.itemsize % CACHE_LINE == 0 or CACHE_LINE % kind.dtype.itemsize == 0
     at = 0
-    for name, declared in nonempty(kind.declared.items()):
+    for name, declared in kind.declared.items():
         field, offset = kind.dtype.fields[name]
         assert offset == at, name
         own = declared.bits or bits[0]

@@ -18,7 +18,7 @@ def test_the_largest_numbers_are_carried_whole():
     sent = run(build_world(graph, one_message(3 * largest.mtu_bytes), largest))
     assert sent.links["tx_bytes"].tolist() == [3 * 65_535, 3 * 86, 3 * 86, 3 * 65_535]
     whole = Settings(fidelity=fidelity.fidelity("congestion_aware"))
-    sent = run(build_world(graph, one_message(quantities.MOST_BYTES), whole))
+    sent = run(build_world(graph, one_message(quantities.MAX_BYTES), whole))
     assert sent.links["tx_bytes"].max() == sent.flows["bytes"].sum() == 2**46 - 1
     widest = Settings(mtu_bytes=1, window_bytes=bounds.MAX_WINDOW_PACKETS)
     sent = run(build_world(graph, one_message(1000), widest))

@@ -51,6 +51,8 @@ HOSTS = {
     2: f"rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,delay=500ns,{HOST}",
     8: f"rail-optimised:npus=64,gpus_per_host=8,rate=200Gbps,delay=500ns,{HOST}",
 }
+WHOLE_MESSAGES = ("congestion_aware", "congestion_unaware")
+"""Names of the message-level models."""
 ENDS = {
     "delays": {"endpoint_delay_ps": 7000, "send_latency_ps": 90_000, "reduction_bandwidth_bps": 8e12 / 3.3},
     "acknowledged": {"acknowledged": True},
@@ -343,17 +345,18 @@ def test_a_whole_message_that_leaves_later_is_passed():
     assert PreparedSchedule(pack([each_its_own(8, lanes)]), 0, 4000, fabric).time_ps() == expected_ps
 
 
-@pytest.mark.parametrize(("ends", "case"), each_value(itertools.product(ENDS, ALGORITHMS)))
-def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, case):
-    kind, algorithm = case
+@pytest.mark.parametrize(
+    ("ends", "kind", "algorithm"), [(ends, *case) for ends, case in each_value(itertools.product(ENDS, ALGORITHMS))]
+)
+def test_every_algorithm_with_what_passes_at_the_ends_of_messages(ends, kind, algorithm):
     assert above_of_ps(SWITCH.format(6), kind, algorithm, 300_001, fidelity=fidelity("packet", **ENDS[ends])) == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "case"), each_value(itertools.product(("congestion_aware", "congestion_unaware"), ALGORITHMS))
+    ("name", "kind", "algorithm"),
+    [(name, *case) for name, case in each_value(itertools.product(WHOLE_MESSAGES, ALGORITHMS))],
 )
-def test_every_algorithm_with_messages_that_go_whole(name, case):
-    kind, algorithm = case
+def test_every_algorithm_with_messages_that_go_whole(name, kind, algorithm):
     own = {"endpoint_delay_ps": 7, "reduction_bandwidth_bps": 8e12 / 3.3, "resolution_ps": 10}
     graph, chosen = built(SWITCH.format(6)), Settings(fidelity=fidelity(name, **own))
     size = 300_001

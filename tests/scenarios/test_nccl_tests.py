@@ -37,7 +37,7 @@ PUBLISHED_US = [
     (ONE_HOST, 10 * GIB, 79751),
 ]
 TOLERANCE = 0.03
-"""All that was published of these sizes but 128 MiB in one host, which both are 9 % below (docs/nccl.md)."""
+"""All published figures of these sizes but 128 MiB in one host, which both are 9 % below (docs/explanation/nccl.md)."""
 
 MEGATRON = (ONE_HOST, 64 * MIB, 599)
 MEGATRON_TOLERANCE = 0.05
@@ -79,7 +79,7 @@ def test_the_closed_form_has_every_row(spec, size, published_us):
     PUBLISHED_US if os.environ.get(FULL) else [PUBLISHED_US[0], *PUBLISHED_US[4:7]],
 )
 def test_the_packets_have_the_quick_rows(spec, size, published_us):
-    """The other rows take up to 40 s each; `make fuzz` simulates them, and docs/nccl.md has their times."""
+    """The other rows take up to 40 s each; `make fuzz` simulates them, and docs/explanation/nccl.md has their times."""
     assert simulated_us(spec, size) == pytest.approx(published_us, rel=TOLERANCE)
 
 

@@ -1,4 +1,4 @@
-"""Trends that Megatron-LM published, in sign, on models and clusters a fraction of theirs (docs/megatron-trends.md)."""
+"""Signs of the trends that Megatron-LM published, on small models and clusters (docs/explanation/studies.md)."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The script of docs/predictions.md: rows are what a run of the same model says, and mistakes are one line."""
+"""The script of docs/explanation/predictions.md: rows equal a run of the same model; mistakes are one line."""
 
 import json
 import subprocess

@@ -166,7 +166,7 @@ def test_the_small_one_is_one_switch_of_64_ports():
         ("tpu-v4:gpus=5", "nearest: 8"),
         ("selene:gpus=0", "selene: gpus: '0' is not a count"),
         ("selene:gpus=many", "selene: gpus: 'many' is not a count"),
-        ("selene:npus=8", "selene: npus stands beside a cluster; expected gpus"),
+        ("selene:npus=8", "selene: npus is given with a cluster; expected gpus"),
         ("selene:gpus=8,colour=red", "selene:gpus=8,colour=red: unknown key 'colour'"),
         ("selen:gpus=8", "did you mean 'selene'?"),
     ],

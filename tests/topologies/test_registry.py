@@ -112,7 +112,7 @@ LEAF_KEYS = (
         ({"k": 4}, f"topology 'None:k=4': key 'name' is missing; known: {KNOWN}"),
         ("ring:npus", "ring:npus: 'npus' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
         ("ring:npus=", "ring:npus=: 'npus=' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
-        ("ring:npus=8,npus=9", "ring:npus=8,npus=9: key 'npus' stands twice; expected it once"),
+        ("ring:npus=8,npus=9", "ring:npus=8,npus=9: key 'npus' occurs twice; expected it once"),
         ("ring", "ring: key 'npus' is missing; expected number of NPUs, 2 or more"),
         ("ring:npsu=8", "ring:npsu=8: unknown key 'npsu'; did you mean 'npus'? known: delay, npus, rate"),
         ("leaf-spine:leafs=8", f"leaf-spine:leafs=8: unknown key 'leafs'; did you mean 'leaves'? known: {LEAF_KEYS}"),

@@ -1,6 +1,6 @@
 """Times against published measurements.
 
-What numbers of the model are from is marked as such (docs/compute.md); none was fitted to the others.
+What numbers of the model are from is marked as such (docs/explanation/compute.md); none was fitted to the others.
 Figures of attention are those of the charts of FlashAttention-2 (arXiv 2307.08691, figures 5 and 6) and
 FlashAttention-3 (arXiv 2407.08608, figures 5 and 6): 16,384 tokens, 2,048 values over the heads, TFLOP/s.
 """
@@ -92,7 +92,7 @@ def ratios(kind, dtype="bf16", least_flops=0):
     ("kind", "least_flops", "mean", "error"),
     [
         ("gemm", 0, (0.90, 1.05), 0.15),
-        ("gemm", 2e10, (0.85, 1.0), 0.13),  # hot: 640 to 740 TFLOP/s, see docs/compute.md
+        ("gemm", 2e10, (0.85, 1.0), 0.13),  # hot: 640 to 740 TFLOP/s, see docs/explanation/compute.md
         ("grouped-gemm", 0, (0.75, 1.0), 0.22),
         ("batched-gemm", 0, (0.9, 1.1), 0.22),
         ("attention", 0, (0.9, 1.1), 0.12),
@@ -135,7 +135,7 @@ def test_products_in_a_row_lose_more_on_a_b200_than_on_an_h100(dtype):
 
 
 def test_large_products_of_a_step_stay_below_those_of_eight_seconds():
-    """Of 8192 x 8192 x 8192 an H100 at 700 W did 660 TFLOP/s after eight seconds (docs/compute.md), with no gaps."""
+    """An H100 at 700 W did 660 TFLOP/s of 8192^3 products after 8 s without gaps (docs/explanation/compute.md)."""
     operator = Operator("gemm", (8192, 8192, 8192), "bf16")
     in_a_step = ComputeTimes(find_gpu("h100"), pace=IN_STEPS).time_ps(operator)
     assert 0.9 * 660 < operator.flops / in_a_step < 660

@@ -355,7 +355,7 @@ def test_a_trace_that_nobody_runs(tmp_path):
 
 
 def test_the_documents_example_of_a_manifest_is_one(tmp_path):
-    text = (ROOT / "docs" / "traces.md").read_text()
+    text = (ROOT / "docs" / "reference" / "traces.md").read_text()
     (tmp_path / "traces.json").write_text(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
     said = read_manifest(tmp_path / "traces.json")
     assert said.trace_of_npu.tolist() == [0] * 2048 + [1] * 2048
@@ -366,6 +366,6 @@ def test_the_documents_example_of_a_manifest_is_one(tmp_path):
 
 def test_the_documents_example_in_python_makes_a_set(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "traces.md").read_text()
+    text = (ROOT / "docs" / "reference" / "traces.md").read_text()
     exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], {})  # noqa: S102 - it is our own
     assert [len(table) for table in read_set("traces").traces] == [192]

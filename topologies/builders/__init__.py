@@ -1,6 +1,5 @@
-"""One file per topology, found by `topologies.registry`.
+"""Builders of topologies, one file each, found by `topologies.registry`.
 
-A file declares NAME, a class `Arguments` (a `Parameters`), `build(arguments, name) -> Graph` and, where parameters tell
-it, `extent(arguments, name) -> Extent`, how large that will be; the first line of its docstring stands in
-`nadi topology list`.
+A file declares NAME, a class `Arguments` (a `Parameters`), `build(arguments, name) -> Graph` and, if the parameters
+determine the size, `extent(arguments, name) -> Extent`; `nadi topology list` prints the first line of its docstring.
 """

@@ -1,4 +1,4 @@
-"""How many uplinks a tier of switches needs for an oversubscription, and what a GPU has of the NICs of its server."""
+"""Capacities: uplinks of a tier of switches for an oversubscription, and a GPU's share of the NICs of its server."""
 
 from fractions import Fraction
 
@@ -9,7 +9,7 @@ def check_nics(name: str, gpus_per_host: int, nics_per_host: int) -> None:
     """Refuse NICs that the GPUs of a server cannot share evenly.
 
     Raises:
-        TopologyError: the number of GPUs is no multiple of that of NICs.
+        TopologyError: The number of GPUs is no multiple of the number of NICs.
     """
     if gpus_per_host % nics_per_host:
         raise TopologyError(
@@ -18,7 +18,7 @@ def check_nics(name: str, gpus_per_host: int, nics_per_host: int) -> None:
 
 
 def share_of_nic(rate_bps: int, gpus_per_host: int, nics_per_host: int) -> int:
-    """Return what a GPU has of its NIC's rate in bits per second, if the GPUs of a server share its NICs evenly."""
+    """Return a GPU's share of its NIC's rate in bits per second, with the NICs of a server shared evenly."""
     return rate_bps * nics_per_host // gpus_per_host
 
 
@@ -31,10 +31,10 @@ def uplink_count(
     down_bps: int,
     uplink_bps: int,
 ) -> int:
-    """The count as given, or else the one for which down_bps = ratio x count x uplink_bps (ratio 1 if not given).
+    """Return the count if given, else the one with down_bps = ratio x count x uplink_bps (ratio 1 if not given).
 
     Raises:
-        TopologyError: both are given, or the count is not whole; the text names the two keys.
+        TopologyError: Both are given, or the count is not whole; the text names the two keys.
     """
     if count is not None and ratio is not None:
         raise TopologyError(f"{name}: both {count_key} and {ratio_key} are given; expected one of them")

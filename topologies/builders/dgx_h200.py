@@ -13,7 +13,7 @@ extent = extent_of_machine
 
 
 def build(arguments: MachineArguments, name: str) -> Graph:
-    """The cluster; `rail-optimised` says how it is laid out."""
+    """Build the cluster, laid out as `rail-optimised`."""
     return build_machine(
         arguments, name, accelerator="h100", rate=400 * GBPS, nvlink_rate=3600 * GBPS, nvlink_delay=25 * NS
     )

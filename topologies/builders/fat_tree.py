@@ -46,6 +46,8 @@ class Arguments(Parameters):
 
 @dataclass(frozen=True)
 class _Shape:
+    """Counts of the fat tree."""
+
     npus: int
     hosts_per_leaf: int
     leaves_per_pod: int
@@ -53,10 +55,10 @@ class _Shape:
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """How large it will be.
+    """Return the size of the network.
 
     Raises:
-        TopologyError: as `build`.
+        TopologyError: As `build`.
     """
     shape = _shape(arguments, name)
     spine_rate = arguments.spine_rate or arguments.rate
@@ -67,11 +69,11 @@ def extent(arguments: Arguments, name: str) -> Extent:
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The fat tree; of a single pod, without cores. Pods hold NPUs, leaves and spines.
+    """Build the fat tree; a single pod has no cores. Pods hold NPUs, leaves and spines.
 
     Raises:
-        TopologyError: an odd k, counts that contradict one another or are not enough, no whole number of spines or
-            cores for the oversubscription, or too many NPUs.
+        TopologyError: k is odd, counts contradict one another or are too few, the oversubscription does not give a
+            whole number of spines or cores, or there are too many NPUs.
     """
     shape = _shape(arguments, name)
     spine_rate = arguments.spine_rate or arguments.rate
@@ -125,14 +127,14 @@ def _k_ary_shape(arguments: Arguments, name: str, k: int) -> _Shape:
 
 
 def _choose_hosts_per_leaf(npus: int) -> int:
-    """As near as can be to the k-ary tree's (npus / 2)^(1/3), if possible such that all leaves and pods are full."""
+    """Return the number nearest to the k-ary tree's (npus / 2)^(1/3), preferably with full leaves and pods."""
     ideal = (npus / 2) ** (1 / 3)
     full = [h for h in range(1, int(2 * ideal) + 1) if npus % (h * h) == 0 and h >= ideal / 2]
     return min(full, key=lambda h: abs(math.log(h / ideal)), default=max(1, math.ceil(ideal)))
 
 
 def _uplinks(arguments: Arguments, name: str, shape: _Shape, spine_rate: int, core_rate: int) -> tuple[int, int]:
-    """Spines of a pod, and cores of a plane."""
+    """Return the number of spines of a pod, and of cores of a plane."""
     spines = uplink_count(
         name,
         "spines_per_pod",
@@ -159,7 +161,7 @@ def _uplinks(arguments: Arguments, name: str, shape: _Shape, spine_rate: int, co
 def _add_pods(
     builder: GraphBuilder, shape: _Shape, spines: int, latency_ps: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Leaves and spines, pod by pod, so that a pod's switches are near each other in number."""
+    """Add leaves and spines pod by pod, so that a pod's switches have close numbers."""
     leaf, spine = [], []
     all_leaves = -(-shape.npus // shape.hosts_per_leaf)
     for pod in range(shape.pods):

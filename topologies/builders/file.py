@@ -1,10 +1,10 @@
 """A network from a TOML file of switches and links.
 
     npus = 4                    # nodes 0 to 3, "npu 0" to "npu 3"
-    dims = [2, 2]               # logical dimensions, fastest first; this and the next three may be left out
+    dims = [2, 2]               # logical dimensions, fastest first; this key and the next four are optional
     host = [0, 0, 1, 1]         # server of each NPU
     pods = [0, 0, 1, 1]         # pod of each NPU, -1 = none
-    accelerator = "h100"        # what the NPUs are, if that is known
+    accelerator = "h100"        # model of the NPUs
     stack = "Ring(4)"           # route by dimensions: links then join exactly the neighbours of that `stack`
 
     [[switches]]                # nodes 4, 5, ... in this order
@@ -16,7 +16,7 @@
     [[links]]                   # cables, in this order
     rate = "100Gbps"
     delay = "1us"
-    count = 1                   # parallel cables for each pair
+    count = 1                   # parallel cables of each pair
     cables = [["npu 0", "leaf 0"], [1, 4]]   # pairs of names or node numbers
 
 Without `stack`, NPUs may be linked to switches only, and the switches must connect all NPUs.
@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 import inputs
-from topologies.bounds import MOST_NODES
+from topologies.bounds import MAX_NODES
 from topologies.dimension_routing import Hierarchy, lay_out
 from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
@@ -53,7 +53,7 @@ class Arguments(Parameters):
 
 
 def _parse_cables(value: object) -> object:
-    """Checks that each entry is a pair; a model of each would take seconds for large networks."""
+    """Check that each entry is a pair; a pydantic model per entry would take seconds for large networks."""
     for pair in value if isinstance(value, list) else [value]:
         ends = pair if isinstance(pair, list) else []
         if len(ends) != 2 or not all(isinstance(end, int | str) for end in ends):
@@ -61,7 +61,7 @@ def _parse_cables(value: object) -> object:
     return value
 
 
-_Pod = Annotated[int, Field(ge=-1, le=MOST_NODES)]
+_Pod = Annotated[int, Field(ge=-1, le=MAX_NODES)]
 
 
 class _Switch(Parameters):
@@ -81,7 +81,7 @@ class _Links(Parameters):
 class _File(Parameters):
     npus: Count = Field(description="number of NPUs")
     dims: Sizes = ()
-    host: list[Annotated[int, Field(ge=0, le=MOST_NODES)]] | None = None
+    host: list[Annotated[int, Field(ge=0, le=MAX_NODES)]] | None = None
     pods: list[_Pod] | None = None
     accelerator: str = ""
     stack: Dimensions | None = None
@@ -90,11 +90,11 @@ class _File(Parameters):
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The network of the file.
+    """Build the network of the file.
 
     Raises:
-        TopologyError: an unreadable file, no TOML, an unknown key, a value of another form, an unknown node, or a
-            network that cannot be routed.
+        TopologyError: The file is unreadable or no TOML, a key or node is unknown, a value has another form, or the
+            network cannot be routed.
     """
     content = checked(_File, _read(arguments.path, name), name)
     switches = [checked(_Switch, table, f"{name}: switches[{i}]") for i, table in enumerate(content.switches)]
@@ -114,16 +114,16 @@ def build(arguments: Arguments, name: str) -> Graph:
     )
     node_of = _node_numbers(content.npus, names, name)
     for i, table in enumerate(content.links):
-        where = f"{name}: links[{i}]"
-        links = checked(_Links, table, where)
-        a, b = _ends(links.cables, node_of, where)
+        place = f"{name}: links[{i}]"
+        links = checked(_Links, table, place)
+        a, b = _ends(links.cables, node_of, place)
         builder.add_cables(a, b, links.rate, links.delay, links.count)
     layout = _layout(content, builder.nodes, name)
     return builder.graph(dims=content.dims, host=content.host, layout=layout, accelerator=content.accelerator)
 
 
 def estimate(arguments: Arguments) -> Extent | None:
-    """How large the network of the file will be; None where building it will say what is wrong."""
+    """Return the size of the network of the file; None if building it will report an error."""
     if inputs.type_of(arguments.path):
         return None
     try:
@@ -134,13 +134,13 @@ def estimate(arguments: Arguments) -> Extent | None:
     if npus is None:
         return None
     switches = len(_SWITCHES.findall(text))
-    found = of_cables(int(npus[1]), switches, _cables(text, int(npus[1])), len(text))
+    size = of_cables(int(npus[1]), switches, _cables(text, int(npus[1])), len(text))
     by_dimensions = re.search(r"^stack\s*=", text, re.MULTILINE)
-    return found._replace(homes=0) if by_dimensions else found
+    return size._replace(homes=0) if by_dimensions else size
 
 
 def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
-    """Ends of cables in the text of a file, a switch's name as a number of its own, and how many are side by side."""
+    """Yield ends of cables in a file's text, with a number per switch name, and the count of parallel cables."""
     number: dict[str, int] = {}
     for block in _LINKS.split(text)[1:]:
         count = re.search(r"^count\s*=\s*(\d{1,7})", block, re.MULTILINE)
@@ -154,27 +154,27 @@ def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
 
 def _read(path: str, name: str) -> dict[str, Any]:
     try:
-        found = inputs.parse_toml(inputs.read_text(path))
+        tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
         _refuse_others(path)
         raise TopologyError(f"{name}: cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # also a number of 5,000 digits, and lists in lists in lists
+    except (ValueError, RecursionError) as error:  # includes numbers of 5,000 digits and deep nesting
         _refuse_others(path, "text")
         raise TopologyError(f"{name}: {path} is no TOML: {error}") from None
-    if "npus" not in found:
+    if "npus" not in tree:
         _refuse_others(path, "text")  # nothing but comments
-    return found
+    return tree
 
 
 def _refuse_others(path: str, *also: str) -> None:
-    """Name a file of another kind for what it is."""
+    """Refuse a file of another kind with a message that names its kind."""
     kind = inputs.kind_of(path)
     if kind is not None and kind.key not in {"fabric", "toml", *also}:
         raise TopologyError(inputs.complaint(path, kind, "a fabric (TOML with npus and links)"))
 
 
 def _node_numbers(npus: int, names: Sequence[str], name: str) -> dict[int | str, int]:
-    """Numbers of all nodes, by name and by number."""
+    """Return the numbers of all nodes, by name and by number."""
     node_of: dict[int | str, int] = {i: i for i in range(npus + len(names))}
     node_of |= {f"npu {i}": i for i in range(npus)}
     for i, switch in enumerate(names):
@@ -184,13 +184,13 @@ def _node_numbers(npus: int, names: Sequence[str], name: str) -> dict[int | str,
     return node_of
 
 
-def _ends(cables: Sequence[Sequence[int | str]], node_of: Mapping[int | str, int], where: str) -> np.ndarray:
-    """int64[2, cables], nodes of the two ends."""
+def _ends(cables: Sequence[Sequence[int | str]], node_of: Mapping[int | str, int], place: str) -> np.ndarray:
+    """Return int64[2, cables], nodes of the two ends."""
     try:
         numbers = [(node_of[a], node_of[b]) for a, b in cables]
     except KeyError as error:
         raise TopologyError(
-            f"{where}: unknown node {error.args[0]!r}; expected the name of a switch, 'npu N' or a node's number"
+            f"{place}: unknown node {error.args[0]!r}; expected the name of a switch, 'npu N' or a node's number"
         ) from None
     return np.array(numbers, np.int64).reshape(-1, 2).T
 

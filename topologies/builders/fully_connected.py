@@ -22,15 +22,15 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-    """How large it will be."""
+    """Return the size of the network."""
     return extent_of([Dimension("FullyConnected", arguments.npus)])
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The full mesh; every packet takes one link.
+    """Build the full mesh; every packet takes one link.
 
     Raises:
-        TopologyError: fewer than two NPUs, or too many.
+        TopologyError: There are fewer than two NPUs, or too many.
     """
     if arguments.npus == 1:
         raise TopologyError(f"{name}: npus = 1; expected 2 or more")

@@ -32,10 +32,10 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """How large it will be.
+    """Return the size of the network.
 
     Raises:
-        TopologyError: as `build`.
+        TopologyError: As `build`.
     """
     npus, leaves = _sizes(arguments, name)
     spines = _spines(arguments, name, npus)
@@ -43,10 +43,10 @@ def extent(arguments: Arguments, name: str) -> Extent:
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The network. A pod is a leaf with its NPUs.
+    """Build the network. A pod is a leaf with its NPUs.
 
     Raises:
-        TopologyError: counts that contradict one another or that give no whole number of spines, or too many NPUs.
+        TopologyError: Counts contradict one another or give no whole number of spines, or there are too many NPUs.
     """
     npus, leaves = _sizes(arguments, name)
     uplink_rate = arguments.uplink_rate or arguments.rate
@@ -65,7 +65,7 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def _spines(arguments: Arguments, name: str, npus: int) -> int:
-    """Number of spines."""
+    """Return the number of spines."""
     return uplink_count(
         name,
         "spines",
@@ -78,7 +78,7 @@ def _spines(arguments: Arguments, name: str, npus: int) -> int:
 
 
 def _sizes(arguments: Arguments, name: str) -> tuple[int, int]:
-    """Number of NPUs and of leaves."""
+    """Return the numbers of NPUs and of leaves."""
     hosts, npus, leaves = arguments.hosts_per_leaf, arguments.npus, arguments.leaves
     if npus is None and leaves is None:
         raise TopologyError(f"{name}: neither npus nor leaves is given; expected one of them")

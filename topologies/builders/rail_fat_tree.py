@@ -1,6 +1,6 @@
 """Servers behind NVSwitches under two or three tiers: rails, planes of NICs with several ports, pods, cores.
 
-A *unit* is a group of servers that share leaves: one for each rail and port of a NIC. A GPU's rail is the place of its
+A *unit* is a group of servers that share leaves: one for each rail and port of a NIC. A GPU's rail is the index of its
 NIC in the server modulo the rails; one rail is a top-of-rack switch. GPUs that share a NIC have equal shares of its
 rate, also while the others are silent. Port p of every NIC leads into plane p, whose leaves and
 spines meet no other plane's below the cores. A *pod* is a group of units that share spines: every leaf is linked to all
@@ -46,7 +46,7 @@ class Arguments(Parameters):
     cores: Count | None = Field(None, description="cores of a core plane; none if not given")
     core_planes: Count | None = Field(None, description="groups of cores; as many as spines if not given")
     core_uplinks: Count = Field(1, description="parallel cables between a spine and a core")
-    forwarding: Flag = Field(False, description="servers pass on between rails, over a cable from NVSwitch to leaf")
+    forwarding: Flag = Field(False, description="servers forward between rails, over cables from NVSwitches to leaves")
     rate: Rate = Field(400 * GBPS, description="rate of a port of a NIC")
     delay: Time = Field(500 * NS, description="propagation delay of a NIC's link")
     nvlink_rate: Rate = Field(3600 * GBPS, description="rate between an NPU and the NVSwitch, each direction")
@@ -57,24 +57,24 @@ class Arguments(Parameters):
     core_delay: Time | None = Field(None, description="delay between spine and core; uplink_delay if not given")
     switch_latency: Time = Field(0, description="forwarding latency of leaves, spines and cores")
     nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
-    accelerator: Name = Field("", description="what the NPUs are, as h100: NCCL's constants")
+    accelerator: Name = Field("", description="model of the NPUs, as h100, which selects NCCL's constants")
 
 
 class _Shape(NamedTuple):
-    """Counts.
+    """Counts of the fat tree.
 
     Attributes:
-        hosts: servers.
-        nics: NICs of a server.
-        per_unit: servers of a unit.
-        units: units.
-        per_pod: units of a pod.
-        pods: pods.
-        rails: rails.
-        groups: of spines, in a pod and plane.
-        spines: of such a group; 0 = none are needed.
-        core_planes: core planes.
-        cores: of a core plane.
+        hosts: Number of servers.
+        nics: Number of NICs of a server.
+        per_unit: Number of servers of a unit.
+        units: Number of units.
+        per_pod: Number of units of a pod.
+        pods: Number of pods.
+        rails: Number of rails.
+        groups: Number of groups of spines in a pod and plane.
+        spines: Number of spines of such a group; 0 = no spines are needed.
+        core_planes: Number of core planes.
+        cores: Number of cores of a core plane.
     """
 
     hosts: int
@@ -91,10 +91,10 @@ class _Shape(NamedTuple):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """How large it will be.
+    """Return the size of the network.
 
     Raises:
-        TopologyError: as `build`.
+        TopologyError: As `build`.
     """
     shape = _shape(arguments, name)
     leaves = shape.units * shape.rails * arguments.ports
@@ -109,15 +109,14 @@ def extent(arguments: Arguments, name: str) -> Extent:
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The network. Logical dimensions are (gpus_per_host, servers).
+    """Build the network. Logical dimensions are (gpus_per_host, servers).
 
-    Pods of the graph are the pods where units_per_pod says what they are, with their spines; else the units, without.
-    Spines are left out where each has one leaf and there are no cores; cores, where all leaves meet at the spines.
+    Pods of the graph are the pods, with their spines, if units_per_pod is given; else the units, without spines.
+    Spines are omitted if each has one leaf and there are no cores; cores are omitted if all leaves meet at the spines.
 
     Raises:
-        TopologyError: npus is no multiple of gpus_per_host, gpus_per_host none of rails, no whole number of spines,
-            a number of spines that is no multiple of core_planes, rails, pods or planes that nothing joins, or too many
-            NPUs.
+        TopologyError: npus is no multiple of gpus_per_host, or gpus_per_host of rails, the number of spines is not
+            whole or no multiple of core_planes, rails, pods or planes are not connected, or there are too many NPUs.
     """
     shape = _shape(arguments, name)
     npu = np.arange(arguments.npus)
@@ -170,7 +169,7 @@ def _shape(arguments: Arguments, name: str) -> _Shape:
 
 
 def _spines(arguments: Arguments, name: str, per_unit: int, nics: int) -> int:
-    """Spines of a group; nics: of a server on a leaf."""
+    """Return the number of spines of a group; nics: number of NICs of a server on a leaf."""
     return uplink_count(
         name,
         "spines",
@@ -183,7 +182,10 @@ def _spines(arguments: Arguments, name: str, per_unit: int, nics: int) -> int:
 
 
 def _add_units(builder: GraphBuilder, arguments: Arguments, shape: _Shape, pod_of_unit: Int64) -> tuple[Int64, Int64]:
-    """NVSwitches by server, and leaves int64[units, ports, rails]; unit by unit, which are so near in number."""
+    """Add units one by one, so that their switches have close numbers.
+
+    Returns NVSwitches by server, and leaves int64[units, ports, rails].
+    """
     nvswitch, leaf = [], []
     for unit in range(shape.units):
         count = min(shape.per_unit, shape.hosts - unit * shape.per_unit)

@@ -1,8 +1,8 @@
 """Servers of NPUs behind an NVSwitch; NIC j of every server on a leaf of rail j, all leaves on spines.
 
-A *unit* is a group of servers that share one leaf per rail. One switch stands for all NVSwitches of a server. NPUs of
-different servers and rails talk through leaf, spine and leaf. NPUs that share a NIC have equal shares of its rate,
-also while the others are silent.
+A *unit* is a group of servers that share one leaf per rail. One switch represents all NVSwitches of a server. NPUs of
+different servers and rails communicate through leaf, spine and leaf. NPUs that share a NIC have equal shares of its
+rate, even while the others are silent.
 """
 
 import numpy as np
@@ -42,10 +42,10 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """How large it will be.
+    """Return the size of the network.
 
     Raises:
-        TopologyError: as `build`.
+        TopologyError: As `build`.
     """
     hosts, per_unit, spines = _counts(arguments, name)
     leaves = -(-hosts // per_unit) * _nics(arguments)
@@ -54,12 +54,13 @@ def extent(arguments: Arguments, name: str) -> Extent:
 
 
 def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
-    """The network. Logical dimensions are (gpus_per_host, servers); pods are the units, spines have none.
+    """Build the network. Logical dimensions are (gpus_per_host, servers); pods are the units, spines belong to no pod.
 
-    accelerator: what the NPUs are, "" = not known.
+    accelerator: model of the NPUs, "" = unknown.
 
     Raises:
-        TopologyError: npus is no multiple of gpus_per_host, no whole number of spines, or too many NPUs.
+        TopologyError: npus is no multiple of gpus_per_host, the number of spines is not whole, or there are too many
+            NPUs.
     """
     npus, per_host, rails = arguments.npus, arguments.gpus_per_host, _nics(arguments)
     hosts, per_unit, spines = _counts(arguments, name)
@@ -78,12 +79,12 @@ def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
 
 
 def _nics(arguments: Arguments) -> int:
-    """NICs of a server, which is also the number of rails."""
+    """Return the number of NICs of a server, which is also the number of rails."""
     return arguments.nics_per_host or arguments.gpus_per_host
 
 
 def _counts(arguments: Arguments, name: str) -> tuple[int, int, int]:
-    """Servers, servers of a unit, spines."""
+    """Return the numbers of servers, of servers per unit, and of spines."""
     npus, per_host = arguments.npus, arguments.gpus_per_host
     if npus % per_host:
         raise TopologyError(f"{name}: npus = {npus}; expected a multiple of gpus_per_host = {per_host}")
@@ -103,7 +104,10 @@ def _counts(arguments: Arguments, name: str) -> tuple[int, int, int]:
 
 
 def _add_units(builder: GraphBuilder, arguments: Arguments, hosts: int, per_unit: int) -> tuple[np.ndarray, np.ndarray]:
-    """NVSwitches by server, and leaves by unit and rail; unit by unit, so that these are near each other in number."""
+    """Add units one by one, so that their switches have close numbers.
+
+    Returns NVSwitches by server, and leaves by unit and rail.
+    """
     nvswitch, leaf = [], []
     for unit, first in enumerate(range(0, hosts, per_unit)):
         count = min(per_unit, hosts - first)

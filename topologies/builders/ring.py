@@ -22,15 +22,15 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-    """How large it will be."""
+    """Return the size of the network."""
     return extent_of([Dimension("Ring", arguments.npus)])
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The ring; packets take the shorter way round.
+    """Build the ring; packets take the shorter way round.
 
     Raises:
-        TopologyError: fewer than two NPUs, or too many.
+        TopologyError: There are fewer than two NPUs, or too many.
     """
     if arguments.npus == 1:
         raise TopologyError(f"{name}: npus = 1; expected 2 or more")

@@ -1,8 +1,8 @@
 """SimAI's topology text: GPUs, NVSwitches, switches and links.
 
 Line 1 holds `nodes gpus_per_server nvswitches switches links gpu_type` (or, in the form of ASTRA-sim's ns-3 backend,
-`nodes switches links`); line 2 the numbers of all switches, of which the first `nvswitches` are NVSwitches; then there
-is one line `source destination rate delay error_rate` for each cable. All other nodes are GPUs.
+`nodes switches links`); line 2 the numbers of all switches, first those of the `nvswitches` NVSwitches; one line
+`source destination rate delay error_rate` per cable follows. All other nodes are GPUs.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 import inputs
-from topologies.bounds import MOST_NODES
+from topologies.bounds import MAX_NODES
 from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
@@ -21,28 +21,28 @@ from topologies.units import parse_delay, parse_link_rate
 
 NAME = "simai"
 _FULL_HEADER, _SHORT_HEADER = 6, 3
-_MOST_DIGITS = 12
+_MAX_DIGITS = 12
 
 
 class Arguments(Parameters):
     """Parameters of a network in SimAI's text."""
 
-    path: FilePath = Field(description="the file")
+    path: FilePath = Field(description="path of the file")
     switch_latency: Time = Field(0, description="forwarding latency of a switch")
     nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The network of the file. GPUs, then switches, keep their order; names hold the numbers of the file.
+    """Build the network of the file. GPUs, then switches, keep their order; names hold the numbers of the file.
 
     Raises:
-        TopologyError: an unreadable file, counts that differ from the header's, an unknown node, a link that loses
-            packets, or a network that cannot be routed.
+        TopologyError: The file is unreadable, counts differ from the header's, a node is unknown, a link loses packets,
+            or the network cannot be routed.
     """
     lines = _read(arguments.path, name)
     nodes, per_server, nvswitches, switches, links = _header(lines, name)
-    if nodes > MOST_NODES:
-        raise TopologyError(f"{name}: line 1: {nodes} nodes; expected at most {MOST_NODES}")
+    if nodes > MAX_NODES:
+        raise TopologyError(f"{name}: line 1: {nodes} nodes; expected at most {MAX_NODES}")
     switch = _switch_numbers(lines, name, nodes, nvswitches, switches)
     gpus = np.setdiff1d(np.arange(nodes), switch)
     kind = np.where(np.arange(len(switch)) < nvswitches, NVSWITCH, SWITCH)
@@ -65,7 +65,7 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def estimate(arguments: Arguments) -> Extent | None:
-    """How large the network of the file will be; None where building it will say what is wrong."""
+    """Return the size of the network of the file; None if building it will report an error."""
     if inputs.type_of(arguments.path):
         return None
     try:
@@ -73,13 +73,13 @@ def estimate(arguments: Arguments) -> Extent | None:
         nodes, _, _, switches, _ = _header(lines, NAME)
         is_switch = set(map(int, lines[1].split()))
         ends = (line.split(maxsplit=2)[:2] for line in lines[2:] if line.strip())
-        pairs = (tuple(map(int, two)) for two in ends)
-        # Numbers of switches are moved behind those of all GPUs.
+        pairs = (tuple(map(int, pair)) for pair in ends)
+        # Switches get numbers above those of all GPUs.
         cables = ((a + nodes * (a in is_switch), b + nodes * (b in is_switch), 1) for a, b in pairs)
-        found = of_cables(nodes, switches, cables, sum(map(len, lines)))
+        size = of_cables(nodes, switches, cables, sum(map(len, lines)))
     except (TopologyError, ValueError, IndexError):
         return None
-    return found._replace(npus=max(nodes - switches, 0))
+    return size._replace(npus=max(nodes - switches, 0))
 
 
 def _read(path: str, name: str) -> list[str]:
@@ -94,7 +94,7 @@ def _read(path: str, name: str) -> list[str]:
 
 
 def _header(lines: Sequence[str], name: str) -> tuple[int, int, int, int, int]:
-    """nodes, GPUs per server, NVSwitches, switches, links."""
+    """Return the numbers of nodes, GPUs per server, NVSwitches, switches and links."""
     words = lines[0].split() if lines else []
     numbers = words[: _FULL_HEADER - 1]
     if len(words) not in {_FULL_HEADER, _SHORT_HEADER} or not all(map(_is_number, numbers)):
@@ -112,12 +112,12 @@ def _header(lines: Sequence[str], name: str) -> tuple[int, int, int, int, int]:
 
 
 def _is_number(word: str) -> bool:
-    """Whether a word is a whole number; of more digits than nodes and links have, it is none."""
-    return word.isdecimal() and len(word) <= _MOST_DIGITS
+    """Return whether a word is a whole number with no more digits than numbers of nodes and links may have."""
+    return word.isdecimal() and len(word) <= _MAX_DIGITS
 
 
 def _switch_numbers(lines: Sequence[str], name: str, nodes: int, nvswitches: int, switches: int) -> np.ndarray:
-    """Numbers of the NVSwitches, then of the other switches, each ascending."""
+    """Return the numbers of the NVSwitches, then of the other switches, each ascending."""
     words = lines[1].split() if len(lines) > 1 else []
     numbers = sorted({int(word) for word in words if _is_number(word) and int(word) < nodes})
     expected = nvswitches + switches
@@ -129,18 +129,18 @@ def _switch_numbers(lines: Sequence[str], name: str, nodes: int, nvswitches: int
     return np.array(numbers, np.int64)
 
 
-def _cable(line: str, where: str, nodes: int) -> tuple[int, int, int, int]:
-    """Two ends, rate in bps, delay in ps."""
+def _cable(line: str, place: str, nodes: int) -> tuple[int, int, int, int]:
+    """Return the two ends, rate in bps and delay in ps of a cable."""
     words = line.split()
     if len(words) != 5 or not (_is_number(words[0]) and _is_number(words[1])):
-        raise TopologyError(f"{where}: {line.strip()[:80]!r}; expected: source destination rate delay error_rate")
+        raise TopologyError(f"{place}: {line.strip()[:80]!r}; expected: source destination rate delay error_rate")
     a, b = int(words[0]), int(words[1])
     if max(a, b) >= nodes:
-        raise TopologyError(f"{where}: node {max(a, b)}; expected a number below {nodes}")
+        raise TopologyError(f"{place}: node {max(a, b)}; expected a number below {nodes}")
     try:
         rate_bps, delay_ps, error_rate = parse_link_rate(words[2]), parse_delay(words[3]), float(words[4])
     except ValueError as error:
-        raise TopologyError(f"{where}: {error}") from None
+        raise TopologyError(f"{place}: {error}") from None
     if error_rate != 0:
-        raise TopologyError(f"{where}: error rate {words[4]}; expected 0, as links that lose packets are not modelled")
+        raise TopologyError(f"{place}: error rate {words[4]}; expected 0, as links that lose packets are not modelled")
     return a, b, rate_bps, delay_ps

@@ -2,7 +2,7 @@
 
 Source: Won et al., ASTRA-sim 2.0 (ISPASS 2023), section on multi-dimensional hierarchical topologies. Every NPU has
 links in each dimension. Rates and delays are those of one link: a FullyConnected NPU has size - 1 links of that rate,
-and to cross a Switch is two links.
+and a path across a Switch has two links.
 """
 
 import math
@@ -31,19 +31,19 @@ class Arguments(Parameters):
     rates: Rates = Field((400 * GBPS,), description="link rate of each dimension, or one for all")
     delays: Times = Field((500 * NS,), description="link delay of each dimension, or one for all")
     switch_latency: Time = Field(0, description="forwarding latency of a switch")
-    host_dims: int = Field(0, ge=0, description="how many of the first dimensions lie within one server")
+    host_dims: int = Field(0, ge=0, description="number of leading dimensions within one server")
 
 
 def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-    """How large it will be."""
+    """Return the size of the network."""
     return extent_of(arguments.dims)
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The hierarchy; packets correct the first dimension first.
+    """Build the hierarchy; packets correct the first dimension first.
 
     Raises:
-        TopologyError: rates or delays for another number of dimensions, or too many NPUs.
+        TopologyError: Rates or delays are given for another number of dimensions, or there are too many NPUs.
     """
     count = len(arguments.dims)
     for key, values in (("rates", arguments.rates), ("delays", arguments.delays)):
@@ -67,12 +67,12 @@ def build_stack(
     switch_latency_ps: int = 0,
     npus_per_host: int = 1,
 ) -> Graph:
-    """The graph of a hierarchy, with one rate and delay for each dimension.
+    """Return the graph of a hierarchy, with one rate and delay for each dimension.
 
     Pods are the slices along the last dimension, if there are several dimensions; that one's switches have no pod.
 
     Raises:
-        TopologyError: too many NPUs or cables.
+        TopologyError: There are too many NPUs or cables.
     """
     try:
         layout = lay_out(dimensions)

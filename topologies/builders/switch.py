@@ -23,15 +23,15 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-    """How large it will be."""
+    """Return the size of the network."""
     return Extent(arguments.npus, 1, arguments.npus, 1)
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The switch and its NPUs.
+    """Build the switch and its NPUs.
 
     Raises:
-        TopologyError: too many NPUs, or dims of another product.
+        TopologyError: There are too many NPUs, or dims have another product.
     """
     builder = GraphBuilder(name, arguments.npus)
     switch = builder.add_switches("switch", 1, latency_ps=arguments.switch_latency)

@@ -23,15 +23,15 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-    """How large it will be."""
+    """Return the size of the network."""
     return extent_of([Dimension("Ring", size) for size in arguments.sizes])
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """The torus; packets correct the first dimension first.
+    """Build the torus; packets correct the first dimension first.
 
     Raises:
-        TopologyError: more than three dimensions, a size below two, or too many NPUs.
+        TopologyError: There are more than three dimensions, a size is below two, or there are too many NPUs.
     """
     sizes = arguments.sizes
     if len(sizes) > _MAX_DIMENSIONS or min(sizes) == 1:

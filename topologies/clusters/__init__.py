@@ -1,6 +1,6 @@
-"""Clusters: fabric, network settings, accelerator and hosts set together, by name or in a file of the user's.
+"""Clusters: fabric, network settings, accelerator and hosts together, by name or in a file of the user's.
 
-One TOML file describes a cluster; those of this folder have names. `topologies.clusters.cluster` says what is in one.
+One TOML file describes a cluster; those of this folder have names. `topologies.clusters.cluster` defines their content.
 """
 
 import functools
@@ -20,10 +20,10 @@ _SUFFIX = ".toml"
 
 @functools.cache
 def clusters() -> Mapping[str, Cluster]:
-    """All clusters that have names, in the order of their names.
+    """Return all named clusters, in the order of their names.
 
     Raises:
-        TopologyError: a file of this folder is wrong.
+        TopologyError: A file of this folder is wrong.
     """
     files = sorted(Path(__file__).parent.glob(f"*{_SUFFIX}"))
     return {path.stem: _read(path) for path in files}
@@ -32,11 +32,11 @@ def clusters() -> Mapping[str, Cluster]:
 def find(text: str) -> Cluster:
     """Return the cluster of a name or a file, with parameters of its fabric: "selene:rate=100Gbps", "mine.toml".
 
-    Among the parameters, `gpus` is how many of its GPUs are taken if nothing else says it.
+    Among the parameters, `gpus` is the default number of its GPUs.
 
     Raises:
-        TopologyError: there is no such cluster (the text names the nearest and all known ones), its file is wrong, or
-            a parameter is no key=value.
+        TopologyError: The cluster is unknown (the text names the nearest and all known ones), its file is wrong, or a
+            parameter is no key=value.
     """
     name, _, rest = text.strip().partition(":")
     known = clusters()
@@ -51,7 +51,7 @@ def find(text: str) -> Cluster:
 
 
 def is_cluster(name: object) -> bool:
-    """Whether a name, without parameters, is that of a cluster or of a file that describes one."""
+    """Return whether a name, without parameters, is that of a cluster or of a file that describes one."""
     if not isinstance(name, str) or not name:
         return False
     if name in clusters():
@@ -64,8 +64,8 @@ def with_path_from(folder: Path, text: str) -> str:
     """Return the text of a cluster with the path of its file as an absolute one; names stay as they are.
 
     Args:
-        folder: Folder from which a relative path counts.
-        text: As `find` takes it.
+        folder: Folder to which a relative path refers.
+        text: Text as `find` takes it.
     """
     name, colon, rest = text.partition(":")
     if name in clusters() or Path(name).suffix != _SUFFIX:

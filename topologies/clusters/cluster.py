@@ -1,4 +1,4 @@
-"""What a file of a cluster holds, and the fabric of any number of its GPUs."""
+"""The content of a cluster's file, and the fabric of any number of its GPUs."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,8 @@ from topologies.errors import TopologyError
 from topologies.parameters import Count, Parameters, parse_count
 from topologies.units import parse_bytes, parse_rate_within
 
-_MOST_NAMED = 12
+_MAX_NAMED = 12
+"""Numbers of GPUs that a message lists."""
 _INSTEAD = {
     "oversubscription": ("spines", "spines_per_pod", "uplinks"),
     "core_oversubscription": ("cores_per_plane",),
@@ -19,7 +20,7 @@ _INSTEAD = {
     "spines_per_pod": ("oversubscription",),
     "cores_per_plane": ("core_oversubscription",),
 }
-"""Parameters of fabrics that say the same in another way: who gives the first takes back the others."""
+"""Parameters of fabrics that express the same quantity: giving the first removes the others."""
 _MemoryRate = Annotated[int, BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS))]
 _Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 
@@ -27,38 +28,42 @@ _Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 class Size(Parameters):
     """Parameters of the fabric for some numbers of GPUs: for exactly `gpus`, or for all up to `most`."""
 
-    gpus: Count | None = Field(None, description="for this number alone; params say all")
-    most: Count | None = Field(None, description="for whole servers up to this number; npus, gpus_per_host are added")
-    params: dict[str, object] = Field({}, description="beside those of [fabric], or in place of them")
+    gpus: Count | None = Field(None, description="only number of GPUs that this entry covers; params are complete")
+    most: Count | None = Field(
+        None, description="maximum number of GPUs, in whole servers; npus, gpus_per_host are added"
+    )
+    params: dict[str, object] = Field(
+        {}, description="parameters in addition to those of [fabric], or in place of them"
+    )
 
 
 class HostMemory(Parameters):
-    """A server's own memory and its way to the GPUs, for offload; None = not published."""
+    """A server's own memory and its link to the GPUs, for offload; None = not published."""
 
-    memory: _Bytes | None = Field(None, description="bytes of its memory")
-    memory_bandwidth: _MemoryRate | None = Field(None, description="bits per second of its memory, all sockets")
-    pcie_rate: _MemoryRate | None = Field(None, description="bits per second to one GPU, each direction")
+    memory: _Bytes | None = Field(None, description="memory of a server in bytes")
+    memory_bandwidth: _MemoryRate | None = Field(None, description="memory bandwidth in bits per second, all sockets")
+    pcie_rate: _MemoryRate | None = Field(None, description="PCIe rate to one GPU, each direction, in bits per second")
 
 
 class Cluster(Parameters):
     """A cluster by name. `network` and `system` are keys of the run file's sections, as a user would write them.
 
     Attributes:
-        name: as users write it.
-        summary: one line; "" = none.
-        source: where its figures come from, one line, "" = not said; the file's comments say it value by value.
-        gpu: what its accelerator is called, by the compute model too where that knows it, "h800".
-        gpus_per_host: accelerators of a server.
-        gpus: how many it has, as published; taken where no number is given.
-        fabric: name of a topology and the parameters that all sizes share.
-        sizes: what else the topology needs, by number of GPUs; the first that fits holds. None are needed where the
-            topology's own rules say all, as an oversubscription: then any number up to `gpus` may be taken.
-        network: keys of [network], defaults of a run on this cluster.
-        system: keys of [system], likewise.
-        compute: keys of [compute]; not given: the gpu.
-        memory: keys of [memory].
-        host: memory of a server.
-        parameters: of the fabric, in place of those of `fabric` and `sizes`; users give them with the name.
+        name: Name as users write it.
+        summary: Description in one line; "" = none.
+        source: Source of the figures in one line, "" = unknown; the file's comments give it per value.
+        gpu: Name of the accelerator, which the compute model may know too, "h800".
+        gpus_per_host: Number of accelerators of a server.
+        gpus: Published number of accelerators, which is also the default.
+        fabric: Name of a topology and the parameters that all sizes share.
+        sizes: Further parameters of the topology, by number of GPUs; the first entry that fits applies. Empty if the
+            topology's own rules suffice, such as an oversubscription: then any number up to `gpus` is allowed.
+        network: Keys of [network], defaults of a run on this cluster.
+        system: Keys of [system], likewise.
+        compute: Keys of [compute]; by default the gpu.
+        memory: Keys of [memory].
+        host: Memory of a server.
+        parameters: Parameters of the fabric that users give with the name, in place of those of `fabric` and `sizes`.
     """
 
     name: str
@@ -77,13 +82,13 @@ class Cluster(Parameters):
     parameters: dict[str, object] = Field({})
 
     def topology(self, gpus: int | None = None) -> dict[str, object]:
-        """The table of its fabric, as `topologies.build` takes it.
+        """Return the table of its fabric, as `topologies.build` takes it.
 
         Args:
-            gpus: how many of its GPUs, the first ones; None = all.
+            gpus: Number of its GPUs, the first ones; None = all.
 
         Raises:
-            TopologyError: it has no fabric of so many; the text says of which, and the nearest.
+            TopologyError: The cluster has no fabric of that size; the text gives the allowed sizes, and the nearest.
         """
         count = self.gpus if gpus is None else gpus
         size = next((size for size in self._all_sizes() if self._fits(size, count)), None)
@@ -100,7 +105,7 @@ class Cluster(Parameters):
         return table
 
     def with_parameters(self, parameters: Mapping[str, object]) -> "Cluster":
-        """Return the cluster with other parameters of its fabric; "gpus" among them is how many GPUs are taken.
+        """Return the cluster with other parameters of its fabric; "gpus" among them is the number of GPUs.
 
         Raises:
             TopologyError: gpus is no count.
@@ -112,40 +117,40 @@ class Cluster(Parameters):
         return self.model_copy(update=update)
 
     def table(self, others: Mapping[str, object]) -> dict[str, object]:
-        """The table of its fabric where "gpus" and parameters of the topology are given beside its name.
+        """Return the table of its fabric with "gpus" and parameters of the topology that are given with its name.
 
         Raises:
-            TopologyError: as `topology`, gpus is no count, or npus or name stand beside it.
+            TopologyError: As `topology`; gpus is no count; or npus or name are given too.
         """
         for key in ("npus", "name"):
             if key in others:
                 expected = "gpus" if key == "npus" else "none"
-                raise TopologyError(f"{self.name}: {key} stands beside a cluster; expected {expected}")
+                raise TopologyError(f"{self.name}: {key} is given with a cluster; expected {expected}")
         return self.with_parameters(others).topology()
 
     def defaults(self) -> dict[str, dict[str, object]]:
-        """What it sets in the sections of a run file beside [topology], by section."""
+        """Return the defaults that it sets in the sections of a run file other than [topology], by section."""
         compute = self.compute or {"gpu": self.gpu}
         return {"network": self.network, "system": self.system, "compute": compute, "memory": self.memory}
 
     @property
     def collectives(self) -> dict[str, str]:
-        """Algorithms of [system] collectives by kind; kinds that it lacks take the fabric's default."""
-        found = self.system.get("collectives", {})
-        return {str(kind): str(spec) for kind, spec in found.items()} if isinstance(found, dict) else {}
+        """Algorithms of [system] collectives by kind; other kinds use the fabric's default."""
+        specs = self.system.get("collectives", {})
+        return {str(kind): str(spec) for kind, spec in specs.items()} if isinstance(specs, dict) else {}
 
     @property
     def most_gpus(self) -> int:
-        """The largest number of GPUs that it has a fabric of."""
+        """Maximum number of GPUs for which it has a fabric."""
         return max(size.most or size.gpus or 0 for size in self._all_sizes())
 
     def described(self) -> dict[str, object]:
-        """What JSON can hold of it, units as in its file's."""
+        """Return its content as JSON values, in the units of its file."""
         known = self.model_dump(mode="json", exclude={"sizes", "parameters"}, exclude_none=True)
         return known | {"most_gpus": self.most_gpus}
 
     def _all_sizes(self) -> tuple[Size, ...]:
-        """The sizes, or one of any number of GPUs up to those of the cluster."""
+        """Return the sizes, or one entry for any number of GPUs up to those of the cluster."""
         return self.sizes or (Size(most=self.gpus),)
 
     def _count(self, gpus: object) -> int:
@@ -160,31 +165,31 @@ class Cluster(Parameters):
         return count <= size.most and (count <= self.gpus_per_host or count % self.gpus_per_host == 0)
 
     def _counts(self, near: int) -> str:
-        """Which numbers of GPUs there are, and those next to one."""
+        """Return a text with the allowed numbers of GPUs, and those next to `near`."""
         exact = [size.gpus for size in self._all_sizes() if size.gpus is not None]
-        most = max((size.most for size in self._all_sizes() if size.most is not None), default=0)
-        said = []
+        largest = max((size.most for size in self._all_sizes() if size.most is not None), default=0)
+        ranges = []
         valid: Sequence[int] = exact
-        if most:
-            said = [f"1 to {self.gpus_per_host}, or a multiple of {self.gpus_per_host} up to {most}"]
+        if largest:
+            ranges = [f"1 to {self.gpus_per_host}, or a multiple of {self.gpus_per_host} up to {largest}"]
             lower = max(near // self.gpus_per_host, 1) * self.gpus_per_host
-            valid = [*exact, *(count for count in (lower, lower + self.gpus_per_host, most) if count <= most)]
+            valid = [*exact, *(count for count in (lower, lower + self.gpus_per_host, largest) if count <= largest)]
         if exact:
-            said = [*said, f"one of {', '.join(map(str, exact[:_MOST_NAMED]))}"]
+            ranges = [*ranges, f"one of {', '.join(map(str, exact[:_MAX_NAMED]))}"]
         below = max((count for count in valid if count <= near), default=None)
         above = min((count for count in valid if count > near), default=None)
         nearest = " and ".join(str(count) for count in (below, above) if count is not None)
-        return f"{' or '.join(said)}; nearest: {nearest}"
+        return f"{' or '.join(ranges)}; nearest: {nearest}"
 
 
 def _replaced(table: Mapping[str, object], parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return a table with other parameters in it, without those that say the same in another way."""
+    """Return a table with other parameters in it, without those that express the same quantity."""
     without = {key for given in parameters for key in _INSTEAD.get(given, ())}
     return {key: value for key, value in table.items() if key not in without} | dict(parameters)
 
 
 def _parameters_of(builder: str) -> Sequence[str]:
-    """Names of the parameters of a topology by its module; none of one that does not exist, as building it will say."""
+    """Return the names of a topology's parameters by its module; none if it does not exist, which building reports."""
     try:
         module = importlib.import_module(f"topologies.builders.{builder}")
     except ModuleNotFoundError:

@@ -7,7 +7,7 @@ A module has
 - `plan(kind, members, **parameters) -> Plans` for members >= 1,
 - `closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, **parameters) -> float`: picoseconds on an idle
   network in which a message of b bytes takes latency_ps + b / bytes_per_s, every NPU sends and receives one message at
-  a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/interfaces.md,
+  a time at that rate, and nothing else limits. size_bytes is the whole buffer S of docs/reference/interfaces.md,
 
 - `extent(kind, members, **parameters) -> Extent` (plans.extent): how many steps and lanes `plan` makes, without
   making them, or a bound; it has a run refused that takes more memory than is free. Without it a bound of any

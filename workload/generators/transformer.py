@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from et import CollectiveCommType, coll_node, comp_node, metadata, write_trace
 from inputs.limits import MAX_NPUS
 from inputs.units import MIB
-from topologies.bounds import MOST_BYTES
+from topologies.bounds import MAX_BYTES
 from workload.errors import WorkloadError
 
 _MOST = {"npus": MAX_NPUS, "layers": 10**5, "iterations": 10**6, "dtype_bytes": 64}
@@ -84,8 +84,8 @@ class TransformerParams:
             if most > _MOST_OF_A_NODE:
                 raise WorkloadError(f"transformer: {most:.3g} {what}, expected less than 2^63")
         largest = max(bucket.bytes for bucket in buckets(self))
-        if largest > MOST_BYTES:
-            raise WorkloadError(f"transformer: an all-reduce of {largest} B, expected at most {MOST_BYTES}")
+        if largest > MAX_BYTES:
+            raise WorkloadError(f"transformer: an all-reduce of {largest} B, expected at most {MAX_BYTES}")
 
     def parameters(self) -> int:
         """P = 12 l h^2 (1 + 13/12h + (V + s)/12lh)."""

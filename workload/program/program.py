@@ -1,4 +1,4 @@
-"""Program: what all NPUs do, as arrays; docs/interfaces.md says how they belong together."""
+"""Program: what all NPUs do, as arrays; docs/reference/interfaces.md says how they belong together."""
 
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ NO_CHANNELS = Channels(np.zeros(0, np.int8), np.zeros(0, np.float64), np.zeros(0
 
 
 class Program(NamedTuple):
-    """What all NPUs do. N nodes in T distinct traces; docs/interfaces.md says more.
+    """What all NPUs do. N nodes in T distinct traces; docs/reference/interfaces.md says more.
 
     NPUs whose rows are equal share a trace, even if ids, names of nodes and names of groups differ. Row r of an NPU's
     trace is row r of its TraceTable. A rank has what its own NPUs do; NPUs and groups are numbered over all ranks.

@@ -1,4 +1,4 @@
-"""The manifest of a trace set: which file each NPU runs, and the families of groups; docs/traces.md says its format."""
+"""The manifest of a trace set: the file of each NPU, and the families of groups (format: docs/reference/traces.md)."""
 
 import json
 from collections.abc import Mapping, Sequence

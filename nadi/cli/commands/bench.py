@@ -54,7 +54,7 @@ def bench(
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
     from nadi.studies.benchmarks.bench import BENCHES, run_bench
-    from topologies.bounds import MOST_BYTES
+    from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
 
     with together(ranks):
@@ -64,7 +64,7 @@ def bench(
             raise ConfigError(f"--backend {backend}: expected threads or processes")
         if backend == "processes" and ranks.size > 1:
             raise ConfigError(f"--backend processes: found {ranks.size} MPI ranks; expected threads there")
-        size_bytes = parse_bytes_within(size, MOST_BYTES) if size else 0
+        size_bytes = parse_bytes_within(size, MAX_BYTES) if size else 0
         if size and not size_bytes:
             raise ConfigError(f"--size {size}: found 0 bytes; expected more")
     if scaling:

@@ -27,7 +27,7 @@ def partition(
     method: str | None = typer.Option(
         None,
         metavar="NAME",
-        help="How to divide; docs/partition.md lists the methods. Default: the run file's.",
+        help="How to divide; docs/explanation/parallel.md lists the methods. Default: the run file's.",
         autocompletion=methods,
     ),
     weights: Path | None = typer.Option(

@@ -22,13 +22,13 @@ _MODEL = "Train this model, by name or file: `nadi workload models`."
 _FRAMEWORK = "As megatron (without this), deepspeed or fsdp trains it, or inference serves it."
 _CLUSTER = "A name of `nadi topology clusters` or a TOML file, or either with parameters, as selene:rate=100Gbps."
 _GPUS = "Of which so many GPUs; without, those of the plan."
-_FIDELITY = "How the network is modelled: docs/fidelity.md."
+_FIDELITY = "How the network is modelled: docs/explanation/fidelity.md."
 _SET = "Replace a value of the run file, as network.window=1MiB. Repeatable."
 _WEIGHTS = "Divide by traces, fabric, or an earlier run's folder."
 
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="[RUN.toml]", show_default=False, help="The run file; docs/run-file.md lists its keys."),
+    typer.Argument(metavar="[RUN.toml]", show_default=False, help="Run file; keys: docs/reference/run-file.md."),
 ]
 Model = Annotated[str | None, typer.Option("--model", metavar="NAME", show_default=False, help=_MODEL)]
 Plan = Annotated[

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    file: Path = typer.Argument(metavar="SWEEP.toml", help="Keys and their values; docs/sweeps.md."),
+    file: Path = typer.Argument(metavar="SWEEP.toml", help="Keys and their values; docs/how-to/sweep.md."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for all results."),
     jobs: int = typer.Option(1, min=1, max=1024, metavar="N", help="Runs at a time on this machine."),
     shard: str = typer.Option("", metavar="I/N", help="Only each N-th point, from the I-th on; I from 0."),

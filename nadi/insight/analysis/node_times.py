@@ -278,7 +278,7 @@ def utilisation(
     """float64[links]: what each link sent over what it could have sent in the run.
 
     Where faults give a link another rate, that is its mean rate over the run; each change counts from the begin of the
-    first cell at or after its time (docs/faults.md).
+    first cell at or after its time (docs/reference/faults.md).
     """
     if finish_time_ps <= 0:
         return np.zeros(graph.links)

@@ -98,9 +98,7 @@ def _notes(runs: Sequence[Run], rows: list[dict[str, Any]], of_links: dict[str, 
         )
     networks = {run.summary.get("network") for run in runs}
     if len(networks) > 1:
-        said.append(
-            f"Networks are modelled differently ({', '.join(sorted(map(str, networks)))}): see docs/fidelity.md."
-        )
+        said.append(f"Network models differ ({', '.join(sorted(map(str, networks)))}): docs/explanation/fidelity.md.")
     if rows and not any(None not in row["time_ps"] for row in rows):
         said.append("No collective has the same group, kind, members and size in all runs.")
     return said

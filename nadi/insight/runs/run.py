@@ -39,8 +39,8 @@ _EXPECTED = "expected results of `nadi run --out`"
 class Run:
     """A folder of `nadi run --out DIR`.
 
-    Tables are read when they are asked for, and kept. Each has the columns of docs/results.md; `to_pandas()` of one is
-    a DataFrame (pandas is an extra).
+    Tables are read when they are asked for, and kept. Each has the columns of docs/reference/results.md; `to_pandas()`
+    of a table returns a DataFrame (pandas is an extra).
 
     Attributes:
         folder: where it stands.

@@ -7,7 +7,7 @@ COLUMNS = {
     # Collectives
     "group": "As the traces call it; all = all NPUs.",
     "kind": "What the members do: all-reduce, all-gather, ...",
-    "algorithm": "As run; its parameters stand in docs/collectives.md.",
+    "algorithm": "As run; its parameters stand in docs/explanation/collectives.md.",
     "size": "Bytes of the message; of a collective its whole buffer, as nccl-tests counts it.",
     "members": "NPUs of a group.",
     "count": "How many there are.",
@@ -34,7 +34,7 @@ COLUMNS = {
     "sort": "Pieces that are alike.",
     "pieces": "How many of them are on the path.",
     "share": "Of the whole.",
-    "most of it bound by": "What kept the communication from being shorter: docs/explain.md.",
+    "most of it bound by": "What kept the communication from being shorter: docs/explanation/explain.md.",
     "change": "How far the value is from the first run's.",
     "the run would take": "Told from dependencies and closed forms, not simulated again.",
     "saves": "Of the run.",
@@ -72,7 +72,7 @@ COLUMNS = {
     # Runs beside each other
     "run": "Its folder.",
     "topology": "The fabric.",
-    "network": "How the network is modelled: docs/fidelity.md.",
+    "network": "How the network is modelled: docs/explanation/fidelity.md.",
     "simulated time": "From the start until the last NPU was done.",
     "digest": "Of all that happened. Equal digests: the same run, on any machine.",
     "key": "A key of the run file.",

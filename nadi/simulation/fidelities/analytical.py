@@ -1,4 +1,4 @@
-"""Message-level models: latency and bandwidth (docs/fidelity.md)."""
+"""Message-level models: latency and bandwidth (docs/explanation/fidelity.md)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Collectives at their closed forms, messages alone on their paths, no contention (docs/fidelity.md)."""
+"""Collectives at their closed forms, messages alone on their paths, no contention (docs/explanation/fidelity.md)."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Packets, queues, transport and congestion control (docs/fabric.md)."""
+"""Packets, queues, transport and congestion control (docs/explanation/fabric.md)."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ from nadi.simulation.wiring.estimate import Estimate, estimate, work
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from topologies import Graph
-from topologies.bounds import MOST_BYTES
+from topologies.bounds import MAX_BYTES
 from workload import Program
 from workload.program.traffic import traffic
 
@@ -107,18 +107,18 @@ def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
     Raises:
         ConfigError: The NPUs of this process would send too many bytes over a link.
     """
-    if own.wire_bytes <= MOST_BYTES:
+    if own.wire_bytes <= MAX_BYTES:
         return
     fabric, running, _ = with_reducers(graph, program)
     sent = traffic(running)
     share = own.wire_bytes / max(float(sent.bytes.sum()), 1.0)
     of_link = partition.link_loads(fabric, sent.src, sent.dst, sent.bytes * share)
     link = int(of_link.argmax())
-    if of_link[link] > MOST_BYTES:
+    if of_link[link] > MAX_BYTES:
         ends = f"{fabric.node_name(fabric.link_src[link])} - {fabric.node_name(fabric.link_dst[link])}"
         raise ConfigError(
             f"link {ends} of {graph.name} would send about {of_link[link] / 1e12:,.1f} TB in the run; expected at most "
-            f"{MOST_BYTES / 1e12:.1f} TB, which its counter holds"
+            f"{MAX_BYTES / 1e12:.1f} TB, which its counter holds"
         )
 
 

@@ -21,7 +21,7 @@ from nadi.simulation.run import run_program
 from nadi.simulation.wiring.partitioning import divide, traffic_load
 from partition import DEFAULT_METHOD
 from topologies import NVSWITCH, Graph
-from topologies.bounds import MOST_BYTES
+from topologies.bounds import MAX_BYTES
 from topologies.units import format_bytes, parse_bytes_within
 from workload import KINDS, CollectiveSettings, Program, WorkloadError
 from workload.collectives import choose as choose_algorithm
@@ -320,12 +320,12 @@ def parse_sizes(text: str) -> list[int]:
 def _range(text: str) -> list[int]:
     parts = text.split(":")
     if len(parts) == 1:
-        return [parse_bytes_within(text, MOST_BYTES)]
+        return [parse_bytes_within(text, MAX_BYTES)]
     if len(parts) != 3 or parts[2][:1] not in {"x", "+"}:
         raise ConfigError(f"--sizes {text}: expected a form like 1MiB:1GiB:x2, 1MiB:8MiB:+1MiB or 64KiB")
-    first, last = (parse_bytes_within(part, MOST_BYTES) for part in parts[:2])
+    first, last = (parse_bytes_within(part, MAX_BYTES) for part in parts[:2])
     step = parts[2]
-    factor, summand = (_factor(text, step), 0) if step[0] == "x" else (1, parse_bytes_within(step[1:], MOST_BYTES))
+    factor, summand = (_factor(text, step), 0) if step[0] == "x" else (1, parse_bytes_within(step[1:], MAX_BYTES))
     if first < 1 or (factor < 2 and summand < 1):
         raise ConfigError(f"--sizes {text}: does not grow; expected a first size above 0 and a step like x2 or +1MiB")
     sizes = []

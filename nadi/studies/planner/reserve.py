@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from nadi.errors import ConfigError
-from topologies.bounds import MOST_BYTES
+from topologies.bounds import MAX_BYTES
 from topologies.errors import TopologyError
 from topologies.units import format_bytes, parse_bytes_within, short
 
@@ -35,7 +35,7 @@ class MemoryReserve(NamedTuple):
         if match and (share := Fraction(match[1]) / 100) < 1:
             return cls(share=share)
         try:
-            return cls(size_bytes=parse_bytes_within(text, MOST_BYTES))
+            return cls(size_bytes=parse_bytes_within(text, MAX_BYTES))
         except TopologyError as error:
             raise ConfigError(
                 f"--reserve: found {short(text)}; expected a size as 4GiB, or a share of a GPU's memory, as 5%"

@@ -1,1 +1,1 @@
-"""Every kind of row that a world holds: its words by name, with type, unit, meaning and kind."""
+"""Every kind of row of a world: its words by name, with type, unit, meaning and kind."""

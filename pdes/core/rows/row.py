@@ -1,20 +1,20 @@
-"""How a kind of row is declared: a class whose words have a kind and a meaning.
+"""Declaration of row kinds: a class whose words have a kind and a meaning.
 
     class Token(Row, written_by="npu.tokens"):
         ...
 
-        running = word(Kind.COUNT, "tokens given out")
-        head = word(Kind.PHASE, "list of phases that wait, -1 none")
+        running = word(WordKind.COUNT, "tokens in use")
+        head = word(WordKind.PHASE, "list of phases that wait, -1 none")
 
-From it come the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the page
-docs/data-dictionary.md (`python scripts/document_tables.py`) and the checks of the house. A word is an int64, with
+The class yields the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the page
+docs/reference/data-dictionary.md and checks of the house. A word is an int64, with
 `bits` of the row or of the word itself narrower (32, 16, 8), or with kind FLOAT a float64; `many` of them are an array.
-A row is padded to `words` words, so that it fills cache lines. In plain Python sums and shifts of narrow words stay
-narrow, so what may outgrow them is made an int64 first. Words begin as 0, or as what `begins` says
+A row is padded to `words` words, so that it fills cache lines. In plain Python, sums and shifts of narrow words stay
+narrow, so kernels first convert values that may outgrow them to int64. Words begin as 0 or as `begins`
 (`pdes.core.memory.rows_of`).
 
-`written_by` names the modules that write words which the class declares, sorted, those of `pdes` without its name. A
-test compares the words whose names only one kind of row has with the sources (tests/pdes/test_writers.py).
+`written_by` names all modules that write words which the class declares, sorted, those of `pdes` without its name. A
+test compares it with the sources, for words whose names only one kind of row has (tests/pdes/test_writers.py).
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from compiling.kernel_sources import are_hashed
 
 
 class WordKind(Enum):
-    """What a word counts or names: by this, state could be moved to another number of ranks, or forward in time."""
+    """What a word counts or names; with it, state could be moved to another number of ranks, or forward in time."""
 
     TIME = "ps since the run began"
     DURATION = "ps"
@@ -60,12 +60,12 @@ class WordKind(Enum):
 
 BITS_OF_BYTE = 8
 INF = 1 << 62
-"""Later than any time (ps)."""
+"""A time in ps later than any other."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a row, or `many` of them side by side."""
+    """One word of a row, or `many` adjacent ones."""
 
     kind: WordKind
     meaning: str
@@ -75,18 +75,18 @@ class Word:
 
 
 def word(kind: WordKind, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
-    """Declare a word of a row; bits: of an integer, 0 as many as the row's."""
+    """Declare a word of a row; bits: width of an integer, 0 = the row's."""
     return Word(kind, meaning, many, bits, begins)
 
 
 class Row:
-    """A kind of row; see the module.
+    """Base class of row kinds; see the module.
 
     Attributes:
-        dtype: structured, of NumPy records.
-        declared: its words by name.
-        words: their number with the padding.
-        written_by: modules that write words which this class declares.
+        dtype: Structured dtype of NumPy records.
+        declared: Declared words by name.
+        words: Number of words with the padding.
+        written_by: Modules that write words which this class declares.
     """
 
     dtype: ClassVar[np.dtype]
@@ -95,10 +95,10 @@ class Row:
     written_by: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls, words: int = 0, written_by: str = "", bits: int = 64) -> None:
-        """Make the dtype.
+        """Create the dtype from the declared words.
 
         Raises:
-            TypeError: a name that NumPy's records take for themselves, or more words than there is room for.
+            TypeError: NumPy's records already have an attribute of a word's name, or the words exceed the given number.
         """
         cls.written_by = tuple(written_by.split())
         inherited = getattr(cls, "declared", {})
@@ -121,11 +121,11 @@ class Row:
 
     @classmethod
     def place(cls, name: str) -> int:
-        """How many words stand before one of that name, of a row whose words are all alike."""
+        """Return the offset of a word, in words, in a row whose words have equal widths."""
         return sum(declared.many for declared in list(cls.declared.values())[: list(cls.declared).index(name)])
 
 
 def kinds_of_rows(base: type[Row] = Row) -> list[type[Row]]:
-    """All kinds of rows of kernel sources that are derived from `base` and are imported, file by file."""
-    found = [each for child in base.__subclasses__() for each in (child, *kinds_of_rows(child))]
-    return sorted((kind for kind in found if are_hashed(kind.__module__)), key=lambda kind: kind.__module__)
+    """Return all imported row kinds of kernel sources that derive from `base`, file by file."""
+    kinds = [kind for child in base.__subclasses__() for kind in (child, *kinds_of_rows(child))]
+    return sorted((kind for kind in kinds if are_hashed(kind.__module__)), key=lambda kind: kind.__module__)

@@ -1,56 +1,54 @@
-"""Rows of what workers share."""
+"""Rows of the state that workers share."""
 
 from pdes.core.rows.row import Row, WordKind, word
 
 LINE_WORDS = 16
-"""Words between what different workers write: two cache lines, since lines are fetched in pairs."""
-APART = "unused: what follows is written by others or at other times, so it is on a pair of cache lines of its own"
+"""Words between the data of different writers: two cache lines, since processors prefetch lines in pairs."""
+APART = "unused: the next words have other writers or other times, so they have a pair of cache lines of their own"
 
 
 class ParcelHeader(Row, words=8, written_by="nadi.studies.benchmarks.instruments.parcel_costs workers.other_teams"):
-    """Of what one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
+    """Header of the parcel that one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
-    records = word(WordKind.COUNT, "packets in the parcel; workers that put some in add to it, so it is the first word")
-    soonest_ps = word(WordKind.TIME, "earliest event of the team that sends, as far as it knows")
-    exact = word(WordKind.FLAG, "it knows; else it is the begin of a window that must follow, or INF")
-    hops = word(WordKind.COUNT, "packet-hops that it has done before this window")
-    rows_left = word(WordKind.COUNT, "trace rows that it had not finished before this window, less all of them")
+    records = word(WordKind.COUNT, "packets in the parcel; workers that pack some add to it, so it is the first word")
+    soonest_ps = word(WordKind.TIME, "earliest event of the sending team, as far as it knows")
+    exact = word(WordKind.FLAG, "soonest_ps is final; else it is the begin of a window that must follow, or INF")
+    hops = word(WordKind.COUNT, "packet-hops of the team before this window")
+    rows_left = word(WordKind.COUNT, "trace rows of the team not finished before this window, minus all of them")
 
 
 class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams"):
-    """What the first worker of a process needs to call MPI from compiled code (pdes/workers/other_teams.py)."""
+    """Addresses and handles with which the first worker of a process calls MPI (pdes/workers/other_teams.py)."""
 
-    isend = word(WordKind.ADDRESS, "of MPI_Isend, 0 = Python calls MPI")
-    start_all = word(WordKind.ADDRESS, "of MPI_Startall")
-    test_all = word(WordKind.ADDRESS, "of MPI_Testall")
-    wait_all = word(WordKind.ADDRESS, "of MPI_Waitall")
-    allreduce = word(WordKind.ADDRESS, "of MPI_Allreduce")
-    statuses = word(WordKind.ADDRESS, "where MPI writes what nobody reads")
-    agreement = word(
-        WordKind.ADDRESS, "where an Allreduce finds its value and leaves the least of all teams' behind it"
-    )
-    parcels = word(WordKind.ADDRESS, "where the words of the parcels begin")
-    handle_bytes = word(WordKind.BYTES, "of a request's handle")
+    isend = word(WordKind.ADDRESS, "address of MPI_Isend, 0 = Python calls MPI")
+    start_all = word(WordKind.ADDRESS, "address of MPI_Startall")
+    test_all = word(WordKind.ADDRESS, "address of MPI_Testall")
+    wait_all = word(WordKind.ADDRESS, "address of MPI_Waitall")
+    allreduce = word(WordKind.ADDRESS, "address of MPI_Allreduce")
+    statuses = word(WordKind.ADDRESS, "address of statuses that nobody reads")
+    agreement = word(WordKind.ADDRESS, "address of an Allreduce's value, followed by the minimum of all teams' values")
+    parcels = word(WordKind.ADDRESS, "address of the words of the parcels")
+    handle_bytes = word(WordKind.BYTES, "size of a request's handle")
     type = word(WordKind.CODE, "MPI's handle of int64")
-    least = word(WordKind.CODE, "MPI's handle of the least of several")
+    least = word(WordKind.CODE, "MPI's handle of the operation minimum")
     communicator = word(WordKind.CODE, "MPI's handle of all ranks")
     leaders = word(WordKind.CODE, "MPI's handle of the first ranks of all teams")
     agreed = word(WordKind.COUNT, "windows whose begin was not known from the parcels")
-    error = word(WordKind.CODE, "of MPI, 0 = all is well")
+    error = word(WordKind.CODE, "MPI error code, 0 = no error")
 
 
 class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
-    """Addresses of what workers call where there are other teams, 0 = there are none (pdes/workers/other_teams.py).
+    """Addresses of functions that workers call if there are other teams, 0 without (pdes/workers/other_teams.py).
 
-    A meaning begins with what is passed on behind the address of the Meeting.
+    A meaning begins with the arguments that follow the address of the Meeting.
     """
 
-    unpack_parcels = word(WordKind.HOOK, "(lp, number): takes out what came for an LP, before its window")
-    pack_parcels = word(WordKind.HOOK, "(lp, number): puts in what an LP sends, after its window")
-    send_parcels = word(WordKind.HOOK, "(worker): has a worker send those for which it answers")
-    help_along = word(WordKind.HOOK, "(worker): has MPI look after those under way")
-    take_parcels = word(WordKind.HOOK, "(worker): has a worker take those of other teams for which it answers")
-    agree = word(WordKind.HOOK, "(number): has the first worker find the earliest event of all teams")
+    unpack_parcels = word(WordKind.HOOK, "(lp, number): unpacks the packets for an LP, before its window")
+    pack_parcels = word(WordKind.HOOK, "(lp, number): packs the packets that an LP sends, after its window")
+    send_parcels = word(WordKind.HOOK, "(worker): sends the worker's parcels")
+    help_along = word(WordKind.HOOK, "(worker): lets MPI make progress with the parcels under way")
+    take_parcels = word(WordKind.HOOK, "(worker): receives the worker's parcels of other teams")
+    agree = word(WordKind.HOOK, "(number): finds the earliest event of all teams, in the first worker")
 
 
 class TeamState(
@@ -61,24 +59,27 @@ class TeamState(
         "workers.exchange workers.other_teams workers.processes workers.team"
     ),
 ):
-    """Of all workers that share memory (pdes/workers/team.py); the first writes it, and `abort` is set by who fails."""
+    """State of all workers that share memory (pdes/workers/team.py).
 
-    cell_ps = word(WordKind.DURATION, "cell of the grid that windows begin on")
+    The first worker writes it; any worker that fails sets `abort`.
+    """
+
+    cell_ps = word(WordKind.DURATION, "length of a cell; windows begin at multiples of it")
     window_ps = word(WordKind.DURATION, "length of a window")
     before_abort = word(WordKind.COUNT, APART, many=LINE_WORDS - 2)
-    abort = word(WordKind.FLAG, "stop: a worker has failed")
+    abort = word(WordKind.FLAG, "a worker has failed: stop")
     before_published = word(WordKind.COUNT, APART, many=LINE_WORDS - 1)
     published = word(WordKind.COUNT, "windows whose begin is known")
-    begin_ps = word(WordKind.TIME, "begin of the last of them, INF = nothing is left")
+    begin_ps = word(WordKind.TIME, "begin of the last of them, INF = no event is left")
     before_sums = word(WordKind.COUNT, APART, many=LINE_WORDS - 2)
-    soonest_ps = word(WordKind.TIME, "earliest event of the team, and of others once they have said theirs")
-    hops = word(WordKind.COUNT, "packet-hops that the team has done")
-    rows_left = word(WordKind.COUNT, "trace rows that the team has not finished, less all of them")
-    said_ps = word(WordKind.TIME, "earliest event as it stands on parcels")
-    exact = word(WordKind.FLAG, "likewise")
+    soonest_ps = word(WordKind.TIME, "earliest event of the team, and of all teams once they have exchanged theirs")
+    hops = word(WordKind.COUNT, "packet-hops of the team")
+    rows_left = word(WordKind.COUNT, "trace rows of the team not finished, minus all of them")
+    said_ps = word(WordKind.TIME, "earliest event as written to parcels")
+    exact = word(WordKind.FLAG, "flag `exact` as written to parcels")
     agreed = word(WordKind.COUNT, "windows after which all teams have agreed on the earliest event")
     all_hops = word(WordKind.COUNT, "packet-hops of all teams")
-    all_rows_left = word(WordKind.COUNT, "trace rows that no team has finished, less all of them")
+    all_rows_left = word(WordKind.COUNT, "trace rows that no team has finished, minus all of them")
 
 
 class Worker(
@@ -89,27 +90,27 @@ class Worker(
         "workers.team"
     ),
 ):
-    """Of one worker of a team, and written by it alone. What others read stands on its first cache line."""
+    """State of one worker of a team, which only that worker writes; others read its first cache line."""
 
     arrived = word(WordKind.COUNT, "windows done")
-    packed = word(WordKind.COUNT, "windows in which all has gone out that goes to other teams")
+    packed = word(WordKind.COUNT, "windows whose packets for other teams are all packed")
     soonest_ps = word(WordKind.TIME, "earliest event of the LPs that it has done in this window")
-    hops = word(WordKind.COUNT, "packet-hops that it has done")
+    hops = word(WordKind.COUNT, "packet-hops of the worker")
     rows_left = word(WordKind.COUNT, "trace rows that it has finished, negative")
     known_ps = word(WordKind.TIME, "earliest event of its LPs, as far as it knew when `packed` was written")
-    parts = word(WordKind.COUNT, "LPs that it had done in part then")
-    stage = word(WordKind.CODE, "how far it is in the window (pdes/workers/team.py)")
-    lp = word(WordKind.PLACE, "LP in hand, by its place in the process, -1 none")
-    rest = word(WordKind.PLACE, "LP that it has done in part, -1 none; `rest` of its crew has the next")
+    parts = word(WordKind.COUNT, "LPs that it had done in part at that time")
+    stage = word(WordKind.CODE, "stage within the window (pdes/workers/team.py)")
+    lp = word(WordKind.PLACE, "current LP, as its index in the process, -1 none")
+    rest = word(WordKind.PLACE, "LP done in part, -1 none; `rest` of its crew holds the next")
     begin_ps = word(WordKind.TIME, "begin of the window")
     window = word(WordKind.COUNT, "number of the window")
-    leads = word(WordKind.FLAG, "the first of its process: orders the LPs of its crew, sends and takes parcels")
+    leads = word(WordKind.FLAG, "first worker of its process, which orders the LPs of its crew and exchanges parcels")
     events = word(WordKind.COUNT, "events of the LPs that it has done")
-    waited_ns = word(WordKind.COUNT, "nanoseconds in which it waited for others, and for parcels of other teams")
-    lasted_ns = word(WordKind.COUNT, "nanoseconds from its begin to its end")
+    waited_ns = word(WordKind.COUNT, "nanoseconds of waiting for other workers and for parcels of other teams")
+    lasted_ns = word(WordKind.COUNT, "nanoseconds from its start to its end")
 
 
 class LpTurn(Row, words=16, written_by="workers.team"):
-    """Of an LP in windows of even number, or of odd number; its workers write it."""
+    """State of an LP in windows of even, or of odd, number; its workers write it."""
 
-    taken = word(WordKind.COUNT, "workers that have asked for it in the window: the first has it")
+    taken = word(WordKind.COUNT, "workers that have asked for the LP in the window: the first gets it")

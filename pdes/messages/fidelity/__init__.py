@@ -1,10 +1,10 @@
-"""How messages cross the network, where not as packets. One file each, found here.
+"""Models of how messages cross the network other than as packets. One file each, found here.
 
-A file holds TITLE, a hook `act(address, message, now, ...)` that has a message go on from where it is, and
-`alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps)`, what messages take on an idle path: float64[k] ps
-per byte and int64[k] delays of its links, int64[] latencies of its switches, int64[m] bytes -> int64[m]. A message
-goes on by events (events.py): LEFT when its last byte has left its sender, ARRIVE when it is in, STEP when it is
-to go on from a node. Packets stand in the rest of the engine.
+A file holds TITLE, a hook `act(address, message, now, ...)` that moves a message on from its node, and
+`alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps)`, the time of messages on an idle path: float64[k] ps
+per byte and int64[k] delays of its links, int64[] latencies of its switches, int64[m] bytes -> int64[m]. Events move a
+message (events.py): LEFT when its last byte has left its sender, ARRIVE when it has arrived, STEP when it is to leave
+a node. The rest of the engine is the packet-level model.
 """
 
 import importlib
@@ -22,31 +22,32 @@ from pdes.core.units import PS_PER_BYTE_AT_1_BPS
 class Fidelity:
     """The model of a run; act and alone_ps are None for packets.
 
-    A message that is added to what is there takes three times its bytes at reduction_bandwidth_bps longer (two reads
-    and a write). congestion_aware: LINKS_ARE_BUSY of the module, if it says so. is_closed_form: collectives and
-    messages take what they would alone on the network of packets. send_latency_ps and acknowledged are of packets only.
+    A reduction adds three times the message's bytes at reduction_bandwidth_bps (two reads and a write).
+    congestion_aware: LINKS_ARE_BUSY of the module, if it has that. is_closed_form: collectives and messages take the
+    time that they would take alone on the network of packets. send_latency_ps and acknowledged apply to packets only.
     """
 
-    name: str = setting("packet", "how the network is modelled", is_given=False)
-    act: Callable | None = setting(None, "has a message go on", is_given=False)
-    alone_ps: Callable | None = setting(None, "what messages take on an idle path", is_given=False)
-    endpoint_delay_ps: int = setting(0, "before a collective's first step, and before a receiver acts on a message")
+    name: str = setting("packet", "model of the network", is_given=False)
+    act: Callable | None = setting(None, "moves a message on", is_given=False)
+    alone_ps: Callable | None = setting(None, "time of messages on an idle path", is_given=False)
+    endpoint_delay_ps: int = setting(0, "delay of a collective's first step, and of a receiver's action on a message")
     reduction_bandwidth_bps: float | None = setting(
-        None, "of the memory in which what is received is added; without, adding takes no time"
+        None, "memory bandwidth of reductions; without it, reductions take no time"
     )
-    resolution_ps: int = setting(1, "analytical: times of transfers and reductions are cut to multiples of it")
+    resolution_ps: int = setting(1, "analytical: unit to which times of transfers and reductions are rounded down")
     congestion_aware: bool = setting(
-        True, "analytical: a link sends one message at a time, whole; false: none waits for another"
+        True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
     )
-    send_latency_ps: int = setting(0, "from when a message is posted until its first packet may be sent")
+    send_latency_ps: int = setting(0, "time from when a message is posted until its first packet may be sent")
     acknowledged: bool = setting(
-        False, "a message counts, at both ends, when its last acknowledgement is back; else when its last byte is in"
+        False,
+        "a message is complete, at both ends, when its last acknowledgement is back, not when its last byte is in",
     )
-    is_closed_form: bool = setting(False, "nothing crosses the network", is_given=False)
+    is_closed_form: bool = setting(False, "no message crosses the network", is_given=False)
 
     @property
     def reduction_psb(self) -> float:
-        """Picoseconds per byte of the memory in which what is received is added; 0 = no time."""
+        """Picoseconds per byte of the memory that reductions use; 0 = no time."""
         return PS_PER_BYTE_AT_1_BPS / self.reduction_bandwidth_bps if self.reduction_bandwidth_bps else 0.0
 
 
@@ -54,15 +55,15 @@ PACKET = Fidelity("packet")
 
 
 def names() -> list[str]:
-    """Every model that a run may name."""
+    """Return the names of all models that a run may use."""
     return ["packet", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
 
 
 def fidelity(name: str, **parameters: Any) -> Fidelity:
-    """The model of that name.
+    """Return the model with a name.
 
     Raises:
-        RunError: there is none.
+        RunError: The name is unknown.
     """
     if name not in names():
         raise RunError(f"fidelity {name!r}; expected one of {', '.join(names())}")

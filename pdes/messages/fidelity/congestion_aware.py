@@ -1,9 +1,9 @@
-"""Analytical, congestion-aware: a message is stored and forwarded as a whole over one link after another.
+"""Analytical, congestion-aware: each link of the path stores and forwards a message as a whole.
 
-A link sends one message at a time, in the order in which they come to it; those that come at the same moment in the
-order of their senders, and of one sender as they were posted. A connection that is driven at a share of its port's
-rate holds the port no longer than others do, but takes as long as the share says. As ASTRA-sim's congestion-aware
-network (Won et al., ISPASS 2023), which has one dimension; here any fabric.
+A link sends one message at a time, in order of arrival; simultaneous messages are ordered by sender, and those of one
+sender as they were posted. A connection with a share of its port's rate occupies the port no longer than others, but
+its messages take as long as the share requires. ASTRA-sim's congestion-aware network does the same (Won et al., ISPASS
+2023) for one dimension; here the fabric is arbitrary.
 """
 
 import numpy as np
@@ -24,14 +24,14 @@ TITLE = "message-level: stored and forwarded; each link sends one message at a t
 
 @hook
 def act(address, message, now):
-    """Have a message cross the next link."""
+    """Send a message over the next link."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    whole = whole_messages(qps.msg)[message]
-    q = whole.connection
+    msg = whole_messages(qps.msg)[message]
+    q = msg.connection
     qp = qps.qp[q]
-    size = whole.payload_bytes
-    node = whole.node
+    size = msg.payload_bytes
+    node = msg.node
     link = link_of_connection(net, w.routes, qps, q, node)
     tx = net.tx[link]
     meta = tx.meta
@@ -50,7 +50,7 @@ def act(address, message, now):
     if at_npu:
         leaves(w, message, sent, now)
     after = end_of(meta)
-    whole.node = after
+    msg.node = after
     at = start + whole_ps(net, size, psb, net.link_class[class_of(meta)].delay_ps)
     if after == destination(qp.w1):
         add_message_event(net, qps, w.messages, at, ARRIVE, message)
@@ -60,6 +60,6 @@ def act(address, message, now):
 
 
 def alone_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """The bytes at the rate of each link and its delay, and the latencies of the switches."""
-    whole = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
-    return forwarding_ps.sum() + (whole - whole % resolution_ps).sum(axis=1)
+    """Return the sum of transmission time and delay of each link, and the latencies of the switches."""
+    time_ps = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
+    return forwarding_ps.sum() + (time_ps - time_ps % resolution_ps).sum(axis=1)

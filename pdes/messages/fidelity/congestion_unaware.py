@@ -1,8 +1,8 @@
 """Analytical, congestion-unaware: a message takes all latencies of its path and its bytes at the slowest rate.
 
-No message waits for another, however many cross a link. The first link counts with the share of its rate at which the
-connection is driven. Messages of one connection (two NPUs, one group) arrive in the order in which they were posted. As
-ASTRA-sim's analytical network (Won et al., ISPASS 2023), which counts but the first dimension in which two NPUs differ.
+No message waits for another, however many cross a link. The first link counts with the connection's share of its rate.
+Messages of one connection (two NPUs, one group) arrive in the order of posting. ASTRA-sim's analytical network (Won et
+al., ISPASS 2023) does the same, but counts only the first dimension that differs between two NPUs.
 """
 
 import numpy as np
@@ -23,15 +23,15 @@ LINKS_ARE_BUSY = False
 
 @hook
 def act(address, message, now):
-    """Have a message cross all its path."""
+    """Send a message over its whole path."""
     w = world_at(address)
     net, qps = w.net, w.qps
-    whole = whole_messages(qps.msg)[message]
-    q = whole.connection
+    msg = whole_messages(qps.msg)[message]
+    q = msg.connection
     qp = qps.qp[q]
-    size = whole.payload_bytes
+    size = msg.payload_bytes
     dst = destination(qp.w1)
-    node = whole.node
+    node = msg.node
     latency = np.int64(0)
     slowest = 0.0
     shares = max(SHARE_UNITS, qp.shares) / SHARE_UNITS
@@ -53,6 +53,6 @@ def act(address, message, now):
 
 
 def alone_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """All latencies, and the bytes at the slowest rate."""
-    whole = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
-    return whole - whole % resolution_ps
+    """Return all latencies, and the bytes at the slowest rate."""
+    time_ps = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
+    return time_ps - time_ps % resolution_ps

@@ -1,8 +1,8 @@
-"""Load balancing: which of several equal links a switch takes for a packet. One file each, found here.
+"""Load balancing: the choice of a switch among equal-cost links for a packet. One file per rule, found here.
 
-A file holds TITLE and a hook `pick(address, node, first, count, w1, w2, now)` that gives a number below `count`.
-ECMP, the rule of all others by default, stands in routing.py. What a rule decides may depend on the switch's own
-state and past only, so it is the same on any partition.
+A file holds TITLE and a hook `pick(address, node, first, count, w1, w2, now)` that returns a number below `count`.
+ECMP, the default, is in routing.py. A rule may only use the switch's own state and past, so that its choices are the
+same on any partition.
 """
 
 import importlib
@@ -17,8 +17,12 @@ from pdes.core.errors import RunError
 class Balancing:
     """The rule of a run; pick is None for ECMP.
 
-    reorders: packets of one flow may overtake each other. has_flowlets, by_host: what the rule needs in Routes.
-    by_destination: it goes by nothing else, so what one NPU sends another takes one way.
+    Attributes:
+        name: Name of the rule.
+        pick: Hook that chooses the link.
+        reorders: Whether packets of one flow may overtake each other.
+        has_flowlets, by_host: Whether the rule needs these tables in Routes.
+        by_destination: Whether only the destination matters, so that traffic between two NPUs has one path.
     """
 
     name: str
@@ -33,20 +37,20 @@ ECMP = Balancing("ecmp", None)
 
 
 def names() -> list[str]:
-    """Every rule that a run may name."""
+    """Return the names of all rules that a run may use."""
     return ["ecmp", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
 
 
 def balancing(name: str) -> Balancing:
-    """The rule of that name.
+    """Return the rule with a name.
 
     Raises:
-        RunError: there is none.
+        RunError: The name is unknown.
     """
     if name not in names():
         raise RunError(f"load balancing {name!r}; expected one of {', '.join(names())}")
     if name == "ecmp":
         return ECMP
     module = importlib.import_module(f"{__name__}.{name}")
-    told = ("reorders", "has_flowlets", "by_host", "by_destination")
-    return Balancing(name, module.pick, **{each: getattr(module, each.upper(), False) for each in told})
+    flags = ("reorders", "has_flowlets", "by_host", "by_destination")
+    return Balancing(name, module.pick, **{flag: getattr(module, flag.upper(), False) for flag in flags})

@@ -1,10 +1,10 @@
-"""Adaptive routing: a destination's packets go over all links in turn, those left out where more waits.
+"""Adaptive routing: a destination's packets use all links in rotation, except links with longer queues.
 
-A switch keeps for each of FLOWLETS destinations, data and control apart, how many packets it has sent there. Every
-`count` of them begin at another link, by a hash, and take one link after another: so each link, and all that follows
-it, gets the same share to within a packet, where packets at random differ by the root of their number (per-destination
-round robin, as in Cao et al., CoNEXT 2013). Turns that began at the same link each time would lock flows of equal
-packets into a pattern: what collides further on would do so for ever.
+A switch counts, for each of FLOWLETS destinations, data and control separately, the packets it has sent there. Every
+`count` of them start at another link, by a hash, and use one link after another: so each link, and all that follows it,
+gets the same share to within a packet, where random choices differ by the root of their number (per-destination round
+robin, as in Cao et al., CoNEXT 2013). Rotations that always started at the same link would lock flows of equal packets
+into a pattern: packets that collide further on would always collide.
 
 A link whose port has more work left than another's, by more than SLACK_PACKETS full packets, loses its turn to the
 next. The work is the rest of the packet on the wire and all data that waits.
@@ -20,15 +20,16 @@ from pdes.core.world import world_at
 from pdes.network.link import full_packet_bytes, link_psb
 from pdes.network.shared_switch import bring_up
 
-TITLE = "each destination's packets over all links in turn, but those where more waits"
+TITLE = "each destination's packets over all links in rotation, except those with longer queues"
 REORDERS = True
 HAS_FLOWLETS = True
 SLACK_PACKETS = 8
+"""Tolerated difference between queues, in full packets."""
 
 
 @inline
 def work_left(net, link, now):
-    """Time that the port needs for all that it has (ps)."""
+    """Return the time in ps that the port needs for everything it has to send."""
     work = max(0, net.tx[link].busy_ps - now)
     if net.hooks.shared_switches != 0:
         queued_bytes = net.gate[link].queued_bytes
@@ -38,7 +39,7 @@ def work_left(net, link, now):
 
 @hook
 def pick(address, node, first, count, w1, _w2, now):
-    """The link whose turn it is, of those with little more work left than the least."""
+    """Return the link whose turn it is, among those with about the minimum of work left."""
     world = world_at(address)
     net, routes = world.net, world.routes
     is_control = np.int64(flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0)
@@ -49,12 +50,12 @@ def pick(address, node, first, count, w1, _w2, now):
     base = routes.node[node].first_link
     if net.hooks.shared_switches != 0:
         bring_up(net, node, now + 1)
-    least = np.int64(INF)
+    min_work = np.int64(INF)
     for i in range(count):
-        least = min(least, work_left(net, base + routes.link[first + i], now))
+        min_work = min(min_work, work_left(net, base + routes.link[first + i], now))
     slack = SLACK_PACKETS * full_packet_bytes(net)
     link = base + routes.link[first + which]
-    while work_left(net, link, now) > least + np.int64(slack * link_psb(net, link)):
+    while work_left(net, link, now) > min_work + np.int64(slack * link_psb(net, link)):
         which = (which + 1) % count
         link = base + routes.link[first + which]
     return which

@@ -1,6 +1,6 @@
-"""Flowlets: a flow may take another link after a gap longer than paths differ (Kandula et al., CCR 2007; CONGA, 2014).
+"""Flowlets: a flow may change its link after a gap longer than paths differ (Kandula et al., CCR 2007; CONGA, 2014).
 
-A switch keeps, for each of FLOWLETS hashes of flows, when the last packet came and which link it took. Flows with the
+A switch keeps, for each of FLOWLETS hashes of flows, the time of the last packet and the link it took. Flows with the
 same hash share an entry, as in hardware.
 """
 
@@ -15,11 +15,12 @@ from pdes.core.world import world_at
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True
 ENDS_MASK = (1 << 40) - 1
+"""Bits of packet word 1 with the destination and source NPU."""
 
 
 @hook
 def pick(address, node, _first, count, w1, w2, now):
-    """The link of the flow's last packet, or after a gap any."""
+    """Return the link of the flow's last packet, or a random one after a gap."""
     world = world_at(address)
     routes = world.routes
     flow = mix3(routes.node[node].salt, w1 & ENDS_MASK, entropy(w2))

@@ -1,4 +1,4 @@
-"""Rail-aware: by the destination's host, so that on every rail what goes to one host meets at one spine only."""
+"""Rail-aware routing by the destination's host: on every rail, the traffic to one host meets at one spine only."""
 
 import numpy as np
 
@@ -13,5 +13,5 @@ BY_DESTINATION = True
 
 @hook
 def pick(address, _node, _first, count, w1, _w2, _now):
-    """The same link for all that goes to one host."""
+    """Return the same link for all traffic to one host."""
     return np.int64(world_at(address).routes.host[destination(w1)]) % count

@@ -9,5 +9,5 @@ BY_DESTINATION = True
 
 @hook
 def pick(_address, _node, _first, count, w1, _w2, _now):
-    """The same link for all that goes to one NPU."""
+    """Return the same link for all traffic to one NPU."""
     return destination(w1) % count

@@ -8,21 +8,20 @@ A queue pair sends at line rate until its first CNP; then
                              min(T, BC) > F: hyper increase      RT = RT + R_HAI, RC = (RT + RC) / 2
                              otherwise:      additive increase   RT = RT + R_AI,  RC = (RT + RC) / 2 (equation 4)
 
-where T and BC count the expirations of timer and byte counter since the last cut. Timers are caught up with at the
-next event, in order of time (at one instant: alpha, a cut that was held, increase); nobody reads the row in between,
-so this is exact.
+where T and BC count the expirations of timer and byte counter since the last cut. The next event makes up for elapsed
+timers, in time order (at one time: alpha, a delayed cut, increase); nothing reads the row in between, so this is exact.
 
-The defaults are one set, that of HPCC's ns-3 which AI simulators inherit (REFERENCE.md) and which goes with CNPs at
-most every 4 us. The paper's set goes with CNPs every 50 us: alpha_update_interval_ps 55e6, rate_decrease_interval_ps 0,
-rp_timer_ps 55e6, byte_counter_bytes 10e6, fast_recovery_times 5, clamp_target_rate 1, and R_AI 40 Mb/s at 40 Gb/s.
+The defaults are those of HPCC's ns-3, which AI simulators inherit (REFERENCE.md); they assume CNPs at most every 4 us.
+The paper's values assume CNPs every 50 us: alpha_update_interval_ps 55e6, rate_decrease_interval_ps 0, rp_timer_ps
+55e6, byte_counter_bytes 10e6, fast_recovery_times 5, clamp_target_rate 1, and R_AI 40 Mb/s at 40 Gb/s.
 
-Where the paper leaves a choice:
+Choices that the paper leaves open:
 
-- T and BC are compared before the expiration in hand is counted, so that fast recovery lasts F iterations, as its text
-  says; ns-3 does so too. Where one of timer and byte counter is off, the other's count stands for both.
+- T and BC are compared before the current expiration is counted, so that fast recovery lasts F iterations, as in the
+  paper's text and in ns-3. If timer or byte counter is off, the other's count replaces it.
 - R_HAI is the same in each hyper increase (ns-3), not i R_HAI as in QCN.
-- A CNP sooner than rate_decrease_interval_ps after a cut raises alpha at once, and cuts when that time is over. ns-3
-  cuts on a grid of that interval which the first CNP begins; there the first cut is one interval later.
+- A CNP within rate_decrease_interval_ps of a cut raises alpha at once, and cuts at the end of that time. ns-3 cuts on a
+  grid of that interval which the first CNP begins; there the first cut is one interval later.
 - Without clamp_target_rate RT = RC only if a rate increase came since the last cut (ns-3, and the network cards).
 - alpha is 1 at the first CNP, and timers begin there.
 - Losses change nothing: DCQCN is for lossless networks.
@@ -55,13 +54,13 @@ BYTES_OR_0 = Allowed(1.0, 2.0**50, special=0.0)
 
 
 class DcqcnParameters(ControlParameters, words=16):
-    """What DCQCN takes."""
+    """Parameters of DCQCN."""
 
     rate_ai_bps = parameter(5e6, STEP_BPS, "R_AI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)")
     rate_hai_bps = parameter(50e6, STEP_BPS, "R_HAI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)")
     fixed_rate_ai_bps = parameter(0.0, STEP_BPS, "R_AI at any line rate; 0: rate_ai_bps", {"RATE_AI": 1e6})
     fixed_rate_hai_bps = parameter(0.0, STEP_BPS, "R_HAI at any line rate; 0: rate_hai_bps", {"RATE_HAI": 1e6})
-    min_rate_bps = parameter(1e9, RATE_BPS, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6})
+    min_rate_bps = parameter(1e9, RATE_BPS, "minimum rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6})
     g = parameter(1 / 256, SHARE, "weight of the newest feedback in alpha (paper)", {"EWMA_GAIN": 1.0})
     alpha_update_interval_ps = parameter(
         1e6,
@@ -72,7 +71,7 @@ class DcqcnParameters(ControlParameters, words=16):
     rate_decrease_interval_ps = parameter(
         4e6,
         DELAY_PS,
-        "least time between two cuts (HPCC's ns-3); 0: each CNP cuts, as in the paper",
+        "minimum time between two cuts (HPCC's ns-3); 0: each CNP cuts, as in the paper",
         {"RATE_DECREASE_INTERVAL": 1e6},
     )
     rp_timer_ps = parameter(
@@ -94,19 +93,19 @@ PARAMETERS = DcqcnParameters.declared
 
 
 class DcqcnState(CongestionState, words=32, written_by="nic.congestion.dcqcn"):
-    """What DCQCN keeps of a queue pair."""
+    """State of DCQCN for a queue pair."""
 
     line_bps = word(WordKind.FLOAT, "bit/s: line rate")
     rc_bps = word(WordKind.FLOAT, "bit/s: current rate, RC")
     rt_bps = word(WordKind.FLOAT, "bit/s: target rate, RT")
-    alpha = word(WordKind.FLOAT, "share of rate that a cut takes, doubled")
-    alpha_at_ps = word(WordKind.TIME, "alpha decays then, INF never")
-    increase_at_ps = word(WordKind.TIME, "the timer expires then, INF never")
-    cut_at_ps = word(WordKind.TIME, "no cut before")
-    held = word(WordKind.FLAG, "a cut waits for cut_at_ps")
-    time_stage = word(WordKind.COUNT, "T; F + 1 stands for all beyond F")
+    alpha = word(WordKind.FLOAT, "twice the share of the rate that a cut removes")
+    alpha_at_ps = word(WordKind.TIME, "time of the next decay of alpha, INF never")
+    increase_at_ps = word(WordKind.TIME, "time at which the timer expires, INF never")
+    cut_at_ps = word(WordKind.TIME, "time of the earliest next cut")
+    held = word(WordKind.FLAG, "a cut waits until cut_at_ps")
+    time_stage = word(WordKind.COUNT, "T; F + 1 represents all values above F")
     byte_stage = word(WordKind.COUNT, "BC, likewise")
-    counted_bytes = word(WordKind.BYTES, "sent since the byte counter expired")
+    counted_bytes = word(WordKind.BYTES, "bytes sent since the byte counter expired")
 
 
 own = seen_as(DcqcnState)
@@ -115,7 +114,7 @@ parameters = seen_as(DcqcnParameters)
 
 @inline
 def power(x, n):
-    """The n-th power of x by squaring: the same bits everywhere."""
+    """Return the n-th power of x by squaring, with identical bits on every machine."""
     result = 1.0
     while n > 0:
         if n & 1 == 1:
@@ -127,14 +126,14 @@ def power(x, n):
 
 @inline
 def set_rate(state, rate):
-    """RC, and pacing by it."""
+    """Set RC, and pace by it."""
     state.rc_bps = rate
     pace_at(state, rate, state.line_bps)
 
 
 @inline
 def start(net, state):
-    """No slow start: line rate."""
+    """Start at line rate: there is no slow start."""
     state.window_packets = net.const.window_packets
     state.line_bps = line_rate_bps(state)
     state.rt_bps = state.line_bps
@@ -146,7 +145,7 @@ def start(net, state):
 
 @inline
 def decay_alpha(par, state, until):
-    """Equation 2, as often as K has passed."""
+    """Apply equation 2 for each elapsed period K."""
     at = state.alpha_at_ps
     if at <= until:
         interval = np.int64(par.alpha_update_interval_ps)
@@ -157,7 +156,7 @@ def decay_alpha(par, state, until):
 
 @inline
 def increase(par, state):
-    """Fast recovery, additive or hyper increase."""
+    """Apply fast recovery, additive or hyper increase."""
     times = np.int64(par.fast_recovery_times)
     by_time = state.time_stage if par.rp_timer_ps > 0.0 else state.byte_stage
     by_bytes = state.byte_stage if par.byte_counter_bytes > 0.0 else state.time_stage
@@ -171,13 +170,13 @@ def increase(par, state):
 
 @inline
 def next_stage(par, stage):
-    """One expiration more."""
+    """Return the stage after one more expiration."""
     return min(stage + 1, np.int64(par.fast_recovery_times) + 1)
 
 
 @inline
 def expire_timer(par, state, until):
-    """Rate increases by time. One that changes nothing shows that those after it would not either."""
+    """Apply rate increases by time. After one that changes nothing, all later ones would change nothing either."""
     timer = np.int64(par.rp_timer_ps)
     while state.increase_at_ps <= until:
         current, target, stage = state.rc_bps, state.rt_bps, state.time_stage
@@ -192,7 +191,7 @@ def expire_timer(par, state, until):
 
 @inline
 def cut(par, state, at):
-    """Equation 1 for the rates; timer and byte counter begin anew."""
+    """Apply equation 1 to the rates; restart timer and byte counter."""
     if par.clamp_target_rate > 0.0 or state.time_stage > 0 or state.byte_stage > 0:
         state.rt_bps = state.rc_bps
     set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(par.min_rate_bps, state.line_bps)))
@@ -207,7 +206,7 @@ def cut(par, state, at):
 
 @inline
 def catch_up(par, state, now):
-    """What timers did until now."""
+    """Apply the effects of timers until now."""
     if state.held == 1 and state.cut_at_ps <= now:
         at = state.cut_at_ps
         decay_alpha(par, state, at)
@@ -219,7 +218,7 @@ def catch_up(par, state, now):
 
 @inline
 def on_cnp(par, state, now):
-    """Equation 1."""
+    """Apply equation 1."""
     if state.cut_at_ps <= now:
         cut(par, state, now)
     else:
@@ -231,7 +230,7 @@ def on_cnp(par, state, now):
 
 @inline
 def on_sent(par, state, size):
-    """Rate increases by bytes. Before the first cut they find the rate at its highest."""
+    """Apply rate increases by bytes. Before the first cut, the rate is already at its maximum."""
     limit = np.int64(par.byte_counter_bytes)
     if limit > 0:
         state.counted_bytes += size
@@ -243,7 +242,7 @@ def on_sent(par, state, size):
 
 @hook
 def update(address, q, event, now, a, _b, _c):
-    """Row q of the world after an event (pdes/nic/congestion)."""
+    """Update row q of `cc` after an event (pdes/nic/congestion)."""
     world = world_at(address)
     par = parameters(world.qps.par)[0]
     state = own(world.qps.cc)[q]

@@ -1,20 +1,21 @@
 """DCTCP: a window by the share of marked packets (Alizadeh et al., SIGCOMM 2010, section 3.1; RFC 8257).
 
-    once per window of data     alpha = (1 - g) alpha + g F, F = share of the packets acknowledged that were marked
+    once per window of data     alpha = (1 - g) alpha + g F, F = share of the acknowledged packets that were marked
     mark, once per window       cwnd = cwnd (1 - alpha / 2)
     otherwise as TCP            cwnd = cwnd + 1 / cwnd for each packet acknowledged: one packet per round trip
     loss, once per window       cwnd = cwnd / 2
     timeout                     cwnd = 1, then slow start to half of what it was
 
-Where the paper leaves a choice:
+Choices that the paper leaves open:
 
-- cwnd begins at the static window, which is also its cap, as RDMA does; there is no pacing.
+- cwnd begins at the static window, which is also its cap, as in RDMA; there is no pacing.
 - alpha begins at 1 (RFC 8257, section 3.3).
-- A window of data ends with the acknowledgement of the first packet that was sent after the last one ended; alpha is
-  brought up to date first, then the mark of that acknowledgement cuts (HPCC's ns-3).
-- A cut, by mark or loss, is the only one until a packet that had not been sent before it is acknowledged, and until
-  then cwnd does not grow (TCP's CWR and recovery states) but by slow start, after a timeout.
-- A marked acknowledgement of several packets marks them all; one of nothing new counts in no F, but may cut.
+- A window of data ends with the acknowledgement of the first packet that was sent after the last one ended; first alpha
+  is updated, then the mark of that acknowledgement cuts (HPCC's ns-3).
+- After a cut, by mark or loss, there is no other until a packet first sent after it is acknowledged, and until then
+  cwnd does not grow (TCP's CWR and recovery states) except by slow start, after a timeout.
+- A marked acknowledgement of several packets marks them all; one that acknowledges no new packet does not count in F,
+  but may cut.
 """
 
 import numpy as np
@@ -32,13 +33,13 @@ SIGNALS = ("ecn",)
 
 
 class DctcpParameters(ControlParameters, words=16):
-    """What DCTCP takes."""
+    """Parameters of DCTCP."""
 
     g = parameter(1 / 16, SHARE, "weight of the newest share in alpha (paper)", {"EWMA_GAIN": 1.0})
     initial_alpha = parameter(1.0, SHARE, "alpha before the first window (RFC 8257)")
-    increase_packets = parameter(1.0, PACKETS, "packets that cwnd grows by in a round trip without cut (TCP)")
+    increase_packets = parameter(1.0, PACKETS, "growth of cwnd in packets per round trip without cut (TCP)")
     min_window_packets = parameter(
-        1.0, WINDOW_PACKETS, "least cwnd after a mark or loss (TCP has 2, for delayed acknowledgements)"
+        1.0, WINDOW_PACKETS, "minimum cwnd after a mark or loss (TCP has 2, for delayed acknowledgements)"
     )
 
 
@@ -46,15 +47,15 @@ PARAMETERS = DctcpParameters.declared
 
 
 class DctcpState(CongestionState, words=32, written_by="nic.congestion.dctcp"):
-    """What DCTCP keeps of a queue pair."""
+    """State of DCTCP for a queue pair."""
 
-    cwnd_packets = word(WordKind.FLOAT, "packets")
-    ssthresh_packets = word(WordKind.FLOAT, "packets: slow start below")
+    cwnd_packets = word(WordKind.FLOAT, "congestion window in packets")
+    ssthresh_packets = word(WordKind.FLOAT, "window in packets below which slow start applies")
     alpha = word(WordKind.FLOAT, "smoothed share of marked packets")
-    acked_packets = word(WordKind.COUNT, "acknowledged in this window of data")
-    marked_packets = word(WordKind.COUNT, "of these, marked")
-    window_end = word(WordKind.SEQUENCE, "first not sent when this window of data began")
-    cut_end = word(WordKind.SEQUENCE, "first not sent at the last cut, -1 none")
+    acked_packets = word(WordKind.COUNT, "packets acknowledged in this window of data")
+    marked_packets = word(WordKind.COUNT, "marked packets among these")
+    window_end = word(WordKind.SEQUENCE, "first packet not sent when this window of data began")
+    cut_end = word(WordKind.SEQUENCE, "first packet not sent at the last cut, -1 none")
 
 
 own = seen_as(DctcpState)
@@ -63,7 +64,7 @@ parameters = seen_as(DctcpParameters)
 
 @inline
 def set_window(net, state, cwnd):
-    """Use cwnd, at least a packet and at most the cap; its fraction waits."""
+    """Use cwnd, at least a packet and at most the cap; rounded down for sending."""
     cwnd = max(1.0, min(cwnd, float(net.const.window_packets)))
     state.cwnd_packets = cwnd
     state.window_packets = np.int64(cwnd)
@@ -71,7 +72,7 @@ def set_window(net, state, cwnd):
 
 @inline
 def start(net, par, state):
-    """The static window."""
+    """Start with the static window."""
     state.pace_ps_per_byte = 0.0
     state.ssthresh_packets = float(net.const.window_packets)
     state.alpha = par.initial_alpha
@@ -81,13 +82,13 @@ def start(net, par, state):
 
 @inline
 def in_cut(state, qp):
-    """Whether no packet sent after the last cut has been acknowledged."""
+    """Return whether no packet sent after the last cut has been acknowledged."""
     return state.cut_end >= qp.una
 
 
 @inline
 def update_alpha(par, state, qp):
-    """Equation 1 at the end of a window of data."""
+    """Apply equation 1 at the end of a window of data."""
     if qp.una > state.window_end:
         if state.acked_packets > 0:
             share = state.marked_packets / state.acked_packets
@@ -99,7 +100,7 @@ def update_alpha(par, state, qp):
 
 @inline
 def cut(net, par, state, qp, factor):
-    """Equation 2 with the factor 1 - alpha / 2, or TCP's 1 / 2."""
+    """Apply equation 2 with the factor 1 - alpha / 2, or TCP's 1 / 2."""
     cwnd = state.cwnd_packets
     set_window(net, state, max(cwnd * factor, min(cwnd, par.min_window_packets)))
     state.ssthresh_packets = state.cwnd_packets
@@ -108,7 +109,7 @@ def cut(net, par, state, qp, factor):
 
 @inline
 def grow(net, par, state, packets):
-    """Slow start or congestion avoidance of TCP."""
+    """Apply TCP's slow start or congestion avoidance."""
     cwnd = state.cwnd_packets
     if cwnd < state.ssthresh_packets:
         cwnd = min(cwnd + packets, state.ssthresh_packets)
@@ -119,7 +120,7 @@ def grow(net, par, state, packets):
 
 @inline
 def on_ack(net, par, state, qp, packets, mark):
-    """Count, and then cut or grow."""
+    """Count the packets, then cut or grow."""
     state.acked_packets += packets
     if mark != 0:
         state.marked_packets += packets
@@ -134,7 +135,7 @@ def on_ack(net, par, state, qp, packets, mark):
 
 @inline
 def on_loss(net, par, state, qp, kind):
-    """TCP's answers. Timeouts in a row make for one slow start threshold."""
+    """React to loss as TCP. Consecutive timeouts share one slow start threshold."""
     if not in_cut(state, qp):
         cut(net, par, state, qp, 0.5)
     if kind == LOSS_TIMEOUT:
@@ -143,7 +144,7 @@ def on_loss(net, par, state, qp, kind):
 
 @hook
 def update(address, q, event, _now, a, b, _c):
-    """Row q of the world after an event (pdes/nic/congestion)."""
+    """Update row q of `cc` after an event (pdes/nic/congestion)."""
     world = world_at(address)
     net, qps = world.net, world.qps
     par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]

@@ -1,16 +1,16 @@
-"""HPCC: the window follows the bytes in flight that packets meet on their way.
+"""HPCC: the window follows the in-flight bytes that packets measure on their path.
 
 Y. Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019: section 3.2 (eq. 2 to 4), section 3.3, and
-Algorithm 1, whose functions are found here by their names.
+Algorithm 1, whose functions have the same names here.
 
-Where the paper leaves a choice, this file does as the authors' ns-3 code (rdma-hw.cc): the first acknowledgement only
+Where the paper leaves a choice, this file follows the authors' ns-3 code (rdma-hw.cc): the first acknowledgement only
 fills L and sets lastUpdateSeq; U begins at 1, which is what a window of W_init means; W never exceeds W_init; `snd_nxt`
 is the next sequence number to send, after a go-back the one gone back to. W counts bytes on the wire, as txBytes does,
-and a packet may begin while less than W is in flight. Losses and marks change nothing by themselves. T is one for the
-whole fabric, W_init is the line rate times T.
+and a packet may begin while less than W is in flight. Losses and marks change nothing by themselves. T is the same for
+the whole fabric, W_init is the line rate times T.
 
-Section 4.1 finds a change of path by the pathID of the packet and throws away what is known of the old path. Telemetry
-has no pathID: the path is another one if it has another number of hops or classes of links, and also if a port would
+Section 4.1 detects a change of path by the pathID of the packet and discards the state of the old path. Telemetry has
+no pathID: the path counts as changed if the number of hops or the classes of links differ, and also if a port would
 have gone back in time or would have sent more than its rate allows, as happens when packets of one queue pair alternate
 between equal paths. Then L is replaced, and U, W and W^c stay as they are until the next acknowledgement.
 """
@@ -33,15 +33,15 @@ RATE_OR_0_BPS = Allowed(1e6, 1e15, special=0.0)
 
 
 class HpccParameters(ControlParameters, words=16):
-    """What HPCC takes."""
+    """Parameters of HPCC."""
 
     eta = parameter(0.95, UTILISATION, "target utilisation (section 5.1)", {"U_TARGET": 1.0})
     max_stage = parameter(
         5.0, WHOLE_COUNT, "additive steps before a multiplicative one (section 5.1)", {"MI_THRESH": 1.0}
     )
-    flows = parameter(16.0, FLOWS, "N of W_AI = W_init (1 - eta) / N, flows that a link is shared by (section 3.3)")
-    rate_ai_bps = parameter(0.0, STEP_BPS, "W_AI as a rate, W_AI / T, of any line rate; 0: as N says", {"RATE_AI": 1e6})
-    min_rate_bps = parameter(0.0, RATE_OR_0_BPS, "least W / T; 0: none but W_AI, as in the paper", {"MIN_RATE": 1e6})
+    flows = parameter(16.0, FLOWS, "N of W_AI = W_init (1 - eta) / N, flows that share a link (section 3.3)")
+    rate_ai_bps = parameter(0.0, STEP_BPS, "W_AI as a rate, W_AI / T, at any line rate; 0: from N", {"RATE_AI": 1e6})
+    min_rate_bps = parameter(0.0, RATE_OR_0_BPS, "minimum W / T; 0: only W_AI, as in the paper", {"MIN_RATE": 1e6})
     base_rtt_ps = parameter(
         0.0, TIME_OR_0_PS, "T; 0: the idle round trip of a full packet over the fabric's longest path"
     )
@@ -52,19 +52,19 @@ PARAMETERS = HpccParameters.declared
 
 TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
-LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a time that lies further ahead lies behind
+LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a larger difference of wrapped times is negative
 
 
 class HpccState(CongestionState, words=32, written_by="nic.congestion.hpcc"):
-    """What HPCC keeps of a queue pair."""
+    """State of HPCC for a queue pair."""
 
     wc_bytes = word(WordKind.FLOAT, "bytes: the reference window W^c")
-    u = word(WordKind.FLOAT, "inflight bytes of the busiest link over its rate times T, smoothed")
+    u = word(WordKind.FLOAT, "in-flight bytes of the busiest link over its rate times T, smoothed")
     inc_stage = word(WordKind.COUNT, "additive steps since the last multiplicative one")
-    last_update_seq = word(WordKind.SEQUENCE, "next to send when W^c was set last")
-    hops = word(WordKind.COUNT, "of L, 0 = nothing is known")
+    last_update_seq = word(WordKind.SEQUENCE, "next packet to send when W^c was last set")
+    hops = word(WordKind.COUNT, "hops of L, 0 = nothing is known")
     last = word(
-        WordKind.PACKED, "L, what the last acknowledgement carried: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS
+        WordKind.PACKED, "L, telemetry of the last acknowledgement: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS
     )
 
 
@@ -74,13 +74,13 @@ parameters = seen_as(HpccParameters)
 
 @inline
 def round_trip(net, par):
-    """T in ps."""
+    """Return T in ps."""
     return par.base_rtt_ps if par.base_rtt_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
 def sending(net, par, state, w):
-    """The window of W bytes in packets, and the pacing R = W / T."""
+    """Set the window of W bytes in packets, and the pacing R = W / T."""
     packet = full_packet_bytes(net)
     packets = int(w / packet)
     if packets * packet < w:
@@ -91,7 +91,7 @@ def sending(net, par, state, w):
 
 @inline
 def start(net, par, state):
-    """Begin at line rate: W_init = B T."""
+    """Start at line rate: W_init = B T."""
     state.wc_bytes = round_trip(net, par) / state.line_ps_per_byte
     state.u = 1.0
     sending(net, par, state, state.wc_bytes)
@@ -99,13 +99,13 @@ def start(net, par, state):
 
 @inline
 def class_psb(net, first):
-    """1 / B of the link that a telemetry entry is of, in ps per byte."""
+    """Return 1 / B in ps per byte of the link of a telemetry entry."""
     return net.link_class[first >> TELEMETRY_CLASS_SHIFT].ps_per_byte
 
 
 @inline
 def same_path(net, state):
-    """Whether what the acknowledgement carries continues L."""
+    """Return whether the telemetry of the acknowledgement continues L."""
     if net.carried.hops != state.hops:
         return False
     for i in range(net.carried.hops):
@@ -122,7 +122,7 @@ def same_path(net, state):
 
 @inline
 def measure_inflight(net, par, state):
-    """MeasureInflight(ack): lines 1 to 9."""
+    """Apply MeasureInflight(ack), lines 1 to 9."""
     t = round_trip(net, par)
     u = 0.0
     tau = 0.0
@@ -144,7 +144,7 @@ def measure_inflight(net, par, state):
 
 @inline
 def compute_wind(net, par, state, update_wc):
-    """ComputeWind(U, updateWc): lines 10 to 21. Gives W in bytes."""
+    """Apply ComputeWind(U, updateWc), lines 10 to 21, and return W in bytes."""
     t = round_trip(net, par)
     w_init = t / state.line_ps_per_byte
     w_ai = par.rate_ai_bps * t / PS_PER_BYTE_AT_1_BPS if par.rate_ai_bps > 0.0 else w_init * (1.0 - par.eta) / par.flows
@@ -163,7 +163,7 @@ def compute_wind(net, par, state, update_wc):
 
 @inline
 def keep(net, state):
-    """L = ack.L."""
+    """Set L = ack.L."""
     state.hops = net.carried.hops
     for i in range(2 * net.carried.hops):
         state.last[i] = net.carried.met[i]
@@ -171,7 +171,7 @@ def keep(net, state):
 
 @inline
 def new_ack(net, par, qp, state):
-    """NewAck(ack): lines 22 to 29."""
+    """Apply NewAck(ack), lines 22 to 29."""
     if state.hops == 0:
         state.last_update_seq = qp.next_seq
         keep(net, state)
@@ -188,7 +188,7 @@ def new_ack(net, par, qp, state):
 
 @hook
 def update(address, q, event, _now, _a, _b, _c):
-    """Tell the queue pair's row what happened (pdes/nic/congestion)."""
+    """Update row q of `cc` after an event (pdes/nic/congestion)."""
     world = world_at(address)
     net, qps = world.net, world.qps
     par, state = parameters(qps.par)[0], own(qps.cc)[q]

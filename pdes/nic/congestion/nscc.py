@@ -1,26 +1,26 @@
 """NSCC: the window of Ultra Ethernet's network-signaled congestion control, from marks and delay.
 
-Ultra Ethernet Specification 1.0, section 3.6.13, whose functions (3.6.13.5, 3.6.13.6) are found here by their names. An
-acknowledgement is one of four cases:
+Ultra Ethernet Specification 1.0, section 3.6.13, whose functions (3.6.13.5, 3.6.13.6) have the same names here. There
+are four cases of acknowledgement:
 
-    no mark, delay <  target    proportional_increase (fast_increase where there is next to no delay)
+    no mark, delay <  target    proportional_increase (fast_increase if the delay is nearly 0)
     no mark, delay >= target    fair_increase
     mark,    delay >= target    multiplicative_decrease, once per base round trip, by the average delay
     mark,    delay <  target    nothing (another path is a matter of load balancing)
 
-and quick_adapt, which after a trimmed packet or a very long delay sets the window to what came through within one
+and quick_adapt, which after a trimmed packet or a very long delay sets the window to the bytes delivered within one
 target round trip. Increases are collected, and added once per round trip or eight packets (fulfill_adjustment).
 
-What the specification leaves open is done as the consortium's simulator does it (htsim, uec.cpp): the average delay is
-moving, delay_alpha for each acknowledgement, and a long delay without a mark pulls it towards a quarter of the base
-round trip; "delay ~= 0" is less than 1 us. What queue pairs here make different:
+Where the specification leaves a choice, this file follows the consortium's simulator (htsim, uec.cpp): the average
+delay is a moving one, with weight delay_alpha for each acknowledgement, and a long delay without a mark pulls it
+towards a quarter of the base round trip; "delay ~= 0" means less than 1 us. Differences due to the queue pairs here:
 
 - Bytes are bytes on the wire; newly acknowledged packets count as full ones. Windows are floats, not whole bytes.
 - config_base_rtt is the fabric's longest idle round trip of a full packet, the bandwidth that of the sender's port. The
   largest window, 1.5 x bandwidth x base round trip, is never above the static window of the run.
-- In flight is what lies between the first unacknowledged sequence number and the next one to send.
+- In-flight bytes are those between the first unacknowledged sequence number and the next one to send.
 - LOSS_TRIMMED is OnNACK of a trimmed packet. LOSS_NAK and LOSS_TIMEOUT are OnInferredLoss: of one packet, and of all
-  that is unacknowledged, since that is sent again.
+  unacknowledged ones, since these are sent again.
 - The receiver's window penalty and its credits (RCCC) are not modelled.
 """
 
@@ -40,7 +40,7 @@ RTTS = Allowed(1e-3, 1e6)
 
 
 class NsccParameters(ControlParameters, words=16):
-    """What NSCC takes."""
+    """Parameters of NSCC."""
 
     target_qdelay_rtts = parameter(
         1.0, RTTS, "target queueing delay in base round trips (3.6.13.3: 1; 0.75 where switches trim)"
@@ -49,15 +49,17 @@ class NsccParameters(ControlParameters, words=16):
     fi_packets = parameter(5.0, PACKETS, "fair increase (3.6.13.3: 5 MTU, scaled by a)")
     eta_packets = parameter(0.15, PACKETS, "increase per round trip in any case (3.6.13.3: 0.15 MTU, scaled by a)")
     fi_scale = parameter(0.25, FACTOR, "fast increase per acknowledged byte (3.6.13.3: 0.25, scaled by a)")
-    fast_increase_delay_ps = parameter(1e6, DELAY_PS, "fast increase where the delay is less (htsim: 1 us)")
+    fast_increase_delay_ps = parameter(1e6, DELAY_PS, "delay below which fast increase applies (htsim: 1 us)")
     gamma = parameter(0.8, SHARE, "multiplicative decrease (3.6.13.3)")
-    max_md_jump = parameter(0.5, SHARE, "least factor of one multiplicative decrease (3.6.13.3)")
+    max_md_jump = parameter(0.5, SHARE, "minimum factor of one multiplicative decrease (3.6.13.3)")
     delay_alpha = parameter(0.0125, SHARE, "weight of a new delay in the average (htsim)")
-    qa_threshold_targets = parameter(4.0, FACTOR, "quick adapt acts on a longer delay, in target delays (3.6.13.3)")
-    qa_gate = parameter(0.125, SHARE, "quick adapt acts if less of the largest window came through (3.6.13.3: 2^-3)")
-    adjust_packets = parameter(8.0, PACKETS, "increases are added after more acknowledged packets (3.6.13.3)")
+    qa_threshold_targets = parameter(4.0, FACTOR, "delay above which quick adapt acts, in target delays (3.6.13.3)")
+    qa_gate = parameter(
+        0.125, SHARE, "share of the largest window below whose delivery quick adapt acts (3.6.13.3: 2^-3)"
+    )
+    adjust_packets = parameter(8.0, PACKETS, "acknowledged packets after which increases are added (3.6.13.3)")
     max_window_bdps = parameter(1.5, RTTS, "largest window in bandwidth x base round trip (3.6.13.3)")
-    reference_rate_bps = parameter(100e9, RATE_BPS, "of the network that scaling_a is 1 for (3.6.13.3)")
+    reference_rate_bps = parameter(100e9, RATE_BPS, "line rate of the network with scaling_a = 1 (3.6.13.3)")
     reference_rtt_ps = parameter(12e6, TIME_PS, "base round trip of that network (3.6.13.3)")
 
 
@@ -65,22 +67,22 @@ PARAMETERS = NsccParameters.declared
 
 
 class NsccState(CongestionState, words=32, written_by="nic.congestion.nscc"):
-    """What NSCC keeps of a queue pair."""
+    """State of NSCC for a queue pair."""
 
-    cwnd_bytes = word(WordKind.FLOAT, "bytes")
-    avg_delay_ps = word(WordKind.FLOAT, "ps")
-    base_rtt_ps = word(WordKind.DURATION, "shortest round trip that is known")
-    inc_bytes = word(WordKind.FLOAT, "bytes^2: increases that wait, times the window")
-    received_bytes = word(WordKind.BYTES, "acknowledged since increases were added")
-    achieved_bytes = word(WordKind.BYTES, "acknowledged since quick adapt looked")
-    ignored_bytes = word(WordKind.BYTES, "acknowledged since quick adapt acted")
-    to_ignore_bytes = word(WordKind.BYTES, "in flight when it did: marks on them are old")
-    qa_end_ps = word(WordKind.TIME, "quick adapt looks after; 0 = not begun")
+    cwnd_bytes = word(WordKind.FLOAT, "congestion window in bytes")
+    avg_delay_ps = word(WordKind.FLOAT, "average delay in ps")
+    base_rtt_ps = word(WordKind.DURATION, "shortest known round trip")
+    inc_bytes = word(WordKind.FLOAT, "bytes^2: pending increases, times the window")
+    received_bytes = word(WordKind.BYTES, "bytes acknowledged since increases were added")
+    achieved_bytes = word(WordKind.BYTES, "bytes acknowledged since the last check of quick adapt")
+    ignored_bytes = word(WordKind.BYTES, "bytes acknowledged since quick adapt acted")
+    to_ignore_bytes = word(WordKind.BYTES, "bytes in flight when quick adapt acted, whose marks are outdated")
+    qa_end_ps = word(WordKind.TIME, "time of the next check of quick adapt; 0 = not begun")
     trigger_qa = word(WordKind.FLAG, "a packet was lost since quick adapt acted")
-    fi_count_bytes = word(WordKind.BYTES, "acknowledged in a row with next to no delay")
+    fi_count_bytes = word(WordKind.BYTES, "bytes acknowledged consecutively with a delay near 0")
     increase = word(WordKind.FLAG, "the last acknowledgement was a fast increase")
-    last_dec_ps = word(WordKind.TIME, "of the last multiplicative decrease")
-    last_adjust_ps = word(WordKind.TIME, "when increases were last added after a round trip")
+    last_dec_ps = word(WordKind.TIME, "time of the last multiplicative decrease")
+    last_adjust_ps = word(WordKind.TIME, "time at which increases were last added after a round trip")
 
 
 own = seen_as(NsccState)
@@ -89,28 +91,28 @@ parameters = seen_as(NsccParameters)
 
 @inline
 def in_flight_bytes(net, qp):
-    """What was sent and not acknowledged, in full packets."""
+    """Return the sent, unacknowledged bytes, counting full packets."""
     return (qp.next_seq - qp.una) * full_packet_bytes(net)
 
 
 @inline
 def target_qdelay(net, par):
-    """Target queueing delay in ps."""
+    """Return the target queueing delay in ps."""
     return par.target_qdelay_rtts * net.const.base_rtt_ps
 
 
 @inline
 def scaling_a(net, par, state):
-    """The network's bandwidth-delay product over that of the reference network."""
+    """Return the network's bandwidth-delay product relative to that of the reference network."""
     reference = par.reference_rate_bps * par.reference_rtt_ps / PS_PER_BYTE_AT_1_BPS
     return net.const.base_rtt_ps / state.line_ps_per_byte / reference
 
 
 @inline
 def max_window(net, par, state):
-    """Largest window in bytes."""
-    most = par.max_window_bdps * state.base_rtt_ps / state.line_ps_per_byte
-    return min(most, float(net.const.window_packets * full_packet_bytes(net)))
+    """Return the largest window in bytes."""
+    bdp_limit = par.max_window_bdps * state.base_rtt_ps / state.line_ps_per_byte
+    return min(bdp_limit, float(net.const.window_packets * full_packet_bytes(net)))
 
 
 @inline
@@ -121,7 +123,7 @@ def set_cwnd_bounds(net, par, state):
 
 @inline
 def sending(net, state):
-    """What the sender sees: a packet may go if the window holds it whole."""
+    """Set the sender's window: a packet may go if the window holds it entirely."""
     packets = int(state.cwnd_bytes / full_packet_bytes(net))
     state.window_packets = max(1, min(packets, net.const.window_packets))
     state.pace_ps_per_byte = 0.0
@@ -129,7 +131,7 @@ def sending(net, state):
 
 @inline
 def start(net, par, state, now):
-    """Begin with the largest window (table 3-77)."""
+    """Start with the largest window (table 3-77)."""
     state.base_rtt_ps = net.const.base_rtt_ps
     state.last_dec_ps = now
     state.last_adjust_ps = now
@@ -139,14 +141,14 @@ def start(net, par, state, now):
 
 @inline
 def update_delay(net, par, state, delay, mark):
-    """The average delay."""
+    """Update the average delay."""
     sample = 0.25 * state.base_rtt_ps if mark == 0 and delay > target_qdelay(net, par) else delay
     state.avg_delay_ps = par.delay_alpha * sample + (1.0 - par.delay_alpha) * state.avg_delay_ps
 
 
 @inline
 def quick_adapt(net, par, state, now, is_loss, mark, delay, in_flight):
-    """Set the window to what came through. Gives 1 if it did, or if a mark is older than that."""
+    """Set the window to the delivered bytes. Return 1 if it did, or if a mark is older than that."""
     done = 0
     if mark == 1 and state.ignored_bytes < state.to_ignore_bytes:
         done = 1
@@ -182,7 +184,7 @@ def fast_increase(net, par, state, newly_rcvd, delay):
 
 @inline
 def proportional_increase(net, par, state, newly_rcvd, delay):
-    """Grow with the distance from the target."""
+    """Grow in proportion to the distance from the target."""
     fast_increase(net, par, state, newly_rcvd, delay)
     if state.increase == 0:
         target = target_qdelay(net, par)
@@ -193,14 +195,14 @@ def proportional_increase(net, par, state, newly_rcvd, delay):
 
 @inline
 def fair_increase(net, par, state, newly_rcvd):
-    """Grow by as much as everyone else."""
+    """Grow by the same amount as every other flow."""
     fi = par.fi_packets * net.const.mtu_bytes * scaling_a(net, par, state)
     state.inc_bytes += fi * newly_rcvd
 
 
 @inline
 def multiplicative_decrease(net, par, state, now):
-    """Shrink by how far the average delay lies above the target."""
+    """Shrink by the excess of the average delay over the target."""
     state.increase = 0
     state.fi_count_bytes = 0
     average = state.avg_delay_ps
@@ -212,7 +214,7 @@ def multiplicative_decrease(net, par, state, now):
 
 @inline
 def fulfill_adjustment(net, par, state, now, is_late):
-    """Add the increases that wait; is_late: a base round trip after the last time that it was so."""
+    """Add the pending increases; is_late: a base round trip has passed since the last late adjustment."""
     state.cwnd_bytes += state.inc_bytes / state.cwnd_bytes
     if is_late:
         state.cwnd_bytes += par.eta_packets * net.const.mtu_bytes * scaling_a(net, par, state)
@@ -224,7 +226,7 @@ def fulfill_adjustment(net, par, state, now, is_late):
 
 @inline
 def on_ack(net, par, qp, state, now, newly_rcvd, mark, rtt):
-    """NSCC.OnACK; newly_rcvd in bytes."""
+    """Apply NSCC.OnACK; newly_rcvd in bytes."""
     state.ignored_bytes += newly_rcvd
     state.received_bytes += newly_rcvd
     state.achieved_bytes += newly_rcvd
@@ -249,7 +251,7 @@ def on_ack(net, par, qp, state, now, newly_rcvd, mark, rtt):
 
 @inline
 def on_nack(net, par, qp, state, now):
-    """NSCC.OnNACK: a packet was trimmed. Its queue is held to have been as long as a base round trip."""
+    """Apply NSCC.OnNACK: a packet was trimmed, which counts as a delay of a base round trip."""
     packet = full_packet_bytes(net)
     update_delay(net, par, state, float(net.const.base_rtt_ps), 1)
     state.ignored_bytes += packet
@@ -261,7 +263,7 @@ def on_nack(net, par, qp, state, now):
 
 @inline
 def on_inferred_loss(net, par, state, packets):
-    """NSCC.OnInferredLoss, once for each packet."""
+    """Apply NSCC.OnInferredLoss, once per packet."""
     state.cwnd_bytes -= packets * full_packet_bytes(net)
     state.ignored_bytes += packets * full_packet_bytes(net)
     set_cwnd_bounds(net, par, state)
@@ -269,7 +271,7 @@ def on_inferred_loss(net, par, state, packets):
 
 @hook
 def update(address, q, event, now, a, b, c):
-    """Tell the queue pair's row what happened (pdes/nic/congestion)."""
+    """Update row q of `cc` after an event (pdes/nic/congestion)."""
     world = world_at(address)
     net, qps = world.net, world.qps
     par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]

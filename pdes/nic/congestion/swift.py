@@ -1,19 +1,19 @@
-"""Swift: the window follows how far the round-trip time lies from a target.
+"""Swift: the window follows the difference between round-trip time and target.
 
 G. Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter", SIGCOMM 2020:
 Algorithm 1 (sections 3.1 to 3.4), section 3.5 (scaling of the target delay), section 3.6 (loss, pacing below one
-packet). Only the fabric window is kept: NPUs take packets without delay, so the end-point window never binds.
+packet). Only the fabric window exists here: NPUs take packets without delay, so the end-point window never binds.
 
-The paper gives few values; those that it leaves open are of its authors' simulator (htsim, swift.cpp), as each
-parameter says. Where the paper leaves a choice:
+The paper gives few values; the others come from its authors' simulator (htsim, swift.cpp), as each parameter states.
+Choices that the paper leaves open:
 
-- Target delay. The paper adds hbar for each hop, counted by the TTL. Packets carry no TTL here; what hops add to a
-  round trip is its idle length. So the target is base_target (the queueing that is allowed), hop_scale times the
-  smallest round trip of the queue pair (taken as no longer than the fabric's longest idle one, so that a queue pair
-  born in congestion does not mistake it for distance), and the flow term max(0, min(alpha / sqrt(cwnd) + beta, range)).
-- `rtt` is smoothed, 7/8 of the old and 1/8 of the new, as htsim does; decreases are an rtt apart by its value before.
-- The paper's last lines say t_last_decrease = now if cwnd <= cwnd_prev. Taken by the letter, acknowledgements that
-  change nothing would put off the next decrease for ever; it is set if cwnd < cwnd_prev, as htsim does.
+- Target delay. The paper adds hbar for each hop, counted by the TTL. Packets carry no TTL here; hops add to a round
+  trip its idle length. So the target is base_target (the allowed queueing), hop_scale times the smallest round trip of
+  the queue pair (at most the fabric's longest idle one, so that a queue pair that starts during congestion does not
+  mistake it for distance), and the flow term max(0, min(alpha / sqrt(cwnd) + beta, range)).
+- `rtt` is smoothed, 7/8 of the old and 1/8 of the new, as in htsim; decreases are one rtt apart, by its value before.
+- The paper's last lines set t_last_decrease = now if cwnd <= cwnd_prev. Taken literally, acknowledgements that change
+  nothing would postpone the next decrease for ever; it is set if cwnd < cwnd_prev, as in htsim.
 - max_cwnd is the static window of the run, and cwnd begins there, as RDMA begins at line rate.
 - A packet that is lost or trimmed is a fast recovery; the pacing delay rtt / cwnd is that of a full packet.
 """
@@ -34,37 +34,38 @@ FLOW_SCALING_PS = Allowed(0.0, 1e18, special=-1.0)
 
 
 class SwiftParameters(ControlParameters, words=16):
-    """What Swift takes."""
+    """Parameters of Swift."""
 
     ai_packets = parameter(1.0, PACKETS, "additive increase per round trip (htsim)")
     beta = parameter(0.8, SHARE, "multiplicative decrease constant (htsim)")
-    max_mdf = parameter(0.5, SHARE, "most that one decrease takes of the window (htsim)")
+    max_mdf = parameter(0.5, SHARE, "maximum share of the window that one decrease removes (htsim)")
     base_target_ps = parameter(0.0, TIME_OR_0_PS, "queueing delay allowed; 0: the fabric's longest idle round trip")
-    hop_scale = parameter(1.0, FACTOR, "target per idle round trip of the path; stands for hbar per hop (section 3.5)")
+    hop_scale = parameter(1.0, FACTOR, "target per idle round trip of the path, in place of hbar per hop (section 3.5)")
     fs_range_ps = parameter(
-        -1.0, FLOW_SCALING_PS, "most that flow scaling adds; -1: 5 x base_target (htsim); 0: no flow scaling"
+        -1.0, FLOW_SCALING_PS, "maximum that flow scaling adds; -1: 5 x base_target (htsim); 0: no flow scaling"
     )
-    fs_min_cwnd_packets = parameter(0.1, WINDOW_PACKETS, "flow scaling adds all of fs_range below (htsim)")
-    fs_max_cwnd_packets = parameter(100.0, WINDOW_PACKETS, "flow scaling adds nothing above (htsim)")
-    min_cwnd_packets = parameter(0.001, WINDOW_PACKETS, "least window (section 3.6)")
-    initial_cwnd_packets = parameter(0.0, WINDOW_OR_0_PACKETS, "0: the static window")
-    retx_reset_threshold = parameter(5.0, COUNT, "timeouts in a row after which the window is min_cwnd (htsim)")
+    fs_min_cwnd_packets = parameter(0.1, WINDOW_PACKETS, "window below which flow scaling adds all of fs_range (htsim)")
+    fs_max_cwnd_packets = parameter(100.0, WINDOW_PACKETS, "window above which flow scaling adds nothing (htsim)")
+    min_cwnd_packets = parameter(0.001, WINDOW_PACKETS, "minimum window (section 3.6)")
+    initial_cwnd_packets = parameter(0.0, WINDOW_OR_0_PACKETS, "initial window; 0: the static window")
+    retx_reset_threshold = parameter(5.0, COUNT, "consecutive timeouts after which the window is min_cwnd (htsim)")
 
 
 PARAMETERS = SwiftParameters.declared
 ASCENDING = (("fs_min_cwnd_packets", "fs_max_cwnd_packets"),)
-"""Flow scaling divides by their difference."""
+"""Flow scaling divides by the difference of this pair."""
 NEVER = -(1 << 61)
+"""Time in ps before any event of a run."""
 
 
 class SwiftState(CongestionState, words=32, written_by="nic.congestion.swift"):
-    """What Swift keeps of a queue pair."""
+    """State of Swift for a queue pair."""
 
-    cwnd_packets = word(WordKind.FLOAT, "packets")
-    rtt_ps = word(WordKind.FLOAT, "ps, smoothed; 0 = not measured yet")
-    last_decrease_ps = word(WordKind.TIME, "of the window, NEVER before")
-    retransmit_cnt = word(WordKind.COUNT, "timeouts in a row")
-    path_rtt_ps = word(WordKind.DURATION, "the idle round trip, as far as is known")
+    cwnd_packets = word(WordKind.FLOAT, "congestion window in packets")
+    rtt_ps = word(WordKind.FLOAT, "smoothed round-trip time; 0 = not measured yet")
+    last_decrease_ps = word(WordKind.TIME, "time of the window's last decrease, NEVER at first")
+    retransmit_cnt = word(WordKind.COUNT, "consecutive timeouts")
+    path_rtt_ps = word(WordKind.DURATION, "idle round trip, as far as known")
     fs_alpha_ps = word(WordKind.FLOAT, "ps times the square root of packets: alpha of flow scaling")
     fs_beta_ps = word(WordKind.FLOAT, "ps: beta of flow scaling")
 
@@ -75,7 +76,7 @@ parameters = seen_as(SwiftParameters)
 
 @inline
 def root(x):
-    """Square root of x > 0 by Newton's method, from above: the same in compiled code and plain Python."""
+    """Return the square root of x > 0 by Newton's method from above: identical in compiled code and plain Python."""
     y = max(x, 1.0)
     better = 0.5 * (y + x / y)
     while better < y:
@@ -86,19 +87,19 @@ def root(x):
 
 @inline
 def base_target(net, par):
-    """Queueing delay that is allowed, in ps."""
+    """Return the allowed queueing delay in ps."""
     return par.base_target_ps if par.base_target_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
 def fs_range(net, par):
-    """The most that flow scaling adds, in ps."""
+    """Return the maximum that flow scaling adds, in ps."""
     return par.fs_range_ps if par.fs_range_ps >= 0.0 else 5.0 * base_target(net, par)
 
 
 @inline
 def target_delay(net, par, state):
-    """TargetDelay(): section 3.5, in ps."""
+    """Return TargetDelay() of section 3.5, in ps."""
     flow = state.fs_alpha_ps / root(state.cwnd_packets) + state.fs_beta_ps
     flow = max(min(flow, fs_range(net, par)), 0.0)
     return base_target(net, par) + par.hop_scale * state.path_rtt_ps + flow
@@ -106,13 +107,13 @@ def target_delay(net, par, state):
 
 @inline
 def round_trip(net, state):
-    """The smoothed rtt in ps; before the first measurement that of the idle fabric."""
+    """Return the smoothed rtt in ps; before the first measurement, that of the idle fabric."""
     return state.rtt_ps if state.rtt_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
 def settle(net, par, state, now, cwnd):
-    """The end of Algorithm 1: keep the window within its limits, and pace below one packet."""
+    """Apply the end of Algorithm 1: keep the window within its limits, and pace below one packet."""
     cwnd = min(max(cwnd, par.min_cwnd_packets), float(net.const.window_packets))
     if cwnd < state.cwnd_packets:
         state.last_decrease_ps = now
@@ -127,7 +128,7 @@ def settle(net, par, state, now, cwnd):
 
 @inline
 def start(net, par, state, now):
-    """A new queue pair."""
+    """Initialise a new queue pair."""
     low = 1.0 / root(par.fs_min_cwnd_packets)
     high = 1.0 / root(par.fs_max_cwnd_packets)
     state.fs_alpha_ps = fs_range(net, par) / (low - high)
@@ -140,13 +141,13 @@ def start(net, par, state, now):
 
 @inline
 def can_decrease(net, state, now):
-    """Whether the last decrease is an rtt ago."""
+    """Return whether the last decrease was at least an rtt ago."""
     return now - state.last_decrease_ps >= round_trip(net, state)
 
 
 @inline
 def on_ack(net, par, state, now, num_acked, rtt):
-    """On receiving an ACK that says how long the round trip took."""
+    """Handle an acknowledgement with a measured round-trip time."""
     may = can_decrease(net, state, now)
     state.path_rtt_ps = min(state.path_rtt_ps, rtt)
     delay = float(rtt)
@@ -165,7 +166,7 @@ def on_ack(net, par, state, now, num_acked, rtt):
 
 @inline
 def on_loss(net, par, state, now, kind):
-    """On retransmit timeout, after several in a row from the least window again; else on fast recovery."""
+    """Handle a loss: reset to the minimum window after several consecutive timeouts, else decrease."""
     state.retransmit_cnt = state.retransmit_cnt + 1 if kind == LOSS_TIMEOUT else 0
     cwnd = state.cwnd_packets
     if kind == LOSS_TIMEOUT and state.retransmit_cnt >= par.retx_reset_threshold:
@@ -177,7 +178,7 @@ def on_loss(net, par, state, now, kind):
 
 @hook
 def update(address, q, event, now, a, _b, c):
-    """Tell the queue pair's row what happened (pdes/nic/congestion)."""
+    """Update row q of `cc` after an event (pdes/nic/congestion)."""
     world = world_at(address)
     net, qps = world.net, world.qps
     par, state = parameters(qps.par)[0], own(qps.cc)[q]

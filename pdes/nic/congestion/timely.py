@@ -8,14 +8,14 @@
                                 negative for five completion events, otherwise 1
     otherwise                   rate = rate (1 - beta normalized_gradient)
 
-Where the paper leaves a choice:
+Choices that the paper leaves open:
 
-- A completion event is the first acknowledgement, with a round-trip time, of a packet sent after the last completion
+- A completion event is the first acknowledgement with a round-trip time of a packet sent after the last completion
   event: one per round trip, as in HPCC's ns-3. The paper's segments of 16 to 64 KB took about that long at 10 Gb/s.
 - The first round-trip time has no predecessor: its difference is 0 (the authors' code, timely-code-snippet.cc).
-- Every completion event counts for HAI whichever branch it takes, the one in hand included; a gradient of 0 or more
+- Every completion event counts for HAI whichever branch it takes, the current one included; a gradient of 0 or more
   ends the count.
-- minRTT is the idle round trip of the fabric unless given: the paper wants a fixed value that represents it.
+- minRTT is the idle round trip of the fabric unless given: the paper requires a fixed value that represents it.
 - A queue pair begins at line rate, as RDMA does; the paper divides the line rate by the number of active flows.
 - The round-trip time is that of one packet as measured, from which the paper would subtract its serialisation.
 - Losses change nothing: TIMELY is for lossless networks.
@@ -35,18 +35,18 @@ SIGNALS = ("rtt",)
 
 
 class TimelyParameters(ControlParameters, words=16):
-    """What TIMELY takes."""
+    """Parameters of TIMELY."""
 
     delta_bps = parameter(
         25e6,
         STEP_BPS,
-        "additive step at 25 Gb/s, scaled with the line rate (paper: 10 Mb/s at 10 Gb/s; so HPCC's ns-3)",
+        "additive step at 25 Gb/s, scaled with the line rate (paper and HPCC's ns-3: 10 Mb/s at 10 Gb/s)",
     )
     fixed_delta_bps = parameter(0.0, STEP_BPS, "additive step at any line rate; 0: delta_bps", {"RATE_AI": 1e6})
     fixed_hai_bps = parameter(0.0, STEP_BPS, "step of HAI at any line rate; 0: hai_factor steps", {"RATE_HAI": 1e6})
     hai_factor = parameter(5.0, FACTOR, "N in HAI (paper)")
     hai_events = parameter(5.0, COUNT, "completion events with a negative gradient before HAI (paper)")
-    min_rate_bps = parameter(1e9, RATE_BPS, "least rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6})
+    min_rate_bps = parameter(1e9, RATE_BPS, "minimum rate, whatever the line rate (HPCC's ns-3)", {"MIN_RATE": 1e6})
     alpha = parameter(0.875, SHARE, "weight of the newest difference (HPCC's ns-3)")
     beta = parameter(0.8, SHARE, "multiplicative decrease (paper)")
     t_low_ps = parameter(50e6, DELAY_PS, "T_low (paper)")
@@ -61,14 +61,14 @@ ASCENDING = (("t_low_ps", "t_high_ps"),)
 
 
 class TimelyState(CongestionState, words=32, written_by="nic.congestion.timely"):
-    """What TIMELY keeps of a queue pair."""
+    """State of TIMELY for a queue pair."""
 
     line_bps = word(WordKind.FLOAT, "bit/s: line rate")
-    rate_bps = word(WordKind.FLOAT, "bit/s")
+    rate_bps = word(WordKind.FLOAT, "current rate in bit/s")
     rtt_diff_ps = word(WordKind.FLOAT, "ps: smoothed difference")
-    prev_rtt_ps = word(WordKind.DURATION, "round trip before, 0 none")
-    negative = word(WordKind.COUNT, "completion events in a row with a negative gradient")
-    sent = word(WordKind.SEQUENCE, "first not sent at the last completion event")
+    prev_rtt_ps = word(WordKind.DURATION, "previous round trip, 0 none")
+    negative = word(WordKind.COUNT, "consecutive completion events with a negative gradient")
+    sent = word(WordKind.SEQUENCE, "first packet not sent at the last completion event")
 
 
 own = seen_as(TimelyState)
@@ -77,14 +77,14 @@ parameters = seen_as(TimelyParameters)
 
 @inline
 def set_rate(par, state, rate):
-    """Pace at the rate within its bounds."""
+    """Pace at the rate, within its bounds."""
     state.rate_bps = min(max(rate, par.min_rate_bps), state.line_bps)
     pace_at(state, state.rate_bps, state.line_bps)
 
 
 @inline
 def start(net, par, state):
-    """Line rate."""
+    """Start at line rate."""
     state.window_packets = net.const.window_packets
     state.line_bps = line_rate_bps(state)
     set_rate(par, state, state.line_bps)
@@ -92,7 +92,7 @@ def start(net, par, state):
 
 @inline
 def gradient(net, par, state, new_rtt):
-    """The normalized gradient with the new round-trip time in it."""
+    """Return the normalized gradient including the new round-trip time."""
     prev_rtt = state.prev_rtt_ps if state.prev_rtt_ps != 0 else new_rtt
     rtt_diff = (1.0 - par.alpha) * state.rtt_diff_ps + par.alpha * (new_rtt - prev_rtt)
     state.rtt_diff_ps = rtt_diff
@@ -103,7 +103,7 @@ def gradient(net, par, state, new_rtt):
 
 @inline
 def on_completion(net, par, state, new_rtt):
-    """Algorithm 1."""
+    """Apply algorithm 1."""
     normalized_gradient = gradient(net, par, state, new_rtt)
     state.negative = state.negative + 1 if normalized_gradient < 0.0 else 0
     delta = step_bps(par.fixed_delta_bps, par.delta_bps, state.line_bps)
@@ -123,7 +123,7 @@ def on_completion(net, par, state, new_rtt):
 
 @hook
 def update(address, q, event, _now, _a, _b, c):
-    """Row q of the world after an event (pdes/nic/congestion)."""
+    """Update row q of `cc` after an event (pdes/nic/congestion)."""
     world = world_at(address)
     qps = world.qps
     par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]

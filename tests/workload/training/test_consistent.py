@@ -35,7 +35,7 @@ def test_every_send_has_its_receive_and_members_of_groups_agree(case):
 @bounded(15)
 @given(cases())
 def test_nodes_say_what_they_are_and_do(case):
-    """Names as docs/workloads.md says; operations and bytes are those of the operators; nodes as estimated."""
+    """Names are those of docs/explanation/training.md; operations and bytes are the operators'; nodes as estimated."""
     model, plan, framework = case
     made = generate(model, plan, framework)
     assert sum(map(len, made.traces)) <= nodes_at_most(model, plan, framework)
@@ -46,6 +46,10 @@ def test_nodes_say_what_they_are_and_do(case):
                 assert name.rpartition("/")[2].partition(":")[0] in AXES, name
                 continue
             done = parse_operators(trace.operator_lists[trace.operators[row]])
+            if name.endswith("/views"):  # work of the host, without operators of the GPU
+                assert (len(done), trace.num_ops[row], trace.tensor_size[row]) == (0, 0, 0)
+                assert trace.duration_micros[row] > 0
+                continue
             assert trace.num_ops[row] == sum(operator.flops for operator in done if operator.kind in PRODUCTS)
             assert trace.tensor_size[row] == sum(operator.bytes for operator in done) > 0
 

@@ -1,4 +1,4 @@
-"""NCCL as it runs: rings, trees, NVLS, PAT and CollNet as its model chooses, protocols, PXN (docs/nccl.md)."""
+"""NCCL: rings, trees, NVLS, PAT and CollNet as its model chooses, protocols, PXN (docs/explanation/nccl.md)."""
 
 from typing import Any
 

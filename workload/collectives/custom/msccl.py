@@ -48,7 +48,7 @@ _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
 _LARGEST_NUMBER = 1 << 24
 """Bound on chunks, steps and ids: each is at most one in a byte of a file of 16 MiB, and buffers are cut as finely."""
 _LAST_CONNECTION = 63
-"""Queue pairs between two NPUs are numbered in 6 bits (docs/interfaces.md, lane_connection)."""
+"""Queue pairs between two NPUs are numbered in 6 bits (docs/reference/interfaces.md, lane_connection)."""
 _IN_PARTS = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 
 

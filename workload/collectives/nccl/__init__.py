@@ -1,4 +1,4 @@
-"""What NCCL does with a group on a fabric, from public facts about its versions 2.8 to 2.30: see docs/nccl.md.
+"""NCCL's choices for a group on a fabric, from public facts about versions 2.8 to 2.30 (docs/explanation/nccl.md).
 
 - `hosts`: members by host, and their rails,
 - `rings`, `trees`: the orders of the channels,

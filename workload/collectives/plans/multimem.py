@@ -18,7 +18,7 @@ _CHUNK_BYTES = 4096
 _MANY_CHUNKS = 512
 _LARGE_CHUNK_BYTES = 256 * 1024
 """Sums and results of chunks queue up before a member, and acknowledgements of what it sends behind them: chunks as
-large as a connection's window then stop its data (docs/collectives.md)."""
+large as a connection's window then stop its data (docs/explanation/collectives.md)."""
 _USUAL_STEPS = 1 << 20
 DATA, SUMS, RESULTS, OTHERS = range(4)
 

@@ -1,4 +1,4 @@
-"""Schedules: collective algorithms as arrays, as docs/interfaces.md describes them."""
+"""Schedules: collective algorithms as arrays, as docs/reference/interfaces.md describes them."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.bounds import MOST_BYTES
+from topologies.bounds import MAX_BYTES
 from topologies.units import parse_bytes_within, short
 from workload.errors import WorkloadError
 
@@ -69,7 +69,7 @@ def message_sizes(text: str) -> Sizes:
     name, colon, rest = text.partition(":")
     ends = rest.split("-") if name == "uniform" and colon else [text, text]
     try:
-        least, most = (parse_bytes_within(end, MOST_BYTES) for end in ends)
+        least, most = (parse_bytes_within(end, MAX_BYTES) for end in ends)
     except ValueError:
         expected = f"a size, uniform:64KiB-1MiB, or one of {', '.join(_MEASURED)}"
         raise WorkloadError(f"sizes {short(text)}: expected {expected}") from None

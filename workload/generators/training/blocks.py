@@ -12,7 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message as Attribute
 
 from et import Block, NodeType, attribute
-from topologies.bounds import MOST_BYTES
+from topologies.bounds import MAX_BYTES
 from workload.compute.operators import PRODUCTS, Operator, format_operators
 from workload.errors import WorkloadError
 from workload.generators.training.items import Compute, GroupCollective, Item, Memory, RingMessage
@@ -111,7 +111,7 @@ class BlockBuilder:
     def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
         """Receive what the next computation needs; after: ports."""
         self._flush()
-        size = _bounded(name, "bytes", size, MOST_BYTES)
+        size = _bounded(name, "bytes", size, MAX_BYTES)
         row = self._block.recv(name, size, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
         self._chain.append(row)
 
@@ -177,7 +177,7 @@ class BlockBuilder:
         row = self._block.coll(
             _path(layer, item.name),
             item.kind,
-            _bounded(item.name, "bytes", item.bytes, MOST_BYTES),
+            _bounded(item.name, "bytes", item.bytes, MAX_BYTES),
             group=item.family,
             in_split_size=item.splits[0],
             out_split_size=item.splits[1],
@@ -197,7 +197,7 @@ class BlockBuilder:
         self._flush()
         needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
         after = self._noted(needed if item.is_early else [*self._chain, *needed])
-        name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MOST_BYTES)
+        name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MAX_BYTES)
         if item.receives:
             row = self._block.recv(name, size, peer=self._ring.before, tag=item.tag, group=_RING, after=after)
         else:

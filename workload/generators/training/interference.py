@@ -1,4 +1,4 @@
-"""How much slower computation is while collectives run beside it, by framework and GPU (docs/compute.md).
+"""How much slower computation is while collectives run beside it, by framework and GPU (docs/explanation/compute.md).
 
 NCCL's kernels hold one multiprocessor (SM) per channel from their launch to their end. What that costs the computation
 beside them depends on whether the framework leaves these SMs free:

@@ -74,7 +74,7 @@ class ParallelPlan(BaseModel):
             into a list of one entry for each GPU, with a copy of each, as until 2021
             (workload.generators.training.lists).
         capacity: an expert takes so many times its even share of tokens and no more; 0 = all that come.
-        imbalance: how unevenly tokens go to experts, 0 = evenly (docs/workloads.md says which distribution).
+        imbalance: how unevenly tokens go to experts, 0 = evenly (docs/explanation/training.md says which distribution).
         seed: of that distribution.
         dtype: of weights and activations.
         grad_dtype: of gradients when they are reduced.

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs.limits import MAX_EQUAL_MESSAGES, TAGS
-from topologies.bounds import MOST_BYTES
+from topologies.bounds import MAX_BYTES
 from workload.collectives.uneven.splits import check_splits
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER
@@ -14,7 +14,7 @@ from workload.trace_sets.view import TraceView
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-_AT_MOST = f"at most {MOST_BYTES} bytes"
+_AT_MOST = f"at most {MAX_BYTES} bytes"
 
 
 def check_sizes(view: TraceView, users: Int64, npus: int) -> None:
@@ -33,14 +33,14 @@ def check_sizes(view: TraceView, users: Int64, npus: int) -> None:
     size = view.table.comm_size[view.coll_rows]
     wrong = np.where(view.coll_uneven, size < 0, (size <= 0) & (view.coll_kind != BARRIER))
     _refuse(view, view.coll_rows, wrong, "comm_size", size, "more than 0")
-    _refuse(view, view.coll_rows, size > MOST_BYTES, "comm_size", size, _AT_MOST)
+    _refuse(view, view.coll_rows, size > MAX_BYTES, "comm_size", size, _AT_MOST)
     check_splits(view)
     _refuse(
         view, view.coll_rows, view.coll_seq >= MAX_EQUAL_MESSAGES, "number in its group", view.coll_seq, "below 2^20"
     )
     rows, size = view.p2p_rows, view.table.comm_size[view.p2p_rows]
     _refuse(view, rows, size < 0, "comm_size", size, "0 or more")
-    _refuse(view, rows, size > MOST_BYTES, "comm_size", size, _AT_MOST)
+    _refuse(view, rows, size > MAX_BYTES, "comm_size", size, _AT_MOST)
     _check_peers(view, users, npus)
     _refuse(view, rows, view.p2p_tag >= TAGS, "comm_tag", view.p2p_tag, "below 2^24")
     _refuse(view, rows, view.p2p_seq >= MAX_EQUAL_MESSAGES, "number among equal messages", view.p2p_seq, "below 2^20")

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     Groups = Mapping[str, Any]
 
-_FIDELITY = "What becomes of sizes and times: full, near, coarse, scaled or structure; see docs/trace-obfuscation.md."
+_FIDELITY = (
+    "Precision of sizes and times: full, near, coarse, scaled, structure (docs/explanation/synthetic-traces.md)."
+)
 _GPU = "Compute nodes say how long their operators take on it (h100, ...): the operators, which tell shapes, go."
 _GROUPS = "Group file of plain traces; else groups.json beside them, if it is there."
 _PREFIX = "trace"

@@ -56,14 +56,14 @@ def memory(
     from nadi.reports.text.memory import document, frameworks, table
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
-    from topologies.bounds import MOST_BYTES
+    from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
     from workload.generators.memory import does_not_fit, estimate
     from workload.generators.models import find
     from workload.generators.training import parallel_plan
 
     known, chosen, own = find(model), parallel_plan(plan), frameworks(framework)
-    memory_bytes = parse_bytes_within(gpu_memory, MOST_BYTES)
+    memory_bytes = parse_bytes_within(gpu_memory, MAX_BYTES)
     stages = estimate(known, chosen, own)
     complaint = does_not_fit(known, chosen, memory_bytes, own)
     if as_json:
@@ -94,7 +94,7 @@ def transformer(
     """Data-parallel training of a GPT-like transformer, gradient buckets overlapping the backward pass."""
     from nadi.simulation.wiring.affordable import check_trace
     from nadi.terminal.printing import say
-    from topologies.bounds import MOST_BYTES
+    from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
     from workload.generators import transformer as model
 
@@ -107,7 +107,7 @@ def transformer(
         seq=seq,
         micro_batch=micro_batch,
         dtype_bytes=dtype_bytes,
-        bucket_bytes=parse_bytes_within(bucket_bytes, MOST_BYTES),
+        bucket_bytes=parse_bytes_within(bucket_bytes, MAX_BYTES),
         iterations=iterations,
         recompute=recompute,
     )

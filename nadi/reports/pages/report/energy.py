@@ -21,7 +21,7 @@ _COLOURS = {"static_J": "#3d8fd1", "per_bit_J": "#ea7200"}
 def section(run: Run) -> PageSection:
     """Facts, bars and a table."""
     document = energy_of(run).document()
-    lead = "Powers and prices come from a small table that you can replace: docs/energy.md."
+    lead = "Powers and prices come from a small table that you can replace: docs/explanation/energy.md."
     parts: list[Part] = [Facts([Fact(name, value, _WHY[name]) for name, value in printed.summary(document)])]
     parts += [_plot(document), _table(document)]
     parts += [Paragraph(note) for note in printed.notes(document)]

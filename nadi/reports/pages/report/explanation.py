@@ -62,5 +62,5 @@ def _parts(run: Run) -> list[Part]:
     ifs = [[row["change"], time_text(row["finish_time_ps"]), f"{row['gain']:.2%}"] for row in found["what_if"]]
     return [
         Table("what the critical path is made of", headings, rows, note),
-        Table("what if", if_headings, ifs, "Changes of overlap and of order are not told: docs/explain.md."),
+        Table("what if", if_headings, ifs, "Overlap and order stay as they are: docs/explanation/explain.md."),
     ]

@@ -27,7 +27,7 @@ def section(run: Run) -> PageSection:
     facts += _step(summary.get("step", {}), run.finish_time_ps)
     facts += [
         Fact("NPUs", f"{summary.get('npus', 0):,}", "GPUs or other accelerators, each with its own trace."),
-        Fact("network", _network(summary), "How the network is modelled: docs/fidelity.md."),
+        Fact("network", _network(summary), "How the network is modelled: docs/explanation/fidelity.md."),
     ]
     if summary.get("network") != "closed-form":  # which sends none
         facts += [

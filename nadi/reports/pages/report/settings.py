@@ -14,5 +14,5 @@ def section(run: Run) -> PageSection:
             parts.append(Listing(title, json.dumps(run.summary[key], indent=2, ensure_ascii=False)))
     parts.append(Listing("where it is", f"{run.folder.absolute()}\nrun from {run.summary.get('working_folder', '?')}"))
     return PageSection(
-        "settings", "Settings", "Every key of the run file as it was used; docs/run-file.md says more.", parts
+        "settings", "Settings", "Every key of the run file as it was used; docs/reference/run-file.md says more.", parts
     )

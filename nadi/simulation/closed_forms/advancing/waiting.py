@@ -4,7 +4,7 @@ import numpy as np
 
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
-from pdes import MOST_LINES
+from pdes import MAX_LINES
 from pdes.traces import KIND_COLLECTIVE, KIND_RECV, ROW_DONE, ROW_READY, ROW_STARTED
 
 
@@ -14,12 +14,12 @@ def deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
     begun = np.flatnonzero(((flag & (ROW_STARTED | ROW_READY)) != 0) & ((flag & ROW_DONE) == 0))
     which = np.searchsorted(folded.row_ptr, begun, side="right") - 1
     rows = begun - folded.row_ptr[which]
-    shown = zip(which[:MOST_LINES].tolist(), rows[:MOST_LINES].tolist(), strict=True)
+    shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
     lines = [_waits(folded, work, c, row) for c, row in shown]
     done = np.add.reduceat(np.append((flag & ROW_DONE) != 0, False).astype(np.int64), folded.row_ptr[:-1])
     of_class = np.diff(folded.row_ptr)
     left = int(((of_class - np.where(of_class > 0, done, 0)) * folded.classes.size).sum())
-    more = f"\n  and {len(begun) - MOST_LINES} more" if len(begun) > MOST_LINES else ""
+    more = f"\n  and {len(begun) - MAX_LINES} more" if len(begun) > MAX_LINES else ""
     head = f"nothing is left to happen at {int(work.ctl.now_ps)} ps, but {left} trace nodes are not done:"
     return head + "".join(f"\n  {line}" for line in lines) + more
 

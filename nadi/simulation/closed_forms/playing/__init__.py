@@ -1,4 +1,4 @@
-"""Packet-by-packet play of one collective's steps on an idle fabric (docs/collectives.md).
+"""Packet-by-packet play of one collective's steps on an idle fabric (docs/explanation/collectives.md).
 
 Modules in reading order: `idle_paths` describes the paths of a group's messages; `state` and `rows` hold a group as
 arrays; `events` and `network` are the kernel, a second and simpler network model that tests compare with the engine;

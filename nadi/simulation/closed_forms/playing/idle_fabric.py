@@ -6,10 +6,10 @@ before the receiver. There is a third port if all messages to the receiver meet 
 this sender used them, and keep its packets in order. If switches have equal links, hashes decide the order, so there
 each packet travels on its own.
 
-The transport is that of docs/fabric.md without losses. Queue pairs with a window take turns packet by packet;
-acknowledgements go first; a connection with a share sends no packet before its bytes are moved (`moved_ps`); a switch
-sends packets in the order of their arrival. Long messages with many packets may send batches of packets as one, because
-messages that take turns for a long time hardly depend on the granularity.
+The transport is that of docs/explanation/fabric.md without losses. Queue pairs with a window take turns packet by
+packet; acknowledgements go first; a connection with a share sends no packet before its bytes are moved (`moved_ps`); a
+switch sends packets in the order of their arrival. Long messages with many packets may send batches of packets as one,
+because messages that take turns for a long time hardly depend on the granularity.
 """
 
 import time

@@ -3,7 +3,7 @@
 This is a second, much simpler network model for comparison with the engine: one heap of events, and per message only
 the port by which it leaves, the queue before its receiver and, if all paths to the receiver meet earlier, the queue
 there. At one moment, events of members come before events of packets, and packets follow the engine's fair order
-(docs/parallel.md).
+(docs/explanation/parallel.md).
 """
 
 import numpy as np
