@@ -646,7 +646,7 @@ class EngineSection(Section):
     share_memory: bool = _engine("share_memory")
     lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
     partitioner: str = Field(
-        DEFAULT_METHOD, description="method that divides the fabric; docs/partition.md lists the methods"
+        DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
     weights: Annotated[str, results_or(*WEIGHT_SOURCES)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'

@@ -34,10 +34,10 @@ def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optio
     """Return the ranks of a communicator."""
 
     def exchange(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
-        return _exchange_errors(communicator, value, None)
+        return _exchange_or_raise(communicator, value, None)
 
     def gather(value: Any) -> list[Any] | None:  # noqa: ANN401 - whatever can be pickled
-        _exchange_errors(communicator, None, None)
+        _exchange_or_raise(communicator, None, None)
         gathered: list[Any] | None = communicator.gather(value)
         return gathered
 
@@ -59,12 +59,12 @@ def together(ranks: RankGather) -> Iterator[None]:
     except AgreedError:
         raise
     except Exception as error:
-        _exchange_errors(ranks.communicator, None, error)
+        _exchange_or_raise(ranks.communicator, None, error)
         raise  # not reached: agreeing on an error raises it
-    _exchange_errors(ranks.communicator, None, None)
+    _exchange_or_raise(ranks.communicator, None, None)
 
 
-def _exchange_errors(communicator: Any, value: Any, error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is optional
+def _exchange_or_raise(communicator: Any, value: Any, error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is optional
     """Return the values of all ranks; raise the error of the lowest rank that has one."""
     own_failure = None if error is None else _failure(error, communicator.Get_rank())
     gathered = communicator.allgather((value, own_failure))

@@ -1,7 +1,7 @@
 """Schemas of all Parquet tables that Nadi writes: columns with types, units and meanings.
 
 Writers create their tables with `Schema.table`, which refuses unknown columns. Readers check files against the schema.
-docs/reference/results.md contains the output of `documentation()`, and a test compares the two.
+docs/reference/results.md includes the output of `documentation()`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class Field(NamedTuple):
         name: Name of the column, which ends in the unit of times, sizes and rates.
         type: Name of an Arrow type, or TEXT or WORD.
         meaning: Short description of the values.
-        null: Case in which there is no value; "" = every row has one.
+        null: Rows without a value; "" = every row has one.
         where: Files that contain the column; "" = all files.
         minimum: Smallest value of a number.
         below: Key of summary.json whose value is larger than every index in the column; "" = no such key.

@@ -1,5 +1,4 @@
 """Closed forms (docs/explanation/fidelity.md): times of collectives and messages on an idle fabric, and runs of them.
-them.
 
 Modules in reading order: `lone_message` computes the time of a message alone on its path; `flows` compares each message
 of a run with that time. `playing` simulates the steps of one collective on its members' own ports; `collective` returns

@@ -150,7 +150,7 @@ def _bound_at_labels(fabric: _Fabric, label: Int64, load: _Load) -> float:
 def _bound_at_ports(fabric: _Fabric, load: _Load) -> float:
     """Return the longest time in picoseconds at ports.
 
-    The traffic of a pair counts at the set of ports by which it must leave its NPU or reach the other; with
+    The traffic of a pair counts at the set of ports that it must take out of its NPU or into the other; with
     dimension-ordered routing it counts at all sets of links on its path.
     """
     graph, routing = fabric.graph, fabric.graph.routing
@@ -177,7 +177,7 @@ def _bound_at_ports(fabric: _Fabric, load: _Load) -> float:
 
 
 def _columns(routing: TableRouting, load: _Load) -> tuple[Int64, Int64]:
-    """Return int64[p], twice: the home switch by which a pair must leave, and by which it must arrive; -1 = several."""
+    """Return int64[p], twice: the home switch that a pair must leave through, and arrive through; -1 = several."""
     here, there = routing.home[load.src], routing.home[load.dst]
     row = routing.row[routing.home_node[here]]
     hops = routing.hops[row[:, :, None], there[:, None, :]].astype(np.int64)

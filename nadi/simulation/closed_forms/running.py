@@ -127,7 +127,7 @@ def run(
         costs: Closed forms of messages on the fabric.
         settings: Settings of the run.
         progress: Receiver of progress snapshots.
-        max_rows: Maximum number of trace nodes for which results hold every node; None = MAX_ROWS.
+        max_rows: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
 
     Raises:
         pdes.RunError: NPUs wait for ever, or simulated time is too long.
@@ -154,7 +154,7 @@ def _members(program: Program, group: int) -> Int32:
 
 
 def _ports(graph: Graph, pairs: TracePeers, ways: Int64) -> Int32:
-    """Return int32[k], the port by which an NPU sends to each peer, numbered by first use on that NPU."""
+    """Return int32[k], the NPU's port to each peer, numbered by first use on that NPU."""
     _, first, index = np.unique(ways, return_index=True, return_inverse=True)
     begin = np.searchsorted(np.sort(graph.link_src, kind="stable"), np.arange(graph.npus))
     by_source = np.argsort(graph.link_src, kind="stable")

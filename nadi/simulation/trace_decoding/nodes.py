@@ -412,7 +412,7 @@ def link_in_order(ids, parents, counts, dep_ptr, dep):
 
 @kernel
 def without_cycle(dep_ptr, dep, children_left, ready):
-    """Return the number of nodes that do not precede a cycle; it equals n if there is no cycle.
+    """Return the number of nodes that are neither on a cycle nor before one; it equals n if there is no cycle.
 
     Args:
         dep_ptr: int64[n + 1], index in `dep` of the first parent of each node.

@@ -102,7 +102,7 @@ def check_rows(rows: int, *, force: bool = False) -> None:
 
 
 def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
-    """Refuse a run in which a link would send more bytes than its counter holds.
+    """Refuse a run if a link would send more bytes than its counter holds.
 
     Raises:
         ConfigError: The NPUs of this process would send too many bytes over a link.

@@ -90,7 +90,7 @@ def _both(m: int, distance: int, n: int) -> tuple[Pair, Pair]:
 
 
 def _fewest(period: int, distances: Sequence[int]) -> int:
-    """Return the smallest multiple of the period in which all distances lead to distinct other members."""
+    """Return the smallest multiple of the period for which all distances lead to distinct other members."""
     fewer = period
     while len({distance % fewer for distance in distances} - {0}) < len(set(distances)):
         fewer += period

@@ -47,7 +47,7 @@ def push_own(g, time_ps, what, which):
 def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
     """Push an event of a packet.
 
-    `link` is the link over which it reaches a node at `comes_ps`; at message level it is the sender.
+    `link` is the link that brings it to a node at `comes_ps`; at message level it is the sender.
     """
     order = np.int64(FORWARDS << ORDER_SHIFT)
     if g.ctl.seed >= 0:
