@@ -73,10 +73,6 @@ from workload import CollectiveSettings, ComputeModel, TraceSet
 from workload.compute import find_gpu
 from workload.generators.training import ParallelPlan, parallel_plan
 
-AUTO = 0
-"""Value of sizes and times for "auto": the engine settles them from the fabric."""
-UNLIMITED = 0
-"""Value of sizes and counts for "unlimited"."""
 WEIGHT_SOURCES = ("traces", "fabric")
 """Words that [engine] weights accepts besides a folder."""
 _LONGEST_VALUE = 60

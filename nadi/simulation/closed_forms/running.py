@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import pdes
 import topologies
 from nadi.launching.progress import NoProgress, Progress
-from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out
+from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
 from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, classes_of, every_npu, pairs_of
 from nadi.simulation.closed_forms.advancing.run import (
     ClassTimes,
@@ -190,7 +190,7 @@ def _results(
     kept = np.arange(graph.npus) if total <= max_rows else classes.example.astype(np.int64)
     rows = np.zeros(graph.npus, np.int64)
     rows[kept] = rows_of_class[classes.class_of_npu[kept]]
-    at = _ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
+    at = ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
     counters = dict.fromkeys([*COUNTERS, "packets"], 0)
     counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": _payload(folded)}
     return pdes.Results(
@@ -217,12 +217,6 @@ def _folded(classes: Classes) -> FoldedRows:
     return FoldedRows(classes.example[classes.class_of_npu], groups)
 
 
-def _ranges(first: Int64, counts: Int64) -> Int64:
-    """Return the concatenated ranges that begin at each `first` and have `counts` numbers."""
-    ends = np.cumsum(counts)
-    return np.arange(int(counts.sum())) - np.repeat(ends - counts - first, counts)
-
-
 def _payload(folded: FoldedProgram) -> int:
     """Return the bytes of all messages between two NPUs."""
     of_send = folded.messages.bytes[folded.send_key]
@@ -236,7 +230,7 @@ def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[st
     counts = np.diff(folded.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
     src = np.repeat(np.arange(program.npus), counts)
     of_class = classes.class_of_npu[src]
-    at = _ranges(folded.send_ptr[classes.class_of_npu], counts)
+    at = ranges(folded.send_ptr[classes.class_of_npu], counts)
     is_send = np.flatnonzero(program.node_kind == _SEND)
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
     node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]

@@ -106,7 +106,7 @@ def lay_out(
     trace = program.trace_of_npu[classes.example]
     rows = np.diff(program.trace_ptr)[trace]
     slot_ptr = offsets(np.diff(program.slot_ptr)[classes.example])
-    slot = _ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
+    slot = ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
     group, member, member_slot = _groups(program, classes)
     collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
     send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port)
@@ -131,7 +131,7 @@ def lay_out(
     )
 
 
-def _ranges(first: Array, counts: Array) -> Int64:
+def ranges(first: Array, counts: Array) -> Int64:
     """Return the concatenated ranges that begin at each `first` and have `counts` numbers."""
     ptr = offsets(counts)
     return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - first, counts)
@@ -181,7 +181,7 @@ def _collectives(
     group.instance_base = offsets(counts)[:-1]
     done = _collective_numbers(program)
     stands = _numbers(likeness[classes.group_example])
-    at = _ranges(program.coll_ptr[entry], counts)
+    at = ranges(program.coll_ptr[entry], counts)
     of_row = np.repeat(stands, counts) * (int(done.max(initial=0)) + 1) + done[at]
     costs = done[at] > 0
     found = np.zeros(int(of_row.max(initial=0)) + 1, np.bool_)
