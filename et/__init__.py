@@ -1,8 +1,8 @@
-"""Chakra execution traces: the format, read, write, summarise.
+"""Chakra execution traces: read, write and summarise the file format.
 
-`read_trace` gives a TraceTable (arrays), `read_messages` the protobuf messages; `write_trace` writes messages, which
-the `*_node` functions make, `write_table` tables, which `TraceColumns` makes of `Block`s. Wrong files raise TraceError.
-`describe` sums a file up.
+`read_trace` returns a TraceTable (arrays) and `read_messages` the protobuf messages. `write_trace` writes messages,
+which the `*_node` functions make; `write_table` writes tables, which `TraceColumns` builds from `Block`s. `describe`
+summarises a file. All of them raise TraceError for a wrong file.
 """
 
 from et.blocks import Block, TraceColumns

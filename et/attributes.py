@@ -1,7 +1,8 @@
-"""What the attributes of a node mean: their names, and conversion from the types that writers use.
+"""Names of node attributes, and conversion of their values from the types that writers use.
 
-Chakra leaves names and types to convention, and writers differ in the integer type, so every integer type converts;
-a whole floating-point number too, as in ASTRA-sim's reader. A string in place of a number is an error.
+Chakra leaves names and types to convention, and writers differ in the integer type. Every integer type is therefore
+accepted, and so is a floating-point number without a fraction, as in ASTRA-sim's reader. A string in place of a number
+is an error.
 """
 
 from typing import Any, NamedTuple
@@ -13,18 +14,25 @@ from numpy.typing import DTypeLike
 ALL_NPUS = ""  # name of the group of all NPUs; traces also write "0"
 
 _MIN32, _MAX32, _MAX64 = -(2**31), 2**31 - 1, 2**63 - 1
-_MOST_DIMENSIONS = 31
+_MAX_DIMENSIONS = 31  # bits of an int32 without its sign
 _FLOATS = ("double_val", "float_val")
 _NOT_NUMBERS = ("string_val", "bytes_val")
 
 
 class AttributeColumn(NamedTuple):
-    """An integer attribute as a column of TraceTable: type, value when absent, smallest and largest value."""
+    """A column of TraceTable for an integer attribute.
+
+    Attributes:
+        dtype: NumPy type of the column.
+        absent: Value for nodes that lack the attribute.
+        minimum: Smallest value allowed.
+        maximum: Largest value allowed.
+    """
 
     dtype: DTypeLike
     absent: int
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
 
 INTEGERS = {
@@ -32,9 +40,8 @@ INTEGERS = {
     "num_ops": AttributeColumn(np.int64, -1, 0, _MAX64),
     "tensor_size": AttributeColumn(np.int64, -1, 0, _MAX64),
     "tensor_loc": AttributeColumn(np.int8, 0, -128, 127),
-    "comm_type": AttributeColumn(
-        np.int64, -1, -_MAX64, _MAX64
-    ),  # means nothing but on collectives, so is checked there
+    # Only collectives use comm_type, so et.columns checks its range after it knows the type of each node.
+    "comm_type": AttributeColumn(np.int64, -1, -_MAX64, _MAX64),
     "comm_size": AttributeColumn(np.int64, -1, 0, _MAX64),
     "comm_src": AttributeColumn(np.int32, -1, 0, _MAX32),
     "comm_dst": AttributeColumn(np.int32, -1, 0, _MAX32),
@@ -44,71 +51,72 @@ INTEGERS = {
 
 
 def integer(attribute: Message) -> int:
-    """The value of one of INTEGERS.
+    """Return the value of an attribute of INTEGERS.
 
     Raises:
-        ValueError: not an integer, or out of the attribute's range.
+        ValueError: The value is not an integer, or is outside the attribute's range.
     """
     kind, value = _value(attribute)
     if kind in _NOT_NUMBERS or kind.endswith("_list") or (kind in _FLOATS and not value.is_integer()):
-        raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected an integer")
+        raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected an integer")
     column = INTEGERS[attribute.name]
-    if not column.least <= value <= column.most:
+    if not column.minimum <= value <= column.maximum:
         raise ValueError(
-            f"attribute {attribute.name} is {int(value)}, expected an integer from {column.least} to {column.most}"
+            f"attribute {attribute.name} is {int(value)}, expected an integer from {column.minimum} to {column.maximum}"
         )
     return int(value)
 
 
 def group_name(attribute: Message) -> str:
-    """The communicator that pg_name names; "0" reads as "" (all NPUs).
+    """Return the communicator name in a pg_name attribute; "0" becomes "" (all NPUs).
 
     Raises:
-        ValueError: not a string.
+        ValueError: The value is not a string.
     """
     value = text(attribute)
     return ALL_NPUS if value == "0" else value
 
 
 def text(attribute: Message) -> str:
-    """A string, such as `operators`.
+    """Return the value of a string attribute, such as `operators`.
 
     Raises:
-        ValueError: not a string.
+        ValueError: The value is not a string.
     """
     kind, value = _value(attribute)
     if kind != "string_val":
-        raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a string")
+        raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a string")
     return str(value)
 
 
 def dimension_bits(attribute: Message) -> int:
-    """The set of involved_dim, bit d for dimension d; -1 (all of them) for an empty list.
+    """Return involved_dim as a bit set, bit d for dimension d; an empty list gives -1 (all dimensions).
 
     Raises:
-        ValueError: not a list of booleans or integers, or more than 31 of them.
+        ValueError: The value is not a list of booleans or integers, or has more than 31 items.
     """
     kind, value = _value(attribute)
     if not kind.endswith("_list") or kind in {"string_list", "bytes_list", "double_list", "float_list"}:
-        raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a list of booleans")
-    if len(value.values) > _MOST_DIMENSIONS:
+        raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a list of booleans")
+    if len(value.values) > _MAX_DIMENSIONS:
         raise ValueError(f"attribute {attribute.name} has {len(value.values)} values, expected at most 31")
     return sum(1 << d for d, is_involved in enumerate(value.values) if is_involved) if value.values else -1
 
 
 def split_sizes(attribute: Message) -> tuple[int, ...]:
-    """The numbers of in_split_size or out_split_size, one for each member; () = the collective is even.
+    """Return the numbers of in_split_size or out_split_size, one per member; () means that the collective is even.
 
-    PyTorch writes them as text, "[3, 1]", and cuts long ones off.
+    PyTorch writes them as text, "[3, 1]", and truncates long lists.
 
     Raises:
-        ValueError: neither a list of integers nor the text of one, or a negative number.
+        ValueError: The value is neither a list of integers nor the text of one, or has a negative number.
     """
     kind, value = _value(attribute)
     if kind == "string_val":
         numbers = value.strip()[1:-1].split(",") if value.strip()[1:-1].strip() else []
         if value.strip()[:1] + value.strip()[-1:] != "[]" or not all(n.strip().isdecimal() for n in numbers):
-            raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a list of integers from 0")
+            found = _kind_and_value(kind, value)
+            raise ValueError(f"attribute {attribute.name} is {found}, expected a list of integers from 0")
         sizes = tuple(map(int, numbers))
     else:
         sizes = integer_list(attribute)
@@ -119,14 +127,14 @@ def split_sizes(attribute: Message) -> tuple[int, ...]:
 
 
 def integer_list(attribute: Message) -> tuple[int, ...]:
-    """The integers of a list attribute, as ranks of a METADATA process-group node.
+    """Return the integers of a list attribute, such as `ranks` of a METADATA node that defines a process group.
 
     Raises:
-        ValueError: not a list of integers.
+        ValueError: The value is not a list of integers.
     """
     kind, value = _value(attribute)
     if not kind.endswith("_list") or not all(isinstance(v, int) for v in value.values):
-        raise ValueError(f"attribute {attribute.name} is {_found(kind, value)}, expected a list of integers")
+        raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a list of integers")
     return tuple(int(v) for v in value.values)
 
 
@@ -137,7 +145,7 @@ def _value(attribute: Message) -> tuple[str, Any]:
     return kind, getattr(attribute, kind)
 
 
-def _found(kind: str, value: object) -> str:
-    """Kind and value in one short line."""
+def _kind_and_value(kind: str, value: object) -> str:
+    """Return an attribute's kind and value as one short line for a message."""
     text = kind if kind.endswith("_list") else f"{kind} {value!r}"
     return text if len(text) < 80 else f"{text[:80]}..."

@@ -1,8 +1,8 @@
-"""Building a TraceTable fast: a block of rows is made once and stamped many times.
+"""Fast construction of a TraceTable: a block of rows is made once and added many times.
 
 A generator of training steps repeats a few dozen blocks (a layer's forward pass, its backward pass, ...) for every
-layer and micro-batch. `Block` holds the rows of one; `TraceColumns.stamp` notes that it comes once more, under another
-beginning of its names and after other rows; the columns are put together at the end, all at once.
+layer and micro-batch. `Block` holds the rows of one of them. `TraceColumns.stamp` records that the block occurs once
+more, with another name prefix and other parents; `TraceColumns.table` builds all columns at the end in one pass.
 """
 
 import array
@@ -25,7 +25,7 @@ Int64 = NDArray[np.int64]
 After = Iterable[int | str]
 Rows = int | Sequence[int]
 
-_OF_STAMP = -2
+_PEER_OF_STAMP = -2  # in comm_src or comm_dst of a block: the peer that the stamp gives
 _ABSENT = {
     "type": (np.int8, 0),
     "duration_micros": (np.int64, 0),
@@ -44,10 +44,11 @@ _WORDS = ("group", "operators", "in_split_size", "out_split_size", "other", "nam
 
 
 class Block:
-    """Rows that are stamped together; each method adds one and returns its number within the block.
+    """Rows that are stamped together; each method adds one row and returns its number within the block.
 
-    `after` names parents: numbers of earlier rows of the block, and *ports* (any text), which each stamp connects to
-    rows of the trace outside the block. Sizes are bytes. `attrs` are further attributes, made by et.attribute.
+    In the methods, `after` names parents, which are numbers of earlier rows of the block or *ports* (any text). Each
+    stamp connects a port to rows of the trace outside the block. Sizes are in bytes. `attrs` are further attributes,
+    made by et.attribute.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class Block:
         after: After = (),
         attrs: Iterable[Message] = (),
     ) -> int:
-        """A computation: num_ops floating-point operations and tensor_size bytes, or a duration; -1 = not said."""
+        """Add a computation: num_ops floating-point operations and tensor_size bytes, or a duration; -1: not given."""
         numbers = {"num_ops": num_ops, "tensor_size": tensor_size, "duration_micros": duration_micros}
         words = {"operators": operators}
         return self._add(name, NodeType.COMP_NODE, numbers | {"is_cpu_op": is_cpu_op}, words, after, attrs)
@@ -87,7 +88,7 @@ class Block:
         after: After = (),
         attrs: Iterable[Message] = (),
     ) -> int:
-        """A memory access: node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE."""
+        """Add a memory access; node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE."""
         numbers = {"tensor_size": tensor_size, "tensor_loc": tensor_loc}
         return self._add(name, node_type, numbers, {}, after, attrs)
 
@@ -104,7 +105,7 @@ class Block:
         after: After = (),
         attrs: Iterable[Message] = (),
     ) -> int:
-        """A collective of a group, a group file's or a family's name; "" for all NPUs."""
+        """Add a collective; `group` is a name in a group file or of a family, or "" for all NPUs."""
         numbers = {"comm_type": comm_type, "comm_size": comm_size, "comm_priority": comm_priority}
         words = {
             "group": ALL_NPUS if group == "0" else group,
@@ -124,11 +125,11 @@ class Block:
         after: After = (),
         attrs: Iterable[Message] = (),
     ) -> int:
-        """A message to another NPU; None: to that of the stamp. The stamp's tag is added to this one.
+        """Add a message to another NPU, by default the stamp's peer; the stamp's tag is added to `tag`.
 
-        group: whose communicator it goes by, as of `coll`.
+        `group` is the name of the communicator that carries the message, as in `coll`.
         """
-        numbers = {"comm_size": comm_size, "comm_dst": _OF_STAMP if peer is None else peer, "comm_tag": tag}
+        numbers = {"comm_size": comm_size, "comm_dst": _PEER_OF_STAMP if peer is None else peer, "comm_tag": tag}
         return self._add(name, NodeType.COMM_SEND_NODE, numbers, {"group": group}, after, attrs)
 
     def recv(
@@ -142,8 +143,8 @@ class Block:
         after: After = (),
         attrs: Iterable[Message] = (),
     ) -> int:
-        """The receipt of a message from another NPU, as send."""
-        numbers = {"comm_size": comm_size, "comm_src": _OF_STAMP if peer is None else peer, "comm_tag": tag}
+        """Add the receipt of a message from another NPU; the parameters are those of `send`."""
+        numbers = {"comm_size": comm_size, "comm_src": _PEER_OF_STAMP if peer is None else peer, "comm_tag": tag}
         return self._add(name, NodeType.COMM_RECV_NODE, numbers, {"group": group}, after, attrs)
 
     def _add(
@@ -164,22 +165,22 @@ class Block:
                 self._parents.append(parent)
             else:
                 raise ValueError(f"row {row} of a block, {name}: after row {parent}, expected an earlier row")
-        said = {"type": node_type, **numbers}
+        values = {"type": node_type, **numbers}
         for column, (_, absent) in _ABSENT.items():
-            self._columns[column].append(said.get(column, absent))
+            self._columns[column].append(values.get(column, absent))
         other = tuple(attribute.SerializeToString(deterministic=True) for attribute in attrs)
-        said_words = {"group": "", "operators": "", "in_split_size": (), "out_split_size": (), **words}
-        for column, value in (said_words | {"other": other, "name": name.encode()}).items():
+        words_of_row = {"group": "", "operators": "", "in_split_size": (), "out_split_size": (), **words}
+        for column, value in (words_of_row | {"other": other, "name": name.encode()}).items():
             self._words[column].append(value)
         return row
 
 
 class TraceColumns:
-    """The trace of one NPU as it grows, stamp by stamp; `table` puts it together.
+    """The trace of one NPU as it grows stamp by stamp; `table` builds it.
 
     Args:
-        npu: whose trace it is: comm_src of what it sends, comm_dst of what it receives.
-        path: name of the table, for messages.
+        npu: NPU that runs the trace: comm_src of its sends, comm_dst of its receives.
+        path: Name of the table in messages.
     """
 
     def __init__(self, npu: int = 0, path: str = "<memory>") -> None:
@@ -201,17 +202,17 @@ class TraceColumns:
     def stamp(
         self, block: Block, prefix: str = "", *, after: Mapping[str, Rows] | None = None, tag: int = 0, peer: int = -1
     ) -> int:
-        """Add the rows of a block; return the row of the first one, to which numbers within the block are added.
+        """Add the rows of a block; return the row of its first one, to which callers add numbers within the block.
 
         Args:
-            block: the rows; it must not grow any more.
-            prefix: what the names of its nodes begin with.
-            after: for each port of the block the row or rows that its rows come after; a port left out: none.
-            tag: added to the tags of its sends and receives.
-            peer: of those sends and receives that the block gives no peer.
+            block: The rows; the block must not grow after its first stamp.
+            prefix: Text at the beginning of all node names of the stamp.
+            after: Parent row or rows for each port of the block; a port that is left out gets no parents.
+            tag: Number added to the tags of the block's sends and receives.
+            peer: NPU at the other end of sends and receives that the block gives no peer.
 
         Raises:
-            ValueError: a port that the block lacks, a parent that is no earlier row, or a block that has grown.
+            ValueError: The block lacks a port or has grown, or a parent is not an earlier row.
         """
         number = self._number.get(id(block), -1)
         if number < 0:
@@ -219,7 +220,7 @@ class TraceColumns:
             self._blocks.append(block)
             self._sizes.append(len(block))
         elif self._sizes[number] != len(block):
-            raise ValueError(f"{prefix}: a block of {self._sizes[number]} rows has {len(block)} now, expected no more")
+            raise ValueError(f"{prefix}: a block has grown from {self._sizes[number]} rows to {len(block)}")
         first = self._rows
         self._block.append(number)
         self._tag.append(tag)
@@ -241,10 +242,10 @@ class TraceColumns:
         return first
 
     def table(self) -> TraceTable:
-        """The trace: ids are numbers of rows.
+        """Return the trace; the id of a node is its row.
 
         Raises:
-            ValueError: a send or receive without a peer.
+            ValueError: A send or receive has no peer.
         """
         block = np.array(self._block, np.int64)
         sizes = np.array(self._sizes, np.int64)
@@ -253,7 +254,7 @@ class TraceColumns:
         at = np.arange(self._rows) + (_starts(sizes)[block] - first)[stamp]
         columns: dict[str, Any] = {name: self._column(name)[at] for name in _ABSENT}
         self._place_messages(columns, stamp)
-        words = {name: self._rows_of(name) for name in _WORDS}
+        words = {name: self._distinct_values(name) for name in _WORDS}
         rows = {name: row[at] for name, (row, _) in words.items()}
         dep_ptr, dep = self._dependencies(block, first)
         heads = NameTable.of(prefix.encode() for prefix in self._prefixes)
@@ -279,28 +280,28 @@ class TraceColumns:
         )
 
     def _column(self, name: str) -> NDArray[Any]:
-        """A column of all blocks, one after another."""
+        """Return a column of all blocks, concatenated."""
         dtype, _ = _ABSENT[name]
         parts: list[NDArray[Any]] = [np.array(block._columns[name], dtype) for block in self._blocks]  # noqa: SLF001
         return np.concatenate([np.zeros(0, dtype), *parts])
 
     def _place_messages(self, columns: dict[str, NDArray[Any]], stamp: Int64) -> None:
-        """Give sends and receives their own end, the stamp's tag, and its peer where they have none."""
+        """Fill in the NPU's own end of sends and receives, the stamp's tag, and the stamp's peer for open ends."""
         sends, recvs = (columns["type"] == kind for kind in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE))
         columns["comm_src"][sends] = self._npu
         columns["comm_dst"][recvs] = self._npu
         columns["comm_tag"][sends | recvs] += np.array(self._tag, np.int32)[stamp[sends | recvs]]
         for column in (columns["comm_src"], columns["comm_dst"]):
-            open_ends = np.flatnonzero(column == _OF_STAMP)
+            open_ends = np.flatnonzero(column == _PEER_OF_STAMP)
             column[open_ends] = np.array(self._peer, np.int32)[stamp[open_ends]]
             if np.any(column[open_ends] < 0):
                 prefix = self._prefixes[int(stamp[open_ends][np.argmax(column[open_ends] < 0)])]
                 raise ValueError(f"{prefix}: a send or receive without a peer, expected one of the block or the stamp")
 
-    def _rows_of(self, name: str) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
-        """Of all blocks, one after another: rows of the distinct values, and these; the first one means absent.
+    def _distinct_values(self, name: str) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+        """Return the distinct values of a column, beginning with the absent value, and each row's index into them.
 
-        Both kinds of split sizes are rows of one list.
+        The rows are those of all blocks, concatenated. in_split_size and out_split_size share one list of values.
         """
         number: dict[Any, int] = {} if name == "name" else {"" if name in {"group", "operators"} else (): 0}
         if name in {"in_split_size", "out_split_size"}:
@@ -316,7 +317,7 @@ class TraceColumns:
         return np.array(rows, np.int32), tuple(number)
 
     def _dependencies(self, block: Int64, first: Int64) -> tuple[Int64, NDArray[np.int32]]:
-        """dep_ptr and dep, from the parents within blocks and those of ports."""
+        """Return dep_ptr and dep, made from the parents within blocks and those of ports."""
         counts = np.array([len(b._children) for b in self._blocks], np.int64)  # noqa: SLF001
         child, parent = (
             np.array([row for b in self._blocks for row in getattr(b, name)], np.int64)
@@ -330,5 +331,5 @@ class TraceColumns:
 
 
 def _starts(sizes: Int64) -> Int64:
-    """Where each of several parts begins that stand one after another."""
+    """Return the offset at which each part begins when parts of these sizes are concatenated."""
     return np.cumsum(sizes) - sizes

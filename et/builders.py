@@ -1,7 +1,7 @@
-"""Making metadata and nodes, with the attribute types that ASTRA-sim's reader and Chakra's feeder expect.
+"""Construction of metadata and nodes, with the attribute types that ASTRA-sim's reader and Chakra's feeder expect.
 
-Times are microseconds, sizes bytes. `deps` are ids of data dependencies, `ctrl_deps` of control dependencies; `attrs`
-are further attributes, made by `attribute`. Values that do not fit their type raise ValueError or TypeError.
+Times are in microseconds, sizes in bytes. `deps` are ids of data dependencies, `ctrl_deps` of control dependencies;
+`attrs` are further attributes, made by `attribute`. Values that do not fit their type raise ValueError or TypeError.
 """
 
 from collections.abc import Iterable
@@ -14,27 +14,27 @@ SCHEMA_VERSION = "0.0.4"
 
 
 def attribute(name: str, kind: str, value: object) -> Message:
-    """An AttributeProto: kind is a type ("int64") or a list of it ("int64_list").
+    """Return an AttributeProto; `kind` is a type ("int64") or a list of that type ("int64_list").
 
     Raises:
-        ValueError: unknown kind, or value out of its range.
-        TypeError: value of another type.
+        ValueError: The kind is unknown, or the value is out of its range.
+        TypeError: The value has another type.
     """
     element = kind.removesuffix("_list")
     if element not in VALUE_TYPES:
         raise ValueError(f"attribute {name}: kind {kind!r}, expected one of {', '.join(VALUE_TYPES)} or its _list")
-    made = AttributeProto(name=name)
+    message = AttributeProto(name=name)
     if kind == element:
-        setattr(made, f"{kind}_val", value)
-        return made
-    values = getattr(made, kind)
+        setattr(message, f"{kind}_val", value)
+        return message
+    values = getattr(message, kind)
     values.SetInParent()  # so that an empty list is there too
     values.values.extend(value)
-    return made
+    return message
 
 
 def metadata(version: str = SCHEMA_VERSION, attrs: Iterable[Message] = ()) -> Message:
-    """The GlobalMetadata that begins a file."""
+    """Return the GlobalMetadata message, the first one of a file."""
     return GlobalMetadata(version=version, attr=attrs)
 
 
@@ -50,7 +50,7 @@ def comp_node(
     ctrl_deps: Iterable[int] = (),
     attrs: Iterable[Message] = (),
 ) -> Message:
-    """A compute node: its duration, or num_ops (floating-point operations) and tensor_size (bytes) for a roofline."""
+    """Return a compute node with a duration, or with num_ops (floating-point operations) and tensor_size (bytes)."""
     node = _node(node_id, name, NodeType.COMP_NODE, deps, ctrl_deps, is_cpu_op=is_cpu_op)
     node.duration_micros = duration_micros
     _set(node, "num_ops", "int64", num_ops)
@@ -70,10 +70,10 @@ def mem_node(
     ctrl_deps: Iterable[int] = (),
     attrs: Iterable[Message] = (),
 ) -> Message:
-    """A memory node: node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE, tensor_size bytes.
+    """Return a memory node; node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE.
 
     Raises:
-        ValueError: another node_type.
+        ValueError: node_type is something else.
     """
     if node_type not in {NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE}:
         raise ValueError(f"node {node_id}: {node_type!r}, expected MEM_LOAD_NODE or MEM_STORE_NODE")
@@ -99,10 +99,10 @@ def coll_node(
     ctrl_deps: Iterable[int] = (),
     attrs: Iterable[Message] = (),
 ) -> Message:
-    """A collective of comm_size bytes per member in the group pg_name, "" for all NPUs.
+    """Return a collective of comm_size bytes per member in the group pg_name ("" means all NPUs).
 
-    in_split_size makes an all-to-all uneven: one number for each member, in bytes or in any unit of which all together
-    are comm_size; out_split_size says the same of what comes in.
+    in_split_size makes an all-to-all uneven. It has one number per member, in bytes or in any unit that makes their sum
+    comm_size; out_split_size gives the received parts in the same way.
     """
     node = _node(node_id, name, NodeType.COMM_COLL_NODE, deps, ctrl_deps)
     _set(node, "comm_type", "int64", comm_type)
@@ -128,7 +128,7 @@ def send_node(
     ctrl_deps: Iterable[int] = (),
     attrs: Iterable[Message] = (),
 ) -> Message:
-    """A message of comm_size bytes from NPU comm_src, whose trace this is, to comm_dst."""
+    """Return a message of comm_size bytes from NPU comm_src, which runs this trace, to comm_dst."""
     node = _node(node_id, name, NodeType.COMM_SEND_NODE, deps, ctrl_deps)
     return _peers(node, comm_src, comm_dst, comm_size, comm_tag, attrs)
 
@@ -145,13 +145,13 @@ def recv_node(
     ctrl_deps: Iterable[int] = (),
     attrs: Iterable[Message] = (),
 ) -> Message:
-    """The receipt of a message of comm_size bytes from NPU comm_src at comm_dst, whose trace this is."""
+    """Return the receipt of a message of comm_size bytes from NPU comm_src at comm_dst, which runs this trace."""
     node = _node(node_id, name, NodeType.COMM_RECV_NODE, deps, ctrl_deps)
     return _peers(node, comm_src, comm_dst, comm_size, comm_tag, attrs)
 
 
 def group_node(node_id: int, name: str, pg_name: str, ranks: Iterable[int]) -> Message:
-    """A METADATA node that defines the group pg_name as the NPUs of `ranks`."""
+    """Return a METADATA node that defines the group pg_name as the NPUs of `ranks`."""
     node = _node(node_id, name, NodeType.METADATA_NODE, (), ())
     _set(node, "pg_name", "string", pg_name)
     _set(node, "ranks", "int32_list", ranks)

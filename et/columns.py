@@ -1,7 +1,7 @@
-"""The columns of a TraceTable while its nodes are read.
+"""Columns of a TraceTable while its nodes are read.
 
-Nodes are decoded as RawNode, which has Node's bytes but leaves names and attributes undecoded: names go into the
-table as bytes, and attributes, of which a trace repeats few, are decoded once each.
+Nodes are decoded as RawNode, which has the wire format of Node but leaves names and attributes undecoded. Names are
+stored as bytes. Attributes repeat a few values in a trace, so each distinct one is decoded once.
 """
 
 import array
@@ -21,16 +21,17 @@ from et.names import NameTable
 from et.schema import AttributeProto, CollectiveCommType, NodeType, RawNode
 from et.table import TraceTable
 
-_MOST_ATTRIBUTES_KEPT = 1 << 16
-_MOST_BYTES_KEPT = 32 << 20
+# Limits of the cache of decoded attributes: a trace of distinct attributes must not fill the memory.
+_MAX_CACHED_ATTRIBUTES = 1 << 16
+_MAX_CACHED_BYTES = 32 << 20
 _SPLITS = ("in_split_size", "out_split_size")
 
-# rows and values of a sparse column, and one value to append
+# Rows and values of a sparse column, and a value to append.
 _Cell = tuple[list[int], list[int], int]
 
 
 class Columns:
-    """Grows by one node at a time; `table` checks and finishes."""
+    """Columns that grow by one node at a time; `table` checks and finishes them."""
 
     def __init__(self, path: str | os.PathLike[str], *, keep_others: bool = False) -> None:
         self._path = path
@@ -50,14 +51,14 @@ class Columns:
         self._metadata_groups: Groups = {}
         names = (*attributes.INTEGERS, "pg_name", "involved_dim", *_SPLITS, "operators")
         self._cells: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in names}
-        self._known: dict[bytes, _Cell | None] = {}
-        self._bytes_kept = 0
+        self._decoded: dict[bytes, _Cell | None] = {}
+        self._cached_bytes = 0
 
     def add(self, offset: int, message: bytes) -> None:
-        """Append the node of a message that stands at an offset of the file.
+        """Append the node in a message; `offset` is the message's position in the file, for errors.
 
         Raises:
-            TraceError: corrupt message, attribute of the wrong kind or out of range.
+            TraceError: The message is corrupt, or an attribute has the wrong kind or is out of range.
         """
         try:
             node = RawNode.FromString(message)
@@ -69,10 +70,10 @@ class Columns:
             raise TraceError(f"{self._path}: node {node.id}: {error}") from error
 
     def table(self, version: str, *, strict: bool, with_control: bool = True) -> TraceTable:
-        """Check what concerns all nodes, cycles aside, and make the table, with or without control dependencies.
+        """Check everything but cycles, and return the table, with or without control dependencies.
 
         Raises:
-            TraceError: see et.read_trace.
+            TraceError: See et.read_trace.
         """
         data, control = self._parents()
         ids, types = self._ids_and_types()
@@ -115,11 +116,11 @@ class Columns:
         self._types.append(node.type)
         self._starts.append(node.start_time_micros)
         self._durations.append(node.duration_micros)
-        self._data.add(node.data_deps[:])  # a slice is a list, which is made faster than an iteration
+        self._data.add(node.data_deps[:])  # a slice is a list, which is faster than iterating
         self._control.add(node.ctrl_deps[:])
 
     def _add_attributes(self, node: Message) -> None:
-        row, known = len(self._ids) - 1, self._known
+        row, known = len(self._ids) - 1, self._decoded
         for message in node.attr:
             cell = known[message] if message in known else self._decode(message)
             if cell is not None:
@@ -133,19 +134,19 @@ class Columns:
             self._metadata_groups.update(groups_of_metadata_node(node))
 
     def _decode(self, message: bytes) -> _Cell | None:
-        """Where an attribute goes, and its value; None if no column takes it."""
+        """Return the column that takes an attribute, and its value; None if no column takes it."""
         attribute = AttributeProto.FromString(message)
         name = attribute.name
         cell = (*self._cells[name], self._value(attribute)) if name in self._cells else None
-        if len(self._known) < _MOST_ATTRIBUTES_KEPT and self._bytes_kept + len(message) <= _MOST_BYTES_KEPT:
-            self._known[message] = cell
-            self._bytes_kept += len(message)
+        if len(self._decoded) < _MAX_CACHED_ATTRIBUTES and self._cached_bytes + len(message) <= _MAX_CACHED_BYTES:
+            self._decoded[message] = cell
+            self._cached_bytes += len(message)
         return cell
 
     def _is_other(self, node_type: int, message: bytes) -> bool:
-        """Whether no column takes an attribute, nor the groups that METADATA nodes define."""
-        if message in self._known and (self._known[message] is not None or node_type != NodeType.METADATA_NODE):
-            return self._known[message] is None
+        """Return whether neither a column nor the groups that METADATA nodes define use an attribute."""
+        if message in self._decoded and (self._decoded[message] is not None or node_type != NodeType.METADATA_NODE):
+            return self._decoded[message] is None
         name = AttributeProto.FromString(message).name
         return name not in self._cells and not (node_type == NodeType.METADATA_NODE and name == "ranks")
 
@@ -161,7 +162,7 @@ class Columns:
         return attributes.integer(attribute)
 
     def _others(self) -> tuple[NDArray[np.int32] | None, Sequence[tuple[bytes, ...]]]:
-        """TraceTable.other and other_attributes."""
+        """Return TraceTable.other and TraceTable.other_attributes."""
         return np.array(self._other, np.int32) if self._keep_others else None, tuple(self._other_row)
 
     def _column(self, name: str, dtype: DTypeLike, absent: int) -> NDArray[Any]:
@@ -174,17 +175,17 @@ class Columns:
         return np.array(self._ids, np.uint64), np.array(self._types, np.int64)
 
     def _parents(self) -> tuple[Parents, Parents]:
-        """Data and control."""
+        """Return data and control dependencies."""
         return self._data, self._control
 
     def _resolved(
         self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
-        """As et.dependencies.resolve."""
+        """Return the CSR rows of the parents, as et.dependencies.resolve does."""
         return resolve(self._path, ids, parents, strict=strict)
 
     def _is_given(self, name: str) -> NDArray[np.bool_]:
-        """bool[n]: whether a node has an attribute."""
+        """Return bool[n], whether each node has an attribute."""
         is_given = np.zeros(len(self._ids), np.bool_)
         is_given[self._cells[name][0]] = True
         return is_given
@@ -207,13 +208,13 @@ class Columns:
         is_wrong = (types <= NodeType.INVALID_NODE) | (types > max(NodeType))
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))
-            where = f"{self._path}: node {self._ids_and_types()[0][row]}"
-            raise TraceError(f"{where}: node type {types[row]}, expected 1 to 7")
+            place = f"{self._path}: node {self._ids_and_types()[0][row]}"
+            raise TraceError(f"{place}: node type {types[row]}, expected 1 to 7")
 
     def _collectives(
         self, types: NDArray[Any], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]
     ) -> NDArray[np.int8]:
-        """comm_type of the collectives, checked; -1 on other nodes, some of which carry numbers that mean nothing."""
+        """Return comm_type of the collectives, checked; -1 on other nodes, which may carry meaningless numbers."""
         is_collective = types == NodeType.COMM_COLL_NODE
         is_given = self._is_given("comm_type")
         is_known = (comm_type >= 0) & (comm_type <= max(CollectiveCommType))
@@ -221,6 +222,6 @@ class Columns:
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))
             found = f"comm_type {comm_type[row]}" if is_given[row] else "a collective without comm_type"
-            where = f"{self._path}: node {self._ids_and_types()[0][row]}"
-            raise TraceError(f"{where}: {found}, expected a comm_type from 0 to 9")
+            place = f"{self._path}: node {self._ids_and_types()[0][row]}"
+            raise TraceError(f"{place}: {found}, expected a comm_type from 0 to 9")
         return np.where(is_collective, comm_type, -1).astype(np.int8)

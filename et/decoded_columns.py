@@ -1,4 +1,4 @@
-"""Columns of a trace that a kernel decodes; it writes what nodes say where that stays."""
+"""Columns of a trace that a compiled kernel decodes and fills in place."""
 
 import functools
 from collections.abc import Sequence
@@ -19,25 +19,25 @@ Int64 = NDArray[np.int64]
 
 SLOTS = (*attributes.INTEGERS, "pg_name", "involved_dim", "in_split_size", "out_split_size", "operators")
 _FIELDS = ("id", "type", "start", "duration", "name", "data", "control", "other")
-"""In the kernel's order; "name", "data", "control" and "other" say how many items of their list a node has."""
+"""In the kernel's order; "name", "data", "control" and "other" are the numbers of items in these lists per node."""
 _LISTS = {"data": np.uint64, "control": np.uint64, "name": np.uint8, "other": np.uint8}
-"""In the kernel's order: ids of parents, bytes of names, and fields of attributes that no column takes."""
-_NOT_GIVEN = -(2**63)  # no value of comm_type
+"""In the kernel's order: ids of parents, bytes of names, and serialized attributes that no column takes."""
+_NOT_GIVEN = -(2**63)  # outside the range of comm_type
 _ABSENT = {"involved_dim": -1, "comm_type": _NOT_GIVEN}
 _FIRST_ITEMS, _ROWS_AT_ONCE = 1 << 16, 16_384
 _GROWTH = 1.5
 _LINE_BYTES = 64
 _LARGE_PAGES_BYTES = 4 << 20
-"""From here on NumPy asks the system for large pages, which fault less often."""
+"""Size from which NumPy asks the system for large pages, which cause fewer page faults."""
 _NO_END, _LAST_ASCII = 1 << 62, 0x7F
 
 
 class DecodedColumns(Columns):
-    """Columns whose nodes come many at a time.
+    """Columns whose nodes arrive in large batches.
 
     Attributes:
-        columns, places: where a kernel writes, in its words.
-        ready_rows: how many rows it may write.
+        columns, places: Addresses and widths of the arrays that the kernel fills, in its layout.
+        ready_rows: Number of rows that the kernel may fill.
     """
 
     def __init__(self, path: Any, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a path, a module
@@ -54,36 +54,36 @@ class DecodedColumns(Columns):
             self.places.reshape(-1, kernel.LIST_WORDS)[kernel.OTHER_BYTES] = 0, _NO_END
 
     def count(self, rows: int, used: Int64) -> None:
-        """Take note of how many rows are decoded, and how many items each list has."""
+        """Record how many rows are decoded, and how many items each list has."""
         self._count = rows
         self._used = dict(zip(_LISTS, used.tolist(), strict=True))
 
-    def make_room(self, wanted: int, times: float) -> None:
-        """Make room for another row, and so many more items of each list.
+    def make_room(self, wanted_items: int, expected_growth: float) -> None:
+        """Make room for at least one more row, and for `wanted_items` more items in each list.
 
         Args:
-            wanted: items.
-            times: how many times as much as what is decoded all of the file is likely to be.
+            wanted_items: Number of items that the next node needs.
+            expected_growth: Expected size of the whole file, as a multiple of what is decoded.
         """
         if self._count >= self._room:
-            self._grow(max(_ROWS_AT_ONCE, int(max(_GROWTH, times) * self._count)))
+            self._grow(max(_ROWS_AT_ONCE, int(max(_GROWTH, expected_growth) * self._count)))
         if self._count >= self.ready_rows:
             begin, self.ready_rows = self._count, min(self._room, self._count + _ROWS_AT_ONCE)
             for name in SLOTS:
                 self._arrays[name][begin : self.ready_rows] = absent(name)
         for i, name in enumerate(_LISTS):
             used, items = self._used[name], self._lists.get(name)
-            if items is not None and used + wanted + SLACK_BYTES > len(items):
-                least = _LARGE_PAGES_BYTES // items.itemsize if used else _FIRST_ITEMS
-                room = max(least, used + wanted, int(max(_GROWTH, times) * used))
+            if items is not None and used + wanted_items + SLACK_BYTES > len(items):
+                minimum = _LARGE_PAGES_BYTES // items.itemsize if used else _FIRST_ITEMS
+                room = max(minimum, used + wanted_items, int(max(_GROWTH, expected_growth) * used))
                 grown = np.empty(room + SLACK_BYTES, items.dtype)
                 grown[:used] = items[:used]
                 self._lists[name] = grown
                 self.places.reshape(len(_LISTS), -1)[i] = grown.ctypes.data, room
 
-    def _grow(self, least: int) -> None:
-        """Make room for so many rows in one array, which the system gives in large pages."""
-        room = -(-least // _LINE_BYTES) * _LINE_BYTES
+    def _grow(self, min_rows: int) -> None:
+        """Move all columns to one larger array, in large pages of the system, with at least `min_rows` rows each."""
+        room = -(-min_rows // _LINE_BYTES) * _LINE_BYTES
         widths = {name: array.itemsize for name, array in self._arrays.items()}
         if not self._keep_others:
             widths["other"] = 0
@@ -91,22 +91,22 @@ class DecodedColumns(Columns):
         at = 0
         for i, (name, width) in enumerate(widths.items()):
             grown = block[at : at + room * width].view(self._arrays[name].dtype)
-            beside = 0 if width == np.dtype(np.int64).itemsize else -1 << (8 * width)
-            self.columns.reshape(len(widths), -1)[i] = block.ctypes.data + at, width, beside
+            neighbour_mask = 0 if width == np.dtype(np.int64).itemsize else -1 << (8 * width)
+            self.columns.reshape(len(widths), -1)[i] = block.ctypes.data + at, width, neighbour_mask
             grown[: self._count] = self._arrays[name][: self._count] if width else 0
             self._arrays[name] = grown
             at += room * width + SLACK_BYTES
         self._room, self.ready_rows = room, self._count
 
     def add_groups(self, groups: dict[str, tuple[int, ...]]) -> None:
-        """Take in the groups of a METADATA node."""
+        """Add the groups of a METADATA node."""
         self._metadata_groups.update(groups)
 
     def cell(self, attribute: Message, nowhere: int) -> tuple[int, int]:
-        """Slot and value of an attribute; (nowhere, 0) if no column takes it.
+        """Return slot and value of an attribute; (nowhere, 0) if no column takes it.
 
         Raises:
-            DecodeError, ValueError: what is wrong with it.
+            DecodeError, ValueError: The attribute is malformed or out of range.
         """
         name = attribute.name
         if name not in SLOTS:
@@ -118,22 +118,22 @@ class DecodedColumns(Columns):
         if not self._keep_others:
             return None, ((),)
         lengths = self._taken("other")
-        has_some = lengths > 0
-        offsets = np.concatenate([np.zeros(2, np.int64), np.cumsum(lengths[has_some])])
+        has_others = lengths > 0
+        offsets = np.concatenate([np.zeros(2, np.int64), np.cumsum(lengths[has_others])])
         fields = self._items("other")
         for array in (offsets, fields):
             array.setflags(write=False)
-        return np.where(has_some, np.cumsum(has_some), 0).astype(np.int32), OtherAttributes(fields, offsets)
+        return np.where(has_others, np.cumsum(has_others), 0).astype(np.int32), OtherAttributes(fields, offsets)
 
     def _name_table(self) -> NameTable:
-        return self.made_names
+        return self.decoded_names
 
     @functools.cached_property
-    def made_names(self) -> NameTable:
-        """The names, made once.
+    def decoded_names(self) -> NameTable:
+        """Names of all nodes, built on first use.
 
         Raises:
-            UnicodeDecodeError: one is not UTF-8.
+            UnicodeDecodeError: A name is not UTF-8.
         """
         offsets = np.zeros(self._count + 1, np.int64)
         np.cumsum(self._taken("name"), out=offsets[1:])
@@ -156,7 +156,10 @@ class DecodedColumns(Columns):
     def _resolved(
         self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
     ) -> tuple[Int64, NDArray[np.int32], int]:
-        """As of Columns; where nodes are numbered in order and name parents in order, as most do, by the kernel."""
+        """Return the CSR rows of the parents.
+
+        A kernel makes them where nodes and their parents are in ascending order, as in most files.
+        """
         given = [name for name in ("data", "control")[: len(parents)] if self._used[name]]
         if len(given) > 1:
             return super()._resolved(ids, parents, strict=strict)
@@ -188,17 +191,17 @@ class DecodedColumns(Columns):
 
 
 def absent(name: str) -> int:
-    """What a node has that lacks an attribute."""
+    """Return the value of a column for nodes that lack the attribute."""
     return _ABSENT.get(name, attributes.INTEGERS[name].absent if name in attributes.INTEGERS else 0)
 
 
-def most(name: str) -> int:
-    """The largest number that a column holds, of an attribute of INTEGERS."""
-    return 1 if _dtype(name) is np.bool_ else attributes.INTEGERS[name].most
+def maximum(name: str) -> int:
+    """Return the largest number that the column of an attribute of INTEGERS holds."""
+    return 1 if _dtype(name) is np.bool_ else attributes.INTEGERS[name].maximum
 
 
 def _dtype(name: str) -> DTypeLike:
-    """Of a column."""
+    """Return the NumPy type of a column."""
     if name in attributes.INTEGERS:
         return attributes.INTEGERS[name].dtype
     return {"id": np.uint64, "type": np.int8}.get(name, np.int32 if name in SLOTS else np.int64)

@@ -1,9 +1,8 @@
-"""Reading a trace into a table by compiled kernels, where somebody has provided them.
+"""Reading of a trace into a table by compiled kernels, if a module with them has been provided.
 
-`et` knows no compiler. Whoever has one provides a module with the kernel (nadi/simulation/trace_decoding/nodes.py says
-what it does and
-what its words mean). It decodes valid files; where it is not sure, the whole file is left to the reader that parses
-message by message, so both give the same tables, and errors are said by one.
+`et` has no compiler. A package that has one provides a module with the kernel; nadi/simulation/trace_decoding/nodes.py
+documents what it does and its words. The kernel decodes valid files. Where it is not sure, the reader that parses
+message by message reads the whole file, so both give the same tables, and one reader reports all errors.
 """
 
 import os
@@ -15,25 +14,25 @@ from google.protobuf.message import DecodeError
 
 from et import attributes
 from et.columns import Columns
-from et.decoded_columns import SLOTS, DecodedColumns, most
+from et.decoded_columns import SLOTS, DecodedColumns, maximum
 from et.errors import TraceError
-from et.framing import HEAD_BYTES, LONGEST_LENGTH_BYTES, read_length, refuse_others
+from et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, read_length, refuse_others
 from et.groups import groups_of_metadata_node
 from et.schema import AttributeProto, RawNode
 from et.window import Window
 
 Path = str | os.PathLike[str]
 
-FEWEST_BYTES = 1 << 20
-"""Smaller files are read in a few hundredths of a second anyway, and need not wait for a compiler."""
-MANY_BYTES = 8 << 20
-"""Once so much has been read in smaller files, as of hundreds of NPUs, the next ones are worth a compiler, too."""
+MIN_KERNEL_BYTES = 1 << 20
+"""Smallest file for the kernel; the other reader reads smaller ones in a few hundredths of a second, uncompiled."""
+MAX_SMALL_FILES_BYTES = 8 << 20
+"""Total size of small files, as of hundreds of NPUs, after which further small files are worth a compiler, too."""
 
 _STEP_BYTES = 2 << 20
-_MOST_SPANS = 4_096
+_MAX_SPANS = 4_096
 _NAME_ENTRIES, _ATTRIBUTE_ENTRIES = 1 << 11, 1 << 17
-_MOST_ARENA_BYTES = 32 << 20
-_MARGIN = 1.02
+_MAX_ARENA_BYTES = 32 << 20
+_MARGIN = 1.02  # room beyond the estimated size of the columns, so that they seldom grow again
 _RANKS = "ranks"  # of METADATA nodes, the members of a group
 
 _providers: list[Callable[[], Any]] = []
@@ -41,52 +40,52 @@ _small_files = {"bytes": 0}
 
 
 class _NotSureError(Exception):
-    """The file is for the other reader."""
+    """The kernel cannot decode the file, so the other reader must."""
 
 
 def provide(module: Callable[[], Any]) -> None:
-    """Have traces decoded by the kernel of a module; what gives it is called when the first large trace is read."""
+    """Set the function that returns the module with the kernels; it is called when the first large trace is read."""
     _providers[:] = [module]
 
 
 def provided() -> Any:  # noqa: ANN401 - a module
-    """The module with the kernels, or None."""
+    """Return the module with the kernels, or None."""
     return _providers[0]() if _providers else None
 
 
 def withdraw() -> None:
-    """Have traces parsed message by message again."""
+    """Return to parsing traces message by message."""
     _providers.clear()
     _small_files["bytes"] = 0
 
 
 def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] | None:
-    """The message of the metadata, and the columns of the nodes; None where the other reader must look."""
-    if not _providers or not os.path.isfile(path):  # noqa: PTH113 - a pipe cannot be read once more by the other
+    """Return the message of the metadata and the columns of the nodes; None if the other reader must read the file."""
+    if not _providers or not os.path.isfile(path):  # noqa: PTH113 - the other reader cannot read a pipe again
         return None
     try:
-        window = Window(path, max(FEWEST_BYTES, _STEP_BYTES), _STEP_BYTES)
+        window = Window(path, max(MIN_KERNEL_BYTES, _STEP_BYTES), _STEP_BYTES)
         window.read_on()
         if not _is_worth(window.end):
             return None
         refuse_others(path, window.data[: min(window.end, HEAD_BYTES)].tobytes())
         metadata = _first_message(path, window)
         columns = _Decoder(path, _providers[0](), keep_others=keep_others).take(window)
-        _ = columns.made_names
+        _ = columns.decoded_names
     except (_NotSureError, TraceError, DecodeError, ValueError):
         return None
     return metadata, columns
 
 
 def _first_message(path: Path, window: Window) -> bytes:
-    """The message that a file begins with; the window begins behind it.
+    """Return the first message of a file, and move the window behind it.
 
     Raises:
-        _NotSureError, TraceError: there is none.
+        _NotSureError, TraceError: The file has no complete first message.
     """
-    while window.end < LONGEST_LENGTH_BYTES and window.read_on():
+    while window.end < MAX_LENGTH_BYTES and window.read_on():
         pass
-    length, begin = read_length(path, window.data[: min(window.end, LONGEST_LENGTH_BYTES)].tobytes(), 0, 0)
+    length, begin = read_length(path, window.data[: min(window.end, MAX_LENGTH_BYTES)].tobytes(), 0, 0)
     while window.end < begin + length:
         if not window.read_on():
             raise _NotSureError
@@ -95,15 +94,15 @@ def _first_message(path: Path, window: Window) -> bytes:
 
 
 def _is_worth(size: int) -> bool:
-    """Whether a file of a size, or of so many bytes at least, is for the kernel."""
-    if size >= FEWEST_BYTES:
+    """Return whether the kernel should read a file of `size` bytes or more."""
+    if size >= MIN_KERNEL_BYTES:
         return True
     _small_files["bytes"] += size
-    return _small_files["bytes"] > MANY_BYTES
+    return _small_files["bytes"] > MAX_SMALL_FILES_BYTES
 
 
 class _Decoder:
-    """Feeds the kernel with windows, and answers what it asks."""
+    """Driver of the kernel: passes it windows of the file, and answers its requests."""
 
     def __init__(self, path: Path, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a module
         self._kernel = kernel
@@ -112,17 +111,17 @@ class _Decoder:
         self._names = np.zeros(kernel.ENTRY * _NAME_ENTRIES, np.int64)
         self._follows = np.zeros(_NAME_ENTRIES + 1, np.int64)
         self._attributes = np.zeros(kernel.ENTRY * _ATTRIBUTE_ENTRIES, np.int64)
-        self._arena = np.zeros(_MOST_ARENA_BYTES + kernel.PADDING_BYTES, np.uint8)
+        self._arena = np.zeros(_MAX_ARENA_BYTES + kernel.PADDING_BYTES, np.uint8)
         self._arena_bytes = 0
-        self._spans = np.empty(2 * _MOST_SPANS, np.int64)
+        self._spans = np.empty(2 * _MAX_SPANS, np.int64)
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
 
     def take(self, window: Window) -> DecodedColumns:
         """Decode all nodes of a file.
 
         Raises:
-            _NotSureError: it is for the other reader.
-            DecodeError, ValueError, TraceError: something is wrong with it.
+            _NotSureError: The other reader must read the file.
+            DecodeError, ValueError, TraceError: The file is malformed.
         """
         self._window = window
         while True:
@@ -134,7 +133,7 @@ class _Decoder:
         return self._columns
 
     def _decode_window(self) -> None:
-        """Decode the messages that are whole in the window, so that it begins behind them."""
+        """Decode the messages that the window holds completely, and move its beginning behind them."""
         window, kernel, state = self._window, self._kernel, self._state
         data, columns, places = window.data.ctypes.data, self._columns.columns, self._columns.places
         state[kernel.POSITION] = window.begin
@@ -165,7 +164,7 @@ class _Decoder:
         window.begin = int(state[kernel.POSITION])
 
     def _flush(self) -> None:
-        """Take in what the kernel has decoded."""
+        """Collect what the kernel has decoded."""
         kernel, state = self._kernel, self._state
         self._columns.count(int(state[kernel.ROWS]), state[: kernel.LISTS])
         for begin, end in self._spans[: 2 * state[kernel.SPANS]].reshape(-1, 2).tolist():
@@ -174,28 +173,28 @@ class _Decoder:
         state[kernel.SPANS] = 0
 
     def _learn(self, *, is_name: bool) -> None:
-        """Answer what the kernel asked: where a name of attributes or an attribute goes."""
+        """Answer the kernel's request for the column of an attribute name or of an attribute."""
         kernel, state = self._kernel, self._state
         begin = int(state[kernel.ASKED_AT]) - self._window.data.ctypes.data
         found = self._window.data[begin : begin + int(state[kernel.ASKED_BYTES])]
-        if self._arena_bytes + len(found) > _MOST_ARENA_BYTES:
+        if self._arena_bytes + len(found) > _MAX_ARENA_BYTES:
             raise _NotSureError
-        slot, value = self._of_name(found.tobytes()) if is_name else self._of_attribute(found.tobytes())
+        slot, value = self._slot_of_name(found.tobytes()) if is_name else self._cell_of_attribute(found.tobytes())
         self._arena[self._arena_bytes : self._arena_bytes + len(found)] = found
         entry = kernel.ENTRY * int(state[kernel.ASKED_PLACE])
         table = self._names if is_name else self._attributes
         table[entry : entry + kernel.ENTRY] = self._arena_bytes, len(found), slot, value
         self._arena_bytes += len(found)
 
-    def _of_name(self, name: bytes) -> tuple[int, int]:
-        """Slot of the attributes of a name, and the largest value that a number in it may have."""
+    def _slot_of_name(self, name: bytes) -> tuple[int, int]:
+        """Return the slot of the attributes with this name, and the largest number allowed in it."""
         text = name.decode()
         if text in attributes.INTEGERS:
-            return SLOTS.index(text), most(text)
+            return SLOTS.index(text), maximum(text)
         return (self._kernel.WHOLE, 0) if text in {*SLOTS, _RANKS} else (self._kernel.IGNORED, 0)
 
-    def _of_attribute(self, message: bytes) -> tuple[int, int]:
-        """Slot and value of an attribute with its value."""
+    def _cell_of_attribute(self, message: bytes) -> tuple[int, int]:
+        """Return slot and value of an attribute."""
         attribute = AttributeProto.FromString(message)
         if attribute.name == _RANKS:
             return self._kernel.RANKS, 0

@@ -1,4 +1,4 @@
-"""From the ids that nodes name as parents to rows: the CSR arrays of a table."""
+"""Conversion of parents, which nodes name by id, to rows: the CSR arrays of a table."""
 
 import array
 import os
@@ -14,7 +14,7 @@ Ids = NDArray[np.uint64]
 
 
 class Parents:
-    """The parents that nodes name, data or control, growing node after node."""
+    """The parents that nodes name, data or control, growing node by node."""
 
     def __init__(self) -> None:
         self._ids = array.array("Q")
@@ -26,11 +26,11 @@ class Parents:
         self._counts.append(len(ids))
 
     def ids(self) -> Ids:
-        """uint64[m]: the parents of all nodes."""
+        """Return uint64[m], the parents of all nodes."""
         return np.array(self._ids, np.uint64)
 
     def rows(self) -> NDArray[np.int64]:
-        """int64[m]: the row that names each of them."""
+        """Return int64[m], for each parent the row of the node that names it."""
         return np.repeat(np.arange(len(self._counts)), np.array(self._counts, np.int64))
 
     def __len__(self) -> int:
@@ -38,18 +38,18 @@ class Parents:
 
 
 class ManyParents(Parents):
-    """The parents of n nodes, as arrays."""
+    """The parents of n nodes, given as arrays."""
 
     def __init__(self, ids: Ids, counts: NDArray[np.int64]) -> None:
         super().__init__()
         self._all, self._of_node = ids, counts
 
     def ids(self) -> Ids:
-        """As Parents.ids."""
+        """Return uint64[m], as Parents.ids."""
         return self._all
 
     def rows(self) -> NDArray[np.int64]:
-        """As Parents.rows."""
+        """Return int64[m], as Parents.rows."""
         return np.repeat(np.arange(len(self._of_node)), self._of_node)
 
     def __len__(self) -> int:
@@ -59,19 +59,19 @@ class ManyParents(Parents):
 def resolve(
     path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
-    """Turn parents given by id into CSR rows, sorted and without repeats.
+    """Convert parents given by id to CSR rows, sorted and without repeats.
 
     Args:
-        path: the file, for messages.
+        path: Trace file, for messages.
         ids: uint64[n], ids of the nodes.
-        parents: kinds of parents, to be put together.
-        strict: a parent that is not in ids is an error; else it is dropped.
+        parents: Kinds of parents to combine.
+        strict: Whether a parent that is not in `ids` is an error; otherwise it is dropped.
 
     Returns:
         dep_ptr int64[n+1], dep int32[], number of parents dropped.
 
     Raises:
-        TraceError: an id stands twice; a parent is not in ids (strict).
+        TraceError: An id occurs twice, or a parent is not in `ids` (strict).
     """
     parent_ids = np.concatenate([kind.ids() for kind in parents if len(kind)] or [np.zeros(0, np.uint64)])
     row = np.concatenate([kind.rows() for kind in parents if len(kind)] or [np.zeros(0, np.int64)])
@@ -90,10 +90,10 @@ def resolve(
 
 
 def _rows_of(path: Path, ids: Ids, parent_ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """int64[m]: the row of each parent; bool[m]: whether there is one."""
-    least = ids[0] if len(ids) else np.uint64(0)
-    if np.array_equal(ids, np.arange(len(ids), dtype=np.uint64) + least):  # as most files number their nodes
-        place = parent_ids - least  # wraps around below the least
+    """Return int64[m], the row of each parent, and bool[m], whether the file has that parent."""
+    first_id = ids[0] if len(ids) else np.uint64(0)
+    if np.array_equal(ids, np.arange(len(ids), dtype=np.uint64) + first_id):  # as most files number their nodes
+        place = parent_ids - first_id  # wraps around for ids below first_id
         return place.view(np.int64), place < len(ids)
     by_id = np.argsort(ids, kind="stable")
     sorted_ids = ids[by_id]
@@ -107,11 +107,11 @@ def _rows_of(path: Path, ids: Ids, parent_ids: Ids) -> tuple[NDArray[np.int64], 
 def _refuse_repeats(path: Path, sorted_ids: Ids) -> None:
     is_repeat = sorted_ids[1:] == sorted_ids[:-1]
     if np.any(is_repeat):
-        raise TraceError(f"{path}: node {sorted_ids[1:][is_repeat][0]}: the id stands twice, expected each id once")
+        raise TraceError(f"{path}: node {sorted_ids[1:][is_repeat][0]}: the id occurs twice, expected each id once")
 
 
 def compress(n: int, row: NDArray[np.int64], parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """CSR of the pairs (row, parent), each once, sorted."""
+    """Return the pairs (row, parent) as CSR arrays, sorted and each once."""
     pairs = row * max(n, 1) + parent
     if not np.all(pairs[1:] > pairs[:-1]):
         pairs = np.sort(pairs, kind="stable")  # stable: fast where most are in order already

@@ -1,14 +1,14 @@
-"""The errors that a wrong trace or group file raises."""
+"""Errors for wrong traces and group files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 NOT_STRICT = "[workload] strict = false in the run file, or --set workload.strict=false"
-"""What has read_trace drop dependencies that make no sense."""
+"""Settings by which read_trace drops meaningless dependencies."""
 
 
 class TraceError(ValueError):
-    """A trace or group file is not what it should be.
+    """A trace or group file is wrong.
 
     The text is one line: file, byte offset or node id, what was found, what was expected.
     """
@@ -17,11 +17,11 @@ class TraceError(ValueError):
 
 
 class StrictTraceError(TraceError):
-    """Dependencies of a trace make no sense, and reading it with strict=False drops them.
+    """Dependencies of a trace are meaningless, and strict=False would drop them.
 
     Attributes:
         problem: File, node, what was found, what was expected.
-        drops: What reading with strict=False drops, as a clause: "drops such dependencies".
+        drops: Clause about what strict=False drops, such as "drops such dependencies".
     """
 
     def __init__(self, problem: str, drops: str) -> None:
@@ -35,10 +35,10 @@ class StrictTraceError(TraceError):
 
 @contextmanager
 def advising(option: str) -> Iterator[None]:
-    """Name a command's own option in errors that say how to read a trace that is not strictly right.
+    """Name a command's own option in errors of strict reading.
 
     Args:
-        option: The option, as the user writes it: "--from chakra:strict=false".
+        option: The option as the user writes it, such as "--from chakra:strict=false".
 
     Raises:
         TraceError: A StrictTraceError of the block, with the option in its text.

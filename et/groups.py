@@ -18,18 +18,19 @@ def read_groups(path: str | os.PathLike[str]) -> Groups:
     """Read a group file, JSON `{"<id>": [npu, ...], ...}`.
 
     Returns:
-        Name of each group to its NPUs in member order.
+        NPUs of each group in member order, by the group's name.
 
     Raises:
-        TraceError: unreadable file, wrong JSON, a group twice, a group without members, a member that is twice in a
-            group or is not an integer from 0, or a group named "" or "0" (which always mean all NPUs).
+        TraceError: The file is unreadable or no such JSON, a group occurs twice or has no members, a member occurs
+            twice in a group or is not an integer from 0, or a group has the name "" or "0" (which always mean all
+            NPUs).
     """
     try:
         data = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
     except OSError as error:
         _refuse_others(path)
         raise TraceError(f"{path}: {error.strerror or error}, expected a group file") from error
-    except (ValueError, RecursionError) as error:  # also wrong UTF-8, a repeated name, a number of 5,000 digits
+    except (ValueError, RecursionError) as error:  # also for wrong UTF-8, a repeated name, a number of 5,000 digits
         _refuse_others(path)
         raise TraceError(f'{path}: {error}, expected JSON like {{"1": [0, 1]}}') from error
     if not isinstance(data, dict) or not all(isinstance(members, list) for members in data.values()):
@@ -40,14 +41,14 @@ def read_groups(path: str | os.PathLike[str]) -> Groups:
 
 
 def groups_of_metadata_node(node: Message) -> Groups:
-    """The process groups of a METADATA node, a RawNode; none if it says something else.
+    """Return the process groups of a METADATA node, a RawNode; empty if it defines no groups.
 
     Two forms are known: attributes pg_name and ranks; and PyTorch's "process_group:init", whose inputs hold
     `[{"pg_name": "1", "ranks": [0, 1], ...}, ...]` within brackets and quotes. No ranks means all NPUs. The default
     group ("" or "0") is left out.
 
     Raises:
-        ValueError: pg_name or ranks are of the wrong type.
+        ValueError: pg_name or ranks have the wrong type.
     """
     attributes = {a.name: a for a in map(AttributeProto.FromString, node.attr)}
     if "pg_name" in attributes and "ranks" in attributes:
@@ -58,7 +59,7 @@ def groups_of_metadata_node(node: Message) -> Groups:
 
 
 def _process_groups(values: str) -> Groups:
-    """Those that the inputs of a node hold; none where they are no such JSON (PyTorch cuts long strings off)."""
+    """Return the groups in the inputs of a node; empty if they are no such JSON (PyTorch truncates long strings)."""
     try:
         items = json.loads(values[values.find("[{") : values.rfind("}]") + 2])
     except ValueError:
@@ -73,7 +74,7 @@ def _process_groups(values: str) -> Groups:
 
 
 def _refuse_others(path: str | os.PathLike[str]) -> None:
-    """Name a file of another kind for what it is."""
+    """Refuse a file of another kind by its kind."""
     kind = inputs.kind_of(path)
     if kind is not None and kind.key not in {"groups", "json", "text", "empty"}:
         raise TraceError(inputs.complaint(path, kind, 'a group file, JSON like {"1": [0, 1]}'))
@@ -83,23 +84,23 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f'group "{twice}" stands twice')
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'group "{repeated}" occurs twice')
     return data
 
 
 def _members(path: str | os.PathLike[str], name: str, members: object) -> tuple[int, ...]:
-    where = f'{path}: group "{name}"'
+    place = f'{path}: group "{name}"'
     if name in {ALL_NPUS, "0"}:
-        raise TraceError(f"{where}: that name always means all NPUs, expected another one")
+        raise TraceError(f"{place}: that name always means all NPUs, expected another one")
     if not isinstance(members, list) or not members:
-        raise TraceError(f"{where}: found {_short(members)}, expected a list of NPUs")
+        raise TraceError(f"{place}: found {_short(members)}, expected a list of NPUs")
     for npu in members:
         if type(npu) is not int or not 0 <= npu < 2**31:
-            raise TraceError(f"{where}: member {_short(npu)}, expected an NPU number from 0")
+            raise TraceError(f"{place}: member {_short(npu)}, expected an NPU number from 0")
     if len(set(members)) < len(members):
-        twice = next(npu for i, npu in enumerate(members) if npu in members[:i])
-        raise TraceError(f"{where}: NPU {twice} stands twice, expected each member once")
+        repeated = next(npu for i, npu in enumerate(members) if npu in members[:i])
+        raise TraceError(f"{place}: NPU {repeated} occurs twice, expected each member once")
     return tuple(members)
 
 

@@ -1,4 +1,4 @@
-"""Names of the nodes of a trace: as one text, or composed of beginnings and ends of which a trace repeats many."""
+"""Names of the nodes of a trace: as one text, or composed of heads and tails, many of which repeat."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -18,8 +18,8 @@ class NameTable:
     """The names of n nodes, held as one UTF-8 blob: name i is blob[offsets[i]:offsets[i+1]].
 
     Attributes:
-        blob: uint8[bytes], of all names.
-        offsets: int64[n+1].
+        blob: uint8[bytes], all names, concatenated.
+        offsets: int64[n+1], offset in `blob` of each name, and the end.
     """
 
     blob: UInt8
@@ -27,10 +27,10 @@ class NameTable:
 
     @classmethod
     def of(cls, names: Iterable[bytes]) -> "NameTable":
-        """A table of names given in UTF-8.
+        """Return a table of names given in UTF-8.
 
         Raises:
-            UnicodeDecodeError: a name is not UTF-8.
+            UnicodeDecodeError: A name is not UTF-8.
         """
         parts = list(names)
         blob = b"".join(parts)
@@ -54,20 +54,20 @@ class NameTable:
         return (blob[begin:end].decode() for begin, end in pairwise(self.offsets.tolist()))
 
     def pieces(self, begin: int, end: int) -> tuple[UInt8, Int64]:
-        """Names begin .. end-1, one after another: uint8[bytes] and int64[end-begin], how long each is."""
+        """Return names begin .. end-1: their bytes, concatenated, uint8[bytes], and their lengths, int64[end-begin]."""
         offsets = self.offsets[begin : end + 1]
         return self.blob[offsets[0] : offsets[-1]], np.diff(offsets)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComposedNames:
-    """The names of n nodes: name i is heads[head[i]] + tails[tail[i]]; nothing is put together until it is asked for.
+    """The names of n nodes: name i is heads[head[i]] + tails[tail[i]], composed on demand.
 
     Attributes:
-        heads: beginnings, "step0/forward/mb3/layer17/".
-        tails: ends, "attention".
-        head: int32[n].
-        tail: int32[n].
+        heads: Beginnings of names, such as "step0/forward/mb3/layer17/".
+        tails: Ends of names, such as "attention".
+        head: int32[n], row of `heads` for each node.
+        tail: int32[n], row of `tails` for each node.
     """
 
     heads: NameTable
@@ -86,20 +86,24 @@ class ComposedNames:
         return (heads[h] + tails[t] for h, t in zip(self.head.tolist(), self.tail.tolist(), strict=True))
 
     def pieces(self, begin: int, end: int) -> tuple[UInt8, Int64]:
-        """As NameTable.pieces."""
+        """Return names begin .. end-1 in the form of NameTable.pieces."""
         row = np.arange(2 * (end - begin)) // 2 + begin
         is_tail = np.arange(2 * (end - begin)) % 2 == 1
         place = np.where(is_tail, self.tail[row] + len(self.heads), self.head[row])
         size = np.diff(self._offsets)[place]
-        at = np.repeat(self._offsets[place] - np.cumsum(size) + size, size) + np.arange(int(size.sum()))
-        return self._bytes[at], size.reshape(-1, 2).sum(axis=1)
+        return self._bytes[ranges(self._offsets[place], size)], size.reshape(-1, 2).sum(axis=1)
 
     @cached_property
     def _bytes(self) -> UInt8:
-        """Heads, then tails."""
+        """Bytes of all heads, then of all tails."""
         return np.concatenate([self.heads.blob, self.tails.blob])
 
     @cached_property
     def _offsets(self) -> Int64:
-        """int64[heads + tails + 1]: where each begins."""
+        """int64[heads + tails + 1], offset of each head and tail in `_bytes`."""
         return np.concatenate([self.heads.offsets, self.tails.offsets[1:] + len(self.heads.blob)])
+
+
+def ranges(begin: Int64, sizes: Int64) -> Int64:
+    """Return all numbers of ranges, concatenated: sizes[i] numbers from begin[i] on."""
+    return np.repeat(begin - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))

@@ -10,17 +10,17 @@ from et import decoder
 from et.errors import TraceError
 from et.table import TraceTable
 
-_LONGEST_PATH_SHOWN = 12
-_FEWEST_DEPENDENCIES = 100_000
+_MAX_NODES_SHOWN = 12  # of a cycle in a message
+_MIN_KERNEL_DEPENDENCIES = 100_000  # fewer are not worth waiting for a compiler
 
 
 def parent_rows(table: TraceTable) -> NDArray[np.int64]:
-    """int64[len(dep)]: the row that each entry of `table.dep` is a parent of."""
+    """Return int64[len(dep)], for each entry of `table.dep` the row that has this parent."""
     return np.repeat(np.arange(len(table)), np.diff(table.dep_ptr))
 
 
 def children(table: TraceTable) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """CSR of children: those of row i are child[child_ptr[i]:child_ptr[i+1]], sorted.
+    """Return the children of all rows as CSR arrays: those of row i are child[child_ptr[i]:child_ptr[i+1]], sorted.
 
     Returns:
         child_ptr int64[n+1], child int32[len(dep)].
@@ -32,13 +32,13 @@ def children(table: TraceTable) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
 
 
 def topological_order(table: TraceTable) -> NDArray[np.int32]:
-    """Rows such that parents come before children; of the rows that could come next, the least one does.
+    """Return the rows, parents before children; among the rows that could come next, the smallest is first.
 
     Returns:
         int32[n].
 
     Raises:
-        TraceError: the dependencies have a cycle; the message holds it as node ids, `3 -> 5 -> 3`.
+        TraceError: The dependencies have a cycle; the message holds it as node ids, `3 -> 5 -> 3`.
     """
     order, waits_for = _in_order(table)
     if len(order) < len(table):
@@ -47,16 +47,16 @@ def topological_order(table: TraceTable) -> NDArray[np.int32]:
 
 
 def dependency_cycle(table: TraceTable) -> str:
-    """One cycle of the dependencies as node ids, `3 -> 5 -> 3`; "" if there is none."""
-    kernel = decoder.provided() if len(table.dep) >= _FEWEST_DEPENDENCIES else None
-    if kernel is not None and _ends_everywhere(table, kernel):
+    """Return a cycle of the dependencies as node ids, `3 -> 5 -> 3`; "" if no cycle exists."""
+    kernel = decoder.provided() if len(table.dep) >= _MIN_KERNEL_DEPENDENCIES else None
+    if kernel is not None and _is_acyclic(table, kernel):
         return ""
     order, waits_for = _in_order(table)
     return _cycle(table, waits_for) if len(order) < len(table) else ""
 
 
-def _ends_everywhere(table: TraceTable, kernel: Any) -> bool:  # noqa: ANN401 - a module
-    """Whether no cycle holds a node up, told by the kernel of a decoder."""
+def _is_acyclic(table: TraceTable, kernel: Any) -> bool:  # noqa: ANN401 - a module
+    """Return whether the dependencies have no cycle, as a kernel of the decoder finds."""
     if np.all(table.dep < parent_rows(table)):
         return True
     children_left = np.bincount(table.dep, minlength=len(table)).astype(np.int64)
@@ -65,12 +65,12 @@ def _ends_everywhere(table: TraceTable, kernel: Any) -> bool:  # noqa: ANN401 - 
 
 
 def _in_order(table: TraceTable) -> tuple[NDArray[np.int32], list[int]]:
-    """The rows that `topological_order` gives, without those behind a cycle, and for how many parents each waits."""
-    if np.all(table.dep < parent_rows(table)):  # the file is in that order already, as most are
+    """Return the rows in topological order, without those behind a cycle, and each row's number of parents left."""
+    if np.all(table.dep < parent_rows(table)):  # the file has this order already, like most files
         return np.arange(len(table), dtype=np.int32), []
     waits_for = np.diff(table.dep_ptr).tolist()
     child_ptr, child = (a.tolist() for a in children(table))
-    ready = [row for row, parents in enumerate(waits_for) if parents == 0]  # ascending, so a heap
+    ready = [row for row, parents in enumerate(waits_for) if parents == 0]  # ascending, therefore a heap
     order = []
     while ready:
         row = heapq.heappop(ready)
@@ -83,10 +83,10 @@ def _in_order(table: TraceTable) -> tuple[NDArray[np.int32], list[int]]:
 
 
 def occurrence(*keys: NDArray[np.integer]) -> NDArray[np.int32]:
-    """int32[n]: how many earlier entries have equal keys.
+    """Return int32[n], the number of earlier entries with equal keys.
 
     Args:
-        keys: arrays of n entries each.
+        keys: Arrays of n entries each.
     """
     order = np.lexsort(keys)
     is_repeat = np.zeros(len(order), np.bool_)
@@ -98,10 +98,10 @@ def occurrence(*keys: NDArray[np.integer]) -> NDArray[np.int32]:
 
 
 def depth(table: TraceTable) -> int:
-    """Number of nodes on the longest path of dependencies, 0 for a trace without nodes.
+    """Return the number of nodes on the longest path of dependencies, 0 for a trace without nodes.
 
     Raises:
-        TraceError: the dependencies have a cycle.
+        TraceError: The dependencies have a cycle.
     """
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     level = [0] * len(table)
@@ -111,20 +111,25 @@ def depth(table: TraceTable) -> int:
 
 
 def _cycle(table: TraceTable, waits_for: list[int]) -> str:
-    """One cycle among the rows that still wait, as ids, each waiting for the next, the least row first."""
+    """Return a cycle among the rows that still wait, as ids that each wait for the next, smallest row first."""
     row = next(row for row, parents in enumerate(waits_for) if parents > 0)
     path: list[int] = []
     place: dict[int, int] = {}
-    while row not in place:  # a row that waits has a parent that waits, so the walk must come back
+    while row not in place:  # a waiting row has a waiting parent, so the walk must return
         place[row] = len(path)
         path.append(row)
         row = next(parent for parent in _parents(table, row) if waits_for[parent] > 0)
     cycle = path[place[row] :]
     first = cycle.index(min(cycle))
     ids = [str(table.node_id[row]) for row in cycle[first:] + cycle[:first]]
-    if len(ids) > _LONGEST_PATH_SHOWN:
-        ids = [*ids[:_LONGEST_PATH_SHOWN], f"... ({len(ids) - _LONGEST_PATH_SHOWN} more)"]
-    return " -> ".join([*ids, ids[0]])
+    return cycle_text(ids, ids[0])
+
+
+def cycle_text(nodes: list[str], end: str) -> str:
+    """Return the nodes of a cycle and then `end`, joined by arrows; long cycles are shortened."""
+    if len(nodes) > _MAX_NODES_SHOWN:
+        nodes = [*nodes[:_MAX_NODES_SHOWN], f"... ({len(nodes) - _MAX_NODES_SHOWN} more)"]
+    return " -> ".join([*nodes, end])
 
 
 def _parents(table: TraceTable, row: int) -> list[int]:

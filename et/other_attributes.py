@@ -1,4 +1,4 @@
-"""Attributes that no column takes, as they stand in a file."""
+"""Attributes that no column takes, in the encoding of the file."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -13,10 +13,10 @@ Others = tuple[bytes, ...]
 
 
 class OtherAttributes(Sequence[Others]):
-    """Lists of AttributeProto, each as its bytes; made of the bytes of their fields when they are asked for.
+    """Lists of AttributeProto, each as its bytes, made on demand from the fields of their nodes.
 
     Attributes:
-        fields: uint8[bytes], fields of a Node, tag, length and message, one after another.
+        fields: uint8[bytes], attribute fields of Nodes (tag, length and message), concatenated.
         offsets: int64[lists + 1], list i is fields[offsets[i]:offsets[i+1]].
     """
 
@@ -41,7 +41,7 @@ class OtherAttributes(Sequence[Others]):
 
 
 def _messages(fields: bytes) -> Iterator[bytes]:
-    """What is in fields whose tag is one byte."""
+    """Yield the messages in fields with a tag of one byte."""
     at = 0
     while at < len(fields):
         length, begin = read_length("<memory>", fields, at + 1, 0)

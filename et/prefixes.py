@@ -1,4 +1,4 @@
-"""Plain traces, one file for each NPU: which files a prefix, a folder or a list of files stands for."""
+"""Plain traces, one file per NPU: the files that a prefix, a folder or a list of files means."""
 
 import os
 import re
@@ -15,8 +15,8 @@ class PlainTraces(NamedTuple):
     """The files of one prefix.
 
     Attributes:
-        prefix: folder and beginning of the names.
-        files: of each NPU.
+        prefix: Folder and common beginning of the names.
+        files: File of each NPU.
     """
 
     prefix: Path
@@ -24,10 +24,10 @@ class PlainTraces(NamedTuple):
 
 
 def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
-    """The traces `<prefix>.<npu>.et` or `.et.gz` of a prefix, or of a folder that holds those of one prefix.
+    """Return the traces `<prefix>.<npu>.et` or `.et.gz` of a prefix, or of a folder that holds those of one prefix.
 
     Raises:
-        TraceError: there are none, those of several prefixes are in the folder, or an NPU has two files.
+        TraceError: No trace exists, the folder holds those of several prefixes, or an NPU has two files.
     """
     given = Path(path)
     folder = given if given.is_dir() else given.parent
@@ -39,21 +39,21 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
     if not of_prefix:
         raise TraceError(f"{given}: no traces, expected a trace set, or files <prefix>.<npu>.et or .et.gz")
     if len(of_prefix) > 1:
-        some = ", ".join(str(folder / name) for name in sorted(of_prefix)[:3])
-        raise TraceError(f"{given}: traces of {len(of_prefix)} prefixes, expected one of them ({some})")
+        examples = ", ".join(str(folder / name) for name in sorted(of_prefix)[:3])
+        raise TraceError(f"{given}: traces of {len(of_prefix)} prefixes, expected one of them ({examples})")
     name, files = next(iter(of_prefix.items()))
     return PlainTraces(folder / name, dict(sorted(files.items())))
 
 
 def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]:
-    """The file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's.
+    """Return the file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's.
 
     Args:
-        paths: files, and folders with files `<prefix>.<npu><suffix>`, or with `.gz` behind.
-        suffix: of the format.
+        paths: Files, and folders with files `<prefix>.<npu><suffix>`, optionally followed by `.gz`.
+        suffix: File name suffix of the format.
 
     Raises:
-        TraceError: there are none, those of several prefixes, or two of an NPU.
+        TraceError: No file exists, files have several prefixes, or an NPU has two files.
     """
     listed = [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]
     of_prefix = _by_prefix(listed, suffix, is_given=lambda file: file in paths)
@@ -61,13 +61,13 @@ def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]
         raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>{suffix}")
     if len(of_prefix) > 1:
         first, second = (next(iter(files.values())) for files in list(of_prefix.values())[:2])
-        raise TraceError(f"{second}: beside {first.name}, expected one trace of each NPU, all of one name")
+        raise TraceError(f"{second}: another name than {first.name}, expected one trace per NPU, all of one name")
     (files,) = of_prefix.values()
     return dict(sorted(files.items()))
 
 
 def prefix_of(file: Path, suffix: str = ".et") -> str | None:
-    """What stands before the number of the NPU in a file's name; None = it has no such name."""
+    """Return the text before the NPU's number in a file name; None if the name has another form."""
     found = _named(file, suffix)
     return found[1] if found else None
 
@@ -79,10 +79,10 @@ def _named(file: Path, suffix: str) -> re.Match[str] | None:
 def _by_prefix(
     listed: Iterable[Path], suffix: str = ".et", is_given: Callable[[Path], bool] = lambda _: False
 ) -> dict[str, dict[int, Path]]:
-    """The file of each NPU by prefix; is_given: a file counts whatever its name is.
+    """Return the file of each NPU by prefix; `is_given` selects files that count whatever their names are.
 
     Raises:
-        TraceError: an NPU has two.
+        TraceError: An NPU has two files.
     """
     of_prefix: dict[str, dict[int, Path]] = {}
     for file in listed:
@@ -92,6 +92,6 @@ def _by_prefix(
         files = of_prefix.setdefault(found[1] if found else file.name, {})
         npu = int(found[2]) if found else 0
         if npu in files:
-            raise TraceError(f"{file}: beside {files[npu].name}, expected one trace of each NPU")
+            raise TraceError(f"{file}: second trace of NPU {npu}, besides {files[npu].name}, expected one per NPU")
         files[npu] = file
     return of_prefix

@@ -1,4 +1,4 @@
-"""Reading a trace file: as messages, or as a TraceTable."""
+"""Reading of a trace file: as messages, or as a TraceTable."""
 
 import dataclasses
 import os
@@ -22,10 +22,10 @@ _VERSION_ATTRIBUTE = "schema"
 
 
 def read_messages(path: Path) -> tuple[Message, list[Message]]:
-    """Read a trace file as protobuf messages: (GlobalMetadata, [Node, ...]), whatever the nodes say.
+    """Read a trace file as protobuf messages (GlobalMetadata, [Node, ...]) without checking the nodes.
 
     Raises:
-        TraceError: the file cannot be read, is truncated or corrupt.
+        TraceError: The file cannot be read, is truncated or corrupt.
     """
     messages = iter_messages(path)
     metadata = metadata_of(path, messages)
@@ -36,18 +36,18 @@ def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) ->
     """Read a trace file as a table.
 
     Args:
-        path: the file, gzipped or not.
-        keep_others: keep attributes that no column takes, as bytes; for writing the table again.
+        path: Path of the file, gzipped or not.
+        keep_others: Whether to keep attributes that no column takes, as bytes, for writing the table again.
         strict: False is for traces of real PyTorch runs. Dependencies on nodes that the file lacks are dropped and
             counted in TraceTable.dangling. Where control dependencies close a cycle and data dependencies do not,
             all control dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts
-            the whole order into data_deps and leaves in ctrl_deps the parents of calls, with ids of the time before
-            it renumbered the nodes; Chakra's own feeder resolves data_deps only.
+            the whole order into data_deps and leaves in ctrl_deps the parents of calls, with the ids from before it
+            renumbered the nodes; Chakra's own feeder resolves data_deps only.
 
     Raises:
-        TraceError: the file cannot be read, is truncated or corrupt; a node has an invalid or unknown type, an id
-            that another has, a dangling dependency, an attribute of the wrong kind or out of range, a collective
-            that is not known or (other than on the host) not named; the dependencies (if not strict, the data
+        TraceError: The file cannot be read, is truncated or corrupt; a node has an invalid or unknown type, the id of
+            another node, a dangling dependency, an attribute of the wrong kind or out of range, a collective with
+            an unknown kind or (except on the host) without a kind; or the dependencies (if not strict, the data
             dependencies) have a cycle.
     """
     found = decoded(path, keep_others=keep_others)
@@ -65,10 +65,10 @@ def table_of(
     strict: bool = True,
     keep_others: bool = False,
 ) -> TraceTable:
-    """The table that read_trace would read from a file of these messages.
+    """Return the table that read_trace would read from a file of these messages.
 
     Raises:
-        TraceError: as read_trace; in place of byte offsets stand numbers of messages.
+        TraceError: The messages are wrong, as in read_trace; errors have numbers of messages instead of byte offsets.
     """
     messages = (message.SerializeToString() for message in (metadata, *nodes))
     return _table(path, enumerate(messages), strict=strict, keep_others=keep_others)
@@ -78,14 +78,14 @@ def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool, k
     metadata = metadata_of(path, messages)
     columns = Columns(path, keep_others=keep_others)
     for offset, message in messages:
-        if not message:
-            raise TraceError(f"{path}: node 0: node type 0, expected 1 to 7")  # before millions more, as of zeros
+        if not message:  # refused at once, because a file of zeros has millions
+            raise TraceError(f"{path}: node 0: node type 0, expected 1 to 7")
         columns.add(offset, message)
     return _checked(path, metadata, columns, strict=strict)
 
 
 def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -> TraceTable:
-    """The table of all nodes, checked for what concerns them together."""
+    """Return the table of all nodes after the checks that concern all of them."""
     table = columns.table(_version(metadata), strict=strict)
     cycle = dependency_cycle(table)
     if not cycle:
@@ -96,21 +96,21 @@ def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -
         if dependency_cycle(without):
             raise TraceError(problem)
         raise StrictTraceError(problem, "drops control dependencies, which close it")
-    held_up = dependency_cycle(without)
-    if held_up:
-        raise TraceError(f"{path}: dependency cycle {held_up}, expected no cycle")
+    data_cycle = dependency_cycle(without)
+    if data_cycle:
+        raise TraceError(f"{path}: dependency cycle {data_cycle}, expected no cycle")
     dangling_control = table.dangling - without.dangling
     return dataclasses.replace(without, dangling_control=dangling_control, control_cycle=cycle)
 
 
 def _version(metadata: Message) -> str:
-    """Of the schema. Traces that Chakra's converter makes of PyTorch's have an attribute in place of the field."""
-    said = (attribute.string_val for attribute in metadata.attr if attribute.name == _VERSION_ATTRIBUTE)
-    return metadata.version or next(said, "")
+    """Return the version of the schema, which Chakra's converter of PyTorch traces writes as an attribute."""
+    versions = (attribute.string_val for attribute in metadata.attr if attribute.name == _VERSION_ATTRIBUTE)
+    return metadata.version or next(versions, "")
 
 
 def metadata_of(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
-    """The first message. One with a node type is a node: metadata has no such field."""
+    """Return the first message, and refuse one with a node type: that is a Node, as metadata has no such field."""
     offset, message = next(messages)
     metadata = _parse(path, offset, GlobalMetadata, message)
     if any(field.field_number == _NODE_TYPE_FIELD for field in UnknownFieldSet(metadata)):

@@ -1,7 +1,7 @@
 """The Chakra messages (package ChakraProtoMsg, proto3, unchanged since May 2024), made at import from one table.
 
-No generated file and no protoc: the table below becomes a FileDescriptorProto in a pool of its own, so that Chakra's
-own Python package can be imported beside this one.
+There is no generated file and no protoc: the table below becomes a FileDescriptorProto in its own pool, so that
+Chakra's Python package can be imported at the same time.
 
 Source: mlcommons/chakra, schema/protobuf/et_def.proto.
 """
@@ -33,7 +33,7 @@ VALUE_TYPES = (
 
 
 class NodeType(enum.IntEnum):
-    """What a trace node does."""
+    """Kind of a trace node."""
 
     INVALID_NODE = 0
     METADATA_NODE = 1
@@ -68,10 +68,10 @@ _MESSAGES = {
     "Tensor": "tensor_id uint64, storage_id uint64, offset uint64, num_elem uint64, elem_bytes uint64, device string",
     "Node": "id uint64, name string, type NodeType, ctrl_deps uint64*, data_deps uint64*, start_time_micros uint64, "
     "duration_micros uint64, inputs IOInfo, outputs IOInfo, attr AttributeProto*",
-    # Node as the table reader sees it: the same bytes, with names and attributes left undecoded.
+    # Node for the table reader: the same wire format, with names and attributes left undecoded.
     "RawNode": "id uint64, name bytes, type int32, ctrl_deps uint64*, data_deps uint64*, start_time_micros uint64, "
     "duration_micros uint64, inputs IOInfo, outputs IOInfo, attr bytes*",
-    # Node as traces are reshaped: only its id and its parents are looked into.
+    # Node for et.reshape, which needs ids and parents only.
     "WireNode": "id uint64, name bytes, type int32, ctrl_deps uint64*, data_deps uint64*, start_time_micros uint64, "
     "duration_micros uint64, inputs bytes, outputs bytes, attr bytes*",
 }
@@ -97,7 +97,7 @@ def _list_name(kind: str) -> str:
 
 
 def _add_values(file: Message, attribute: Message) -> None:
-    """The oneof: `<type>_val` at 3, 5, 7, ... and `<type>_list` at the even number after it."""
+    """Add the oneof: `<type>_val` at 3, 5, 7, ... and `<type>_list` at the even number after it."""
     attribute.oneof_decl.add(name="value")
     for i, kind in enumerate(VALUE_TYPES):
         _add_field(file.message_type.add(name=_list_name(kind)), "values", 1, kind, repeated=True)

@@ -1,4 +1,4 @@
-"""A summary of a trace: what `nadi trace show` says."""
+"""Summary of a trace, as `nadi trace show` prints it."""
 
 import os
 from typing import Any
@@ -17,12 +17,12 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Summarise a trace file in values that JSON can hold.
 
     Dependencies that a strict reader refuses are counted: "dangling_dependencies" on nodes that the file lacks, data
-    and control, and "dropped_control_dependencies" where they close "control_cycle" (else ""). Sizes are bytes;
+    and control, and "dropped_control_dependencies" where they close "control_cycle" (otherwise ""). Sizes are in bytes;
     "missing_sizes" counts nodes without comm_size, which add nothing to "bytes". "depth" is the number of nodes on the
     longest path of dependencies.
 
     Raises:
-        TraceError: as read_trace(path, strict=False).
+        TraceError: The trace is wrong, as in read_trace(path, strict=False).
     """
     table = read_trace(path, strict=False)
     is_compute = table.type == NodeType.COMP_NODE
@@ -50,12 +50,12 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def collective_name(comm_type: int) -> str:
-    """Name of a CollectiveCommType on the command line, "all-reduce"; "unnamed" for -1."""
+    """Return the name of a CollectiveCommType on the command line, such as "all-reduce"; "unnamed" for -1."""
     return "unnamed" if comm_type < 0 else CollectiveCommType(comm_type).name.lower().replace("_", "-")
 
 
 def _sum(values: np.ndarray) -> int:
-    """Exact sum of the values that are there (not -1)."""
+    """Return the exact sum of the values that are present (not -1)."""
     return sum(values[values >= 0].tolist())
 
 
@@ -65,7 +65,7 @@ def _node_types(table: TraceTable) -> dict[str, int]:
 
 
 def _collectives(table: TraceTable) -> list[dict[str, Any]]:
-    """One row per kind and group, in the order of comm_type and group_names."""
+    """Return one row per kind and group, in the order of comm_type and group_names."""
     rows = np.flatnonzero(table.type == NodeType.COMM_COLL_NODE)
     keys = np.unique(np.stack([table.comm_type[rows], table.group[rows]], axis=1), axis=0)
     found = []

@@ -18,14 +18,14 @@ class TraceTable:
     """One trace file: n nodes in file order, all arrays read-only.
 
     Attributes:
-        path: where it came from, for messages.
-        version: GlobalMetadata.version, else its attribute "schema", which traces of PyTorch have in its place; or "".
-        node_id: uint64[n], ids of the file, each once.
-        names: n names.
+        path: Path of the file, or another source, for messages.
+        version: GlobalMetadata.version, or the attribute "schema", which traces of PyTorch have instead; or "".
+        node_id: uint64[n], distinct ids of the nodes.
+        names: Names of the nodes.
         type: int8[n], NodeType, never INVALID_NODE.
         is_cpu_op: bool[n], absent = False.
-        start_time_micros: int64[n], microseconds.
-        duration_micros: int64[n], microseconds.
+        start_time_micros: int64[n], start time in microseconds.
+        duration_micros: int64[n], duration in microseconds.
         num_ops: int64[n], floating-point operations, absent = -1.
         tensor_size: int64[n], bytes, absent = -1.
         tensor_loc: int8[n], absent = 0.
@@ -36,22 +36,22 @@ class TraceTable:
         comm_tag: int32[n], absent = -1.
         comm_priority: int32[n], absent = 0.
         group: int32[n], row of group_names.
-        group_names: communicators met; group_names[0] is "" (all NPUs; "0" reads as "").
+        group_names: Names of communicators; group_names[0] is "" (all NPUs; "0" reads as "").
         involved_dim: int32[n], bit d set = dimension d takes part, absent = -1.
-        in_split_size: int32[n], row of split_sizes: how an all-to-all's comm_size is shared out among the receivers.
-        out_split_size: int32[n], row of split_sizes: what comes from each sender, in the same unit.
-        split_sizes: distinct lists of one number for each member; split_sizes[0] is (), even or absent.
-        operators: int32[n], row of operator_lists: what a compute node does, one operator after another.
-        operator_lists: distinct texts, "gemm 2048x4608x12288 bf16; norm 2048x12288 bf16"; the first is "", absent.
+        in_split_size: int32[n], row of split_sizes: parts of an all-to-all's comm_size for each receiver.
+        out_split_size: int32[n], row of split_sizes: parts from each sender, in the same unit.
+        split_sizes: Distinct lists of one number per member; split_sizes[0] is (), even or absent.
+        operators: int32[n], row of operator_lists: operators that a compute node runs in sequence.
+        operator_lists: Distinct texts, such as "gemm 2048x4608x12288 bf16; norm 2048x12288 bf16"; the first is "".
         dep_ptr: int64[n+1], parents of row i are dep[dep_ptr[i]:dep_ptr[i+1]].
-        dep: int32[], rows of parents, data and control together, sorted, without repeats.
-        dangling: dependencies on nodes that the file lacks, dropped by read_trace(strict=False).
-        dropped_control: control dependencies dropped by read_trace(strict=False), all of them or none.
-        dangling_control: how many of these are on nodes that the file lacks.
-        control_cycle: why they were dropped: a cycle that they close, as ids, `3 -> 5 -> 3`; else "".
-        metadata_groups: communicators that METADATA nodes define, name to NPUs; () = all NPUs.
+        dep: int32[], rows of parents, data and control combined, sorted, without repeats.
+        dangling: Number of dependencies on nodes that the file lacks, dropped by read_trace(strict=False).
+        dropped_control: Number of control dependencies dropped by read_trace(strict=False), all or none of them.
+        dangling_control: Number of dropped control dependencies on nodes that the file lacks.
+        control_cycle: Cycle that the dropped control dependencies close, as ids, `3 -> 5 -> 3`; otherwise "".
+        metadata_groups: NPUs of the communicators that METADATA nodes define, by name; () = all NPUs.
         other: int32[n] or None, row of other_attributes: attributes that no column takes, if they are kept.
-        other_attributes: lists of AttributeProto met, each as its bytes; other_attributes[0] is ().
+        other_attributes: Distinct lists of AttributeProto, each as its bytes; other_attributes[0] is ().
     """
 
     path: str

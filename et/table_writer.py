@@ -1,8 +1,8 @@
-"""Writing a TraceTable as a trace file, without a message for each node.
+"""Writing of a TraceTable as a trace file, without a message per node.
 
-Rows are put together many at a time, as arrays of bytes: a trace repeats few lists of attributes, each of which is
-encoded once, by protobuf; ids, names and parents are encoded by NumPy. The bytes are those that `et.write_trace` writes
-for the nodes that et.builders makes (Protocol Buffers, "Encoding": varints, length-delimited fields).
+Rows are assembled in large batches, as arrays of bytes. A trace repeats few lists of attributes, so protobuf encodes
+each of them once; NumPy encodes ids, names and parents. The bytes are those that `et.write_trace` writes for the nodes
+that et.builders makes (Protocol Buffers, "Encoding": varints, length-delimited fields).
 """
 
 import json
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from et.builders import attribute, metadata
 from et.framing import frame
+from et.names import ranges
 from et.other_attributes import OtherAttributes
 from et.schema import IOInfo, NodeType
 from et.table import TraceTable
@@ -39,30 +40,30 @@ _INTEGERS = {
     "comm_tag": ("int32", -1),
     "comm_priority": ("int32", 0),
 }
-"""Kind of each attribute, and the value that says that it is absent."""
+"""Kind of each attribute, and the value that means that it is absent."""
 
 
 class _Field(NamedTuple):
-    """One field of m rows: the bytes of all, one after another, and how many each has."""
+    """One field of m rows: the bytes of all rows, concatenated, and the number of bytes of each."""
 
     data: UInt8
     sizes: Int64
 
 
 def write_table(path: str | os.PathLike[str], table: TraceTable) -> None:
-    """Write a trace file, gzipped if its name ends in .gz; it has its name only when it is complete.
+    """Write a trace file, gzipped if its name ends in .gz; the file appears only when it is complete.
 
     All parents become data dependencies. Attributes that no column of the table takes are written if the table has
     kept them (`read_trace(..., keep_others=True)`).
 
     Raises:
-        TraceError: the file cannot be written.
+        TraceError: The file cannot be written.
     """
     write_frames(path, frames_of(table))
 
 
 def frames_of(table: TraceTable) -> Iterator[bytes]:
-    """The messages of a table behind their lengths: the metadata by itself, then nodes, many at a time."""
+    """Yield the messages of a table, each behind its length: the metadata by itself, then nodes in large batches."""
     yield frame(metadata(table.version).SerializeToString(deterministic=True))
     lists, row_of_list = _attribute_lists(table)
     attributes = _fields_of(lists)
@@ -71,26 +72,26 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
     inputs, ranks = _groups_of_metadata(table)
     for begin in range(0, len(table), _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, len(table))
-        some = slice(begin, end)
-        body = _side_by_side(
+        rows = slice(begin, end)
+        body = _interleaved(
             [
-                _numbers(_ID, table.node_id[some]),
+                _numbers(_ID, table.node_id[rows]),
                 _behind_length(_NAME, _Field(*table.names.pieces(begin, end))),
-                _numbers(_TYPE, table.type[some].astype(np.uint64)),
+                _numbers(_TYPE, table.type[rows].astype(np.uint64)),
                 _behind_length(_DATA_DEPS, _parents(table, begin, end)),
-                _numbers(_START, table.start_time_micros[some].astype(np.uint64)),
-                _numbers(_DURATION, table.duration_micros[some].astype(np.uint64)),
+                _numbers(_START, table.start_time_micros[rows].astype(np.uint64)),
+                _numbers(_DURATION, table.duration_micros[rows].astype(np.uint64)),
                 _sparse(inputs, begin, end),
-                attributes.of(row_of_list[some]),
+                attributes.of(row_of_list[rows]),
                 _sparse(ranks, begin, end),
-                others.of(other_row[some]),
+                others.of(other_row[rows]),
             ]
         )
-        yield _side_by_side([_varints(body.sizes.astype(np.uint64)), body]).data.tobytes()
+        yield _interleaved([_varints(body.sizes.astype(np.uint64)), body]).data.tobytes()
 
 
 class _Texts:
-    """Some texts, one after another, of which rows have one each; sizes: int64[texts], bytes of each."""
+    """Byte strings that rows refer to, concatenated; sizes: int64[texts], bytes of each."""
 
     def __init__(self, data: UInt8, sizes: Int64) -> None:
         self._data = data
@@ -98,26 +99,26 @@ class _Texts:
         self._begin = np.cumsum(self._sizes) - self._sizes
 
     def of(self, row: Int64) -> _Field:
-        """The texts of some rows."""
+        """Return the strings of some rows."""
         sizes = self._sizes[row]
-        return _Field(self._data[_spread(self._begin[row], sizes)], sizes)
+        return _Field(self._data[ranges(self._begin[row], sizes)], sizes)
 
 
 def _fields_of(lists: Iterable[Sequence[bytes]]) -> _Texts:
-    """Lists of attributes as fields of a node."""
+    """Return lists of attributes as fields of a node."""
     texts = [b"".join(_field(_ATTR, text) for text in each) for each in lists]
     return _Texts(np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64))
 
 
 def _others(lists: Sequence[tuple[bytes, ...]]) -> _Texts:
-    """The same of other attributes, which a large file has brought as fields."""
+    """Return lists of other attributes as fields; those of a large file are encoded already."""
     if isinstance(lists, OtherAttributes):
         return _Texts(lists.fields, np.diff(lists.offsets))
     return _fields_of(lists)
 
 
 def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:
-    """Distinct lists of attributes as rows of the table have them, and int64[n], the list of each row."""
+    """Return the distinct lists of attributes in the table, and int64[n], the list of each row."""
     names = [*_INTEGERS, "group", "involved_dim", "in_split_size", "out_split_size", "operators"]
     key = np.zeros(len(table), np.int64)
     for name in names:
@@ -141,27 +142,27 @@ def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:
 
 
 def _encoded(table: TraceTable, name: str, value: int) -> bytes | None:
-    """An attribute by its column's value; None: it is absent."""
-    made: tuple[str, str, Any] | None = None
+    """Return an attribute for a value of its column; None if the value means absent."""
+    fields: tuple[str, str, Any] | None = None
     if name in _INTEGERS:
         kind, absent = _INTEGERS[name]
-        made = None if value == absent else (name, kind, value)
+        fields = None if value == absent else (name, kind, value)
     elif name == "group":
-        made = ("pg_name", "string", table.group_names[value]) if value else None
+        fields = ("pg_name", "string", table.group_names[value]) if value else None
     elif name == "involved_dim":
         bits = [bool(value >> d & 1) for d in range(max(value.bit_length(), 1))]
-        made = None if value < 0 else (name, "bool_list", bits)
+        fields = None if value < 0 else (name, "bool_list", bits)
     elif name == "operators":
-        made = (name, "string", table.operator_lists[value]) if value else None
+        fields = (name, "string", table.operator_lists[value]) if value else None
     elif value:
-        made = (name, "int64_list", table.split_sizes[value])
-    return attribute(*made).SerializeToString(deterministic=True) if made else None
+        fields = (name, "int64_list", table.split_sizes[value])
+    return attribute(*fields).SerializeToString(deterministic=True) if fields else None
 
 
 def _groups_of_metadata(table: TraceTable) -> tuple[Mapping[int, bytes], Mapping[int, bytes]]:
-    """Fields `inputs` and further attributes of the METADATA nodes that define groups, by row.
+    """Return the fields `inputs`, and further attributes, of the METADATA nodes that define groups, by row.
 
-    A node that names a group says its ranks. The other groups stand, as PyTorch writes them, in the inputs of the first
+    A node that names a group gets its ranks. The other groups are, as PyTorch writes them, in the inputs of the first
     node that names none.
     """
     left = dict(table.metadata_groups)
@@ -175,18 +176,18 @@ def _groups_of_metadata(table: TraceTable) -> tuple[Mapping[int, bytes], Mapping
             ranks[row] = _field(_ATTR, text)
     free = [row for row in rows if table.group[row] == 0]
     if left and free:
-        said = json.dumps([{"pg_name": name, "ranks": list(members)} for name, members in left.items()])
-        inputs[free[0]] = _field(_INPUTS, IOInfo(values=said).SerializeToString(deterministic=True))
+        listed = json.dumps([{"pg_name": name, "ranks": list(members)} for name, members in left.items()])
+        inputs[free[0]] = _field(_INPUTS, IOInfo(values=listed).SerializeToString(deterministic=True))
     return inputs, ranks
 
 
 def _field(number: int, message: bytes) -> bytes:
-    """A length-delimited field."""
+    """Return a length-delimited field."""
     return bytes([number << 3 | _LENGTH]) + frame(message)
 
 
 def _sparse(texts: Mapping[int, bytes], begin: int, end: int) -> _Field:
-    """A field that few rows have."""
+    """Return a field that few rows have."""
     sizes = np.zeros(end - begin, np.int64)
     own = [(row, text) for row, text in sorted(texts.items()) if begin <= row < end]
     for row, text in own:
@@ -195,7 +196,7 @@ def _sparse(texts: Mapping[int, bytes], begin: int, end: int) -> _Field:
 
 
 def _parents(table: TraceTable, begin: int, end: int) -> _Field:
-    """Ids of the parents, packed."""
+    """Return the packed ids of the parents."""
     ptr = table.dep_ptr[begin : end + 1]
     ids = _varints(table.node_id[table.dep[ptr[0] : ptr[-1]]])
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids.sizes)])
@@ -203,7 +204,7 @@ def _parents(table: TraceTable, begin: int, end: int) -> _Field:
 
 
 def _numbers(number: int, values: UInt64) -> _Field:
-    """A field of integers; as proto3 has it, rows with 0 have none."""
+    """Return a field of integers; as in proto3, rows with 0 omit it."""
     field = _varints(values)
     is_there = values > 0
     data = field.data[np.repeat(is_there, field.sizes)]
@@ -211,21 +212,21 @@ def _numbers(number: int, values: UInt64) -> _Field:
 
 
 def _behind_length(number: int, field: _Field) -> _Field:
-    """A length-delimited field; rows of no bytes have none."""
+    """Return a length-delimited field; rows of no bytes omit it."""
     is_there = field.sizes > 0
     length = _varints(field.sizes[is_there].astype(np.uint64))
     sizes = np.zeros(len(field.sizes), np.int64)
     sizes[is_there] = length.sizes
-    return _tagged(number << 3 | _LENGTH, _side_by_side([_Field(length.data, sizes), field]), is_there)
+    return _tagged(number << 3 | _LENGTH, _interleaved([_Field(length.data, sizes), field]), is_there)
 
 
 def _tagged(tag: int, field: _Field, is_there: NDArray[np.bool_]) -> _Field:
     tags = _Field(np.full(int(np.count_nonzero(is_there)), tag, np.uint8), is_there.astype(np.int64))
-    return _side_by_side([tags, field])
+    return _interleaved([tags, field])
 
 
 def _varints(values: UInt64) -> _Field:
-    """Each number as a base-128 varint, the least seven bits first; the last byte alone is below 128."""
+    """Return each number as a base-128 varint, lowest seven bits first; only the last byte is below 128."""
     digits = np.ones(len(values), np.int64)
     for k in range(1, 10):
         digits += values >= np.uint64(1 << 7 * k)
@@ -235,16 +236,11 @@ def _varints(values: UInt64) -> _Field:
     return _Field((septets.astype(np.uint8) | (more * np.uint8(0x80)))[places < digits[:, None]], digits)
 
 
-def _side_by_side(fields: Sequence[_Field]) -> _Field:
-    """Fields of the same rows as one: for each row what it has of the first, of the second, ..."""
+def _interleaved(fields: Sequence[_Field]) -> _Field:
+    """Return the fields of the same rows as one: for each row its part of the first, of the second, ..."""
     sizes = np.stack([field.sizes for field in fields], axis=1)
     ends = np.cumsum(sizes).reshape(sizes.shape)
     data = np.empty(int(sizes.sum()), np.uint8)
     for field, begin in zip(fields, (ends - sizes).T, strict=True):
-        data[_spread(begin, field.sizes)] = field.data
+        data[ranges(begin, field.sizes)] = field.data
     return _Field(data, sizes.sum(axis=1))
-
-
-def _spread(begin: Int64, sizes: Int64) -> Int64:
-    """All numbers of ranges, one range after another: sizes[i] of them from begin[i] on."""
-    return np.repeat(begin - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))

@@ -1,4 +1,4 @@
-"""TraceTables: what converters hand on, the traces of several NPUs and their groups."""
+"""TraceTables, the result of converters: the traces of several NPUs and their groups."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -10,13 +10,13 @@ from et.table import TraceTable
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceTables:
-    """Traces of some NPUs, each its own.
+    """Traces of some NPUs.
 
     Attributes:
-        tables: by NPU. A mapping may read or make a trace when it is asked for it, so ask for each once.
-        groups: communicators by the names that the traces use; what a group file holds.
-        notes: what was assumed and what was lost, a sentence each, for people.
-        report: the same for machines, in values that JSON can hold.
+        tables: Trace of each NPU. A mapping may read or make a trace at each access, so access each once.
+        groups: Members of communicators by the names that the traces use, the content of a group file.
+        notes: Sentences on what was assumed and what was lost.
+        report: Assumptions and losses in values that JSON can hold.
         nodes_each: Number of nodes in every trace, where all traces have the same number; 0 = unknown.
     """
 
@@ -28,7 +28,7 @@ class TraceTables:
 
 
 class TracesOnDisk(Mapping[int, TraceTable]):
-    """Traces of files by NPU, each read when it is asked for, and kept by nobody."""
+    """Traces of files by NPU; each access reads the file, and nothing is kept."""
 
     def __init__(self, files: Mapping[int, Path], read: Callable[[Path], TraceTable]) -> None:
         self._files, self._read = files, read

@@ -1,7 +1,7 @@
-"""How long members of collectives waited for others before these came, where a converter has taken that out.
+"""Time that members of collectives waited for others, where a converter has removed it from durations.
 
-A collective that a device carries out is under way from when its own member begins. A trace that says `wait_micros` of
-it has the rest only: its start_time_micros is when the last member had come, and its duration_micros the transfer.
+A collective on a device is under way from the start of its own member. If a trace has `wait_micros` for it, the rest is
+without the waiting: start_time_micros is when the last member arrived, and duration_micros is the transfer.
 """
 
 import numpy as np
@@ -11,21 +11,21 @@ from et.schema import AttributeProto, NodeType
 from et.table import TraceTable
 
 WAIT_MICROS = "wait_micros"
-"""The attribute, an int64."""
+"""Name of the attribute with the waiting in microseconds, an int64."""
 
 
 def waited_micros(table: TraceTable) -> NDArray[np.int64]:
-    """int64[n]: what nodes say; 0 where they say nothing, and of a table that was read without `keep_others`."""
+    """Return int64[n], the waiting of nodes; 0 without the attribute, and in tables read without `keep_others`."""
     waited = np.zeros(len(table), np.int64)
     if table.other is None:
         return waited
     rows = np.flatnonzero((table.type == NodeType.COMM_COLL_NODE) & (table.other > 0))
     lists, list_of = np.unique(table.other[rows], return_inverse=True)
-    waited[rows] = np.array([_said(table.other_attributes[i]) for i in lists.tolist()], np.int64)[list_of]
+    waited[rows] = np.array([_waiting_in(table.other_attributes[i]) for i in lists.tolist()], np.int64)[list_of]
     return waited
 
 
-def _said(messages: tuple[bytes, ...]) -> int:
+def _waiting_in(messages: tuple[bytes, ...]) -> int:
     for message in messages:
         if WAIT_MICROS.encode() in message:
             attribute = AttributeProto.FromString(message)

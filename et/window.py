@@ -1,4 +1,4 @@
-"""A file as a kernel sees it: a window of its bytes that moves on, so that little of a large file is in memory."""
+"""A moving window of a file's bytes, so that a kernel can decode a large file with little of it in memory."""
 
 import os
 
@@ -7,26 +7,26 @@ import numpy as np
 from et.framing import fills_of
 
 SLACK_BYTES = 64
-"""Behind the bytes of the file: kernels read whole words."""
+"""Zero bytes after the end of the data, because kernels read whole words."""
 
 
 class Window:
     """Bytes of a file, inflated if it is gzipped.
 
     Attributes:
-        data: uint8[room + SLACK_BYTES].
-        begin: where in it the first byte stands that is still wanted.
-        end: where the bytes end that have been read.
-        taken: how many bytes of the file have been read so far.
+        data: uint8[room + SLACK_BYTES], buffer of the window.
+        begin: Offset in `data` of the first byte that is still needed.
+        end: Offset in `data` after the last byte that has been read.
+        taken: Number of bytes of the file that have been read so far.
     """
 
     def __init__(self, path: str | os.PathLike[str], first_bytes: int, step_bytes: int) -> None:
-        """A window that is empty.
+        """Make an empty window.
 
         Args:
-            path: the file.
-            first_bytes: how many are read at first.
-            step_bytes: how many are read each time after that.
+            path: Path of the file.
+            first_bytes: Number of bytes that the first read takes.
+            step_bytes: Number of bytes that each later read takes.
         """
         self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)
         self.begin = self.end = self.taken = 0
@@ -34,10 +34,10 @@ class Window:
         self._more, self._step_bytes = first_bytes, step_bytes
 
     def read_on(self) -> bool:
-        """Read what stands behind the window, too; gives whether there was something.
+        """Read the bytes after the window; return whether there were any.
 
         Raises:
-            TraceError: it cannot be read, or is corrupt gzip data.
+            TraceError: The file cannot be read, or is corrupt gzip data.
         """
         read = next(self._fills, 0)
         self.end += read
@@ -47,10 +47,10 @@ class Window:
         return read > 0
 
     def _room(self) -> memoryview:
-        """Where the next bytes go, behind those that are still wanted."""
-        wanted = self.data[self.begin : self.end].copy()
-        self.begin, self.end = 0, len(wanted)
+        """Return the buffer for the next bytes, after those that are still needed."""
+        needed = self.data[self.begin : self.end].copy()
+        self.begin, self.end = 0, len(needed)
         if self.end + self._more + SLACK_BYTES > len(self.data):
             self.data = np.empty(2 * (self.end + self._more) + SLACK_BYTES, np.uint8)
-        self.data[: self.end] = wanted
+        self.data[: self.end] = needed
         return self.data[self.end : self.end + self._more].data

@@ -50,25 +50,25 @@ def nodes_of_graph(path: str, found: Mapping[str, Any]) -> Iterator[Message]:
     if not isinstance(graph, list):
         raise TraceError(f"{path}: {GRAPH} is {json.dumps(graph)[:60]}, expected a list of nodes")
     for number, entry in enumerate(graph):
-        where = f"{path}: entry {number} of {GRAPH}"
+        place = f"{path}: entry {number} of {GRAPH}"
         if not isinstance(entry, dict) or not {"Id", "NodeType"} <= entry.keys():
-            raise TraceError(f"{where}: found {json.dumps(entry)[:60]}, expected a node with Id and NodeType")
+            raise TraceError(f"{place}: found {json.dumps(entry)[:60]}, expected a node with Id and NodeType")
         node = Node()
         for key, value in entry.items():
             try:
                 _set(node, key, value)
             except (ValueError, TypeError) as error:
                 text = " ".join(str(error).split())[:120]
-                raise TraceError(f"{where}: {key} is {json.dumps(value)[:60]}: {text}") from error
+                raise TraceError(f"{place}: {key} is {json.dumps(value)[:60]}: {text}") from error
         yield node
 
 
 def _set(node: Message, key: str, value: object) -> None:
-    """Put what a key says into a node.
+    """Set a field or attribute of a node from a key and its value.
 
     Raises:
         ValueError: The value is out of range.
-        TypeError: The value is of another type.
+        TypeError: The value has another type.
     """
     if key in _FIELDS:
         setattr(node, _FIELDS[key], value)
@@ -81,7 +81,7 @@ def _set(node: Message, key: str, value: object) -> None:
 
 
 def _kind(value: object) -> str:
-    """Return the attribute type for a value whose key is not known."""
+    """Return the attribute type for a value whose key is unknown."""
     for kind, name in ((bool, "bool"), (int, "int64"), (float, "double"), (str, "string")):
         if isinstance(value, kind):
             return name

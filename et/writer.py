@@ -1,4 +1,4 @@
-"""Writing a trace file."""
+"""Writing of trace files."""
 
 import contextlib
 import gzip
@@ -15,27 +15,27 @@ from inputs import whole_file
 
 
 def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable[Message]) -> None:
-    """Write a trace file, gzipped if its name ends in .gz; it has its name only when it is complete.
+    """Write a trace file, gzipped if its name ends in .gz; the file appears only when it is complete.
 
     The same messages give the same bytes, gzipped or not.
 
     Raises:
-        TraceError: the file cannot be written.
+        TraceError: The file cannot be written.
     """
     write_frames(path, (frame(message.SerializeToString(deterministic=True)) for message in (metadata, *nodes)))
 
 
 def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
-    """Write a file of messages that stand behind their lengths already, any number of them in each of `frames`.
+    """Write a file of messages that have their lengths already; each item of `frames` may hold several.
 
     Raises:
-        TraceError: the file cannot be written.
+        TraceError: The file cannot be written.
     """
     path = Path(path)
     try:
         with whole_file(path) as file, _compressed(file, path) as out:
-            for some in frames:
-                out.write(some)
+            for batch in frames:
+                out.write(batch)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}, expected a place to write a trace to") from error
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from nadi.cli.main import main as nadi
 
-LATE = "(ranks that begin sooner)"
+LATE = "(ranks that begin earlier)"
 """The node with which a rank waits until it begins (et.pytorch.conversion)."""
 
 

@@ -1,1 +1,1 @@
-"""Looking for what is wrong in traces: what checks are given, what they say, and mending. The checks: `et.checks`."""
+"""Infrastructure of trace checks: their input, their findings, and fixes. The checks themselves are in `et.checks`."""

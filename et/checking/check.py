@@ -1,4 +1,4 @@
-"""What every check of `et.checks` is."""
+"""The base class of all checks in `et.checks`."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,16 @@ from et.checking.looked import CheckedTrace
 from et.checking.opened import OpenedTrace, open_trace
 from et.checking.sources import Sources
 
+_MAX_OPEN_TRACES = 4
+
 
 class CheckContext:
-    """What all checks of one look share.
+    """State that all checks of one pass share.
 
     Attributes:
-        sources: what is looked at.
-        communicators: its groups.
-        unread: numbers of traces that cannot be read, as far as they have been looked at.
+        sources: The traces to check.
+        communicators: Groups of the traces.
+        unread: Numbers of the traces visited so far that cannot be read.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -24,36 +26,33 @@ class CheckContext:
         self.unread: set[int] = set()
         self._kept: dict[int, OpenedTrace] = {}
 
-    def again(self, trace: int) -> CheckedTrace:
-        """A trace that was readable, to say more about it; the last few stay in memory."""
+    def reopened(self, trace: int) -> CheckedTrace:
+        """Return a readable trace once more, for details; the last few stay in memory."""
         if trace not in self._kept:
-            if len(self._kept) >= _MOST_KEPT:
+            if len(self._kept) >= _MAX_OPEN_TRACES:
                 self._kept.pop(next(iter(self._kept)))
             self._kept[trace] = open_trace(trace, self.sources.files[trace])
-        looked = self._kept[trace].looked
-        if looked is None:
-            raise RuntimeError(f"{self.sources.files[trace]}: changed while it was checked")
-        return looked
+        checked = self._kept[trace].checked
+        if checked is None:
+            raise RuntimeError(f"{self.sources.files[trace]}: changed during the check")
+        return checked
 
 
 class Check:
-    """Looks at one trace after another, then at what it has gathered. Memory must not grow with the traces' nodes."""
+    """Examines each trace, then everything that it has collected; its memory must not grow with the number of nodes."""
 
-    def __init__(self, around: CheckContext) -> None:
-        self.around = around
-        self.sources = around.sources
+    def __init__(self, context: CheckContext) -> None:
+        self.context = context
+        self.sources = context.sources
 
-    def file(self, opened: OpenedTrace) -> Iterable[Finding]:  # noqa: ARG002 - most do not look at files
-        """What is wrong with a file, readable or not."""
+    def file(self, opened: OpenedTrace) -> Iterable[Finding]:  # noqa: ARG002 - most checks ignore files
+        """Return what is wrong with a file, readable or not."""
         return ()
 
-    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:  # noqa: ARG002 - some look at files only
-        """What is wrong with a trace."""
+    def trace(self, checked: CheckedTrace) -> Iterable[Finding]:  # noqa: ARG002 - some checks use files only
+        """Return what is wrong with a trace."""
         return ()
 
     def end(self) -> Iterable[Finding]:
-        """What is wrong with all of them together; not asked of one file out of several."""
+        """Return what is wrong with all traces together; not called for one file out of several."""
         return ()
-
-
-_MOST_KEPT = 4

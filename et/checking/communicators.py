@@ -1,4 +1,4 @@
-"""Which group the name in a trace means for each NPU, as runs have it; what it does not mean is for a check to say."""
+"""The group that a name in a trace means for each NPU, as in runs; unknown names are for a check to report."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ ALL = 0
 
 
 class Communicators:
-    """The groups met, numbered as they come; 0 is all NPUs."""
+    """The groups met so far, numbered in that order; 0 is all NPUs."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -26,12 +26,12 @@ class Communicators:
         self._families: dict[str, Int64] = {}
 
     def of(self, table: TraceTable, group: int, users: Int64) -> Int64:
-        """int64[users]: the number of the group for each of them, UNKNOWN = -1.
+        """Return int64[users], the number of each user's group, UNKNOWN = -1.
 
         Args:
-            table: the trace.
-            group: row of its group_names.
-            users: int64[], the NPUs that run it.
+            table: Trace that names the group.
+            group: Row of its group_names.
+            users: int64[], NPUs that run the trace.
         """
         name = table.group_names[group]
         if name == ALL_NPUS:
@@ -47,7 +47,7 @@ class Communicators:
         return np.full(len(users), self._number[key])
 
     def _family(self, name: str) -> Int64:
-        """int64[npus]: the group of each NPU."""
+        """Return int64[npus], the group of each NPU in a family."""
         if name not in self._families:
             found = np.full(self._sources.npus, UNKNOWN)
             for members in self._sources.families[name]:

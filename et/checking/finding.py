@@ -1,4 +1,4 @@
-"""What a check says: sorts of findings with how many there are, and a few of them in words."""
+"""Findings of a check: for each kind of problem a severity, a count and a few examples."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
-"""`nadi run` refuses it, or somebody waits for ever; it runs, but hardly means that; good to know."""
+"""ERROR: `nadi run` refuses the trace, or deadlocks. WARNING: it runs, but is hardly intended. NOTE: information."""
 
-MOST_EXAMPLES = 100
-"""Of a sort, over all files: a report of a million wrong nodes stays small."""
+MAX_EXAMPLES = 100
+"""Examples kept per kind of problem over all files, so that a report on a million wrong nodes stays small."""
 
 
 class Example(NamedTuple):
-    """One of many.
+    """An example of a problem.
 
     Attributes:
-        path: the file; "" where it is about all of them.
-        node: its id there; None where it is about no single one.
-        text: what was found and what was expected.
+        path: File with the problem; "" if it concerns all files.
+        node: Id of the node in the file; None if it concerns no single node.
+        text: Description of what was found and what was expected.
     """
 
     path: str
@@ -35,13 +35,13 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong, of one sort.
+    """A kind of problem, in one file or in all together.
 
     Attributes:
-        severity: one of SEVERITIES.
-        what: the sort in words, the same for all files.
-        count: how often.
-        examples: a few of them.
+        severity: One of SEVERITIES.
+        what: Description of the kind, the same for all files.
+        count: Number of occurrences.
+        examples: Some of the occurrences.
     """
 
     severity: str
@@ -58,16 +58,16 @@ def at_nodes(
     rows: NDArray[np.integer],
     text: Callable[[int], str],
 ) -> Iterable[Finding]:
-    """The finding of some rows of a trace; nothing where there are none.
+    """Yield a finding on some rows of a trace, or nothing without rows.
 
     Args:
-        severity: see Finding.
-        what: see Finding.
-        path: of the trace.
-        node_id: uint64[n], its ids.
-        rows: int[k], those that are wrong.
-        text: says what is wrong with a row.
+        severity: Severity as in Finding.
+        what: Kind of problem as in Finding.
+        path: Path of the trace.
+        node_id: uint64[n], ids of its nodes.
+        rows: int[k], rows with the problem.
+        text: Function that describes the problem of a row.
     """
     if len(rows):
-        examples = tuple(Example(path, int(node_id[row]), text(row)) for row in rows[:MOST_EXAMPLES].tolist())
+        examples = tuple(Example(path, int(node_id[row]), text(row)) for row in rows[:MAX_EXAMPLES].tolist())
         yield Finding(severity, what, len(rows), examples)

@@ -1,4 +1,4 @@
-"""Hashes of rows of numbers, of which sums over many rows can be compared without keeping the rows."""
+"""Hashes of rows of numbers; sums of hashes compare sets of rows without storing them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,11 +7,11 @@ UInt64 = NDArray[np.uint64]
 
 
 def mixed(*columns: NDArray[np.integer]) -> UInt64:
-    """uint64[n]: a hash of each row; the mixing is that of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    found = np.zeros(len(columns[0]), np.uint64)
+    """Return uint64[n], a hash of each row, mixed as in splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    hashes = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        found += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found ^= found >> np.uint64(31)
-    return found
+        hashes += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        hashes ^= hashes >> np.uint64(31)
+    return hashes

@@ -1,4 +1,4 @@
-"""A trace as checks look at it: its table, in the order of execution, and what had to be left out to have one."""
+"""A trace as checks use it: its table, its execution order, its messages and its collectives."""
 
 import dataclasses
 from functools import cached_property
@@ -15,7 +15,9 @@ Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 UNEVEN = -2
+"""Size of a collective whose members need not have the same size."""
 WHOLE = -1
+"""involved_dim of a collective over all dimensions."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,11 +25,11 @@ class MessageNodes:
     """The p sends and receives of a trace in topological order.
 
     Attributes:
-        row: int32[p], of the table.
-        is_send: bool[p].
-        peer: int64[p], as written, -1 = missing.
-        tag: int64[p], 0 where missing.
-        seq: int32[p], how many of the same direction, peer and tag come before.
+        row: int32[p], row of the table.
+        is_send: bool[p], whether it is a send.
+        peer: int64[p], other end as written, -1 = missing.
+        tag: int64[p], tag, 0 where missing.
+        seq: int32[p], number of earlier messages of the same direction, peer and tag.
         size: int64[p], bytes, -1 = missing.
     """
 
@@ -41,14 +43,14 @@ class MessageNodes:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CollectiveNodes:
-    """The c collectives of a trace in topological order; calls of the host without comm_type are none.
+    """The c collectives of a trace in topological order, without host calls that have no comm_type.
 
     Attributes:
-        row: int32[c], of the table.
+        row: int32[c], row of the table.
         group: int32[c], row of the table's group_names.
-        dims: int32[c], involved_dim where it leaves some out, else WHOLE = -1.
-        kind: int8[c], CollectiveCommType, both reduce-scatters as one.
-        size: int64[c], bytes, 0 of barriers, -1 = missing, UNEVEN = -2 where members need not have the same.
+        dims: int32[c], involved_dim if it omits dimensions, otherwise WHOLE = -1.
+        kind: int8[c], CollectiveCommType; both kinds of reduce-scatter are one.
+        size: int64[c], bytes, 0 for barriers, -1 = missing, UNEVEN = -2 if the members' sizes may differ.
     """
 
     row: Int32
@@ -62,8 +64,8 @@ class CheckedTrace:
     """A trace that could be read.
 
     Attributes:
-        trace: its number in Sources.
-        table: as read; without the dependencies that checks of single files complain about.
+        trace: Number of the trace in Sources.
+        table: Table of the trace, without the dependencies that checks of single files report.
     """
 
     def __init__(self, trace: int, table: TraceTable) -> None:
@@ -72,12 +74,12 @@ class CheckedTrace:
 
     @cached_property
     def order(self) -> Int32:
-        """int32[n]: rows, parents before children."""
+        """int32[n], rows, parents before children."""
         return topological_order(self.table)
 
     @cached_property
     def messages(self) -> MessageNodes:
-        """See Messages."""
+        """Sends and receives of the trace."""
         table = self.table
         of_order = table.type[self.order]
         row = self.order[(of_order == NodeType.COMM_SEND_NODE) | (of_order == NodeType.COMM_RECV_NODE)]
@@ -88,7 +90,7 @@ class CheckedTrace:
 
     @cached_property
     def collectives(self) -> CollectiveNodes:
-        """See Collectives."""
+        """Collectives of the trace."""
         table = self.table
         row = self.order[(table.type[self.order] == NodeType.COMM_COLL_NODE) & (table.comm_type[self.order] >= 0)]
         kind = table.comm_type[row]
@@ -96,11 +98,11 @@ class CheckedTrace:
         size = np.where(kind == CollectiveCommType.BARRIER, 0, table.comm_size[row])
         size[(kind == CollectiveCommType.ALL_TO_ALL) & (table.in_split_size[row] > 0)] = UNEVEN
         dims = np.where(table.group[row] == 0, table.involved_dim[row], WHOLE)
-        every = int(dims.max(initial=WHOLE))
-        if every > 0 and every & (every + 1) == 0:  # all dimensions that this trace knows of
-            dims[dims == every] = WHOLE
+        all_dims = int(dims.max(initial=WHOLE))
+        if all_dims > 0 and all_dims & (all_dims + 1) == 0:  # all dimensions that this trace mentions
+            dims[dims == all_dims] = WHOLE
         return CollectiveNodes(row, table.group[row], dims, kind.astype(np.int8), size)
 
     def node(self, row: int) -> int:
-        """The id of a row."""
+        """Return the id of a row."""
         return int(self.table.node_id[row])

@@ -1,4 +1,4 @@
-"""Mending a trace file without guessing: which dependencies can be left out, which ids can be given anew."""
+"""Fixes of a trace file that need no guess: which dependencies can be removed, which ids can be replaced."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from et.checking.finding import MOST_EXAMPLES, Example
+from et.checking.finding import MAX_EXAMPLES, Example
 from et.checking.raw import RawTrace
 from et.errors import TraceError
 from et.framing import iter_messages
@@ -20,12 +20,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class TraceFix:
-    """One sort of change of a file.
+    """A kind of change of a file.
 
     Attributes:
-        what: was done, in words.
-        count: how often.
-        examples: a few of them.
+        what: Description of the change.
+        count: Number of changes.
+        examples: Some of the changes.
     """
 
     what: str
@@ -34,56 +34,56 @@ class TraceFix:
 
 
 class FileChanges(NamedTuple):
-    """What is to be changed in a file.
+    """Changes to make in a file.
 
     Attributes:
-        left_out: bool[m], dependencies.
-        new_id: row to its id.
-        mends: the same in words.
+        left_out: bool[m], dependencies to remove.
+        new_id: New id of each row that gets one.
+        fixes: Descriptions of the changes.
     """
 
     left_out: Mask
     new_id: dict[int, int]
-    mends: tuple[TraceFix, ...]
+    fixes: tuple[TraceFix, ...]
 
 
 def safe_changes(raw: RawTrace) -> FileChanges:
-    """Those for which nothing has to be guessed.
+    """Return the changes that need no guess.
 
-    A dependency on a node that the file lacks, or of a node on itself, is left out: nobody can ever meet it. Where
-    control dependencies close a cycle and data dependencies have none, all control dependencies are left out, as
-    `et.read_trace(strict=False)` does and says why. An id that stands twice is given anew where nobody depends on it.
+    A dependency on a node that the file lacks, or of a node on itself, is removed, because it can never be satisfied.
+    If control dependencies close a cycle and data dependencies do not, all control dependencies are removed, as in
+    `et.read_trace(strict=False)`, which explains why. A repeated id is replaced if no node depends on it.
     """
     deps = raw.dependencies
     on_itself = deps.parent_id == raw.node_id[deps.row]
     on_itself &= ~raw.ambiguous
     left_out = raw.dangling | on_itself
-    sorts = [
-        ("dependencies on nodes that the file lacks are left out", raw.dangling),
-        ("dependencies of nodes on themselves are left out", on_itself),
+    kinds = [
+        ("dependencies on nodes that the file lacks are removed", raw.dangling),
+        ("dependencies of nodes on themselves are removed", on_itself),
     ]
     closes_cycle = np.any(raw.on_cycles(~left_out)[0]) and not np.any(raw.on_cycles(~left_out & ~deps.is_control)[0])
     if closes_cycle:
         control = deps.is_control & ~left_out
-        sorts.append(("control dependencies are left out, because they close a cycle", control))
+        kinds.append(("control dependencies are removed, because they close a cycle", control))
         left_out |= deps.is_control
-    mends = [_left_out(raw, what, which) for what, which in sorts if np.any(which)]
+    fixes = [_left_out(raw, what, which) for what, which in kinds if np.any(which)]
     waited_for = deps.parent_id[raw.ambiguous]
     free = raw.repeats[~np.isin(raw.node_id[raw.repeats], waited_for)]
     new_id = dict(zip(free.tolist(), _unused(raw, len(free)), strict=True))
     if new_id:
         examples = tuple(
-            Example(raw.path, int(raw.node_id[row]), f"the node at place {row} is {new} now")
-            for row, new in list(new_id.items())[:MOST_EXAMPLES]
+            Example(raw.path, int(raw.node_id[row]), f"the node at place {row} is now {new}")
+            for row, new in list(new_id.items())[:MAX_EXAMPLES]
         )
-        mends.append(
-            TraceFix("ids that stood twice, and on which no node depends, are given anew", len(new_id), examples)
+        fixes.append(
+            TraceFix("ids that occurred twice, and on which no node depends, are replaced", len(new_id), examples)
         )
-    return FileChanges(left_out, new_id, tuple(mends))
+    return FileChanges(left_out, new_id, tuple(fixes))
 
 
 def readable_changes(raw: RawTrace) -> FileChanges:
-    """Those with which the file can be read as a table, to look for what else is wrong; never written."""
+    """Return the changes that make the file readable as a table, to find further problems; they are never written."""
     safe = safe_changes(raw)
     left_out = safe.left_out | raw.on_cycles(~safe.left_out)[0]
     new_id = dict(zip(raw.repeats.tolist(), _unused(raw, len(raw.repeats)), strict=True))
@@ -91,10 +91,10 @@ def readable_changes(raw: RawTrace) -> FileChanges:
 
 
 def changed_messages(raw: RawTrace, changes: FileChanges) -> Iterator[bytes]:
-    """The messages of the file, metadata first, with the changes; all else as it was, byte by byte.
+    """Yield the messages of the file with the changes, metadata first; everything else is the same byte for byte.
 
     Raises:
-        TraceError: the file cannot be read any more.
+        TraceError: The file can no longer be read.
     """
     deps = raw.dependencies
     of_node = np.searchsorted(deps.row, np.arange(len(raw.node_id) + 1))
@@ -107,8 +107,8 @@ def changed_messages(raw: RawTrace, changes: FileChanges) -> Iterator[bytes]:
         try:
             node = Node.FromString(message)
         except DecodeError as error:
-            where = f"{raw.path}: node {raw.node_id[row]}"
-            raise TraceError(f"{where}: corrupt message ({error}), expected a Node") from error
+            place = f"{raw.path}: node {raw.node_id[row]}"
+            raise TraceError(f"{place}: corrupt message ({error}), expected a Node") from error
         own = slice(int(of_node[row]), int(of_node[row + 1]))
         keep = ~changes.left_out[own]
         for field, is_control in ((node.data_deps, False), (node.ctrl_deps, True)):
@@ -125,15 +125,15 @@ def _left_out(raw: RawTrace, what: str, which: Mask) -> TraceFix:
         Example(
             raw.path,
             int(raw.node_id[deps.row[at]]),
-            f"waits no more for node {deps.parent_id[at]} ({'control' if deps.is_control[at] else 'data'})",
+            f"no longer waits for node {deps.parent_id[at]} ({'control' if deps.is_control[at] else 'data'})",
         )
-        for at in np.flatnonzero(which)[:MOST_EXAMPLES].tolist()
+        for at in np.flatnonzero(which)[:MAX_EXAMPLES].tolist()
     )
     return TraceFix(what, int(np.count_nonzero(which)), examples)
 
 
 def _unused(raw: RawTrace, count: int) -> list[int]:
-    """The first so many numbers that are nobody's id, and that nobody waits for, beyond the largest id if they fit."""
+    """Return `count` numbers that are neither ids nor parents, beyond the largest id if they fit."""
     taken = np.union1d(raw.node_id, raw.dependencies.parent_id)
     above = int(raw.node_id.max(initial=0)) + 1
     if above + count + len(taken) < 2**63:

@@ -1,4 +1,4 @@
-"""Opening a trace to look at it: as a table if it is one, and node by node if something is wrong."""
+"""Opening of a trace for checks: as a table if it is readable, and node by node if something is wrong."""
 
 import os
 from typing import NamedTuple
@@ -17,26 +17,26 @@ class OpenedTrace(NamedTuple):
     """A trace file.
 
     Attributes:
-        trace: its number in Sources.
-        path: the file.
-        error: why there is no table; "" = there is one.
-        raw: its nodes one by one; None where et.read_trace reads it and so nothing is wrong with its dependencies.
-        looked: the table; None if there is none.
+        trace: Number of the trace in Sources.
+        path: Path of the file.
+        error: Reason why there is no table; "" = there is a table.
+        raw: The nodes one by one; None if et.read_trace reads the file, so that its dependencies are right.
+        checked: The table; None if it cannot be made.
     """
 
     trace: int
     path: str
     error: str
     raw: RawTrace | None
-    looked: CheckedTrace | None
+    checked: CheckedTrace | None
 
 
 def open_trace(trace: int, path: str | os.PathLike[str]) -> OpenedTrace:
-    """Read a file. What is wrong with it is in the result, nothing is raised."""
+    """Read a file; its problems are in the result, and no error is raised."""
     try:
         return OpenedTrace(trace, str(path), "", None, CheckedTrace(trace, read_trace(path)))
     except TraceError as error:
-        said = str(error)
+        complaint = str(error)
     raw = RawTrace(path)
     if raw.error:
         return OpenedTrace(trace, str(path), raw.error, raw, None)
@@ -45,9 +45,9 @@ def open_trace(trace: int, path: str | os.PathLike[str]) -> OpenedTrace:
         metadata = GlobalMetadata.FromString(next(messages))
         table = table_of(metadata, map(Node.FromString, messages), path)
     except TraceError as error:
-        said = str(error)
+        complaint = str(error)
     except DecodeError:
-        pass  # what reading it as a trace has said
+        pass  # the complaint of et.read_trace remains
     else:
         return OpenedTrace(trace, str(path), "", raw, CheckedTrace(trace, table))
-    return OpenedTrace(trace, str(path), said, raw, None)
+    return OpenedTrace(trace, str(path), complaint, raw, None)

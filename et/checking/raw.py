@@ -1,4 +1,4 @@
-"""A trace file node by node, whatever is wrong with what its nodes say: ids, and who waits for whom."""
+"""A trace file node by node, however wrong its nodes are: ids and dependencies."""
 
 import array
 import os
@@ -13,23 +13,22 @@ from scipy.sparse.csgraph import connected_components
 
 from et.errors import TraceError
 from et.framing import iter_messages
+from et.order import cycle_text
 from et.schema import RawNode
 
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
-_LONGEST_PATH_SHOWN = 12
-
 
 class Dependencies(NamedTuple):
-    """Dependencies of the nodes of a file, m of them.
+    """The m dependencies of the nodes of a file.
 
     Attributes:
-        row: int64[m], of the node that waits.
-        parent_id: uint64[m], as it is written.
-        parent: int64[m], the row of the first node with this id, -1 = there is none.
-        is_control: bool[m].
+        row: int64[m], row of the waiting node.
+        parent_id: uint64[m], id of the parent as written.
+        parent: int64[m], row of the first node with this id, -1 = no node has it.
+        is_control: bool[m], whether it is a control dependency.
     """
 
     row: Int64
@@ -39,13 +38,13 @@ class Dependencies(NamedTuple):
 
 
 class RawTrace:
-    """The frames of a file, n nodes.
+    """The n nodes of a file.
 
     Attributes:
-        path: the file.
-        error: why it could not be read to its end; "" = it could.
-        node_id: uint64[n].
-        dependencies: see there.
+        path: Path of the file.
+        error: Reason why the file could not be read to its end; "" = it could.
+        node_id: uint64[n], ids as written.
+        dependencies: Dependencies of the nodes.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -71,28 +70,28 @@ class RawTrace:
 
     @cached_property
     def repeats(self) -> Int64:
-        """int64[]: rows whose id an earlier row has."""
+        """int64[], rows whose id an earlier row has."""
         first = np.unique(self.node_id, return_index=True)[1]
         return np.setdiff1d(np.arange(len(self.node_id)), first)
 
     @cached_property
     def dangling(self) -> Mask:
-        """bool[m]: dependencies on ids that the file lacks."""
+        """bool[m], dependencies on ids that the file lacks."""
         return self.dependencies.parent < 0
 
     @cached_property
     def ambiguous(self) -> Mask:
-        """bool[m]: dependencies on an id that stands more than once."""
+        """bool[m], dependencies on an id that occurs more than once."""
         return np.isin(self.dependencies.parent_id, self.node_id[self.repeats])
 
     def on_cycles(self, among: Mask) -> tuple[Mask, Int64]:
-        """Dependencies that are part of a cycle, and the loops that they make.
+        """Return the dependencies on cycles, and the sets of rows that these connect.
 
         Args:
-            among: bool[m], the dependencies that count.
+            among: bool[m], dependencies to consider.
 
         Returns:
-            bool[m]; int64[n]: rows that wait for each other have the same number.
+            bool[m], whether a dependency is on a cycle; int64[n], the same number for rows that wait for each other.
         """
         deps = self.dependencies
         use = among & ~self.dangling
@@ -101,18 +100,18 @@ class RawTrace:
         loop = connected_components(graph, directed=True, connection="strong")[1].astype(np.int64)
         return use & (loop[deps.row] == loop[deps.parent]), loop
 
-    def cycles(self, among: Mask, most: int) -> tuple[int, list[tuple[int, str]]]:
-        """How many loops there are, and of the first ones the row with the least number and a shortest path.
+    def cycles(self, among: Mask, max_paths: int) -> tuple[int, list[tuple[int, str]]]:
+        """Return the number of cyclic sets, and for the first ones their smallest row and a shortest cycle through it.
 
         Args:
-            among: bool[m], the dependencies that count.
-            most: paths that are found.
+            among: bool[m], dependencies to consider.
+            max_paths: Maximum number of cycles to return.
         """
         is_part, loop = self.on_cycles(among)
         row, parent = self.dependencies.row[is_part], self.dependencies.parent[is_part]
         loops, first = np.unique(loop[row], return_index=True)
         found = []
-        for number in loops[np.argsort(first)][:most].tolist():
+        for number in loops[np.argsort(first)][:max_paths].tolist():
             of_loop = loop[row] == number
             found.append(self._path(row[of_loop], parent[of_loop]))
         return len(loops), sorted(found)
@@ -124,7 +123,13 @@ class RawTrace:
             raise TraceError(f"{self.path}: byte {offset}: corrupt message ({error}), expected a Node") from error
 
     def _resolved(self, parents: UInt64, data: Int64, control: Int64) -> Dependencies:
-        """`parents`: node after node, data before control; data, control: how many each has."""
+        """Return the dependencies as rows.
+
+        Args:
+            parents: Parent ids node by node, data before control.
+            data: Number of data dependencies of each node.
+            control: Number of control dependencies of each node.
+        """
         n = len(self.node_id)
         parents = parents[: int(data[:n].sum() + control[:n].sum())]
         counts = np.stack([data[:n], control[:n]], axis=1).reshape(-1)
@@ -135,7 +140,7 @@ class RawTrace:
         return Dependencies(kind // 2, parents, np.where(is_there, first[place], -1), kind % 2 == 1)
 
     def _path(self, row: Int64, parent: Int64) -> tuple[int, str]:
-        """A shortest cycle through the least row of a loop, as ids, each waiting for the next."""
+        """Return the smallest row of a cyclic set, and a shortest cycle through it: ids that each wait for the next."""
         start = int(row.min())
         waits_for: dict[int, list[int]] = {}
         for child, of_child in zip(row.tolist(), parent.tolist(), strict=True):
@@ -154,6 +159,4 @@ class RawTrace:
         while backwards[-1] != start:
             backwards.append(came_from[backwards[-1]])
         ids = [str(self.node_id[at]) for at in reversed(backwards[1:])]
-        if len(ids) > _LONGEST_PATH_SHOWN:
-            ids = [*ids[:_LONGEST_PATH_SHOWN], f"... ({len(ids) - _LONGEST_PATH_SHOWN} more)"]
-        return start, " -> ".join([*ids, str(self.node_id[start])])
+        return start, cycle_text(ids, str(self.node_id[start]))

@@ -1,22 +1,22 @@
-"""All findings of a look: sorts, with how many there are and a few in words."""
+"""Report of all findings: kinds of problems with counts and a few examples."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from et.checking.finding import ERROR, MOST_EXAMPLES, SEVERITIES, Example, Finding
+from et.checking.finding import ERROR, MAX_EXAMPLES, SEVERITIES, Example, Finding
 
 
 @dataclass(frozen=True)
 class FindingGroup:
-    """Findings of one check and sort, of all files.
+    """Findings of one check and kind, over all files.
 
     Attributes:
-        check: its name.
-        severity: see Finding.
-        what: see Finding.
-        count: see Finding.
-        examples: the first ones.
+        check: Name of the check.
+        severity: Severity as in Finding.
+        what: Kind of problem as in Finding.
+        count: Number of occurrences in all files.
+        examples: The first occurrences.
     """
 
     check: str
@@ -27,40 +27,40 @@ class FindingGroup:
 
 
 class CheckReport:
-    """What was found. `traces` and `nodes` count distinct files and their nodes."""
+    """All findings; `traces` and `nodes` count distinct files and their nodes."""
 
     def __init__(self, path: str, npus: int) -> None:
         self.path = path
         self.npus = npus
         self.traces = 0
         self.nodes = 0
-        self._sorts: dict[tuple[str, str, str], tuple[int, list[Example]]] = {}
+        self._groups: dict[tuple[str, str, str], tuple[int, list[Example]]] = {}
 
     def add(self, check: str, findings: Iterable[Finding]) -> None:
-        """Take in what a check says."""
+        """Add the findings of a check."""
         for finding in findings:
             key = check, finding.severity, finding.what
-            count, examples = self._sorts.get(key, (0, []))
-            examples += finding.examples[: MOST_EXAMPLES - len(examples)]
-            self._sorts[key] = count + finding.count, examples
+            count, examples = self._groups.get(key, (0, []))
+            examples += finding.examples[: MAX_EXAMPLES - len(examples)]
+            self._groups[key] = count + finding.count, examples
 
     @property
-    def sorts(self) -> list[FindingGroup]:
-        """The most severe first, then by check."""
-        found = [FindingGroup(*key, count, tuple(examples)) for key, (count, examples) in self._sorts.items()]
-        return sorted(found, key=lambda sort: (SEVERITIES.index(sort.severity), sort.check, sort.what))
+    def groups(self) -> list[FindingGroup]:
+        """Findings by severity, most severe first, then by check."""
+        found = [FindingGroup(*key, count, tuple(examples)) for key, (count, examples) in self._groups.items()]
+        return sorted(found, key=lambda group: (SEVERITIES.index(group.severity), group.check, group.what))
 
     def count(self, severity: str) -> int:
-        """How many findings there are of a severity."""
-        return sum(sort.count for sort in self.sorts if sort.severity == severity)
+        """Return the number of findings of a severity."""
+        return sum(group.count for group in self.groups if group.severity == severity)
 
     @property
     def is_clean(self) -> bool:
         """Whether there is no error."""
         return self.count(ERROR) == 0
 
-    def described(self, most: int) -> dict[str, Any]:
-        """The same in values that JSON can hold, with so many examples of each sort."""
+    def described(self, max_examples: int) -> dict[str, Any]:
+        """Return the report as values that JSON can hold, with at most `max_examples` examples per kind."""
         return {
             "path": self.path,
             "npus": self.npus,
@@ -69,12 +69,12 @@ class CheckReport:
             **{f"{severity}s": self.count(severity) for severity in SEVERITIES},
             "findings": [
                 {
-                    "check": sort.check,
-                    "severity": sort.severity,
-                    "what": sort.what,
-                    "count": sort.count,
-                    "examples": [example._asdict() for example in sort.examples[:most]],
+                    "check": group.check,
+                    "severity": group.severity,
+                    "what": group.what,
+                    "count": group.count,
+                    "examples": [example._asdict() for example in group.examples[:max_examples]],
                 }
-                for sort in self.sorts
+                for group in self.groups
             ],
         }

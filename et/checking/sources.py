@@ -1,4 +1,4 @@
-"""What is checked: files, which NPUs run each, and the groups that their collectives name."""
+"""Input of a check: files, the NPUs that run each, and the groups that their collectives name."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ class Sources:
     """T distinct traces of some NPUs.
 
     Attributes:
-        path: as the user names all of them.
-        files: the traces.
-        users: int64[] for each, the NPUs that run it, ascending.
-        examples: for each the NPU whose numbers its peers are, for others they shift by own number minus example;
-            AS_WRITTEN = -1: for nobody.
-        npus: NPUs are 0 .. npus-1.
-        groups: of the group file, name to members.
-        families: of a trace set, name to its groups, of which an NPU is in one at most.
-        groups_file: where `groups` are from, "" = there is none.
-        whole: False = one file out of several: nothing can be said about its peers.
+        path: Path that the user gave for all of them.
+        files: The trace files.
+        users: int64[] per trace, NPUs that run it, ascending.
+        examples: For each trace, the NPU whose peers are as written; peers of other users shift by the user's number
+            minus the example's. AS_WRITTEN = -1: peers are as written for all users.
+        npus: Number of NPUs, which are 0 .. npus-1.
+        groups: Members of each group in the group file, by name.
+        families: Groups of each family in a trace set, by name; an NPU is in at most one group of a family.
+        groups_file: File of `groups`, "" = none.
+        is_complete: False = one file out of several, so that its peers cannot be checked.
     """
 
     path: Path
@@ -37,15 +37,15 @@ class Sources:
     groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     families: Mapping[str, tuple[tuple[int, ...], ...]] = dataclasses.field(default_factory=dict)
     groups_file: str = ""
-    whole: bool = True
+    is_complete: bool = True
 
     def shifts(self, trace: int) -> Int64:
-        """int64[users]: what is added to the numbers of peers for each user of a trace."""
+        """Return int64[users], the number added to peers for each user of a trace."""
         users, example = self.users[trace], self.examples[trace]
         return np.zeros(len(users), np.int64) if example == AS_WRITTEN else users - example
 
     def place(self, npu: int) -> tuple[int, int] | None:
-        """Which trace an NPU runs and its place among the users; None: it has none."""
+        """Return the trace that an NPU runs and its place among the trace's users; None if it runs none."""
         for trace, users in enumerate(self.users):
             at = int(np.searchsorted(users, npu))
             if at < len(users) and users[at] == npu:

@@ -1,12 +1,12 @@
-"""Who waits for whom across NPUs: nodes of all traces in one graph, where collectives and messages join them.
+"""Dependencies across NPUs: the nodes of all traces in one graph, connected by collectives and messages.
 
-A vertex is a node of an NPU, or what all members of a collective wait for: it comes after the node of every member,
-and what comes after one of these nodes comes after it. A receive comes after its send. NPUs wait for each other for
-ever if and only if this graph has a cycle.
+A vertex is a node of an NPU, or a collective of a whole group: the collective comes after the node of every member, and
+what comes after one of these nodes comes after it. A receive comes after its send. NPUs deadlock if and only if this
+graph has a cycle.
 
-First every trace stands for all NPUs that run it, and groups that one node can mean count as one. That graph is as
-large as the traces are, and where it has no cycle, that of all NPUs has none. Of what is on its cycles the second graph
-is made, with the nodes of each NPU.
+The first graph has one copy of each trace for all NPUs that run it, and merges groups that one node can mean. It is as
+large as the traces, and if it has no cycle, the graph of all NPUs has no cycle either. The second graph has the nodes
+of each NPU, but only vertices that are on cycles of the first.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _NONE = -1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Waits:
-    """What a trace says: n nodes, e dependencies, c collectives, and its messages.
+    """Dependencies of a trace: n nodes, e dependencies, c collectives, and its messages.
 
     Attributes:
-        nodes: n.
-        parent, child: int64[e], rows.
-        row: int64[c], of collectives whose members are known.
+        nodes: Number of nodes n.
+        parent, child: int64[e], rows of each dependency.
+        row: int64[c], row of each collective whose members are known.
         group: int64[c], row of `communicator`.
-        seq: int64[c], how many of the group come before.
+        seq: int64[c], number of earlier collectives of the group.
         communicator: int64[groups, users], the group of each user; UNKNOWN = -1.
-        messages: its sends and receives.
+        messages: Sends and receives of the trace.
     """
 
     nodes: int
@@ -68,12 +68,12 @@ class WaitingNode(NamedTuple):
 
 
 class _Graph(NamedTuple):
-    """Edges, and what the vertices are: nodes first, then collectives.
+    """Edges between vertices, which are nodes first, then collectives.
 
     Attributes:
-        before, after: int64[edges], vertices.
-        nodes: how many vertices are nodes.
-        vertices: how many there are.
+        before, after: int64[edges], vertices of each edge.
+        nodes: Number of vertices that are nodes.
+        vertices: Number of all vertices.
     """
 
     before: Int64
@@ -82,9 +82,9 @@ class _Graph(NamedTuple):
     vertices: int
 
 
-def waits_of(looked: CheckedTrace, communicators: Communicators, users: Int64) -> Waits:
-    """What is kept of a trace."""
-    table, colls = looked.table, looked.collectives
+def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) -> Waits:
+    """Return the dependencies of a trace."""
+    table, colls = checked.table, checked.collectives
     numbers = [communicators.of(table, group, users) for group in range(len(table.group_names))]
     known = np.array([bool(np.any(of_users != UNKNOWN)) for of_users in numbers], bool)
     at = np.flatnonzero((colls.dims == WHOLE) & known[colls.group])
@@ -97,27 +97,27 @@ def waits_of(looked: CheckedTrace, communicators: Communicators, users: Int64) -
         group=group,
         seq=occurrence(group).astype(np.int64),
         communicator=np.stack(numbers) if numbers else np.zeros((0, len(users)), np.int64),
-        messages=looked.messages,
+        messages=checked.messages,
     )
 
 
-def deadlocks(sources: Sources, waits: Sequence[Waits | None], most_edges: int) -> list[list[WaitingNode]] | None:
-    """A shortest way around through one node of each set of nodes that wait for each other; each waits for the next.
+def deadlocks(sources: Sources, waits: Sequence[Waits | None], max_edges: int) -> list[list[WaitingNode]] | None:
+    """Return a shortest cycle for each set of nodes that wait for each other; each node of a cycle waits for the next.
 
     Args:
-        sources: the traces.
-        waits: of each; None = it cannot be read.
-        most_edges: of the second graph.
+        sources: The traces.
+        waits: Dependencies of each trace; None = the trace cannot be read.
+        max_edges: Maximum size of the second graph.
 
     Returns:
         Empty if there is no cycle; None if the second graph would be larger.
     """
-    first = _of_traces(sources, waits)
+    first = _graph_of_traces(sources, waits)
     component = _on_cycles(first)
     if np.all(component == _NONE):
         return []
-    second = _OfNpus(sources, waits, component)
-    if second.size > most_edges:
+    second = _NpuGraph(sources, waits, component)
+    if second.size > max_edges:
         return None
     graph = second.graph()
     component = _on_cycles(graph)
@@ -129,31 +129,39 @@ def deadlocks(sources: Sources, waits: Sequence[Waits | None], most_edges: int) 
     ]
 
 
-def _of_traces(sources: Sources, waits: Sequence[Waits | None]) -> _Graph:
-    """The graph in which a trace stands for all its users."""
-    base = np.cumsum([0, *(one.nodes if one else 0 for one in waits)])
+def _graph_of_traces(sources: Sources, waits: Sequence[Waits | None]) -> _Graph:
+    """Return the graph with one copy of each trace for all its users."""
+    base = np.cumsum([0, *(trace_waits.nodes if trace_waits else 0 for trace_waits in waits)])
     nodes = int(base[-1])
     hub = _hubs_of_traces(waits)
-    many = 1 + max((int(some.max(initial=-1)) for some in hub), default=-1)
+    collectives = 1 + max((int(numbers.max(initial=-1)) for numbers in hub), default=-1)
     before, after = [], []
-    for trace, one in enumerate(waits):
-        if one is None:
+    for trace, trace_waits in enumerate(waits):
+        if trace_waits is None:
             continue
-        out = base[trace] + np.arange(one.nodes)
-        out[one.row] = nodes + hub[trace]
-        before += [out[one.parent], base[trace] + one.row]
-        after += [base[trace] + one.child, nodes + hub[trace]]
+        out = base[trace] + np.arange(trace_waits.nodes)
+        out[trace_waits.row] = nodes + hub[trace]
+        before += [out[trace_waits.parent], base[trace] + trace_waits.row]
+        after += [base[trace] + trace_waits.child, nodes + hub[trace]]
     for source, target, sent, received in _messages(sources, waits):
         before.append(base[source] + sent)
         after.append(base[target] + received)
-    return _Graph(_joined(before), _joined(after), nodes, nodes + many)
+    return _Graph(_joined(before), _joined(after), nodes, nodes + collectives)
 
 
 def _hubs_of_traces(waits: Sequence[Waits | None]) -> list[Int64]:
-    """For each trace int64[c]: the number of what its collectives are, where groups that a node can mean are one."""
-    rows = _joined([np.full(one.communicator.size, trace) for trace, one in enumerate(waits) if one])
-    groups = _joined([np.repeat(np.arange(len(one.communicator)), one.communicator.shape[1]) for one in waits if one])
-    numbers = _joined([one.communicator.ravel() for one in waits if one])
+    """Return int64[c] per trace, the vertex number of each collective; groups that one node can mean are merged."""
+    rows = _joined(
+        [np.full(trace_waits.communicator.size, trace) for trace, trace_waits in enumerate(waits) if trace_waits]
+    )
+    groups = _joined(
+        [
+            np.repeat(np.arange(len(trace_waits.communicator)), trace_waits.communicator.shape[1])
+            for trace_waits in waits
+            if trace_waits
+        ]
+    )
+    numbers = _joined([trace_waits.communicator.ravel() for trace_waits in waits if trace_waits])
     width = int(groups.max(initial=0)) + 1
     of_trace, place = np.unique(rows * width + groups, return_inverse=True)
     known = numbers != UNKNOWN
@@ -161,34 +169,38 @@ def _hubs_of_traces(waits: Sequence[Waits | None]) -> list[Int64]:
     joins = csr_matrix((np.ones(known.sum(), np.int8), (place[known], len(of_trace) + numbers[known])), (size, size))
     label = connected_components(joins, directed=False)[1]
     keys = []
-    for trace, one in enumerate(waits):
-        if one is not None:
-            own = label[np.searchsorted(of_trace, trace * width + one.group)] if len(one.group) else one.group
-            keys.append(np.stack([own, one.seq], axis=1))
+    for trace, trace_waits in enumerate(waits):
+        if trace_waits is not None:
+            own = (
+                label[np.searchsorted(of_trace, trace * width + trace_waits.group)]
+                if len(trace_waits.group)
+                else trace_waits.group
+            )
+            keys.append(np.stack([own, trace_waits.seq], axis=1))
     found = np.unique(np.concatenate([np.zeros((0, 2), np.int64), *keys]), axis=0, return_inverse=True)[1].reshape(-1)
-    ends = np.cumsum([len(one.row) if one else 0 for one in waits])
+    ends = np.cumsum([len(trace_waits.row) if trace_waits else 0 for trace_waits in waits])
     return np.split(found, ends[:-1])
 
 
 def _messages(sources: Sources, waits: Sequence[Waits | None]) -> Iterator[tuple[int, int, Int64, Int64]]:
-    """Sender's and receiver's trace, rows of sends and of the receives that take them; each pair of traces once."""
-    told: set[tuple[int, int, int, int]] = set()
+    """Yield traces of sender and receiver, and rows of matching sends and receives; each pair of traces once."""
+    seen: set[tuple[int, int, int, int]] = set()
     for _, trace, peer, other, back in _talks(sources, waits):
-        if (trace, peer, other, back) not in told:
-            told.add((trace, peer, other, back))
+        if (trace, peer, other, back) not in seen:
+            seen.add((trace, peer, other, back))
             yield (trace, other, *_pairs(waits, trace, peer, other, back))
 
 
 def _talks(sources: Sources, waits: Sequence[Waits | None]) -> Iterator[tuple[tuple[int, int], int, int, int, int]]:
-    """NPUs that send and receive, the sender's trace, how it writes the receiver; and the other way around."""
+    """Yield sender and receiver NPU, the sender's trace and peer as written, and the receiver's trace and peer."""
     trace_of = np.full(sources.npus, _NONE)
     shift_of = np.zeros(sources.npus, np.int64)
     for trace, users in enumerate(sources.users):
         trace_of[users], shift_of[users] = trace, sources.shifts(trace)
-    for trace, one in enumerate(waits):
-        if one is None:
+    for trace, trace_waits in enumerate(waits):
+        if trace_waits is None:
             continue
-        m = one.messages
+        m = trace_waits.messages
         for peer in np.unique(m.peer[m.is_send & (m.peer >= 0)]).tolist():
             for npu in sources.users[trace].tolist():
                 target = peer + int(shift_of[npu])
@@ -198,12 +210,12 @@ def _talks(sources: Sources, waits: Sequence[Waits | None]) -> Iterator[tuple[tu
 
 
 def _pairs(waits: Sequence[Waits | None], trace: int, peer: int, other: int, back: int) -> tuple[Int64, Int64]:
-    """Rows of sends to a peer, as written, and of the receives that take them."""
+    """Return rows of sends to a peer, as written, and of the matching receives."""
     keys, rows = [], []
     for number, whom, is_send in ((trace, peer, True), (other, back, False)):
-        one = waits[number]
-        assert one is not None  # noqa: S101 - for mypy: those that talk are there
-        m = one.messages
+        trace_waits = waits[number]
+        assert trace_waits is not None  # noqa: S101 - for mypy: those that talk are there
+        m = trace_waits.messages
         at = np.flatnonzero((m.peer == whom) & (m.is_send == is_send))
         keys.append(m.tag[at] << 32 | m.seq[at])
         rows.append(m.row[at].astype(np.int64))
@@ -211,57 +223,59 @@ def _pairs(waits: Sequence[Waits | None], trace: int, peer: int, other: int, bac
     return rows[0][sent], rows[1][received]
 
 
-class _OfNpus:
-    """The graph with nodes of each NPU, of those vertices of the first graph that are on cycles there."""
+class _NpuGraph:
+    """The graph with nodes of each NPU, restricted to vertices on cycles of the first graph."""
 
     def __init__(self, sources: Sources, waits: Sequence[Waits | None], component: Int64) -> None:
         self._sources, self._waits = sources, waits
-        base = np.cumsum([0, *(one.nodes if one else 0 for one in waits)])
+        base = np.cumsum([0, *(trace_waits.nodes if trace_waits else 0 for trace_waits in waits)])
         hub = _hubs_of_traces(waits)
         nodes = int(base[-1])
         self._rows = [np.flatnonzero(component[base[t] : base[t + 1]] != _NONE) for t in range(len(waits))]
         self._deps, self._members = [], []
-        for trace, one in enumerate(waits):
+        for trace, trace_waits in enumerate(waits):
             own = component[base[trace] : base[trace + 1]]
-            if one is None:
+            if trace_waits is None:
                 self._deps.append(np.zeros(0, bool))
                 self._members.append(np.zeros(0, bool))
                 continue
             of_hub = component[nodes + hub[trace]]
             out = own.copy()
-            out[one.row] = of_hub
-            self._deps.append((out[one.parent] != _NONE) & (out[one.parent] == own[one.child]))
-            self._members.append((of_hub != _NONE) & (of_hub == own[one.row]))
+            out[trace_waits.row] = of_hub
+            self._deps.append((out[trace_waits.parent] != _NONE) & (out[trace_waits.parent] == own[trace_waits.child]))
+            self._members.append((of_hub != _NONE) & (of_hub == own[trace_waits.row]))
         self._first = np.cumsum([0, *(len(u) * len(r) for u, r in zip(sources.users, self._rows, strict=True))])
-        many = [len(users) for users in sources.users]
-        self.size = sum(n * int(d.sum() + m.sum()) for n, d, m in zip(many, self._deps, self._members, strict=True))
+        user_counts = [len(users) for users in sources.users]
+        self.size = sum(
+            n * int(d.sum() + m.sum()) for n, d, m in zip(user_counts, self._deps, self._members, strict=True)
+        )
 
     def graph(self) -> _Graph:
-        """The graph."""
+        """Return the graph."""
         nodes = int(self._first[-1])
         before, after, keys, places = [], [], [], []
-        for trace, one in enumerate(self._waits):
-            if one is None:
+        for trace, trace_waits in enumerate(self._waits):
+            if trace_waits is None:
                 continue
-            which = np.full(one.nodes, _NONE)
-            which[one.row] = np.arange(len(one.row))
-            parent, child = one.parent[self._deps[trace]], one.child[self._deps[trace]]
+            which = np.full(trace_waits.nodes, _NONE)
+            which[trace_waits.row] = np.arange(len(trace_waits.row))
+            parent, child = trace_waits.parent[self._deps[trace]], trace_waits.child[self._deps[trace]]
             for user in range(len(self._sources.users[trace])):
                 is_coll = which[parent] != _NONE
                 before.append(np.where(is_coll, _NONE, self._vertex(trace, user, parent)))
                 after.append(self._vertex(trace, user, child))
-                keys.append(self._key(one, user, which[parent[is_coll]]))
+                keys.append(self._key(trace_waits, user, which[parent[is_coll]]))
                 places.append((len(before) - 1, np.flatnonzero(is_coll), True))
                 member = np.flatnonzero(self._members[trace])
-                before.append(self._vertex(trace, user, one.row[member]))
+                before.append(self._vertex(trace, user, trace_waits.row[member]))
                 after.append(np.full(len(member), _NONE))
-                keys.append(self._key(one, user, member))
+                keys.append(self._key(trace_waits, user, member))
                 places.append((len(before) - 1, np.arange(len(member)), False))
         hubs, place = np.unique(_joined(keys), return_inverse=True)
         at = 0
-        for number, where, is_before in places:
-            (before if is_before else after)[number][where] = nodes + place[at : at + len(where)]
-            at += len(where)
+        for number, rows, is_before in places:
+            (before if is_before else after)[number][rows] = nodes + place[at : at + len(rows)]
+            at += len(rows)
         for (npu, target), trace, peer, other, back in _talks(self._sources, self._waits):
             sent, received = _pairs(self._waits, trace, peer, other, back)
             ends = (
@@ -275,19 +289,19 @@ class _OfNpus:
         return _Graph(sources, targets, nodes, nodes + len(hubs))
 
     def _vertex(self, trace: int, user: int, rows: Int64) -> Int64:
-        """Vertices of rows of a user; -1 where they are on no cycle."""
+        """Return the vertices of a user's rows; -1 for rows on no cycle."""
         own = self._rows[trace]
         place = np.searchsorted(own, rows).clip(max=max(len(own) - 1, 0))
         there = own[place] == rows if len(own) else np.zeros(len(rows), bool)
         return np.where(there, self._first[trace] + user * len(own) + place, _NONE)
 
     @staticmethod
-    def _key(one: Waits, user: int, which: Int64) -> Int64:
-        """What names the collectives of a user on all NPUs."""
-        return one.communicator[one.group[which], user] << 32 | one.seq[which]
+    def _key(trace_waits: Waits, user: int, which: Int64) -> Int64:
+        """Return keys that identify the collectives of a user on all NPUs."""
+        return trace_waits.communicator[trace_waits.group[which], user] << 32 | trace_waits.seq[which]
 
     def places(self, cycle: Sequence[int]) -> list[WaitingNode]:
-        """Nodes of vertices of which each waits for the next, the first NPU's first; with own nodes of collectives."""
+        """Return nodes that each wait for the next, the first NPU's first, with each member's node of a collective."""
         nodes = int(self._first[-1])
         found: list[WaitingNode] = []
         for at, vertex in enumerate(cycle):
@@ -308,17 +322,17 @@ class _OfNpus:
         return WaitingNode(int(self._sources.users[trace][user]), trace, int(self._rows[trace][row]))
 
     def _parent_in(self, waiting: WaitingNode, member: WaitingNode) -> WaitingNode:
-        """The parent of a node that is the same collective as another NPU's node."""
+        """Return the parent of a node that is the same collective as another NPU's node."""
         keys = []
         for place in (waiting, member):
-            one = self._waits[place.trace]
-            assert one is not None  # noqa: S101 - for mypy: places are of traces that are there
+            trace_waits = self._waits[place.trace]
+            assert trace_waits is not None  # noqa: S101 - for mypy: places have existing traces
             user = int(np.searchsorted(self._sources.users[place.trace], place.npu))
-            keys.append((one, self._key(one, user, np.arange(len(one.row)))))
-        (one, own), (others, of_member) = keys
-        wanted = of_member[np.flatnonzero(others.row == member.row)[0]]
-        rows = one.row[own == wanted]
-        parents = one.parent[one.child == waiting.row]
+            keys.append((trace_waits, self._key(trace_waits, user, np.arange(len(trace_waits.row)))))
+        (trace_waits, own), (others, of_member) = keys
+        key = of_member[np.flatnonzero(others.row == member.row)[0]]
+        rows = trace_waits.row[own == key]
+        parents = trace_waits.parent[trace_waits.child == waiting.row]
         return WaitingNode(waiting.npu, waiting.trace, int(np.intersect1d(rows, parents)[0]))
 
 
@@ -332,7 +346,7 @@ def _matrix(graph: _Graph, keep: NDArray[np.bool_] | slice = slice(None)) -> csr
 
 
 def _on_cycles(graph: _Graph) -> Int64:
-    """int64[vertices]: the number of the set of vertices that wait for each other, -1 = a vertex is on no cycle."""
+    """Return int64[vertices], the number of each vertex's set of mutually waiting vertices, -1 = on no cycle."""
     label = connected_components(_matrix(graph), directed=True, connection="strong")[1].astype(np.int64)
     alone = np.bincount(label, minlength=1)[label] == 1
     itself = np.zeros(graph.vertices, bool)
@@ -341,7 +355,7 @@ def _on_cycles(graph: _Graph) -> Int64:
 
 
 def _cycle(graph: _Graph, component: Int64, start: int) -> list[int]:
-    """A shortest way from a vertex back to it, each waiting for the next, within its set."""
+    """Return a shortest cycle through a vertex within its set, each vertex waiting for the next."""
     inside = (component[graph.before] == component[start]) & (component[graph.after] == component[start])
     order, waiting = breadth_first_order(_matrix(graph, inside), start, directed=True, return_predecessors=True)
     last_ones = graph.after[inside & (graph.before == start)]

@@ -1,7 +1,7 @@
-"""What can be wrong with traces, one file each, found by looking into this folder.
+"""Checks of traces, one per file; every file in this folder is a check.
 
-A file has NAME, LOOKS_FOR (a clause, for the list of checks) and a class `Look`, a `Check`. `check_traces` has all of
-them look at each trace once, so that traces of thousands of NPUs need the memory of the largest.
+A file has NAME, LOOKS_FOR (a clause, for the list of checks) and a class `TraceCheck`, a `Check`. `check_traces` passes
+each trace once to all of them, so that traces of thousands of NPUs need the memory of the largest one.
 """
 
 import importlib
@@ -16,33 +16,33 @@ from et.checking.sources import Sources
 
 
 def all_checks() -> list[ModuleType]:
-    """The modules of this folder, by name."""
+    """Return the modules of this folder, by name."""
     names = sorted(found.name for found in pkgutil.iter_modules(__path__))
     return [importlib.import_module(f"{__name__}.{name}") for name in names]
 
 
 def check_traces(sources: Sources, progress: Callable[[int], None] = lambda _: None) -> CheckReport:
-    """Look at traces with every check; what is wrong is in the report, nothing is raised.
+    """Check traces with every check; all problems are in the report, and no error is raised.
 
     Args:
-        sources: the traces.
-        progress: told how many have been looked at.
+        sources: The traces.
+        progress: Function called with the number of traces checked so far.
     """
-    around = CheckContext(sources)
-    looks: list[tuple[str, Check]] = [(module.NAME, module.Look(around)) for module in all_checks()]
+    context = CheckContext(sources)
+    checks: list[tuple[str, Check]] = [(module.NAME, module.TraceCheck(context)) for module in all_checks()]
     report = CheckReport(str(sources.path), sources.npus)
     for trace, file in enumerate(sources.files):
         opened = open_trace(trace, file)
         report.traces += 1
-        for name, look in looks:
-            report.add(name, look.file(opened))
-        if opened.looked is None:
-            around.unread.add(trace)
+        for name, check in checks:
+            report.add(name, check.file(opened))
+        if opened.checked is None:
+            context.unread.add(trace)
         else:
-            report.nodes += len(opened.looked.table)
-            for name, look in looks:
-                report.add(name, look.trace(opened.looked))
+            report.nodes += len(opened.checked.table)
+            for name, check in checks:
+                report.add(name, check.trace(opened.checked))
         progress(trace + 1)
-    for name, look in looks if sources.whole else ():
-        report.add(name, look.end())
+    for name, check in checks if sources.is_complete else ():
+        report.add(name, check.end())
     return report

@@ -1,4 +1,4 @@
-"""Recorded times that cannot be of one clock: a collective that is over before a member begins it, and the like."""
+"""Check of recorded times that no common clock explains, such as a collective that ends before a member begins it."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from et.checking.looked import WHOLE, CheckedTrace
 from et.schema import CollectiveCommType
 
 NAME = "clocks"
-LOOKS_FOR = "recorded times of which the NPUs' clocks disagree"
+LOOKS_FOR = "recorded times that show that the NPUs' clocks disagree"
 
 Int64 = NDArray[np.int64]
 
@@ -24,57 +24,57 @@ _ALL_WAIT_FOR_ALL = (
     CollectiveCommType.BARRIER,
 )
 _RESOLUTION_MICROS = 1
-"""Times of traces are whole microseconds, each rounded by itself."""
-_MOST_TOLD = 20
+"""Largest difference that rounding explains: times of traces are whole microseconds."""
+_MAX_EXAMPLES = 20
 
 
-class Look(Check):
-    """Gathers, of nodes with a time and a duration, when a group's collective begins last and ends first."""
+class TraceCheck(Check):
+    """Finds when each collective of a group begins last and ends first, among nodes with a time and a duration."""
 
-    def __init__(self, around: CheckContext) -> None:
-        super().__init__(around)
+    def __init__(self, context: CheckContext) -> None:
+        super().__init__(context)
         self._last_begin: dict[int, Int64] = {}
         self._first_end: dict[int, Int64] = {}
         self._messages: list[Int64] = []
         self._timed = 0
         self._untimed = 0
 
-    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
-        """Adds the times of a trace; one without start times says nothing."""
-        if not self.sources.whole:
+    def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
+        """Collect the times of a trace; traces without start times are skipped."""
+        if not self.sources.is_complete:
             return ()
-        has_times = bool(np.any(looked.table.start_time_micros > 0))
-        if len(looked.collectives.row) + len(looked.messages.row):
+        has_times = bool(np.any(checked.table.start_time_micros > 0))
+        if len(checked.collectives.row) + len(checked.messages.row):
             self._timed += has_times
             self._untimed += not has_times
         if has_times:
-            self._add_collectives(looked)
-            self._add_messages(looked)
+            self._add_collectives(checked)
+            self._add_messages(checked)
         return ()
 
     def end(self) -> Iterable[Finding]:
-        """Collectives and messages that no common clock explains."""
+        """Return collectives and messages that no common clock explains."""
         yield from self._collectives()
         yield from self._received_before_sent()
         if self._timed and self._untimed:
-            text = f"{self._timed} traces have start times, {self._untimed} have none"
+            text = f"{self._timed} traces have start times, {self._untimed} have not"
             yield Finding(NOTE, "some traces have no start times", self._untimed, (Example("", None, text),))
 
-    def _add_collectives(self, looked: CheckedTrace) -> None:
-        table, colls = looked.table, looked.collectives
-        users = self.sources.users[looked.trace]
+    def _add_collectives(self, checked: CheckedTrace) -> None:
+        table, colls = checked.table, checked.collectives
+        users = self.sources.users[checked.trace]
         for group in np.unique(colls.group).tolist():
             at = np.flatnonzero((colls.group == group) & (colls.dims == WHOLE))
             row = colls.row[at]
             counts = np.isin(colls.kind[at], _ALL_WAIT_FOR_ALL) & (table.duration_micros[row] > 0)
             begin = np.where(counts, table.start_time_micros[row], -1)
             end = np.where(counts, table.start_time_micros[row] + table.duration_micros[row], np.iinfo(np.int64).max)
-            numbers = self.around.communicators.of(table, group, users)
+            numbers = self.context.communicators.of(table, group, users)
             for number, npu in zip(*np.unique(numbers[numbers != UNKNOWN], return_index=True), strict=True):
                 self._merge(int(number), int(users[numbers != UNKNOWN][npu]), begin, end)
 
     def _merge(self, number: int, npu: int, begin: Int64, end: Int64) -> None:
-        """Rows of time and NPU for each collective of a group."""
+        """Update times and NPUs of the last begin and the first end of a group's collectives."""
         last = np.stack([begin, np.full(len(begin), npu)])
         first = np.stack([end, np.full(len(end), npu)])
         if number in self._last_begin:
@@ -91,11 +91,11 @@ class Look(Check):
             gap = last[0] - self._first_end[number][0] - _RESOLUTION_MICROS
             wrong = np.flatnonzero((gap > 0) & (last[0] >= 0))
             count += len(wrong)
-            found += [(int(gap[k]), number, int(k)) for k in wrong[np.argsort(-gap[wrong])][:_MOST_TOLD].tolist()]
+            found += [(int(gap[k]), number, int(k)) for k in wrong[np.argsort(-gap[wrong])][:_MAX_EXAMPLES].tolist()]
         examples = []
-        for gap, number, k in sorted(found, reverse=True)[:_MOST_TOLD]:
+        for gap, number, k in sorted(found, reverse=True)[:_MAX_EXAMPLES]:
             early, late = int(self._first_end[number][1, k]), int(self._last_begin[number][1, k])
-            name = self.around.communicators.names[number]
+            name = self.context.communicators.names[number]
             text = (
                 f'group "{name}", collective {k}: NPU {early} ends it {gap + _RESOLUTION_MICROS} us before '
                 f"NPU {late} begins it"
@@ -104,9 +104,9 @@ class Look(Check):
         if count:
             yield Finding(WARNING, "collectives end at a member before another begins them", count, tuple(examples))
 
-    def _add_messages(self, looked: CheckedTrace) -> None:
-        """Rows of sender, receiver, tag, place, direction, begin and end."""
-        table, m = looked.table, looked.messages
+    def _add_messages(self, checked: CheckedTrace) -> None:
+        """Store sender, receiver, tag, place, direction, begin and end of each message."""
+        table, m = checked.table, checked.messages
         has_time = (table.duration_micros[m.row] > 0) & (m.peer >= 0)
         if not np.any(has_time):
             return
@@ -114,8 +114,8 @@ class Look(Check):
         begin = table.start_time_micros[row]
         own: list[Int64] = [m.tag[has_time], m.seq[has_time].astype(np.int64), m.is_send[has_time].astype(np.int64)]
         own += [begin, begin + table.duration_micros[row]]
-        shifts = self.sources.shifts(looked.trace).tolist()
-        for npu, shift in zip(self.sources.users[looked.trace].tolist(), shifts, strict=True):
+        shifts = self.sources.shifts(checked.trace).tolist()
+        for npu, shift in zip(self.sources.users[checked.trace].tolist(), shifts, strict=True):
             peer, me = m.peer[has_time] + shift, np.full(len(row), npu)
             source, target = (np.where(m.is_send[has_time], a, b) for a, b in ((me, peer), (peer, me)))
             self._messages.append(np.stack([source, target, *own], axis=1).astype(np.int64))
@@ -136,7 +136,7 @@ class Look(Check):
                 f"NPU {send[i, 0]} to NPU {send[i, 1]}, tag {send[i, 2]}: message {send[i, 3]} is received "
                 f"{early[i]} us before its send begins",
             )
-            for i in wrong[np.argsort(-early[wrong])][:_MOST_TOLD].tolist()
+            for i in wrong[np.argsort(-early[wrong])][:_MAX_EXAMPLES].tolist()
         )
         if len(wrong):
             yield Finding(WARNING, "messages are received before they are sent", len(wrong), examples)

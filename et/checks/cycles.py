@@ -1,20 +1,20 @@
-"""Nodes that wait for each other in a circle."""
+"""Check for nodes that wait for each other in a cycle."""
 
 from collections.abc import Iterable
 
 from et.checking.check import Check
-from et.checking.finding import ERROR, MOST_EXAMPLES, Example, Finding
+from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
 from et.checking.opened import OpenedTrace
 
 NAME = "cycles"
 LOOKS_FOR = "dependencies that close a cycle, with its path"
 
 
-class Look(Check):
-    """Of files that cannot be read at once."""
+class TraceCheck(Check):
+    """Reports cycles in files that et.read_trace refuses."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Loops of data dependencies; and those that are left without these."""
+        """Return cycles of data dependencies, and cycles among the dependencies that remain without those."""
         raw = opened.raw
         if raw is None or len(raw.node_id) == 0:
             return
@@ -24,7 +24,7 @@ class Look(Check):
             ("cycles of data dependencies", is_data),
             ("cycles that control dependencies close", others),
         ):
-            count, cycles = raw.cycles(among, MOST_EXAMPLES)
+            count, cycles = raw.cycles(among, MAX_EXAMPLES)
             examples = tuple(
                 Example(raw.path, int(raw.node_id[row]), f"dependency cycle {path}") for row, path in cycles
             )

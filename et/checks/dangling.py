@@ -1,22 +1,22 @@
-"""Dependencies on nodes that the file lacks."""
+"""Check for dependencies on nodes that the file lacks."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
 from et.checking.check import Check
-from et.checking.finding import ERROR, MOST_EXAMPLES, Example, Finding
+from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
 from et.checking.opened import OpenedTrace
 
 NAME = "dangling"
 LOOKS_FOR = "dependencies on nodes that the file lacks"
 
 
-class Look(Check):
-    """Of files that cannot be read at once."""
+class TraceCheck(Check):
+    """Reports dangling dependencies in files that et.read_trace refuses."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Data and control dependencies apart."""
+        """Return dangling data and control dependencies separately."""
         raw = opened.raw
         if raw is None:
             return
@@ -25,7 +25,7 @@ class Look(Check):
             at = np.flatnonzero(raw.dangling & of_kind)
             examples = tuple(
                 Example(raw.path, int(raw.node_id[deps.row[i]]), f"depends on node {deps.parent_id[i]} ({kind})")
-                for i in at[:MOST_EXAMPLES].tolist()
+                for i in at[:MAX_EXAMPLES].tolist()
             )
             if len(at):
                 yield Finding(ERROR, f"{kind} dependencies are on nodes that the file lacks", len(at), examples)

@@ -1,4 +1,4 @@
-"""NPUs that wait for each other in a circle, over collectives of several groups and messages."""
+"""Check for NPUs that wait for each other in a cycle, through collectives of several groups and messages."""
 
 from collections.abc import Iterable
 
@@ -7,71 +7,69 @@ from et.checking.finding import ERROR, NOTE, Example, Finding
 from et.checking.looked import CheckedTrace
 from et.checking.waits import WaitingNode, Waits, deadlocks, waits_of
 from et.checks.collectives import collective
+from et.order import cycle_text
 from et.schema import NodeType
 
 NAME = "deadlocks"
-LOOKS_FOR = "NPUs that wait for each other for ever, over collectives, messages and dependencies, with the way around"
+LOOKS_FOR = "NPUs that wait for each other for ever, over collectives, messages and dependencies, with the cycle"
 
-_MOST_EDGES = 8_000_000
-_MOST_TOLD = 20
-_LONGEST_PATH_SHOWN = 12
+_MAX_EDGES = 8_000_000
+_MAX_EXAMPLES = 20
 
 
-class Look(Check):
-    """Keeps what all traces wait for, up to _MOST_EDGES: a circle may go through any of them."""
+class TraceCheck(Check):
+    """Stores the dependencies of all traces, up to _MAX_EDGES, because a cycle may pass through any of them."""
 
-    def __init__(self, around: CheckContext) -> None:
-        super().__init__(around)
+    def __init__(self, context: CheckContext) -> None:
+        super().__init__(context)
         self._waits: dict[int, Waits] = {}
         self._edges = 0
 
-    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
-        """Keeps what the nodes of a trace wait for."""
-        if not self.sources.whole or self.sources.npus < 2:
+    def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
+        """Store the dependencies of a trace."""
+        if not self.sources.is_complete or self.sources.npus < 2:
             return ()
-        self._edges += len(looked.table) + len(looked.table.dep)
-        if self._edges > _MOST_EDGES:
+        self._edges += len(checked.table) + len(checked.table.dep)
+        if self._edges > _MAX_EDGES:
             self._waits.clear()
         else:
-            users = self.sources.users[looked.trace]
-            self._waits[looked.trace] = waits_of(looked, self.around.communicators, users)
+            users = self.sources.users[checked.trace]
+            self._waits[checked.trace] = waits_of(checked, self.context.communicators, users)
         return ()
 
     def end(self) -> Iterable[Finding]:
-        """Circles of all NPUs together, one way around for each."""
+        """Return one cycle per set of NPUs that wait for each other."""
         found = None
-        if self._edges <= _MOST_EDGES:
+        if self._edges <= _MAX_EDGES:
             waits = [self._waits.get(trace) for trace in range(len(self.sources.files))]
-            found = deadlocks(self.sources, waits, _MOST_EDGES)
+            found = deadlocks(self.sources, waits, _MAX_EDGES)
         if found is None:
-            text = f"more than {_MOST_EDGES:,} nodes and dependencies"
-            yield Finding(NOTE, "deadlocks of several NPUs were not looked for", 1, (Example("", None, text),))
+            text = f"more than {_MAX_EDGES:,} nodes and dependencies"
+            yield Finding(NOTE, "deadlocks of several NPUs were not searched", 1, (Example("", None, text),))
         elif found:
-            told = tuple(self._told(places) for places in found[:_MOST_TOLD])
-            yield Finding(ERROR, "NPUs wait for each other for ever", len(found), told)
+            examples = tuple(self._example(places) for places in found[:_MAX_EXAMPLES])
+            yield Finding(ERROR, "NPUs wait for each other for ever", len(found), examples)
 
-    def _told(self, places: list[WaitingNode]) -> Example:
-        words = [self._word(place) for place in places]
-        if len(words) > _LONGEST_PATH_SHOWN:
-            words = [*words[:_LONGEST_PATH_SHOWN], f"... ({len(words) - _LONGEST_PATH_SHOWN} more)"]
+    def _example(self, places: list[WaitingNode]) -> Example:
+        texts = [self._place_text(place) for place in places]
         first = places[0]
-        looked = self.around.again(first.trace)
-        way = " -> ".join([*words, f"NPU {first.npu} node {looked.node(first.row)}"])
-        return Example(looked.table.path, looked.node(first.row), f"each waits for the next: {way}")
+        checked = self.context.reopened(first.trace)
+        cycle = cycle_text(texts, f"NPU {first.npu} node {checked.node(first.row)}")
+        return Example(checked.table.path, checked.node(first.row), f"each waits for the next: {cycle}")
 
-    def _word(self, place: WaitingNode) -> str:
-        looked = self.around.again(place.trace)
-        table, row = looked.table, place.row
+    def _place_text(self, place: WaitingNode) -> str:
+        checked = self.context.reopened(place.trace)
+        table, row = checked.table, place.row
         what = str(table.names[row])
         if table.type[row] == NodeType.COMM_COLL_NODE and table.comm_type[row] >= 0:
             group = table.group_names[table.group[row]]
             what = f'{collective(int(table.comm_type[row]), int(table.comm_size[row]))}, group "{group}"'
         elif table.type[row] == NodeType.COMM_SEND_NODE:
-            what = f"send to NPU {self._peer(looked, place, int(table.comm_dst[row]))}"
+            what = f"send to NPU {self._peer(checked, place, int(table.comm_dst[row]))}"
         elif table.type[row] == NodeType.COMM_RECV_NODE:
-            what = f"receive from NPU {self._peer(looked, place, int(table.comm_src[row]))}"
-        return f"NPU {place.npu} node {looked.node(row)} ({what})"
+            what = f"receive from NPU {self._peer(checked, place, int(table.comm_src[row]))}"
+        return f"NPU {place.npu} node {checked.node(row)} ({what})"
 
-    def _peer(self, looked: CheckedTrace, place: WaitingNode, written: int) -> int:
-        users, shifts = self.sources.users[looked.trace], self.sources.shifts(looked.trace)
+    def _peer(self, checked: CheckedTrace, place: WaitingNode, written: int) -> int:
+        users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)
         return written + int(shifts[users == place.npu][0])

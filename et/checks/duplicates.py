@@ -1,4 +1,4 @@
-"""Ids that stand more than once in a file."""
+"""Check for ids that occur more than once in a file."""
 
 from collections.abc import Iterable
 
@@ -7,14 +7,14 @@ from et.checking.finding import ERROR, Finding, at_nodes
 from et.checking.opened import OpenedTrace
 
 NAME = "duplicates"
-LOOKS_FOR = "ids that stand more than once in a file"
+LOOKS_FOR = "ids that occur more than once in a file"
 
 
-class Look(Check):
-    """Of files that cannot be read at once."""
+class TraceCheck(Check):
+    """Reports repeated ids in files that et.read_trace refuses."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Each node whose id an earlier one has."""
+        """Return the nodes whose id an earlier node has."""
         raw = opened.raw
         if raw is not None:
             yield from at_nodes(
@@ -23,5 +23,5 @@ class Look(Check):
                 raw.path,
                 raw.node_id,
                 raw.repeats,
-                lambda row: f"the id stands again at place {row} of the file, expected each id once",
+                lambda row: f"the id occurs again at place {row} of the file, expected each id once",
             )

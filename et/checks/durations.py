@@ -1,4 +1,4 @@
-"""Computations that take no time, and durations that nobody has lived through."""
+"""Check for computations that take no time, and for impossibly long durations."""
 
 from collections.abc import Iterable
 
@@ -13,17 +13,17 @@ NAME = "durations"
 LOOKS_FOR = "computations without duration, floating-point operations or bytes, and impossible durations"
 
 _LONGEST_MICROS = 10**12
-"""What a run takes, 11.6 days (LONGEST_PS of topologies/bounds.py): it refuses a longer duration."""
+"""Longest duration in microseconds that a run accepts, 11.6 days (LONGEST_PS of topologies/bounds.py)."""
 
 
-class Look(Check):
-    """Of the host they are common: a trace of PyTorch has hundreds that its clock does not resolve."""
+class TraceCheck(Check):
+    """Reports nodes; on the host, many take no time, because the clock of PyTorch's profiler does not resolve them."""
 
-    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
-        """Each node apart."""
-        table = looked.table
-        says_nothing = (table.duration_micros == 0) & (table.num_ops <= 0) & (table.tensor_size <= 0)
-        idle = (table.type == NodeType.COMP_NODE) & says_nothing & (table.operators == 0)
+    def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
+        """Return the nodes with a missing or impossible duration."""
+        table = checked.table
+        has_no_work = (table.duration_micros == 0) & (table.num_ops <= 0) & (table.tensor_size <= 0)
+        idle = (table.type == NodeType.COMP_NODE) & has_no_work & (table.operators == 0)
         for severity, what, rows in (
             (WARNING, "computations of the accelerator take no time", np.flatnonzero(idle & ~table.is_cpu_op)),
             (NOTE, "operations of the host take no time", np.flatnonzero(idle & table.is_cpu_op)),

@@ -1,4 +1,4 @@
-"""Files that cannot be read as a trace: cut off, of another kind, with messages or values that make no sense."""
+"""Check for files that cannot be read as a trace: truncated, of another kind, or with meaningless values."""
 
 from collections.abc import Iterable
 
@@ -7,14 +7,14 @@ from et.checking.finding import ERROR, Example, Finding
 from et.checking.opened import OpenedTrace
 
 NAME = "framing"
-LOOKS_FOR = "files that are cut off or of another kind, and nodes with values that make no sense"
+LOOKS_FOR = "files that are truncated or of another kind, and nodes with meaningless values"
 
 
-class Look(Check):
-    """Of each file what reading it says."""
+class TraceCheck(Check):
+    """Reports the reader's error on each file."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Unreadable: other checks do not look at it."""
+        """Return the file as unreadable; then other checks skip it."""
         if opened.error:
             example = Example(opened.path, None, opened.error.removeprefix(f"{opened.path}: "))
             yield Finding(ERROR, "traces cannot be read", 1, (example,))

@@ -1,4 +1,4 @@
-"""Names of groups that nothing explains, and groups that do not fit the NPUs."""
+"""Check for names of groups that are undefined, and for groups that do not fit the NPUs."""
 
 from collections.abc import Iterable
 
@@ -13,68 +13,68 @@ NAME = "groups"
 LOOKS_FOR = "groups that neither the group file nor METADATA nodes define, their members, and groups of one"
 
 
-class Look(Check):
-    """Groups that collectives use; each once in a trace, each once for its members."""
+class TraceCheck(Check):
+    """Reports groups that collectives use, names once per trace and members once per group."""
 
-    def __init__(self, around: CheckContext) -> None:
-        super().__init__(around)
-        self._told: set[int] = set()
+    def __init__(self, context: CheckContext) -> None:
+        super().__init__(context)
+        self._reported: set[int] = set()
 
-    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
-        """Unknown groups, NPUs that are no members, and what is wrong with the members."""
-        users = self.sources.users[looked.trace]
-        for group in np.unique(looked.collectives.group).tolist():
-            numbers = self.around.communicators.of(looked.table, group, users)
-            yield from self._unknown(looked, group, numbers, users)
+    def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
+        """Return unknown groups, NPUs that are no members, and problems of the members."""
+        users = self.sources.users[checked.trace]
+        for group in np.unique(checked.collectives.group).tolist():
+            numbers = self.context.communicators.of(checked.table, group, users)
+            yield from self._unknown(checked, group, numbers, users)
             for number in np.unique(numbers[numbers > ALL]).tolist():
-                yield from self._outsiders(looked, group, number, users[numbers == number])
-                if number not in self._told:
-                    self._told.add(number)
-                    yield from self._members(looked, group, number)
+                yield from self._outsiders(checked, group, number, users[numbers == number])
+                if number not in self._reported:
+                    self._reported.add(number)
+                    yield from self._members(checked, group, number)
 
-    def _unknown(self, looked: CheckedTrace, group: int, numbers: np.ndarray, users: np.ndarray) -> Iterable[Finding]:
-        """A name that means nothing."""
-        name = looked.table.group_names[group]
+    def _unknown(self, checked: CheckedTrace, group: int, numbers: np.ndarray, users: np.ndarray) -> Iterable[Finding]:
+        """Return names that are undefined for some users."""
+        name = checked.table.group_names[group]
         lost = users[numbers == UNKNOWN]
         if len(lost) == 0:
             return
         if name in self.sources.families:
             text = f'NPU {lost[0]} runs it but is in no group of the family "{name}"'
-            yield self._finding(ERROR, "NPUs are in no group of a family that their trace names", looked, group, text)
+            yield self._finding(ERROR, "NPUs are in no group of a family that their trace names", checked, group, text)
             return
-        beside = self.sources.groups_file or "no group file"
-        text = f'group "{name}", which {beside} and METADATA nodes lack'
-        # of one file alone nobody may have been told where its groups stand
-        severity = ERROR if self.sources.whole or self.sources.groups_file else WARNING
-        yield self._finding(severity, "groups are unknown", looked, group, text)
+        groups_file = self.sources.groups_file or "no group file"
+        text = f'group "{name}", which {groups_file} and METADATA nodes lack'
+        # for a single file, the user may not have named the group file
+        severity = ERROR if self.sources.is_complete or self.sources.groups_file else WARNING
+        yield self._finding(severity, "groups are unknown", checked, group, text)
 
-    def _outsiders(self, looked: CheckedTrace, group: int, number: int, users: np.ndarray) -> Iterable[Finding]:
-        """NPUs that use a group without being in it."""
-        members = self.around.communicators.members[number]
+    def _outsiders(self, checked: CheckedTrace, group: int, number: int, users: np.ndarray) -> Iterable[Finding]:
+        """Return NPUs that use a group but are not in it."""
+        members = self.context.communicators.members[number]
         outside = users[~np.isin(users, members)]
-        if len(outside) and self.sources.whole:
-            name = looked.table.group_names[group]
+        if len(outside) and self.sources.is_complete:
+            name = checked.table.group_names[group]
             text = f'group "{name}": NPU {outside[0]} is not one of its {len(members)} members'
-            yield self._finding(ERROR, "NPUs use groups that they are not in", looked, group, text)
+            yield self._finding(ERROR, "NPUs use groups that they are not in", checked, group, text)
 
-    def _members(self, looked: CheckedTrace, group: int, number: int) -> Iterable[Finding]:
-        """Members that do not exist or stand twice, and groups of one."""
-        members = self.around.communicators.members[number]
-        name = looked.table.group_names[group]
+    def _members(self, checked: CheckedTrace, group: int, number: int) -> Iterable[Finding]:
+        """Return members that do not exist or occur twice, and groups of one."""
+        members = self.context.communicators.members[number]
+        name = checked.table.group_names[group]
         distinct = np.unique(members)
         if len(distinct) < len(members):
             text = f'group "{name}": {len(members)} members, but {len(distinct)} different NPUs'
-            yield self._finding(ERROR, "groups have a member twice", looked, group, text)
+            yield self._finding(ERROR, "groups have a member twice", checked, group, text)
         beyond = distinct[(distinct < 0) | (distinct >= self.sources.npus)]
-        if len(beyond) and self.sources.whole:
+        if len(beyond) and self.sources.is_complete:
             text = f'group "{name}": member NPU {beyond[0]}, but the traces are of {self.sources.npus} NPUs'
-            yield self._finding(ERROR, "groups have members that no trace is of", looked, group, text)
-        if len(members) == 1 and self.sources.whole:
-            text = f'group "{name}": its collectives are done at once'
-            yield self._finding(NOTE, "groups have one member", looked, group, text)
+            yield self._finding(ERROR, "groups have members that have no trace", checked, group, text)
+        if len(members) == 1 and self.sources.is_complete:
+            text = f'group "{name}": its collectives take no time'
+            yield self._finding(NOTE, "groups have one member", checked, group, text)
 
-    def _finding(self, severity: str, what: str, looked: CheckedTrace, group: int, text: str) -> Finding:
-        """At the first collective of the group."""
-        colls = looked.collectives
+    def _finding(self, severity: str, what: str, checked: CheckedTrace, group: int, text: str) -> Finding:
+        """Return a finding at the first collective of the group."""
+        colls = checked.collectives
         row = int(colls.row[np.argmax(colls.group == group)])
-        return Finding(severity, what, 1, (Example(looked.table.path, looked.node(row), text),))
+        return Finding(severity, what, 1, (Example(checked.table.path, checked.node(row), text),))

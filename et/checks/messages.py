@@ -1,7 +1,7 @@
-"""Sends without receives and receives without sends.
+"""Check for sends without receives and receives without sends.
 
-Of each pair of NPUs only sums are kept: of counts, bytes and hashes of tag, place and size, of sends less those of
-receives. Where one is not 0, the traces of that pair are opened again to say which message it is.
+Only sums are kept per pair of NPUs: counts, bytes, and hashes of tag, place and size, of sends minus those of receives.
+Where a sum is not 0, the traces of that pair are opened again to find the message.
 """
 
 from collections import Counter
@@ -20,22 +20,22 @@ LOOKS_FOR = "sends without receives and receives without sends, by pair, tag, or
 
 Int64 = NDArray[np.int64]
 
-_MOST_PAIRS_TOLD = 20
+_MAX_PAIRS_SHOWN = 20
 
 
-class Look(Check):
-    """Gathers rows of (pair, sends less receives, bytes of them, hash)."""
+class TraceCheck(Check):
+    """Collects rows of (pair, sends minus receives, their bytes, hash)."""
 
-    def __init__(self, around: CheckContext) -> None:
-        super().__init__(around)
+    def __init__(self, context: CheckContext) -> None:
+        super().__init__(context)
         self._pairs: list[Int64] = []
         self._sums: list[NDArray[np.uint64]] = []
 
-    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
-        """Adds up the messages of a trace by peer and direction, then does so for each of its users."""
-        if not self.sources.whole or len(looked.messages.row) == 0:
+    def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
+        """Add up the messages of a trace by peer and direction, and store the sums for each of its users."""
+        if not self.sources.is_complete or len(checked.messages.row) == 0:
             return ()
-        m = looked.messages
+        m = checked.messages
         there = m.peer >= 0
         key = (m.peer * 2 + m.is_send)[there]
         order = np.argsort(key, kind="stable")
@@ -48,7 +48,7 @@ class Look(Check):
         peer, is_send = key[order][first] >> 1, key[order][first] % 2 == 1
         sums[~is_send] = np.negative(sums[~is_send])
         npus = self.sources.npus
-        users, shifts = self.sources.users[looked.trace], self.sources.shifts(looked.trace)
+        users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)
         other = peer[None, :] + shifts[:, None]
         pair = np.where(is_send, users[:, None] * npus + other, other * npus + users[:, None])
         exists = (other >= 0) & (other < npus)
@@ -57,7 +57,7 @@ class Look(Check):
         return ()
 
     def end(self) -> Iterable[Finding]:
-        """Pairs of which one sum is not 0; of the first ones in words what is wrong."""
+        """Return pairs with a sum that is not 0, with details on the first ones."""
         if not self._pairs:
             return
         pairs, sums = np.concatenate(self._pairs), np.concatenate(self._sums)
@@ -68,21 +68,21 @@ class Look(Check):
         readable = [self._is_readable(npu) for npu in range(self.sources.npus)] if len(wrong) else []
         wrong = np.array([p for p in wrong.tolist() if all(readable[npu] for npu in divmod(p, self.sources.npus))])
         if len(wrong):
-            told = [self._told(*divmod(int(pair), self.sources.npus)) for pair in wrong[:_MOST_PAIRS_TOLD]]
-            examples = tuple(example for of_pair in told for example in of_pair)
+            details = [self._examples(*divmod(int(pair), self.sources.npus)) for pair in wrong[:_MAX_PAIRS_SHOWN]]
+            examples = tuple(example for of_pair in details for example in of_pair)
             yield Finding(ERROR, "pairs of NPUs have sends and receives that do not match", len(wrong), examples)
 
     def _is_readable(self, npu: int) -> bool:
         place = self.sources.place(npu)
-        return place is None or place[0] not in self.around.unread
+        return place is None or place[0] not in self.context.unread
 
-    def _told(self, source: int, target: int) -> list[Example]:
-        """What does not match between two NPUs, tag by tag."""
+    def _examples(self, source: int, target: int) -> list[Example]:
+        """Return the mismatches between two NPUs, tag by tag."""
         sends, receives = self._ends(source, target, of_sends=True), self._ends(target, source, of_sends=False)
         found = []
         for tag in sorted({tag for tag, _, _ in sends + receives}):
-            sent = [(size, where) for t, size, where in sends if t == tag]
-            taken = [(size, where) for t, size, where in receives if t == tag]
+            sent = [(size, node) for t, size, node in sends if t == tag]
+            taken = [(size, node) for t, size, node in receives if t == tag]
             pair = f"NPU {source} to NPU {target}, tag {tag}"
             if len(sent) != len(taken):
                 extra = sent[len(taken) :] or taken[len(sent) :]
@@ -98,19 +98,21 @@ class Look(Check):
                 i = differ[0]
                 path, node = sent[i][1]
                 swapped = Counter(s for s, _ in sent) == Counter(s for s, _ in taken)
-                order = "; the same sizes come in another order" if swapped else ""
+                order = "; the same sizes occur in another order" if swapped else ""
                 there = "{}: node {}".format(*taken[i][1])
                 text = f"{pair}: send {i} has {sent[i][0]} B, but receive {i} {taken[i][0]} B ({there}){order}"
                 found.append(Example(path, node, text))
         return found
 
     def _ends(self, npu: int, other: int, *, of_sends: bool) -> list[tuple[int, int, tuple[str, int]]]:
-        """Tag, bytes, file and node of the messages of an NPU with another one, in order."""
+        """Return tag, bytes, file and node of the messages of an NPU with another one, in order."""
         place = self.sources.place(npu)
         if place is None:
             return []
-        looked = self.around.again(place[0])
-        m = looked.messages
+        checked = self.context.reopened(place[0])
+        m = checked.messages
         shift = int(self.sources.shifts(place[0])[place[1]])
         rows = np.flatnonzero((m.peer >= 0) & (m.peer + shift == other) & (m.is_send == of_sends))
-        return [(int(m.tag[i]), int(m.size[i]), (looked.table.path, looked.node(int(m.row[i])))) for i in rows.tolist()]
+        return [
+            (int(m.tag[i]), int(m.size[i]), (checked.table.path, checked.node(int(m.row[i])))) for i in rows.tolist()
+        ]

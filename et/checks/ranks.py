@@ -1,21 +1,21 @@
-"""NPUs without a trace."""
+"""Check for NPUs without a trace."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
 from et.checking.check import Check
-from et.checking.finding import MOST_EXAMPLES, WARNING, Example, Finding
+from et.checking.finding import MAX_EXAMPLES, WARNING, Example, Finding
 
 NAME = "ranks"
 LOOKS_FOR = "NPUs without a trace"
 
 
-class Look(Check):
-    """A run leaves them idle; where a collective or a message needs them, other checks say so."""
+class TraceCheck(Check):
+    """Reports NPUs that a run leaves idle; other checks report collectives and messages that need them."""
 
     def end(self) -> Iterable[Finding]:
-        """Each NPU that runs nothing."""
+        """Return each NPU that runs nothing."""
         sources = self.sources
         runs = np.zeros(sources.npus, np.bool_)
         for users in sources.users:
@@ -24,6 +24,6 @@ class Look(Check):
         if len(idle):
             examples = tuple(
                 Example(str(sources.path), None, f"NPU {npu} of 0 to {sources.npus - 1} has no trace")
-                for npu in idle[:MOST_EXAMPLES].tolist()
+                for npu in idle[:MAX_EXAMPLES].tolist()
             )
             yield Finding(WARNING, "NPUs have no trace", len(idle), examples)

@@ -1,4 +1,4 @@
-"""Collectives, messages and memory accesses of no bytes, or of nobody knows how many."""
+"""Check for collectives, messages and memory accesses of zero or unknown size."""
 
 from collections.abc import Iterable
 
@@ -14,12 +14,12 @@ NAME = "sizes"
 LOOKS_FOR = "collectives, messages and memory accesses without bytes"
 
 
-class Look(Check):
-    """A run refuses a collective of no bytes; a message of no bytes it sends."""
+class TraceCheck(Check):
+    """Reports nodes; a run refuses a collective without bytes, but sends a message without bytes."""
 
-    def trace(self, looked: CheckedTrace) -> Iterable[Finding]:
-        """Each node apart."""
-        table, colls, messages = looked.table, looked.collectives, looked.messages
+    def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
+        """Return the nodes without a size."""
+        table, colls, messages = checked.table, checked.collectives, checked.messages
         need = colls.kind != CollectiveCommType.BARRIER
         missing = need & (table.comm_size[colls.row] < 0)
         zero = need & (table.comm_size[colls.row] == 0) & (colls.size != UNEVEN)
@@ -32,13 +32,18 @@ class Look(Check):
             (WARNING, "memory accesses have no tensor_size", np.flatnonzero(is_memory & (table.tensor_size <= 0))),
         ):
             yield from at_nodes(
-                severity, what, table.path, table.node_id, rows, lambda row: f"{_kind(looked, row)}, expected its bytes"
+                severity,
+                what,
+                table.path,
+                table.node_id,
+                rows,
+                lambda row: f"{_kind(checked, row)}, expected its bytes",
             )
 
 
-def _kind(looked: CheckedTrace, row: int) -> str:
-    """What a node is, in a word."""
-    table = looked.table
+def _kind(checked: CheckedTrace, row: int) -> str:
+    """Return the kind of a node in words."""
+    table = checked.table
     if table.type[row] == NodeType.COMM_COLL_NODE:
         return collective_name(int(table.comm_type[row]))
     return NodeType(table.type[row]).name.removesuffix("_NODE").lower().replace("_", " ")

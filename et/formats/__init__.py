@@ -1,22 +1,22 @@
-"""Traces of other kinds, read and written: one file each, found by looking into this folder.
+"""Formats of traces that Nadi can read or write; every file in this folder is a format.
 
-A file holds
+A file has
 
-- NAME: what `nadi trace convert` calls the format, "json" (`--from json`, `--to json`);
-- TITLE: what it is, for lists and messages, "a Chakra trace as JSON";
-- OPTIONS: by name what each is, for `--from NAME:option=value,...`; may be left out where there are none.
+- NAME: name of the format for `nadi trace convert`, such as "json" (`--from json`, `--to json`);
+- TITLE: description for lists and messages, such as "a Chakra trace as JSON";
+- OPTIONS: description of each option by name, for `--from NAME:option=value,...`; optional.
 
-If it can be read,
+If the format can be read:
 
-- `recognises(path: Path) -> bool`: whether a file or folder is of this kind, told by its first bytes or its names;
+- `recognises(path: Path) -> bool`: whether a file or folder has this format, by its first bytes or its names;
 - `read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables`.
 
-If it can be written,
+If the format can be written:
 
-- `names(traces: TraceTables, prefix: str) -> list[str]`: files that `write` makes, the one that is to appear last
-  at the end; no trace is read for it;
-- `write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None`: into a folder that is
-  there and empty; one trace at a time, so that many need no more memory than one.
+- `names(traces: TraceTables, prefix: str) -> list[str]`: files that `write` makes, with the one that must appear last
+  at the end; it reads no trace;
+- `write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None`: writes into an existing,
+  empty folder, trace by trace, so that many traces need no more memory than one.
 
 Both raise TraceError, one line: file, what was found, what was expected.
 """
@@ -32,26 +32,26 @@ from et.errors import TraceError
 
 
 def formats() -> dict[str, ModuleType]:
-    """Every format by its name."""
+    """Return every format by its name."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
     return {module.NAME: module for module in sorted(modules, key=lambda module: str(module.NAME))}
 
 
 def readable() -> dict[str, ModuleType]:
-    """Formats that can be read."""
+    """Return the formats that can be read."""
     return {name: module for name, module in formats().items() if hasattr(module, "read")}
 
 
 def writable() -> dict[str, ModuleType]:
-    """Formats that can be written."""
+    """Return the formats that can be written."""
     return {name: module for name, module in formats().items() if hasattr(module, "write")}
 
 
 def format_of(path: Path) -> ModuleType:
-    """The format of a file or folder.
+    """Return the format of a file or folder.
 
     Raises:
-        TraceError: no format knows it.
+        TraceError: No format recognises it.
     """
     for module in readable().values():
         if module.recognises(path):
@@ -60,20 +60,20 @@ def format_of(path: Path) -> ModuleType:
     kind = inputs.kind_of(path)
     if kind is not None:
         raise TraceError(inputs.complaint(path, kind, expected))
-    found = "no kind of file that is known" if path.exists() else "no such file or folder"
+    found = "a file of unknown kind" if path.exists() else "no such file or folder"
     raise TraceError(f"{path}: {found}, expected {expected}")
 
 
 def chosen(text: str, known: Mapping[str, ModuleType], option: str) -> tuple[ModuleType, dict[str, str]]:
-    """A format and its options, of the text NAME or NAME:option=value,...
+    """Return a format and its options from the text NAME or NAME:option=value,...
 
     Args:
-        text: what the user wrote.
-        known: `readable()` or `writable()`.
-        option: where, for messages: "--from".
+        text: Text that the user wrote.
+        known: Result of `readable()` or `writable()`.
+        option: Command-line option with the text, such as "--from", for messages.
 
     Raises:
-        TraceError: no such format or option, or an option twice or without a value.
+        TraceError: A format or option is unknown, or an option is repeated or has no value.
     """
     name, _, rest = text.partition(":")
     if name not in known:

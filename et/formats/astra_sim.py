@@ -1,4 +1,4 @@
-"""Workloads of layers of ASTRA-sim 1.0, every policy of parallelism that it knows."""
+"""Workloads of layers of ASTRA-sim 1.0, with all of its policies of parallelism."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,18 +11,18 @@ from et.trace_tables import TraceTables
 NAME = "astra-sim"
 TITLE = "a workload of layers of ASTRA-sim 1.0"
 OPTIONS = LAYER_OPTIONS
-_DIALECT = Dialect(least_forward_bytes=0, gather_total=False)
+_DIALECT = Dialect(min_forward_bytes=0, gather_total=False)
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a file of layers, and not of SimAI's."""
+    """Return whether the path is a file of layers that is not SimAI's."""
     return bool(first_words(path)) and not simai.recognises(path)
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """The traces of one file; the option npus says of how many NPUs.
+    """Return the traces of one file; the option npus is the number of NPUs.
 
     Raises:
-        TraceError: several files, a wrong one, or NPUs that do not fit the groups.
+        TraceError: There are several files, the file is wrong, or the NPUs do not fit the groups.
     """
     return traces_of_layers(paths, options, _DIALECT)

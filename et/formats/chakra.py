@@ -2,12 +2,12 @@
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import inputs
 from et.errors import TraceError, advising
-from et.groups import read_groups
+from et.groups import Groups, read_groups
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import read_trace
 from et.table import TraceTable
@@ -22,7 +22,7 @@ NOT_STRICT_OPTION = f"--from {NAME}:strict=false"
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a Chakra trace, or a folder with some."""
+    """Return whether the path is a Chakra trace, or a folder with some."""
     if path.is_dir():
         return any(prefix_of(file) for file in path.iterdir())
     kind = inputs.kind_of(path)
@@ -30,16 +30,20 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """The traces of a folder, or of files; a file without a number is NPU 0's.
+    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0.
 
     Raises:
-        TraceError: a folder without traces or with those of several sets, two files of one NPU, or a wrong file.
+        TraceError: A folder has no traces or those of several sets, an NPU has two files, or a file is wrong.
     """
     files = files_of_npus(paths)
     reading = functools.partial(_read, strict=is_strict(options))
-    beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
-    groups = {name: members for file in beside for name, members in read_groups(file).items()}
-    return TraceTables(TracesOnDisk(files, reading), groups)
+    return TraceTables(TracesOnDisk(files, reading), groups_in(paths))
+
+
+def groups_in(folders: Iterable[Path]) -> Groups:
+    """Return the groups in the group files of some folders."""
+    files = [folder / GROUPS_NAME for folder in folders if (folder / GROUPS_NAME).is_file()]
+    return {name: members for file in files for name, members in read_groups(file).items()}
 
 
 def _read(path: Path, *, strict: bool) -> TraceTable:
@@ -48,10 +52,10 @@ def _read(path: Path, *, strict: bool) -> TraceTable:
 
 
 def is_strict(options: Mapping[str, str]) -> bool:
-    """What the option says.
+    """Return the value of the option strict.
 
     Raises:
-        TraceError: neither true nor false.
+        TraceError: The value is neither true nor false.
     """
     strict = options.get("strict", "true")
     if strict not in {"true", "false"}:
@@ -60,7 +64,7 @@ def is_strict(options: Mapping[str, str]) -> bool:
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:
-    """`prefix.<npu>.et` for each, and the group file."""
+    """Return `prefix.<npu>.et` for each NPU, and the group file."""
     return [*(f"{prefix}.{npu}.et" for npu in traces.tables), *([GROUPS_NAME] if traces.groups else [])]
 
 
@@ -68,10 +72,15 @@ def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, 
     """Write all files.
 
     Raises:
-        TraceError: a trace cannot be read or written.
+        TraceError: A trace cannot be read or written.
     """
     for npu, table in traces.tables.items():
         write_table(folder / f"{prefix}.{npu}.et", table)
+    write_groups(traces, folder)
+
+
+def write_groups(traces: TraceTables, folder: Path) -> None:
+    """Write the group file, if the traces have groups."""
     if traces.groups:
-        said = {name: list(members) for name, members in traces.groups.items()}
-        (folder / GROUPS_NAME).write_text(json.dumps(said) + "\n", encoding="utf-8")
+        groups = {name: list(members) for name, members in traces.groups.items()}
+        (folder / GROUPS_NAME).write_text(json.dumps(groups) + "\n", encoding="utf-8")

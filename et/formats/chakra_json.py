@@ -1,8 +1,8 @@
 """Chakra traces as JSON, in two kinds.
 
-The first kind holds the objects that protobuf's JSON has for GlobalMetadata and each Node, one after another. Chakra's
-chakra_jsonizer writes them; a list of them is read too. Field names are read as protobuf writes them ("dataDeps") and
-as the schema has them ("data_deps"), 64-bit integers as strings and as numbers. The second kind is one object with
+The first kind holds the objects of protobuf's JSON for GlobalMetadata and each Node, as a sequence. Chakra's
+chakra_jsonizer writes them; a list of them is read, too. Field names are read as protobuf writes them ("dataDeps") and
+as in the schema ("data_deps"), 64-bit integers as strings and as numbers. The second kind is one object with
 `workload_graph`, which Chakra's feeder reads (et/workload_graph.py).
 """
 
@@ -19,9 +19,8 @@ from google.protobuf.message import Message
 import inputs
 from et.errors import TraceError, advising
 from et.formats.chakra import OPTIONS as CHAKRA_OPTIONS
-from et.formats.chakra import is_strict
+from et.formats.chakra import groups_in, is_strict, write_groups
 from et.framing import split_frames
-from et.groups import read_groups
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import table_of
 from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
@@ -35,14 +34,14 @@ TITLE = "Chakra traces as JSON, NAME.<npu>.json"
 OPTIONS = CHAKRA_OPTIONS
 _SUFFIX = ".json"
 _KEYS = frozenset({"chakra-json", "gzip:chakra-json"})
-_MOST_BYTES = 1 << 30
-_MOST_KEPT = 1 << 16
+_MAX_BYTES = 1 << 30
+_MAX_CACHED_ATTRIBUTES = 1 << 16
 _EXPECTED = "a Chakra trace as JSON"
 _SPACE = re.compile(r"[\s,]*")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a file, or a folder whose numbered JSON files are."""
+    """Return whether the path is such a file, or a folder whose numbered JSON files are."""
     if path.is_dir():
         found = sorted(file for file in path.iterdir() if prefix_of(file, _SUFFIX))
         return bool(found) and recognises(found[0])
@@ -51,15 +50,14 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """The traces of files, or of a folder; a file without a number is NPU 0's.
+    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0.
 
     Raises:
-        TraceError: no files, two of one NPU, or a wrong one.
+        TraceError: There are no files, an NPU has two, or a file is wrong.
     """
     files = files_of_npus(paths, _SUFFIX)
-    beside = [path / GROUPS_NAME for path in paths if (path / GROUPS_NAME).is_file()]
-    groups = {name: members for file in beside for name, members in read_groups(file).items()}
-    return TraceTables(TracesOnDisk(files, functools.partial(read_json, strict=is_strict(options))), groups)
+    reading = functools.partial(read_json, strict=is_strict(options))
+    return TraceTables(TracesOnDisk(files, reading), groups_in(paths))
 
 
 def read_json(path: Path, *, strict: bool = True) -> TraceTable:
@@ -67,10 +65,10 @@ def read_json(path: Path, *, strict: bool = True) -> TraceTable:
 
     Args:
         path: The file, gzipped or not.
-        strict: As of et.read_trace.
+        strict: Whether wrong dependencies are an error, as in et.read_trace.
 
     Raises:
-        TraceError: it cannot be read, is no such JSON, or holds what et.read_trace refuses.
+        TraceError: The file cannot be read, is no such JSON, or holds what et.read_trace refuses.
     """
     messages = _messages(path)
     metadata = next(messages, None)
@@ -81,37 +79,35 @@ def read_json(path: Path, *, strict: bool = True) -> TraceTable:
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:
-    """`prefix.<npu>.json` for each, and the group file."""
+    """Return `prefix.<npu>.json` for each NPU, and the group file."""
     return [*(f"{prefix}.{npu}.json" for npu in traces.tables), *([GROUPS_NAME] if traces.groups else [])]
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
-    """Write all files, a line for each object.
+    """Write all files, with one line per object.
 
     Raises:
-        TraceError: a trace cannot be read.
+        TraceError: A trace cannot be read.
     """
     for npu, table in traces.tables.items():
         with (folder / f"{prefix}.{npu}.json").open("w", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(found)}\n" for found in objects(table))
-    if traces.groups:
-        said = {name: list(members) for name, members in traces.groups.items()}
-        (folder / GROUPS_NAME).write_text(json.dumps(said) + "\n", encoding="utf-8")
+    write_groups(traces, folder)
 
 
 def objects(table: TraceTable) -> Iterator[dict[str, Any]]:
-    """The metadata and the nodes of a trace, as protobuf's JSON has them."""
+    """Yield the metadata and the nodes of a trace, as protobuf's JSON has them."""
     frames = frames_of(table)
     metadata = next(split_frames(next(frames)))
     yield json_format.MessageToDict(GlobalMetadata.FromString(metadata))
     known: dict[bytes, dict[str, Any]] = {}
-    for some in frames:
-        for message in split_frames(some):
+    for batch in frames:
+        for message in split_frames(batch):
             yield _object(RawNode.FromString(message), known)
 
 
 def _object(node: Message, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]:
-    """A node; fields that are 0 or empty are left out, as protobuf leaves them out. known: attributes met."""
+    """Return a node without fields that are 0 or empty, as protobuf writes it; `known` caches decoded attributes."""
     fields: dict[str, Any] = {
         "id": str(node.id) if node.id else "",
         "name": node.name.decode(),
@@ -129,79 +125,79 @@ def _object(node: Message, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]
 
 def _attribute_object(message: bytes, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]:
     if message not in known:
-        if len(known) >= _MOST_KEPT:
+        if len(known) >= _MAX_CACHED_ATTRIBUTES:
             known.clear()
         known[message] = json_format.MessageToDict(AttributeProto.FromString(message))
     return known[message]
 
 
 def _messages(path: Path) -> Iterator[Message]:
-    """GlobalMetadata, then Nodes."""
+    """Yield GlobalMetadata, then Nodes."""
     known: dict[str, Message] = {}
     for number, found in enumerate(_objects(path)):
-        where = f"{path}: object {number}"
+        place = f"{path}: object {number}"
         if not isinstance(found, dict):
-            raise TraceError(f"{where}: found {json.dumps(found)[:60]}, expected an object")
+            raise TraceError(f"{place}: found {json.dumps(found)[:60]}, expected an object")
         if number == 0 and GRAPH in found:
             yield GlobalMetadata()
             yield from nodes_of_graph(str(path), found)
             continue
         try:
             if number == 0:
-                yield _metadata(where, found)
+                yield _metadata(place, found)
                 continue
             attributes = found.pop("attr", [])
             node = json_format.ParseDict(found, Node())
             if not isinstance(attributes, list):
-                raise TraceError(f"{where}: attr is {json.dumps(attributes)[:60]}, expected a list")
+                raise TraceError(f"{place}: attr is {json.dumps(attributes)[:60]}, expected a list")
             node.attr.extend(_attribute(attribute, known) for attribute in attributes)
         except (json_format.ParseError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, TraceError):
                 raise
             text = " ".join(str(error).split())[:200]
-            raise TraceError(f"{where}: {text}, expected a Chakra {'node' if number else 'GlobalMetadata'}") from error
+            raise TraceError(f"{place}: {text}, expected a Chakra {'node' if number else 'GlobalMetadata'}") from error
         yield node
 
 
-def _metadata(where: str, found: dict[str, Any]) -> Message:
+def _metadata(place: str, found: dict[str, Any]) -> Message:
     if "type" in found or "id" in found:
-        raise TraceError(f"{where}: found a Node, expected a GlobalMetadata first")
+        raise TraceError(f"{place}: found a Node, expected a GlobalMetadata first")
     return json_format.ParseDict(found, GlobalMetadata())
 
 
 def _attribute(found: object, known: dict[str, Message]) -> Message:
-    """An attribute; a trace repeats few."""
+    """Return an attribute; `known` caches them, because a trace repeats a few."""
     key = json.dumps(found)
     if key not in known:
-        if len(known) >= _MOST_KEPT:
+        if len(known) >= _MAX_CACHED_ATTRIBUTES:
             known.clear()
         known[key] = json_format.ParseDict(found, AttributeProto())
     return known[key]
 
 
 def _objects(path: Path) -> Iterator[object]:
-    """The JSON values that stand one after another, or in a list."""
+    """Yield the JSON values in a file, which are a sequence or a list."""
     text = _text(path)
     decoder = json.JSONDecoder()
-    at = _behind_space(text, 0)
+    at = _skip_space(text, 0)
     in_list = text.startswith("[", at)
     at += in_list
     while True:
-        at = _behind_space(text, at)
+        at = _skip_space(text, at)
         if at == len(text) or (in_list and text[at] == "]"):
             if in_list and (at == len(text) or text[at + 1 :].strip()):
-                raise TraceError(f"{path}: character {at}: the list ends otherwise than by ], expected {_EXPECTED}")
+                raise TraceError(f"{path}: character {at}: the list does not end with ], expected {_EXPECTED}")
             return
         try:
             found, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:  # also a number of 5,000 digits
-            said = getattr(error, "msg", str(error))
-            raise TraceError(f"{path}: character {at}: {said}, expected {_EXPECTED}") from error
+        except (ValueError, RecursionError) as error:  # also for a number of 5,000 digits
+            problem = getattr(error, "msg", str(error))
+            raise TraceError(f"{path}: character {at}: {problem}, expected {_EXPECTED}") from error
         yield found
 
 
-def _behind_space(text: str, at: int) -> int:
-    """Where the next value begins; commas between values count as space."""
+def _skip_space(text: str, at: int) -> int:
+    """Return where the next value begins; commas between values count as space."""
     found = _SPACE.match(text, at)
     return found.end() if found else at
 
@@ -211,7 +207,7 @@ def _text(path: Path) -> str:
     try:
         for block in inputs.blocks(path):
             size += len(block)
-            if size > _MOST_BYTES:
+            if size > _MAX_BYTES:
                 raise TraceError(f"{path}: more than 1 GiB of JSON, expected less")
             parts.append(block)
         return b"".join(parts).decode("utf-8-sig")

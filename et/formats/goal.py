@@ -1,4 +1,4 @@
-"""GOAL schedules, text: a rank for each NPU, with computations and messages."""
+"""GOAL schedules, a text format with a rank per NPU, made of computations and messages."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,28 +12,28 @@ from et.trace_tables import TraceTables
 NAME = "goal"
 TITLE = "a GOAL schedule of LogGOPSim and ATLAHS (text)"
 OPTIONS = {
-    "tflops": "rate of computations that have num_ops and no duration, for writing",
-    "memory_gbps": "gigabytes per second of memory accesses that have no duration, for writing",
+    "tflops": "TFLOP/s of computations that have num_ops and no duration, for writing",
+    "memory_gbps": "GB/s of memory accesses that have no duration, for writing",
 }
 _NOTES = (
-    "Times are nanoseconds in the file and microseconds in traces; duration_nanos keeps what is no whole microsecond.",
+    "Times are nanoseconds in the file and microseconds in traces; duration_nanos keeps times with fractions of one.",
     "All computations of a rank share the NPU's compute lane, whatever cpu and nic the file names.",
-    "Tags from 2^24 on are folded below it, the same at both ends.",
-    "What irequires an operation waits for the same as that does: it starts no earlier.",
+    "Tags from 2^24 on are mapped to smaller ones, equally at both ends.",
+    "An operation with irequires waits for the parents of the named one, so that it starts no earlier.",
 )
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a file."""
+    """Return whether the path is such a file."""
     kind = inputs.kind_of(path)
     return kind is not None and kind.key in {"goal", "gzip:goal"}
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # noqa: ARG001 - none for reading
-    """The ranks of one file, each read when it is asked for.
+    """Return the ranks of one file, each read on demand.
 
     Raises:
-        TraceError: several files, or a wrong one.
+        TraceError: There are several files, or the file is wrong.
     """
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one GOAL schedule")
@@ -41,15 +41,15 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # n
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:  # noqa: ARG001 - one file for all
-    """One file."""
+    """Return the name of the only file."""
     return [f"{prefix}.goal"]
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:
-    """Write all ranks; NPUs without a trace have nothing to do.
+    """Write all ranks; NPUs without a trace get an empty one.
 
     Raises:
-        TraceError: a node without time, size or peer, a group that is not known, or a rate that is none.
+        TraceError: A node has no time, size or peer, a group is unknown, or a rate is no number from 0.
     """
     rates = [_rate(name, options.get(name, "0")) for name in OPTIONS]
     ranks = max(traces.tables, default=-1) + 1

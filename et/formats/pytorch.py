@@ -1,4 +1,4 @@
-"""Host execution traces and Kineto traces of PyTorch, of all ranks of a run."""
+"""Host execution traces and Kineto traces of PyTorch, for all ranks of a run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,20 +9,20 @@ from et.trace_tables import TraceTables
 
 NAME = "pytorch"
 TITLE = "host execution traces and Kineto traces of PyTorch, JSON"
-OPTIONS = {"step": "number of a ProfilerStep, or all; the last that all ranks have if not given"}
+OPTIONS = {"step": "number of a ProfilerStep, or all; by default the last one that all ranks have"}
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a trace, or a folder with some."""
+    """Return whether the path is such a trace, or a folder with some."""
     if not path.is_dir():
         return bool(documents.kind_of(path))
     return any(documents.kind_of(file) for file in sorted(path.rglob("*.json*")) if not file.name.startswith("."))
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Convert them.
+    """Convert the traces.
 
     Raises:
-        TraceError: as et.pytorch.convert.
+        TraceError: The traces are wrong, as in et.pytorch.convert.
     """
     return convert(paths, options.get("step", ""))

@@ -13,18 +13,18 @@ from et.trace_tables import TraceTables
 NAME = "simai"
 TITLE = "a workload of layers of SimAI (AICB)"
 OPTIONS = LAYER_OPTIONS
-_DIALECT = Dialect(least_forward_bytes=4096, gather_total=True)
+_DIALECT = Dialect(min_forward_bytes=4096, gather_total=True)
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a file of layers with the policy that AICB writes."""
+    """Return whether the path is a file of layers with the policy that AICB writes."""
     return first_words(path)[:1] == ["HYBRID_TRANSFORMER_FWD_IN_BCKWD"]
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """The traces of one file; the option npus says of how many NPUs, where the file has no all_gpus.
+    """Return the traces of one file; the option npus is the number of NPUs if the file has no all_gpus.
 
     Raises:
-        TraceError: several files, a wrong one, or NPUs that do not fit the groups.
+        TraceError: There are several files, the file is wrong, or the NPUs do not fit the groups.
     """
     return traces_of_layers(paths, options, _DIALECT)

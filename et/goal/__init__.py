@@ -1,1 +1,1 @@
-"""GOAL schedules, the text of LogGOPSim and ATLAHS: reading a rank, and writing one with collectives as messages."""
+"""GOAL schedules, the text format of LogGOPSim and ATLAHS: reading of ranks, and writing with expanded collectives."""

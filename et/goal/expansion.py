@@ -1,6 +1,6 @@
-"""Collectives as messages, for GOAL, which has none: rings, trees and direct messages of one member.
+"""Expansion of collectives into messages for GOAL, which has no collectives: rings, trees and direct messages.
 
-Each is a list of rounds; what a member sends in a round waits for what it has received in the round before.
+The messages of one member are a list of rounds; its sends in a round wait for its receives of the round before.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ Kind = CollectiveCommType
 
 
 class ExpansionRound(NamedTuple):
-    """What a member does at once: (member, bytes) of its sends and receives."""
+    """Simultaneous sends and receives of a member, as (member, bytes)."""
 
     sends: list[tuple[int, int]]
     receives: list[tuple[int, int]]
@@ -21,14 +21,14 @@ class ExpansionRound(NamedTuple):
 def rounds(
     kind: Kind, me: int, n: int, size: int, splits: tuple[Sequence[int], Sequence[int]] | None
 ) -> list[ExpansionRound]:
-    """The rounds of one member.
+    """Return the rounds of one member.
 
     Args:
-        kind: of the collective.
-        me: its member number.
-        n: how many members there are.
-        size: comm_size in bytes; of all-gather and gather one member's contribution.
-        splits: of an uneven all-to-all the bytes to each member and from each.
+        kind: Kind of the collective.
+        me: Number of the member.
+        n: Number of members.
+        size: comm_size in bytes; for all-gather and gather, one member's contribution.
+        splits: Bytes to each member and from each, for an uneven all-to-all.
     """
     if n == 1:
         return []
@@ -41,7 +41,7 @@ def rounds(
 
 
 def _share(size: int, n: int, part: int) -> int:
-    """Bytes of one of n parts."""
+    """Return the bytes of one of n parts."""
     return (part + 1) * size // n - part * size // n
 
 
@@ -63,7 +63,7 @@ def _all_gather(me: int, n: int, size: int) -> list[ExpansionRound]:
 
 
 def _broadcast(me: int, n: int, size: int) -> list[ExpansionRound]:
-    """A binomial tree from member 0: who has it sends to the one 2^k further."""
+    """Return a binomial tree from member 0: in round k each member that has the data sends it 2^k members up."""
     found, reach = [], 1
     while reach < n:
         if me < reach and me + reach < n:
@@ -75,8 +75,8 @@ def _broadcast(me: int, n: int, size: int) -> list[ExpansionRound]:
 
 
 def _reduce(me: int, n: int, size: int) -> list[ExpansionRound]:
-    """The broadcast backwards."""
-    return [ExpansionRound(there.receives, there.sends) for there in reversed(_broadcast(me, n, size))]
+    """Return the broadcast in reverse."""
+    return [ExpansionRound(round_.receives, round_.sends) for round_ in reversed(_broadcast(me, n, size))]
 
 
 def _gather(me: int, n: int, size: int) -> list[ExpansionRound]:
@@ -89,8 +89,8 @@ def _scatter(me: int, n: int, size: int) -> list[ExpansionRound]:
     return [ExpansionRound([(j, _share(size, n, j)) for j in range(1, n)], [])]
 
 
-def _barrier(me: int, n: int, size: int) -> list[ExpansionRound]:  # noqa: ARG001 - it has none
-    """Dissemination, a byte a round."""
+def _barrier(me: int, n: int, size: int) -> list[ExpansionRound]:  # noqa: ARG001 - a barrier has no size
+    """Return a dissemination barrier, with one byte per round."""
     found, reach = [], 1
     while reach < n:
         found.append(ExpansionRound([((me + reach) % n, 1)], [((me - reach) % n, 1)]))

@@ -1,4 +1,4 @@
-"""A GOAL file, rank by rank: where each rank stands is found in one pass, its trace is made when it is asked for.
+"""A GOAL file, rank by rank: one pass finds the text of each rank, whose trace is made on demand.
 
     num_ranks 2
     rank 0 {
@@ -27,11 +27,9 @@ from inputs.limits import MAX_NPUS, TAGS
 NANOS = "duration_nanos"
 """Attribute of computations whose time is no whole number of microseconds, so that GOAL can be written again."""
 
-"""The engine keeps tags in 24 bits."""
-
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
-"""A comment; one without an end takes the rest of the text, so that each character is looked at once."""
+"""A comment; one without an end takes the rest of the text, so that matching takes linear time."""
 _HEAD = re.compile(rb"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+(\d{1,9})\b")
 _RANK = re.compile(rb"^[ \t]*rank[ \t]+(\d{1,9})\s*\{", re.MULTILINE)
 _NAME = r"[A-Za-z_]\w*"
@@ -44,7 +42,7 @@ _EXPECTED = "calc, send, recv, requires or irequires of GOAL"
 
 
 class _Operation(NamedTuple):
-    """A line; peer and tag are -1 of calc."""
+    """An operation of a line; peer and tag are -1 for calc."""
 
     what: str
     size: int
@@ -54,11 +52,11 @@ class _Operation(NamedTuple):
 
 
 class GoalTraces(Mapping[int, TraceTable]):
-    """The ranks of a file."""
+    """The traces of the ranks of a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._whole: bytes | None = None
+        self._inflated: bytes | None = None
         self._places, self.ranks = self._index()
 
     def __getitem__(self, rank: int) -> TraceTable:
@@ -69,7 +67,9 @@ class GoalTraces(Mapping[int, TraceTable]):
         begin, end = self._places[rank]
         try:
             part = (
-                self._whole[begin:end] if self._whole is not None else inputs.read_part(self.path, begin, end - begin)
+                self._inflated[begin:end]
+                if self._inflated is not None
+                else inputs.read_part(self.path, begin, end - begin)
             )
             return _table(self.path, rank, self.ranks, part.decode("utf-8"))
         except OSError as error:
@@ -84,7 +84,7 @@ class GoalTraces(Mapping[int, TraceTable]):
         return self.ranks
 
     def _index(self) -> tuple[dict[int, tuple[int, int]], int]:
-        """Where the text of each rank stands, from behind its bracket to the next rank; and how many there are."""
+        """Return offsets of the text of each rank, from after its bracket to the next rank, and the number of ranks."""
         found: list[tuple[int, int, int]] = []
         head, before, carried = b"", 0, b""
         try:
@@ -98,21 +98,21 @@ class GoalTraces(Mapping[int, TraceTable]):
             raise TraceError(f"{self.path}: {error.strerror or error}, expected a GOAL schedule") from error
         found += [(int(m[1]), before + m.start(), before + m.end()) for m in _RANK.finditer(carried)]
         size = before + len(carried)
-        said = _HEAD.match(head)
-        if said is None or not 1 <= int(said[1]) <= MAX_NPUS:
+        match = _HEAD.match(head)
+        if match is None or not 1 <= int(match[1]) <= MAX_NPUS:
             raise TraceError(f"{self.path}: no num_ranks from 1 to {MAX_NPUS}, expected it first")
-        ranks = int(said[1])
+        ranks = int(match[1])
         places: dict[int, tuple[int, int]] = {}
         ends = [*(start for _, start, _ in found), size][1:]
         for (rank, _, begin), end in zip(found, ends, strict=True):
             if rank in places or rank >= ranks:
-                what = "stands twice" if rank in places else f"is beyond num_ranks {ranks}"
-                raise TraceError(f"{self.path}: rank {rank} {what}, expected each of 0 to {ranks - 1} once")
+                problem = "occurs twice" if rank in places else f"is beyond num_ranks {ranks}"
+                raise TraceError(f"{self.path}: rank {rank} {problem}, expected each of 0 to {ranks - 1} once")
             places[rank] = begin, end
         return places, ranks
 
     def _pieces(self) -> Iterator[bytes]:
-        """The file piece by piece; a gzipped one is kept whole, so that ranks can be found in it again."""
+        """Yield the file piece by piece; an inflated gzipped file is kept in memory for later reads."""
         first = next(inputs.pieces(self.path), b"")
         if not first.startswith(b"\x1f\x8b"):
             yield from inputs.pieces(self.path)
@@ -120,19 +120,19 @@ class GoalTraces(Mapping[int, TraceTable]):
         parts, size = [], 0
         for block in inputs.blocks(self.path):
             size += len(block)
-            if size > _MOST_BYTES:
+            if size > _MAX_BYTES:
                 raise TraceError(f"{self.path}: inflates to more than 1 GiB, expected less; gunzip it first")
             parts.append(block)
-        self._whole = b"".join(parts)
-        yield self._whole
+        self._inflated = b"".join(parts)
+        yield self._inflated
 
 
 def _table(path: Path, rank: int, ranks: int, text: str) -> TraceTable:
-    """The trace of a rank."""
-    where = f"{path}: rank {rank}"
+    """Return the trace of a rank."""
+    source = f"{path}: rank {rank}"
     text = _COMMENT.sub(" ", text).strip()
     if not text.endswith("}"):
-        raise TraceError(f"{where}: ends without a bracket, expected }} behind its lines")
+        raise TraceError(f"{source}: ends without a bracket, expected }} after its lines")
     operations: list[_Operation] = []
     waits: list[tuple[str, str, str]] = []
     for line in re.split(r"[\n;]", text[:-1]):
@@ -142,43 +142,43 @@ def _table(path: Path, rank: int, ranks: int, text: str) -> TraceTable:
         if waiting := _WAITS.fullmatch(statement):
             waits.append((waiting["label"], waiting["how"], waiting["parent"]))
         else:
-            operations.append(_operation(where, rank, ranks, statement))
-    parents = _parents(where, operations, waits)
-    return _built(path, rank, operations, parents, _order(where, operations, parents))
+            operations.append(_operation(source, rank, ranks, statement))
+    parents = _parents(source, operations, waits)
+    return _built(path, rank, operations, parents, _order(source, operations, parents))
 
 
-def _operation(where: str, rank: int, ranks: int, statement: str) -> _Operation:
+def _operation(source: str, rank: int, ranks: int, statement: str) -> _Operation:
     found = _OPERATION.fullmatch(statement)
     if found is None:
-        raise TraceError(f"{where}: found {statement[:60]!r}, expected {_EXPECTED}")
+        raise TraceError(f"{source}: found {statement[:60]!r}, expected {_EXPECTED}")
     what = found["what"]
     if (found["way"] or "") != {"calc": "", "send": "to", "recv": "from"}[what]:
-        raise TraceError(f"{where}: found {statement[:60]!r}, expected send ... to, recv ... from, or calc")
+        raise TraceError(f"{source}: found {statement[:60]!r}, expected send ... to, recv ... from, or calc")
     words = found["rest"].split()
     numbers = dict(zip(words[::2], map(int, words[1::2]), strict=True))
     peer, tag = int(found["peer"] or -1), numbers.get("tag", 0)
     if what != "calc" and not (0 <= peer < ranks and peer != rank):
         kind = "any rank" if peer == -1 else f"rank {peer}"
-        raise TraceError(f"{where}: {what} with {kind}, expected another of the {ranks} ranks, by its number")
+        raise TraceError(f"{source}: {what} with {kind}, expected another of the {ranks} ranks, by its number")
     if what != "calc" and not 0 <= tag < 2**31:
-        raise TraceError(f"{where}: tag {tag}, expected 0 to {2**31 - 1}")
-    if tag >= TAGS:  # the engine's bound; both ends fold it alike
+        raise TraceError(f"{source}: tag {tag}, expected 0 to {2**31 - 1}")
+    if tag >= TAGS:  # the engine's limit; both ends map the tag equally
         tag = TAGS // 2 + zlib.crc32(str(tag).encode()) % (TAGS // 2)
     return _Operation(what, int(found["size"]), peer, tag, found["label"] or "")
 
 
-def _parents(where: str, operations: list[_Operation], waits: list[tuple[str, str, str]]) -> list[list[int]]:
-    """Of each operation; `irequires` waits for what its parent waits for, as that starts then."""
+def _parents(source: str, operations: list[_Operation], waits: list[tuple[str, str, str]]) -> list[list[int]]:
+    """Return the parents of each operation; `irequires X` waits for the parents of X, when X starts."""
     place: dict[str, int] = {}
     for i, operation in enumerate(operations):
         if operation.label and place.setdefault(operation.label, i) != i:
-            raise TraceError(f"{where}: label {operation.label} stands twice, expected each once")
+            raise TraceError(f"{source}: label {operation.label} occurs twice, expected each once")
     parents: list[list[int]] = [[] for _ in operations]
     with_start: list[tuple[int, int]] = []
     for label, how, parent in waits:
         if label not in place or parent not in place:
             missing = label if label not in place else parent
-            raise TraceError(f"{where}: {label} {how} {parent}: no label {missing}, expected one of the rank")
+            raise TraceError(f"{source}: {label} {how} {parent}: no label {missing}, expected one of the rank")
         if how == "requires":
             parents[place[label]].append(place[parent])
         else:
@@ -188,8 +188,8 @@ def _parents(where: str, operations: list[_Operation], waits: list[tuple[str, st
     return parents
 
 
-def _order(where: str, operations: list[_Operation], parents: list[list[int]]) -> list[int]:
-    """Parents before children, else as they stand."""
+def _order(source: str, operations: list[_Operation], parents: list[list[int]]) -> list[int]:
+    """Return the operations, parents before children, otherwise in file order."""
     if all(parent < i for i, of_i in enumerate(parents) for parent in of_i):
         return list(range(len(operations)))
     missing = [len(of_i) for of_i in parents]
@@ -208,7 +208,7 @@ def _order(where: str, operations: list[_Operation], parents: list[list[int]]) -
                 heapq.heappush(ready, child)
     if len(order) < len(operations):
         label = next(op.label for op, count in zip(operations, missing, strict=True) if count)
-        raise TraceError(f"{where}: {label} waits for itself, expected no cycle")
+        raise TraceError(f"{source}: {label} waits for itself, expected no cycle")
     return order
 
 
@@ -224,7 +224,7 @@ def _built(
         if operation.what == "calc":
             micros, nanos = divmod(nanos + operation.size, 1000)
             attrs = [attribute(NANOS, "uint64", operation.size)] if operation.size != micros * 1000 else []
-            idle = operation.size == 0  # it only joins others: nothing of the accelerator
+            idle = operation.size == 0  # a joint of dependencies, not work of the accelerator
             row[i] = block.comp(name, duration_micros=micros, is_cpu_op=idle, after=after, attrs=attrs)
         elif operation.what == "send":
             row[i] = block.send(name, operation.size, peer=operation.peer, tag=operation.tag, after=after)

@@ -1,4 +1,4 @@
-"""The trace of an NPU as a rank of a GOAL file."""
+"""Writing of the trace of an NPU as a rank of a GOAL file."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,21 +12,21 @@ from et.table import TraceTable
 from inputs.limits import TAGS
 
 _CPU, _HOST, _MEMORY = 0, 1, 2
-"""GOAL's cpu numbers for the accelerator, the host and memory, which work beside each other."""
+"""GOAL's cpu numbers for the accelerator, the host and memory, which work in parallel."""
 _FIRST_TAG = TAGS // 2
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
 class RankWriter:
-    """Makes the lines of one rank.
+    """Writer of the lines of one rank.
 
     Args:
-        table: its trace.
-        rank: its NPU.
-        ranks: how many there are.
-        groups: members of each group by name.
-        tflops: floating-point operations per picosecond of what has no duration, 0 = not known.
-        memory_gbps: gigabytes per second of what has no duration, 0 = not known.
+        table: Trace of the rank.
+        rank: NPU of the rank.
+        ranks: Number of ranks.
+        groups: Members of each group, by name.
+        tflops: Compute rate in TFLOP/s for nodes without duration, 0 = unknown.
+        memory_gbps: Memory bandwidth in GB/s for nodes without duration, 0 = unknown.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class RankWriter:
         self._nanos = _exact_nanos(table)
 
     def lines(self) -> Iterator[str]:
-        """The rank, brackets and all.
+        """Yield the lines of the rank, including the brackets.
 
         Raises:
-            TraceError: a node without time, size or peer, or a group that is not known.
+            TraceError: A node has no time, size or peer, or a group is unknown.
         """
         table = self._table
         order = topological_order(table)
@@ -77,7 +77,7 @@ class RankWriter:
         return f"calc {nanos} cpu {cpu}" if nanos else "calc 0"
 
     def _time(self, row: int) -> int:
-        """Nanoseconds of a node."""
+        """Return the duration of a node in nanoseconds."""
         table = self._table
         if row in self._nanos:
             return self._nanos[row]
@@ -91,7 +91,7 @@ class RankWriter:
         return round(max(max(num_ops, 0) / (self._tflops * 1000) if self._tflops else 0.0, by_memory))
 
     def _collective(self, row: int, seq: int, parents: list[str]) -> Iterator[str]:
-        """Rounds of messages, and a computation of no time that waits for all of them."""
+        """Yield rounds of messages, and a computation of no time that waits for all of them."""
         table = self._table
         name = table.group_names[table.group[row]]
         members = self._members(row, name)
@@ -100,7 +100,7 @@ class RankWriter:
             raise self._error(row, "no comm_size, expected one")
         splits = self._splits(row, len(members)) if kind == CollectiveCommType.ALL_TO_ALL else None
         tag = _FIRST_TAG + zlib.crc32(f"{name} {members} {seq}".encode()) % (TAGS - _FIRST_TAG)
-        before, every = parents, list(parents)
+        before, labels = parents, list(parents)
         for k, round_ in enumerate(rounds(kind, members.index(self._rank), len(members), max(size, 0), splits)):
             received = []
             for way, ends in (("send", round_.sends), ("recv", round_.receives)):
@@ -109,23 +109,23 @@ class RankWriter:
                     direction = "to" if way == "send" else "from"
                     yield f"{label}: {way} {size_bytes}b {direction} {members[member]} tag {tag}\n"
                     yield from (f"{label} requires {parent}\n" for parent in before)
-                    every.append(label)
+                    labels.append(label)
                     received += [label] * (way == "recv")
             before = received or before
         yield f"l{row}: calc 0\n"
-        yield from (f"l{row} requires {label}\n" for label in every)
+        yield from (f"l{row} requires {label}\n" for label in labels)
 
     def _members(self, row: int, name: str) -> tuple[int, ...]:
         members = self._groups.get(name) or self._table.metadata_groups.get(name)
         if name and members is None and name not in self._table.metadata_groups:
-            raise self._error(row, f'group "{name}" is not known, expected it in a group file')
+            raise self._error(row, f'group "{name}" is unknown, expected it in a group file')
         found = tuple(members or range(self._ranks))
         if self._rank not in found or max(found) >= self._ranks:
             raise self._error(row, f'group "{name}" has {len(found)} members, expected NPU {self._rank} among them')
         return found
 
     def _splits(self, row: int, n: int) -> tuple[list[int], list[int]] | None:
-        """Bytes to each member and from each, where the all-to-all is uneven."""
+        """Return the bytes to each member and from each; None if the all-to-all is even."""
         table = self._table
         out, into = (table.split_sizes[c[row]] for c in (table.in_split_size, table.out_split_size))
         if not out:
@@ -141,13 +141,13 @@ class RankWriter:
 
 
 def _exact_nanos(table: TraceTable) -> dict[int, int]:
-    """Times that GOAL said in nanoseconds, by row."""
+    """Return the times that were nanoseconds in a GOAL file, by row."""
     if table.other is None:
         return {}
     nanos_of: dict[int, int] = {}
     for number, messages in enumerate(table.other_attributes):
         for message in messages:
-            said = AttributeProto.FromString(message)
-            if said.name == NANOS and said.WhichOneof("value") == "uint64_val":
-                nanos_of[number] = said.uint64_val
+            attribute = AttributeProto.FromString(message)
+            if attribute.name == NANOS and attribute.WhichOneof("value") == "uint64_val":
+                nanos_of[number] = attribute.uint64_val
     return {row: nanos_of[number] for row, number in enumerate(table.other.tolist()) if number in nanos_of}

@@ -1,4 +1,4 @@
-"""The text: a policy of parallelism with its numbers, how many layers, and a line for each.
+"""The text format: a policy of parallelism with its numbers, the number of layers, and a line per layer.
 
     name reserved fwd_time fwd_comm fwd_size ig_time ig_comm ig_size wg_time wg_comm wg_size update_time [policy]
 
@@ -36,20 +36,20 @@ _KINDS = {
 }
 _SUFFIXES = ("", "_EP", "_DP_EP")
 _LEFT_OUT = ("BROADCAST",)
-_MOST_LAYERS = 1_000_000
-_MOST = 2**63 - 1
-_OF_LAYER = 12
-_PHASES = (("fwd", 2), ("ig", 5), ("wg", 8))
+_MAX_LAYERS = 1_000_000
+_MAX_INT64 = 2**63 - 1
+_LAYER_COLUMNS = 12
+_PHASES = (("fwd", 2), ("ig", 5), ("wg", 8))  # name and first column of each pass
 
 
 class LayerPass(NamedTuple):
     """One of a layer's three passes.
 
     Attributes:
-        nanos: of computing, as written.
-        kind: of its collective, None = it has none.
-        size: bytes, as written.
-        group: "" = what the pass usually communicates in, "EP" or "DP_EP".
+        nanos: Computation time in nanoseconds.
+        kind: Kind of its collective, None = no collective.
+        size: Size of its collective in bytes, as written.
+        group: Group of its collective, "EP" or "DP_EP"; "" = the usual group of the pass.
     """
 
     nanos: int
@@ -59,13 +59,13 @@ class LayerPass(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A line.
+    """A line of the file.
 
     Attributes:
-        name: of the layer; several may share one.
-        forward, input_gradient, weight_gradient: its passes.
-        update_nanos: after the collective of weight gradients.
-        policy: of a HYBRID_CUSTOMIZED file, else "".
+        name: Name of the layer; several layers may share one.
+        forward, input_gradient, weight_gradient: Its passes.
+        update_nanos: Time of the update after the collective of weight gradients, in nanoseconds.
+        policy: Policy of the layer in a HYBRID_CUSTOMIZED file, otherwise "".
     """
 
     name: str
@@ -77,15 +77,15 @@ class Layer(NamedTuple):
 
 
 class LayerFile(NamedTuple):
-    """A file.
+    """A file of layers.
 
     Attributes:
-        path: of it.
-        policy: one of POLICIES.
-        numbers: of the first line, by name, as far as they are there.
-        lists: of the first line, checkpoints and checkpoint_initiates.
-        layers: its layers.
-        left_out: collectives that the originals ignore, by name how many.
+        path: Path of the file.
+        policy: One of POLICIES.
+        numbers: Numbers in the first line, by name; missing ones are left out.
+        lists: Lists of layers in the first line: checkpoints and checkpoint_initiates.
+        layers: Layers of the file.
+        left_out: Number of collectives that the originals ignore, by name.
     """
 
     path: Path
@@ -100,7 +100,7 @@ def read_layers(path: Path) -> LayerFile:
     """Read a file.
 
     Raises:
-        TraceError: it cannot be read, or a line is not as above.
+        TraceError: The file cannot be read, or a line has another form.
     """
     try:
         text = b"".join(inputs.blocks(path)).decode("utf-8")
@@ -110,25 +110,25 @@ def read_layers(path: Path) -> LayerFile:
         raise TraceError(f"{path}: {error.reason} at byte {error.start}, expected text") from error
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if len(lines) < 2:
-        raise TraceError(f"{path}: {len(lines)} lines, expected a policy, a number of layers and a line for each")
+        raise TraceError(f"{path}: {len(lines)} lines, expected a policy, a number of layers and one line per layer")
     policy, numbers, lists = _head(path, lines[0][1])
-    count = _integer(path, lines[1][0], "number of layers", lines[1][1][0], _MOST_LAYERS)
+    count = _integer(path, lines[1][0], "number of layers", lines[1][1][0], _MAX_LAYERS)
     if len(lines) - 2 < count or count == 0:
-        raise TraceError(f"{path}: {len(lines) - 2} lines of layers, expected {max(count, 1)} as line 2 says")
+        raise TraceError(f"{path}: {len(lines) - 2} lines of layers, expected {max(count, 1)} by line 2")
     left_out: dict[str, int] = {}
-    width = _OF_LAYER + (policy == "HYBRID_CUSTOMIZED")
+    width = _LAYER_COLUMNS + (policy == "HYBRID_CUSTOMIZED")
     layers = tuple(_layer(path, number, words, width, left_out) for number, words in lines[2 : 2 + count])
     for name, places in lists.items():
-        if any(place >= count for place in places):
+        if any(layer >= count for layer in places):
             raise TraceError(f"{path}: line 1: {name} has layer {max(places)}, expected 0 to {count - 1}")
     return LayerFile(path, policy, numbers, lists, layers, left_out)
 
 
 def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[str, tuple[int, ...]]]:
-    """Policy, numbers and lists of the first line."""
-    where = f"{path}: line 1"
+    """Return policy, numbers and lists of the first line."""
+    place = f"{path}: line 1"
     if words[0] not in POLICIES:
-        raise TraceError(f"{where}: policy {words[0][:60]!r}, expected one of {', '.join(POLICIES)}")
+        raise TraceError(f"{place}: policy {words[0][:60]!r}, expected one of {', '.join(POLICIES)}")
     numbers: dict[str, int] = {}
     lists: dict[str, tuple[int, ...]] = {}
     rest = list(words[1:])
@@ -138,15 +138,15 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
         name = rest.pop(0).rstrip(":")
         if name not in (*NUMBERS, *LISTS) or not rest:
             raise TraceError(
-                f"{where}: found {name[:60]!r}, expected {', '.join((*NUMBERS, *LISTS))}, each with its number"
+                f"{place}: found {name[:60]!r}, expected {', '.join((*NUMBERS, *LISTS))}, each with its number"
             )
-        number = _integer(path, 1, name, rest.pop(0), _MOST)
+        number = _integer(path, 1, name, rest.pop(0), _MAX_INT64)
         if name in NUMBERS:
             numbers[name] = number
         elif number > len(rest):
-            raise TraceError(f"{where}: {name} has {len(rest)} layers, expected {number}")
+            raise TraceError(f"{place}: {name} has {len(rest)} layers, expected {number}")
         else:
-            lists[name] = tuple(_integer(path, 1, name, word, _MOST) for word in rest[:number])
+            lists[name] = tuple(_integer(path, 1, name, word, _MAX_INT64) for word in rest[:number])
             del rest[:number]
     return words[0], numbers, lists
 
@@ -155,24 +155,24 @@ def _layer(path: Path, number: int, words: Sequence[str], width: int, left_out: 
     if len(words) != width:
         raise TraceError(f"{path}: line {number}: {len(words)} columns, expected {width}")
     phases = [_phase(path, number, name, words[at : at + 3], left_out) for name, at in _PHASES]
-    update = _integer(path, number, "update_time", words[11], _MOST)
-    policy = words[_OF_LAYER] if width > _OF_LAYER else ""
+    update = _integer(path, number, "update_time", words[11], _MAX_INT64)
+    policy = words[_LAYER_COLUMNS] if width > _LAYER_COLUMNS else ""
     if policy and policy not in POLICIES:
         raise TraceError(f"{path}: line {number}: policy {policy[:60]!r}, expected one of {', '.join(POLICIES)}")
     return Layer(words[0], phases[0], phases[1], phases[2], update, policy)
 
 
 def _phase(path: Path, number: int, name: str, words: Sequence[str], left_out: dict[str, int]) -> LayerPass:
-    """Time, collective and bytes of a pass."""
-    nanos = _integer(path, number, f"{name}_time", words[0], _MOST)
+    """Return time, collective and bytes of a pass."""
+    nanos = _integer(path, number, f"{name}_time", words[0], _MAX_INT64)
     kind, group = _collective(path, number, f"{name}_comm", words[1], left_out)
-    return LayerPass(nanos, kind, _integer(path, number, f"{name}_size", words[2], _MOST), group)
+    return LayerPass(nanos, kind, _integer(path, number, f"{name}_size", words[2], _MAX_INT64), group)
 
 
 def _collective(
     path: Path, number: int, column: str, word: str, left_out: dict[str, int]
 ) -> tuple[CollectiveCommType | None, str]:
-    """Kind and group of NONE, ALLREDUCE, ALLREDUCE_EP, ..."""
+    """Return kind and group of NONE, ALLREDUCE, ALLREDUCE_EP, ..."""
     if word in _LEFT_OUT:
         left_out[word] = left_out.get(word, 0) + 1
         return None, ""
@@ -185,7 +185,7 @@ def _collective(
     return _KINDS[kind], group
 
 
-def _integer(path: Path, line: int, what: str, word: str, most: int) -> int:
-    if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= most):
-        raise TraceError(f"{path}: line {line}: {what} is {word[:60]!r}, expected an integer from 0 to {most}")
+def _integer(path: Path, line: int, what: str, word: str, maximum: int) -> int:
+    if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= maximum):
+        raise TraceError(f"{path}: line {line}: {what} is {word[:60]!r}, expected an integer from 0 to {maximum}")
     return int(word)

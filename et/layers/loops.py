@@ -1,8 +1,8 @@
-"""What ASTRA-sim 1.0 and SimAI do with the layers, policy by policy, as the nodes of one NPU.
+"""The loops of ASTRA-sim 1.0 and SimAI over the layers, policy by policy, as the nodes of one NPU.
 
-Computation is one chain. *Blocking* collectives are part of it; the next layer waits. Others run beside it: that of a
-layer's weight gradients is awaited before the layer's forward pass of the next step, that of its input gradients after
-the computation of its weight gradients.
+Computation is one chain. *Blocking* collectives are part of it; the next layer waits. Others run beside it: the
+collective of a layer's weight gradients must end before the layer's forward pass of the next step, that of its input
+gradients before what follows the computation of its weight gradients.
 
 Source: workload/Workload.cc (iterate_*), workload/Layer.cc.
 """
@@ -20,7 +20,7 @@ from et.table import TraceTable
 
 _ALL_DIMS = -1
 _FIRST_DIM, _OTHER_DIMS = 0b1, 0b1111111110
-_MOST_NODES = 20_000_000
+_MAX_NODES = 20_000_000
 _TRANSFORMERS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 _DLRM = ("HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
 _NO_WEIGHT_COMM = ("MODEL", "DISTRIBUTED_INFERENCE")
@@ -28,36 +28,36 @@ _NO_WEIGHT_COMM = ("MODEL", "DISTRIBUTED_INFERENCE")
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """In what the two programs differ.
+    """Differences between the two programs.
 
     Attributes:
-        least_forward_bytes: what a smaller collective of the forward pass is rounded up to.
-        gather_total: whether the size of an all-gather is that of the gathered buffer, else one member's contribution.
+        min_forward_bytes: Minimum size of a collective of the forward pass; smaller ones are rounded up to it.
+        gather_total: Whether the size of an all-gather is that of the gathered buffer, not one member's contribution.
     """
 
-    least_forward_bytes: int
+    min_forward_bytes: int
     gather_total: bool
 
 
 def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int]) -> TraceTable:
-    """The trace of every NPU: groups are called "TP", "DP", "EP", "DP_EP", and "" for all.
+    """Return the trace of every NPU, with groups "TP", "DP", "EP", "DP_EP", and "" for all.
 
     Args:
-        file: the layers.
-        dialect: of which program.
-        passes: how many steps.
-        members: how many each group has.
+        file: The layers.
+        dialect: Program that the file is for.
+        passes: Number of steps.
+        members: Number of members of each group.
 
     Raises:
-        TraceError: too many nodes, or checkpoints that do not fit together.
+        TraceError: There are too many nodes, or checkpoints do not fit together.
     """
-    if passes * len(file.layers) * 8 > _MOST_NODES:
-        raise TraceError(f"{file.path}: {len(file.layers)} layers in {passes} passes, expected less")
+    if passes * len(file.layers) * 8 > _MAX_NODES:
+        raise TraceError(f"{file.path}: {len(file.layers)} layers in {passes} passes, expected fewer")
     return _Steps(file, dialect, members).table(passes)
 
 
 class _Steps:
-    """The nodes as they come."""
+    """The nodes of a trace while they are made."""
 
     def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int]) -> None:
         self._file, self._dialect, self._members = file, dialect, members
@@ -93,7 +93,10 @@ class _Steps:
         return dataclasses.replace(table, involved_dim=dims)
 
     def _data(self) -> None:
-        """Forward without collectives; then weight gradients before input gradients, which layer 0 has not."""
+        """Add a step of policy DATA: no collectives forward; backward, weight gradients before input gradients.
+
+        Layer 0 has no input gradients.
+        """
         layers = self._file.layers
         for i, layer in enumerate(layers):
             self._await(self._weights.pop(i, None))
@@ -105,7 +108,7 @@ class _Steps:
                 self._compute("backward", i, layers[i].input_gradient)
 
     def _dlrm(self) -> None:
-        """As data, and all-to-alls of embeddings: the last layer below waits for that of layer 0."""
+        """Add a step as in DATA, with all-to-alls of embeddings: the last bottom layer waits for that of layer 0."""
         layers, bottom = self._file.layers, self._file.numbers.get("DLRM_LAST_BOTTOM_LAYER", 0)
         for i, layer in enumerate(layers):
             self._await(self._weights.pop(i, None))
@@ -129,7 +132,7 @@ class _Steps:
             self._forward_layer("forward", i)
 
     def _forward_layer(self, name: str, i: int) -> None:
-        """Blocking."""
+        """Add a forward pass with a blocking collective."""
         phase = self._file.layers[i].forward
         self._await(self._weights.pop(i, None))
         self._compute(name, i, phase)
@@ -137,13 +140,13 @@ class _Steps:
             self._collective(name, i, phase, blocking=True)
 
     def _hybrid(self) -> None:
-        """Input gradients before weight gradients; transformers wait for the collective of input gradients at once."""
+        """Add a step with input gradients before weight gradients; transformers block on the former's collectives."""
         layers, policy = self._file.layers, self._file.policy
         blocking = policy in _TRANSFORMERS
         self._forward_pass()
         for i in reversed(range(len(layers))):
             if policy == "HYBRID_TRANSFORMER_FWD_IN_BCKWD" and i in self._file.lists.get("checkpoint_initiates", ()):
-                self._again(i)
+                self._recompute(i)
             phase = layers[i].input_gradient
             self._compute("backward", i, phase)
             mine = None
@@ -154,8 +157,8 @@ class _Steps:
                 self._weight_collective(i)
             self._await(None if blocking else mine)
 
-    def _again(self, i: int) -> None:
-        """The forward passes from the last checkpoint up to a layer once more."""
+    def _recompute(self, i: int) -> None:
+        """Repeat the forward passes from the last checkpoint up to a layer."""
         before = [c for c in self._file.lists.get("checkpoints", ()) if c <= i]
         if not before:
             raise TraceError(f"{self._file.path}: line 1: layer {i} initiates, expected a checkpoint up to it")
@@ -163,7 +166,7 @@ class _Steps:
             self._forward_layer("forward-again", layer)
 
     def _compute(self, name: str, i: int, phase: LayerPass) -> None:
-        """What is below a microsecond is left for the next computation."""
+        """Add a computation; the fraction of a microsecond is carried over to the next one."""
         micros, self._nanos = divmod(self._nanos + phase.nanos, 1000)
         if micros:
             self._last = [self._block.comp(self._name(name, i, "compute"), duration_micros=micros, after=self._last)]
@@ -173,7 +176,7 @@ class _Steps:
             self._last = [*self._last, row]
 
     def _weight_collective(self, i: int) -> None:
-        """Beside the chain, with the update behind it, on the host so that it does not hold up computations."""
+        """Add a collective beside the chain, then the update, on the host so that it does not delay computations."""
         layer = self._file.layers[i]
         if layer.weight_gradient.kind is None:
             return
@@ -188,15 +191,15 @@ class _Steps:
         kind = phase.kind
         if kind is None:
             raise TypeError(f"layer {i} has no collective in its {name} pass")
-        group, dims = self._who(name, self._file.layers[i], phase)
+        group, dims = self._group_and_dims(name, self._file.layers[i], phase)
         size = phase.size
-        if name == "forward" and 0 < size < self._dialect.least_forward_bytes:
-            size = self._dialect.least_forward_bytes
+        if name == "forward" and 0 < size < self._dialect.min_forward_bytes:
+            size = self._dialect.min_forward_bytes
         if kind == CollectiveCommType.ALL_GATHER and self._dialect.gather_total:
             size = -(-size // self._members.get(group, 1))
         label = self._name(name, i, f"{group.lower().replace('_', '-') or 'world'}:{collective_name(kind)}")
-        if size == 0:  # the originals have them, and nothing moves
-            return self._barrierless(label)
+        if size == 0:  # the originals allow this, and nothing is sent
+            return self._block.comp(label, is_cpu_op=True, after=self._last)
         row = self._block.coll(label, kind, size, group=group, after=self._last)
         if dims != _ALL_DIMS:
             self._dims[row] = dims
@@ -204,12 +207,8 @@ class _Steps:
             self._last = [row]
         return row
 
-    def _barrierless(self, label: str) -> int:
-        """A collective of no bytes takes no time."""
-        return self._block.comp(label, is_cpu_op=True, after=self._last)
-
-    def _who(self, name: str, layer: Layer, phase: LayerPass) -> tuple[str, int]:
-        """Group and dimensions of a collective."""
+    def _group_and_dims(self, name: str, layer: Layer, phase: LayerPass) -> tuple[str, int]:
+        """Return group and dimensions of a collective."""
         policy = layer.policy or self._file.policy
         of_weights = name == "backward-weights"
         if phase.group:

@@ -1,4 +1,4 @@
-"""NPUs of a workload of layers: all do the same, each in groups of its own."""
+"""NPUs of a workload of layers: all do the same work, each in its own groups."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,13 @@ Groups = dict[str, tuple[int, ...]]
 
 
 class RankNumbering:
-    """How NPUs are numbered: tensor parallelism fastest, then data parallelism, the pipeline slowest, as Megatron does.
+    """Numbering of NPUs: tensor parallelism varies fastest, then data parallelism, then the pipeline, as in Megatron.
 
-    Expert parallelism is within data parallelism: its groups are neighbours there, DP_EP has those as far apart.
+    Expert parallelism is within data parallelism: its groups are neighbours there, and DP_EP has NPUs of equal
+    position.
 
     Raises:
-        TraceError: they do not fit together.
+        TraceError: The numbers do not fit together.
     """
 
     def __init__(self, file: LayerFile, npus: int) -> None:
@@ -36,7 +37,7 @@ class RankNumbering:
 
     @property
     def members(self) -> dict[str, int]:
-        """How many each group has."""
+        """Number of members of each group."""
         return {
             "": self.npus,
             "TP": self.tensor,
@@ -46,7 +47,7 @@ class RankNumbering:
         }
 
     def group(self, kind: str, npu: int) -> tuple[int, ...]:
-        """The NPUs of an NPU's group of a kind."""
+        """Return the members of an NPU's group of a kind."""
         rest, tensor = divmod(npu, self.tensor)
         stage, data = divmod(rest, self.data)
         first = stage * self.data * self.tensor + tensor
@@ -63,7 +64,7 @@ class RankNumbering:
         return tuple(first + replica * self.tensor for replica in at)
 
     def groups(self, kinds: list[str]) -> tuple[Groups, dict[str, list[str]]]:
-        """Groups by number from 1 on, and for each kind the name of each NPU's."""
+        """Return all groups by number from 1 on, and for each kind the name of each NPU's group."""
         found: Groups = {}
         names: dict[str, list[str]] = {}
         for kind in kinds:
@@ -78,8 +79,8 @@ class RankNumbering:
         return found, names
 
 
-class AlikeTraces(Mapping[int, TraceTable]):
-    """One trace, with the names of each NPU's groups."""
+class SharedTrace(Mapping[int, TraceTable]):
+    """One trace for all NPUs, with the names of each NPU's groups."""
 
     def __init__(self, table: TraceTable, names: Mapping[str, list[str]], npus: int) -> None:
         self._table, self._names, self._npus = table, names, npus
@@ -98,30 +99,30 @@ class AlikeTraces(Mapping[int, TraceTable]):
 
 
 def npus_of(file: LayerFile, given: str | None) -> int:
-    """How many NPUs: as the user or the file says.
+    """Return the number of NPUs that the user or the file gives.
 
     Raises:
-        TraceError: nobody says it, they differ, or it is no number.
+        TraceError: Neither gives it, they differ, or it is no valid number.
     """
-    said = file.numbers.get("all_gpus")
+    in_file = file.numbers.get("all_gpus")
     if given is None:
-        if said is None:
-            raise TraceError(f"{file.path}: nothing says how many NPUs there are, expected --from NAME:npus=N")
-        npus = said
+        if in_file is None:
+            raise TraceError(f"{file.path}: the number of NPUs is unknown, expected --from NAME:npus=N")
+        npus = in_file
     else:
         npus = whole_number("npus", given)
-    if said is not None and npus != said:
-        raise TraceError(f"{file.path}: all_gpus is {said}, but npus={npus} was given, expected the same")
+    if in_file is not None and npus != in_file:
+        raise TraceError(f"{file.path}: all_gpus is {in_file}, but npus={npus} was given, expected the same")
     if not 1 <= npus <= MAX_NPUS:
         raise TraceError(f"{file.path}: {npus} NPUs, expected 1 to {MAX_NPUS}")
     return npus
 
 
 def whole_number(name: str, text: str) -> int:
-    """An option.
+    """Return the value of an option.
 
     Raises:
-        TraceError: it is no number from 1 on.
+        TraceError: The value is no integer from 1.
     """
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
         raise TraceError(f"--from: {name} is {text[:40]!r}, expected an integer from 1")

@@ -1,9 +1,8 @@
-"""Hiding what a trace says about a model, by a key: names, ids, groups, tags, shapes, sizes and times.
+"""Obfuscation, with a secret key, of names, ids, groups, tags, shapes, sizes and times in a trace.
 
-`obfuscate(table, disguise)` gives the trace in disguise; a `Obfuscation` is made of the key, the level of fidelity and
-what all traces of a set use, so that all are hidden alike and still belong together.
-docs/explanation/synthetic-traces.md says
-what is hidden, how, and what an adversary still learns.
+`obfuscate(table, obfuscation)` returns the obfuscated trace. An `Obfuscation` is made from the key, the level of
+fidelity and the vocabulary of all traces of a set, so that equal values are replaced equally and the traces still fit
+together. docs/explanation/synthetic-traces.md describes what is hidden, how, and what an adversary can still learn.
 """
 
 from et.obfuscation.disguise import Obfuscation, obfuscate

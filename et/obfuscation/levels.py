@@ -1,4 +1,4 @@
-"""Levels of fidelity: what becomes of sizes and times."""
+"""Levels of fidelity: the treatment of sizes and times."""
 
 from dataclasses import dataclass
 
@@ -10,25 +10,26 @@ from et.obfuscation.secret import SecretKey
 
 Int64 = NDArray[np.int64]
 
+# Choices of Nadi; docs/explanation/synthetic-traces.md measures their effect.
 _JITTER = 0.005
 _BUCKETS_PER_OCTAVE = 4
-_MOST_OCTAVES = 2.0
+_MAX_OCTAVES = 2.0  # a scale factor is from 2^-2 to 2^2
 _FLAT = {"bytes": 1 << 16, "micros": 10, "flops": 10**9}
-_LARGEST = 2**62
+_LARGEST = 2**62  # of a replaced number, below the maximum of int64
 
 
 @dataclass(frozen=True)
 class Level:
-    """What becomes of the numbers of a trace. Structure stays at every level, names and shapes go at every level.
+    """Treatment of the numbers of a trace. Every level keeps the structure and hides names and shapes.
 
     Attributes:
-        name: as users choose it.
-        meaning: one line.
-        has_start_times: start times stay, counted from the first one of all traces.
-        jitter: each distinct number is multiplied by a secret factor from 1 - jitter to 1 + jitter.
-        is_bucketed: numbers become the nearest of four an octave.
-        is_scaled: all sizes are multiplied by a secret factor from 1/4 to 4, and all times and operations by another.
-        is_flat: all numbers of a kind are the same.
+        name: Name by which users choose the level.
+        meaning: Description in one line.
+        has_start_times: Whether start times are kept, counted from the first one of all traces.
+        jitter: Maximum relative deviation from 1 of the secret factor of each distinct number.
+        is_bucketed: Whether numbers are rounded to the nearest of four per octave.
+        is_scaled: Whether sizes are multiplied by a secret factor from 1/4 to 4, and times and operations by another.
+        is_flat: Whether all numbers of a kind become the same.
     """
 
     name: str
@@ -41,27 +42,32 @@ class Level:
 
     @property
     def keeps_numbers(self) -> bool:
-        """Sizes and times stay as they are."""
+        """Whether sizes and times are kept."""
         return not (self.jitter or self.is_bucketed or self.is_scaled or self.is_flat)
 
 
 LEVELS = {
     level.name: level
     for level in (
-        Level("full", "sizes and times as they are: the simulated time stays", has_start_times=True),
-        Level("near", "each distinct size and time is up to 0.5 % off, by the key", jitter=_JITTER),
-        Level("coarse", "sizes and times are rounded to four steps an octave, up to 9 % off", is_bucketed=True),
-        Level("scaled", "as coarse, and all sizes and all times by secret factors", is_bucketed=True, is_scaled=True),
-        Level("structure", "all sizes are 64 KiB, all times 10 microseconds", is_flat=True),
+        Level("full", "sizes and times are kept, and so is the simulated time", has_start_times=True),
+        Level("near", "each distinct size and time changes by up to 0.5 %, depending on the key", jitter=_JITTER),
+        Level("coarse", "sizes and times are rounded to four steps per octave, up to 9 % off", is_bucketed=True),
+        Level(
+            "scaled",
+            "as coarse, with all sizes and all times multiplied by secret factors",
+            is_bucketed=True,
+            is_scaled=True,
+        ),
+        Level("structure", "all sizes become 64 KiB, all times 10 microseconds", is_flat=True),
     )
 }
 
 
 def level_of(name: str) -> Level:
-    """A level by its name.
+    """Return a level by its name.
 
     Raises:
-        TraceError: there is none of that name.
+        TraceError: No level has this name.
     """
     if name not in LEVELS:
         raise TraceError(f"fidelity {name!r}: expected one of {', '.join(LEVELS)}")
@@ -69,14 +75,14 @@ def level_of(name: str) -> Level:
 
 
 def hidden(level: Level, secret: SecretKey, column: str, unit: str, values: Int64) -> Int64:
-    """Numbers in disguise: equal ones stay equal, 0 and absent ones (below 0) stay as they are, others stay above 0.
+    """Return the replacements of numbers: equal ones stay equal, and positive ones positive; 0 and less are kept.
 
     Args:
-        level: of fidelity.
-        secret: the key.
-        column: what the numbers are, "comm_size".
-        unit: bytes, micros or flops.
-        values: int64[n].
+        level: Level of fidelity.
+        secret: The key.
+        column: Column of the numbers, such as "comm_size".
+        unit: Unit of the numbers: bytes, micros or flops.
+        values: int64[n], the numbers; those below 0 are absent.
     """
     distinct, row = np.unique(values, return_inverse=True)
     found = [_hidden(level, secret, column, unit, value) if value > 0 else value for value in distinct.tolist()]
@@ -93,6 +99,6 @@ def _hidden(level: Level, secret: SecretKey, column: str, unit: str, value: int)
         number = float(2 ** (round(_BUCKETS_PER_OCTAVE * np.log2(number)) / _BUCKETS_PER_OCTAVE))
     if level.is_scaled:
         of_all = "sizes" if unit == "bytes" else "times"
-        number *= 2 ** (_MOST_OCTAVES * (2 * secret.fraction("scale", of_all) - 1))
+        number *= 2 ** (_MAX_OCTAVES * (2 * secret.fraction("scale", of_all) - 1))
     number *= 1 + level.jitter * (2 * secret.fraction(column, value) - 1)
     return min(max(round(number), 1), _LARGEST)

@@ -1,4 +1,4 @@
-"""What the traces of a set use: ids, names of groups, tags, and when the first node starts."""
+"""Vocabulary of a set of traces: ids, names of groups, tags, and the start of the first node."""
 
 from dataclasses import dataclass, field
 
@@ -11,13 +11,13 @@ from et.table import TraceTable
 
 @dataclass
 class Vocabulary:
-    """Grows by one trace after another, of which nothing else is held.
+    """Values that the traces of a set use; it grows trace by trace, and keeps nothing else of them.
 
     Attributes:
         ids: uint64[], ids of nodes, ascending.
-        groups: names of groups but that of all NPUs.
-        tags: of messages.
-        first_start_micros: the least start time that is not 0; 0 = none.
+        groups: Names of groups except that of all NPUs.
+        tags: Tags of messages.
+        first_start_micros: Smallest start time that is not 0; 0 = no node has one.
     """
 
     ids: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -26,7 +26,7 @@ class Vocabulary:
     first_start_micros: int = 0
 
     def add(self, table: TraceTable) -> None:
-        """Take in what a trace uses."""
+        """Add the values that a trace uses."""
         if len(table) != len(self.ids) or np.any(self.ids != table.node_id):
             self.ids = np.union1d(self.ids, table.node_id)
         self.groups |= (set(table.group_names) | set(table.metadata_groups)) - {ALL_NPUS}

@@ -1,4 +1,4 @@
-"""What PyTorch records of a training run, host execution traces and Kineto traces, and Chakra traces made of it."""
+"""Conversion of PyTorch's records of a training run, host execution traces and Kineto traces, to Chakra traces."""
 
 from et.pytorch.conversion import convert
 from et.pytorch.injected.nadi_collecting import collect

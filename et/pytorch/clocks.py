@@ -1,17 +1,19 @@
-"""Clocks of ranks, and how long a collective's members waited for the last of them.
+"""Clocks of ranks, and the time that members of a collective waited for the last one.
 
 All members leave an all-reduce, all-gather, reduce-scatter, all-to-all or barrier at nearly the same moment, however
-late one of them came. So the ends of the same collective on two ranks, on their own clocks, are apart by what the
-clocks are: the median over all collectives that two ranks share. Ranks that share none are joined over others.
+late one of them arrived. So the ends of the same collective on two ranks, each on its own clock, differ by the offset
+of the clocks. The offset is the median over all collectives that two ranks share. Ranks that share none are connected
+through others.
 
-Members do not leave at the very same moment, and in the same order each time, so an offset that is not several times
-as large as single collectives differ is not one of clocks; nor is one between processes of the same host.
+Members do not leave at exactly the same moment, and may leave in the same order each time. An offset therefore counts
+only if it is several times the spread of single collectives; between processes of the same host it never counts.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from et.pytorch.kineto import RESOLUTION_NS
 from et.schema import CollectiveCommType
 
 TOGETHER = frozenset(
@@ -23,17 +25,14 @@ TOGETHER = frozenset(
         CollectiveCommType.BARRIER,
     }
 )
-"""Kinds of which no member can leave before the last one has come."""
-
-
-_TIMES_SPREAD = 4
-_RESOLUTION_NS = 1000
-"""Two times may be so far off, since Kineto counts microseconds."""
+"""Kinds that no member can leave before the last one has arrived."""
+_MIN_OFFSET_OF_SPREAD = 4
+"""Smallest offset that counts, as a multiple of the spread of single collectives; a choice for Nadi."""
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveIntervals:
-    """When a rank was in a collective, on its own clock."""
+class CollectiveInterval:
+    """The time that a rank spent in a collective, on its own clock."""
 
     start_ns: int
     end_ns: int
@@ -41,13 +40,13 @@ class CollectiveIntervals:
 
 @dataclass(frozen=True)
 class ClockOffsets:
-    """What to add to a rank's times to have those of the first rank.
+    """Offsets that convert a rank's times to the clock of the first rank.
 
     Attributes:
-        offset_ns: by rank.
-        spread_ns: by rank, median distance of single collectives' offsets from it.
-        collectives: by rank, how many the offset is the median of.
-        unknown: ranks that share no collective with the others, taken as they are.
+        offset_ns: Offset of each rank.
+        spread_ns: Median distance of single collectives' offsets from the rank's offset.
+        collectives: Number of collectives behind the rank's offset.
+        unknown: Ranks that share no collective with the others; their times are used unchanged.
     """
 
     offset_ns: dict[int, int] = field(default_factory=dict)
@@ -55,26 +54,26 @@ class ClockOffsets:
     collectives: dict[int, int] = field(default_factory=dict)
     unknown: tuple[int, ...] = ()
 
-    def believed(self, hosts: Mapping[int, str]) -> dict[int, int]:
-        """The offsets that are taken: 0 where they are no larger than chance, or all ranks are on one host.
+    def significant(self, hosts: Mapping[int, str]) -> dict[int, int]:
+        """Return the offsets to apply: 0 where they are no larger than chance, or if all ranks are on one host.
 
         Args:
-            hosts: by rank the host's name, "" = not known.
+            hosts: Name of each rank's host, "" = unknown.
         """
         if len(set(hosts.values())) == 1 and "" not in hosts.values():
             return dict.fromkeys(self.offset_ns, 0)
         return {
-            rank: offset_ns if abs(offset_ns) > _TIMES_SPREAD * self.spread_ns[rank] else 0
+            rank: offset_ns if abs(offset_ns) > _MIN_OFFSET_OF_SPREAD * self.spread_ns[rank] else 0
             for rank, offset_ns in self.offset_ns.items()
         }
 
 
-def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveIntervals]]) -> ClockOffsets:
-    """Find the offsets.
+def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveInterval]]) -> ClockOffsets:
+    """Estimate the offsets.
 
     Args:
-        ranks: all of them; the clock of the first is everybody's.
-        instances: collectives of kinds in TOGETHER, by rank when each was in it.
+        ranks: All ranks; the clock of the first is the reference.
+        instances: Collectives of the kinds in TOGETHER: the interval of each rank that took part.
     """
     clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
@@ -82,7 +81,11 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveIn
         found = []
         for rank in left:
             apart = {
-                known: [some[known].end_ns - some[rank].end_ns for some in instances if rank in some and known in some]
+                known: [
+                    instance[known].end_ns - instance[rank].end_ns
+                    for instance in instances
+                    if rank in instance and known in instance
+                ]
                 for known in clocks.offset_ns
             }
             best = max(apart, key=lambda known: (len(apart[known]), -known))
@@ -90,11 +93,11 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveIn
                 found.append((rank, best, apart[best]))
         if not found:
             break
-        for rank, known, some in found:
-            middle = round(statistics.median(some))
+        for rank, known, differences in found:
+            middle = round(statistics.median(differences))
             clocks.offset_ns[rank] = clocks.offset_ns[known] + middle
-            clocks.spread_ns[rank] = round(statistics.median(abs(value - middle) for value in some))
-            clocks.collectives[rank] = len(some)
+            clocks.spread_ns[rank] = round(statistics.median(abs(value - middle) for value in differences))
+            clocks.collectives[rank] = len(differences)
             left.remove(rank)
     for rank in left:
         clocks.offset_ns[rank], clocks.spread_ns[rank], clocks.collectives[rank] = 0, 0, 0
@@ -102,17 +105,18 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveIn
 
 
 def waited_ns(
-    kind: int, instance: Mapping[int, CollectiveIntervals], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
-    """How long each rank was in a collective before the last one it needs had come.
+    """Return how long each rank was in a collective before the last rank that it needs arrived.
 
-    A rank that leaves before that, as its clock has it, was not waiting for it as far as times tell: 0.
+    The waiting of a rank that leaves before that arrival, according to the clocks, cannot be determined and counts as
+    0.
 
     Args:
         kind: CollectiveCommType.
-        instance: by rank when it was in it.
-        offset_ns: of the clocks.
-        root: of a broadcast, reduce, gather or scatter, if it is known and there.
+        instance: Interval of each rank.
+        offset_ns: Offset of each rank's clock.
+        root: Root of a broadcast, reduce, gather or scatter if it is known and has a trace.
     """
     early = early_ns(kind, instance, offset_ns, root)
     waited = {}
@@ -123,21 +127,24 @@ def waited_ns(
 
 
 def early_ns(
-    kind: int, instance: Mapping[int, CollectiveIntervals], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
-    """By rank that leaves a collective before one that it needs has come, how long before; a sign of wrong clocks."""
+    """Return, for ranks that leave a collective before a rank that they need arrives, how long before.
+
+    Such a rank shows that clocks are wrong.
+    """
     needed = _needed_ns(kind, instance, offset_ns, root)
     before = {rank: needed[rank] - taken.end_ns - offset_ns[rank] for rank, taken in instance.items()}
-    return {rank: early for rank, early in before.items() if early > _RESOLUTION_NS}
+    return {rank: early for rank, early in before.items() if early > RESOLUTION_NS}
 
 
 def _needed_ns(
-    kind: int, instance: Mapping[int, CollectiveIntervals], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
-    """By rank, when all had come whom it needs, itself among them."""
-    came = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
+    """Return, by rank, when all ranks that it needs had arrived, itself among them."""
+    arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
     if kind in TOGETHER:
-        return dict.fromkeys(came, max(came.values()))
+        return dict.fromkeys(arrived_ns, max(arrived_ns.values()))
     if kind in {CollectiveCommType.BROADCAST, CollectiveCommType.SCATTER}:
-        return {rank: max(at, came.get(root, at) if root is not None else at) for rank, at in came.items()}
-    return {rank: max(came.values()) if rank == root else at for rank, at in came.items()}
+        return {rank: max(at, arrived_ns.get(root, at) if root is not None else at) for rank, at in arrived_ns.items()}
+    return {rank: max(arrived_ns.values()) if rank == root else at for rank, at in arrived_ns.items()}

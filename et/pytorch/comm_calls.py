@@ -1,19 +1,20 @@
-"""What PyTorch records of a collective or message: kind, bytes, type, split sizes, group and peers.
+"""Kind, size, type, split sizes, group and peers of a collective or message that PyTorch records.
 
-The NCCL backend records `record_param_comms`. Its inputs are, in this order, tensors (not always), a sequence number,
+The NCCL backend records `record_param_comms`. Its inputs are, in this order: tensors (not always), a sequence number,
 the process group (a number before 1.0.3, then name and description), a rank (own, root or peer), the name, split
-sizes in and out, and at the end the group's size, since 1.1.0 behind the first rank and the stride; since 1.1.0
-attributes say all that by name, as Kineto does since PyTorch 2.3. Annotations `nccl:NAME` and `gloo:NAME` have the
-tensors only; gloo's peers and split sizes stand in the c10d operator that has issued it.
+sizes in and out, and at the end the group's size. Since 1.1.0 the first rank and the stride are before the size, and
+attributes name all of these values, as in Kineto since PyTorch 2.3. Annotations `nccl:NAME` and `gloo:NAME` have the
+tensors only; gloo's peers and split sizes are in the c10d operator that issued the call.
 
 Sources: pytorch/torch/csrc/distributed/c10d/{ParamCommsUtils.hpp,ProcessGroupNCCL.cpp,ProcessGroupGloo.cpp}, PARAM's
 commsTraceParser.py.
 """
 
 import ast
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from et.pytorch.host_trace import HostOp
@@ -23,9 +24,9 @@ from inputs.limits import MAX_NPUS
 RECORD = "record_param_comms"
 UNKNOWN, SEND, RECV = -1, -2, -3
 ON_HOST = frozenset({"gloo", "mpi", "ucc"})
-"""Backends that carry calls out on threads of the host."""
+"""Backends that execute calls on threads of the host."""
 GROUP_ANNOTATION = "nadi:process_group:"
-"""What `collect` puts around calls, where the backend does not say its group; the group's name follows."""
+"""Prefix of the annotation, followed by the group's name, that `collect` adds if the backend does not record groups."""
 _ANNOTATION = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):(\w+)(?: (\d+)(->|<-)(\d+))?")
 _KINDS = (
     ("allreduce", CollectiveCommType.ALL_REDUCE),
@@ -43,8 +44,8 @@ _KINDS = (
 _ENDS = frozenset({"", "v", "base", "sparse", "oop", "single", "anysource", "barrier", "coalesced"}) | frozenset(
     {"tensor", "tensorcoalesced", "intotensor", "intotensorcoalesced"}
 )
-"""What may follow in a name, without its underscores."""
-_BYTES = {
+"""Endings of names after the kind, without underscores."""
+_ELEMENT_BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "longint": 8, "short": 2, "shortint": 2,
     "char": 1, "signedchar": 1, "byte": 1, "unsignedchar": 1, "bool": 1, "complexfloat": 8, "complexdouble": 16,
     "float8e4m3fn": 1, "float8e5m2": 1, "float8e4m3fnuz": 1, "float8e5m2fnuz": 1,
@@ -54,20 +55,21 @@ _DEVICE_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_([A-Za-z]+)|rcclGenericKernel|n
 
 @dataclass(frozen=True, slots=True)
 class CommCall:
-    """A collective or message that one rank takes part in.
+    """A collective or message of one rank.
 
     Attributes:
         kind: CollectiveCommType, SEND or RECV.
-        name: as PyTorch says it.
-        size_bytes: what this rank puts in (of a receive: gets); of a scatter, all that the root sends; -1 = not said.
-        dtype: "Float"; "" = not said.
-        in_split: of an all-to-all with uneven parts, elements for each member; () = even.
-        out_split: the same of what comes in.
-        group: name of the process group, or its number in old traces; "" = not said.
-        ranks: its members; () = not said.
-        group_size: 0 = not said.
-        peer: the other end of a message, as a member of the group; root of a broadcast; -1 = not said.
-        tag: of a message.
+        name: Name that PyTorch records.
+        size_bytes: Bytes that this rank contributes, -1 = unknown. A receive has the bytes received, a scatter those of
+            the root's whole buffer.
+        dtype: Element type, such as "Float"; "" = unknown.
+        in_split: Elements sent to each member in an all-to-all with uneven parts; () = even.
+        out_split: Elements received from each member; () = even.
+        group: Name of the process group, or its number in old traces; "" = unknown.
+        ranks: Members of the group; () = unknown.
+        group_size: Number of members; 0 = unknown.
+        peer: Other end of a message, or root of a broadcast, as a member of the group; -1 = unknown.
+        tag: Tag of a message.
     """
 
     kind: int
@@ -84,7 +86,7 @@ class CommCall:
 
 
 def kind_named(name: str) -> int | None:
-    """The kind that a name of PyTorch means, such as "_allgather_base"; None = it is no kind."""
+    """Return the kind that a name of PyTorch means, such as "_allgather_base"; None if it names no kind."""
     plain = name.lower().replace("_", "").replace("c10d::", "")
     for beginning, kind in _KINDS:
         if plain.startswith(beginning) and plain.removeprefix(beginning) in _ENDS:
@@ -92,14 +94,14 @@ def kind_named(name: str) -> int | None:
     return None
 
 
-def annotated(name: str) -> tuple[str, int | None] | None:
-    """Backend and kind of an annotation such as "gloo:all_reduce"; None = it is none."""
+def backend_and_kind(name: str) -> tuple[str, int | None] | None:
+    """Return backend and kind of an annotation such as "gloo:all_reduce"; None if the name is no such annotation."""
     match = _ANNOTATION.fullmatch(name)
     return (match[1], kind_named(match[2])) if match else None
 
 
 def kernel_kind(name: str) -> int | None:
-    """The kind of an NCCL kernel, of its name; None if it is another kernel, -1 if the name does not say."""
+    """Return the kind in the name of an NCCL kernel; -1 if the name does not have it, None for other kernels."""
     match = _DEVICE_KERNEL.search(name)
     if not match:
         return None
@@ -107,15 +109,15 @@ def kernel_kind(name: str) -> int | None:
     return -1 if kind is None else kind
 
 
-def of_host(op: HostOp) -> CommCall | None:
-    """What a host operator named record_param_comms or BACKEND:NAME says; None if it is no communication, as "wait"."""
+def call_of_host(op: HostOp) -> CommCall | None:
+    """Return the call of a host operator record_param_comms or BACKEND:NAME; None for others, such as "wait"."""
     tensors_in, tensors_out = _tensors(op.inputs), _tensors(op.outputs)
     if op.name != RECORD:
-        found = annotated(op.name)
+        found = backend_and_kind(op.name)
         return _of_tensors(op.name, found[1], tensors_in, tensors_out) if found and found[1] is not None else None
-    said = op.attributes
+    attributes = op.attributes
     rest = op.inputs if op.input_types and "Tensor" not in str(op.input_types[0]) else op.inputs[1:]
-    name = str(said.get("collective_name") or next((v for v in rest[2:5] if isinstance(v, str)), ""))
+    name = str(attributes.get("collective_name") or next((v for v in rest[2:5] if isinstance(v, str)), ""))
     kind = kind_named(name)
     if kind is None or len(rest) < 4:
         return None
@@ -123,26 +125,26 @@ def of_host(op: HostOp) -> CommCall | None:
     group = rest[at - 2] if at >= 2 else ""
     named = group[0] if isinstance(group, list) and group else group
     size = _size(kind, sum(t[3] * t[4] for t in tensors_in), sum(t[3] * t[4] for t in tensors_out))
-    if not tensors_in and "in_msg_nelems" in said:
-        width = _width(str(said.get("dtype", "")))
-        size = _size(kind, int(said["in_msg_nelems"]) * width, int(said.get("out_msg_nelems", 0)) * width)
-    group_size = int(said.get("pg_size", rest[-1] if isinstance(rest[-1], int) else 0))
+    if not tensors_in and "in_msg_nelems" in attributes:
+        width = _width(str(attributes.get("dtype", "")))
+        size = _size(kind, int(attributes["in_msg_nelems"]) * width, int(attributes.get("out_msg_nelems", 0)) * width)
+    group_size = int(attributes.get("pg_size", rest[-1] if isinstance(rest[-1], int) else 0))
     return CommCall(
         kind=kind,
         name=name,
-        size_bytes=_whole(kind, size, group_size, has_input=bool(tensors_in)),
-        dtype=str(said.get("dtype", "")) or _dtype(op.input_types),
-        in_split=_splits(said.get("in_split_size", rest[at + 1] if len(rest) > at + 1 else ())),
-        out_split=_splits(said.get("out_split_size", rest[at + 2] if len(rest) > at + 2 else ())),
-        group=str(said.get("pg_name", named)),
-        ranks=_strided(said, group_size),
+        size_bytes=_group_bytes(kind, size, group_size, has_input=bool(tensors_in)),
+        dtype=str(attributes.get("dtype", "")) or _dtype(op.input_types),
+        in_split=_splits(attributes.get("in_split_size", rest[at + 1] if len(rest) > at + 1 else ())),
+        out_split=_splits(attributes.get("out_split_size", rest[at + 2] if len(rest) > at + 2 else ())),
+        group=str(attributes.get("pg_name", named)),
+        ranks=_strided(op.attributes, group_size),
         group_size=group_size,
         peer=int(rest[at - 1]) if at >= 1 and isinstance(rest[at - 1], int) else -1,
     )
 
 
-def of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
-    """What an operator or kernel of Kineto says; None if it is no communication or says too little to know which."""
+def call_of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
+    """Return the call of an operator or kernel of Kineto; None if it is no communication or its kind is unknown."""
     if "Collective name" in args:
         kind = kind_named(str(args["Collective name"]))
         if kind is None:
@@ -154,7 +156,7 @@ def of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
         return CommCall(
             kind=kind,
             name=str(args["Collective name"]),
-            size_bytes=_whole(kind, size, group_size, has_input=int(args.get("In msg nelems", 0)) > 0),
+            size_bytes=_group_bytes(kind, size, group_size, has_input=int(args.get("In msg nelems", 0)) > 0),
             dtype=str(args.get("dtype", "")),
             in_split=_splits(args.get("In split size", ())),
             out_split=_splits(args.get("Out split size", ())),
@@ -163,7 +165,7 @@ def of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
             group_size=group_size,
             peer=int(end) if end is not None else -1,
         )
-    found = annotated(name)
+    found = backend_and_kind(name)
     if not found or found[1] is None:
         return None
     match = _ANNOTATION.fullmatch(name)
@@ -171,45 +173,45 @@ def of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
     size = 0 if found[1] == CollectiveCommType.BARRIER else size
     call = CommCall(found[1], name, size, dtype=str(next(iter(args.get("Input type", ())), "")))
     if match and match[3]:
-        return _with(call, peer=int(match[5]))
+        return replace(call, peer=int(match[5]))
     return call
 
 
-def of_record(args: Mapping[str, Any]) -> CommCall | None:
-    """What record_param_comms says in a Kineto trace before PyTorch 2.3: group and size of the group, but not its kind.
+def call_of_record(args: Mapping[str, Any]) -> CommCall | None:
+    """Return the call of record_param_comms in a Kineto trace before PyTorch 2.3, without its kind.
 
-    The kind is that of the annotation within it; a record without one is no communication ("wait").
+    The kind is that of the annotation within the record; a record without an annotation is no communication ("wait").
     """
-    said = [_literal(value) for value in args.get("Concrete Inputs", ())]
+    values = [_literal(value) for value in args.get("Concrete Inputs", ())]
     types = args.get("Input type", ())
-    if len(said) < 8 or len(types) != len(said) or not isinstance(said[2], int) or not isinstance(said[-1], int):
+    if len(values) < 8 or len(types) != len(values) or not (isinstance(values[2], int) and isinstance(values[-1], int)):
         return None
-    size = _dims_bytes(args.get("Input Dims", ())[:1], [_element(args)])
-    return CommCall(UNKNOWN, RECORD, size, group=str(said[2]), group_size=said[-1], peer=_number(said[3]))
+    size = _dims_bytes(args.get("Input Dims", ())[:1], [str(args.get("dtype", ""))])
+    return CommCall(UNKNOWN, RECORD, size, group=str(values[2]), group_size=values[-1], peer=_number(values[3]))
 
 
-def from_issuer(call: CommCall, name: str, values: Sequence[Any]) -> CommCall:
-    """The call with what the c10d operator that has issued it says: peer, tag, root, split sizes.
+def with_issuer(call: CommCall, name: str, values: Sequence[Any]) -> CommCall:
+    """Return the call with peer, tag, root and split sizes of the c10d operator that issued it.
 
     Args:
-        call: of the backend's annotation.
-        name: of the operator, "c10d::send".
-        values: its inputs, as the host trace has them or Kineto's texts ("Concrete Inputs").
+        call: Call of the backend's annotation.
+        name: Name of the operator, such as "c10d::send".
+        values: Inputs of the operator, as the host trace has them or as Kineto's texts ("Concrete Inputs").
     """
     plain = [_literal(value) for value in values]
     numbers = [value for value in plain if isinstance(value, int) and not isinstance(value, bool)]
     if call.kind in {SEND, RECV} and numbers:
-        return _with(call, peer=numbers[0], tag=numbers[1] if len(numbers) > 1 else 0)
+        return replace(call, peer=numbers[0], tag=numbers[1] if len(numbers) > 1 else 0)
     if call.kind == CollectiveCommType.BROADCAST and numbers:
-        return _with(call, peer=numbers[0])
+        return replace(call, peer=numbers[0])
     if name.endswith("alltoall_base_") and len(plain) > 4:
         out_split, in_split = _splits(plain[3]), _splits(plain[4])
-        return _with(call, in_split=in_split, out_split=out_split)
+        return replace(call, in_split=in_split, out_split=out_split)
     return call
 
 
-def group_of(values: Sequence[Any]) -> str:
-    """The process group that a functional collective names: the last text of its inputs."""
+def functional_group(values: Sequence[Any]) -> str:
+    """Return the process group that a functional collective names: the last text among its inputs."""
     texts = [value for value in values if isinstance(value, str) and value and not value.startswith("<")]
     return texts[-1] if texts else ""
 
@@ -218,26 +220,18 @@ def _number(value: Any) -> int:  # noqa: ANN401 - any value of JSON
     return value if isinstance(value, int) else -1
 
 
-def _element(args: Mapping[str, Any]) -> str:
-    """Type of the elements of a list of tensors, which Kineto does not say."""
-    return str(args.get("dtype", ""))
-
-
-def _with(call: CommCall, **fields: Any) -> CommCall:  # noqa: ANN401 - fields of CommCall
-    return CommCall(**{name: fields.get(name, getattr(call, name)) for name in CommCall.__slots__})
-
-
-def _of_tensors(name: str, kind: int, given: Sequence[list[Any]], made: Sequence[list[Any]]) -> CommCall:
-    """A call that is known by its tensors only."""
+def _of_tensors(name: str, kind: int, tensors_in: Sequence[list[Any]], tensors_out: Sequence[list[Any]]) -> CommCall:
+    """Return a call made from its tensors alone."""
     match = _ANNOTATION.fullmatch(name)
-    size = _size(kind, sum(t[3] * t[4] for t in given), sum(t[3] * t[4] for t in made)) if given or made else -1
+    in_bytes, out_bytes = (sum(t[3] * t[4] for t in tensors) for tensors in (tensors_in, tensors_out))
+    size = _size(kind, in_bytes, out_bytes) if tensors_in or tensors_out else -1
     size = 0 if kind == CollectiveCommType.BARRIER else size
     peer = int(match[5]) if match and match[5] else -1
     return CommCall(kind, name, size, peer=peer)
 
 
 def _tensors(values: Sequence[Any]) -> list[list[Any]]:
-    """Tensors among values, and in lists of them, at any depth."""
+    """Return the tensors among values and in lists of them, at any depth."""
     found = []
     for value in values:
         if isinstance(value, list):
@@ -249,19 +243,23 @@ def _tensors(values: Sequence[Any]) -> list[list[Any]]:
 
 
 def storages(values: Sequence[Any]) -> set[int]:
-    """Ids of the storages of tensors among values."""
+    """Return ids of the storages of tensors among values."""
     return {int(tensor[1]) for tensor in _tensors(values)}
 
 
 def _size(kind: int, in_bytes: int, out_bytes: int) -> int:
-    """What counts as the size of a call, by this rank."""
+    """Return the size of a call in bytes as this rank sees it."""
     if kind == CollectiveCommType.BARRIER:
         return 0
     return out_bytes if kind in {RECV, CollectiveCommType.SCATTER} and out_bytes else in_bytes or out_bytes
 
 
-def _whole(kind: int, size: int, group_size: int, *, has_input: bool) -> int:
-    """Of a scatter the root's buffer, which is as many times what each member gets."""
+def _group_bytes(kind: int, size: int, group_size: int, *, has_input: bool) -> int:
+    """Return the size of a call by the convention of CommCall.
+
+    The root's buffer of a scatter is what a member gets times the group size. An all-gather without recorded input
+    contributes one part of its output.
+    """
     if kind == CollectiveCommType.SCATTER and group_size:
         return size * group_size
     if kind == CollectiveCommType.ALL_GATHER and not has_input and group_size:
@@ -270,53 +268,50 @@ def _whole(kind: int, size: int, group_size: int, *, has_input: bool) -> int:
 
 
 def _width(dtype: str) -> int:
-    """Bytes of an element."""
+    """Return the bytes of an element."""
     plain = dtype.lower().removeprefix("c10::").replace("_", "").replace(" ", "")
-    return _BYTES.get(plain, 0)
+    return _ELEMENT_BYTES.get(plain, 0)
 
 
 def _dtype(types: Sequence[Any]) -> str:
-    """Of the first tensor: "Tensor(c10::Half)" or "GenericList[Tensor(float)]" gives "Half", "float"."""
+    """Return the type of the first tensor: "Half" for "Tensor(c10::Half)", "float" for "GenericList[Tensor(float)]"."""
     match = re.search(r"Tensor\(([^()]+)\)", " ".join(map(str, types[:1])))
     return match[1].removeprefix("c10::") if match else ""
 
 
 def _dims_bytes(dims: Sequence[Any], types: Sequence[Any]) -> int:
-    """Bytes of tensors whose shapes and types are listed; -1 = it does not say."""
+    """Return the bytes of tensors with the listed shapes and types; -1 if none of them is known."""
     total, known = 0, False
     for shape, dtype in zip(dims, types, strict=False):
         shapes = shape if shape and isinstance(shape[0], list) else [shape]
         width = _width(str(dtype))
-        for one in shapes:
-            if width and all(isinstance(extent, int) for extent in one):
-                count = 1
-                for extent in one:
-                    count *= extent
-                total, known = total + count * width, True
+        for extents in shapes:
+            if width and all(isinstance(extent, int) for extent in extents):
+                total, known = total + math.prod(extents) * width, True
     return total if known else -1
 
 
-def _splits(said: Any) -> tuple[int, ...]:  # noqa: ANN401 - a list or its text
-    """Split sizes or ranks, of a list or the text of one; what is cut off ("[1, 2, ...") counts as not said."""
-    value = _literal(said)
+def _splits(listed: Any) -> tuple[int, ...]:  # noqa: ANN401 - a list or its text
+    """Return split sizes or ranks from a list or its text; () for a truncated one ("[1, 2, ..."), which is unusable."""
+    value = _literal(listed)
     if not isinstance(value, list | tuple) or not all(isinstance(part, int) for part in value):
         return ()
     return tuple(value)
 
 
 def _literal(value: Any) -> Any:  # noqa: ANN401 - any value of JSON
-    """The value that a text of Kineto stands for."""
+    """Return the value that a text of Kineto denotes."""
     if not isinstance(value, str) or not value:
         return value
     try:
         return ast.literal_eval(value)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # brackets within brackets within brackets
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # deeply nested brackets
         return value
 
 
-def _strided(said: Mapping[str, Any], group_size: int) -> tuple[int, ...]:
-    """Members, of the first rank and the stride, which PyTorch says where they are equally far apart."""
-    first, stride = said.get("global_rank_start"), said.get("global_rank_stride")
+def _strided(attributes: Mapping[str, Any], group_size: int) -> tuple[int, ...]:
+    """Return the members from first rank and stride, which PyTorch records where ranks are equally far apart."""
+    first, stride = attributes.get("global_rank_start"), attributes.get("global_rank_stride")
     if not isinstance(first, int) or not isinstance(stride, int) or not 1 <= group_size <= MAX_NPUS or stride < 1:
         return ()
     return tuple(range(first, first + stride * group_size, stride))

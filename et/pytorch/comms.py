@@ -1,12 +1,12 @@
-"""Collectives and messages of one rank in a step: what they are, who issued them, and what carried them out.
+"""Collectives and messages of one rank in a step: what they are, what issued them, and what executed them.
 
 With NCCL an operator of the host (`record_param_comms`, or an annotation `nccl:NAME`) issues a call and launches a
-kernel, which carries it out on the device. With gloo a c10d operator issues it and an annotation `gloo:NAME` on a
-thread of gloo's carries it out.
+kernel, which executes it on the device. With gloo a c10d operator issues it, and an annotation `gloo:NAME` on a thread
+of gloo marks its execution.
 """
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from et.pytorch import comm_calls
@@ -17,7 +17,7 @@ from et.pytorch.kineto import HostOperator, KinetoTrace
 from et.schema import CollectiveCommType
 
 _KIND_ON_HOST = {int(CollectiveCommType.REDUCE_SCATTER): int(CollectiveCommType.ALL_REDUCE)}
-"""Gloo carries a reduce-scatter out as an all-reduce, and then says that it is one."""
+"""Gloo executes a reduce-scatter as an all-reduce, and records it as one."""
 _FUNCTIONAL = "_c10d_functional::"
 
 
@@ -26,12 +26,12 @@ class Comm:
     """One call.
 
     Attributes:
-        call: what it is.
-        issuer: number of Kineto's operator that has issued it, -1 = not known.
-        kernel: number of the device op that carries it out, -1 = none.
-        on_host: number of Kineto's operator that carries it out on the host, -1 = none.
-        start_ns, end_ns: when it was carried out, on the rank's own clock; both 0 where nothing did.
-        name: of its node.
+        call: Kind, size and members of the call.
+        issuer: Number of Kineto's operator that issued it, -1 = unknown.
+        kernel: Number of the device op that executes it, -1 = none.
+        on_host: Number of Kineto's operator that executes it on the host, -1 = none.
+        start_ns, end_ns: Begin and end of its execution on the rank's own clock; both 0 if it was not executed.
+        name: Name of its node.
     """
 
     call: CommCall
@@ -45,13 +45,13 @@ class Comm:
 
 @dataclass
 class Comms:
-    """Those of a rank.
+    """Collectives and messages of a rank.
 
     Attributes:
-        calls: in order of issue.
-        of_kernel: by number of a device op, places in calls; several where calls were put together.
-        carriers: Kineto's operators that carry calls out on the host, and all within them.
-        lost: what looks like communication and is none that is known, a sentence each.
+        calls: The calls in order of issue.
+        of_kernel: Places in `calls` by number of the device op; several where one kernel executes a group of calls.
+        carriers: Kineto's operators that execute calls on the host, and all operators within them.
+        lost: A sentence for each record that looks like communication but is of no known kind.
     """
 
     calls: list[Comm] = field(default_factory=list)
@@ -61,17 +61,17 @@ class Comms:
 
 
 def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, begin_ns: int, end_ns: int) -> Comms:
-    """The calls whose operators begin from begin_ns to end_ns."""
+    """Find the calls whose operators begin from begin_ns to end_ns."""
     comms = Comms()
     place_of: dict[int, int] = {}
     for number, op in enumerate(kineto.ops):
         if not begin_ns <= op.start_ns < end_ns:
             continue
-        found = comm_calls.annotated(op.name)
+        found = comm_calls.backend_and_kind(op.name)
         if op.name != RECORD and found is None:
             continue
         if found is not None and found[1] is None and "coalesced" not in op.name:
-            comms.lost.append(f"{op.name}: no collective of this name is known")
+            comms.lost.append(f"{op.name}: no known collective has this name")
         above = _nearest(kineto, op.parent, place_of)
         if above is not None:
             _complete(comms.calls[place_of[above]], op, linked.get(number))
@@ -95,47 +95,47 @@ def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, be
 
 
 def _order(kineto: KinetoTrace, comms: Comms, place_of: dict[int, int]) -> None:
-    """Sort the calls by when they were issued: gloo's threads may begin two of them in another order on each rank."""
+    """Sort the calls by time of issue, because gloo's threads may begin two of them in another order on each rank."""
     order = sorted(range(len(comms.calls)), key=lambda place: kineto.ops[comms.calls[place].issuer].start_ns)
-    now = {place: number for number, place in enumerate(order)}
+    new_place = {place: number for number, place in enumerate(order)}
     comms.calls[:] = [comms.calls[place] for place in order]
-    place_of.update({op: now[place] for op, place in place_of.items()})
+    place_of.update({op: new_place[place] for op, place in place_of.items()})
 
 
 def _call(op: HostOperator, host: HostOp | None) -> CommCall | None:
-    """What an operator issues, by the host trace if it says so, else by Kineto."""
-    said = comm_calls.of_host(host) if host is not None else None
-    by_kineto = comm_calls.of_kineto(op.name, op.args)
-    if said is None:
-        return by_kineto if by_kineto is not None or op.name != RECORD else comm_calls.of_record(op.args)
-    if by_kineto is None:
-        return said
+    """Return the call that an operator issues, from the host trace if that has it, otherwise from Kineto."""
+    from_host = comm_calls.call_of_host(host) if host is not None else None
+    from_kineto = comm_calls.call_of_kineto(op.name, op.args)
+    if from_host is None:
+        return from_kineto if from_kineto is not None or op.name != RECORD else comm_calls.call_of_record(op.args)
+    if from_kineto is None:
+        return from_host
     return replace(
-        said,
-        ranks=said.ranks or by_kineto.ranks,
-        group=said.group or by_kineto.group,
-        group_size=said.group_size or by_kineto.group_size,
-        size_bytes=by_kineto.size_bytes if said.size_bytes < 0 else said.size_bytes,
-        dtype=said.dtype or by_kineto.dtype,
+        from_host,
+        ranks=from_host.ranks or from_kineto.ranks,
+        group=from_host.group or from_kineto.group,
+        group_size=from_host.group_size or from_kineto.group_size,
+        size_bytes=from_kineto.size_bytes if from_host.size_bytes < 0 else from_host.size_bytes,
+        dtype=from_host.dtype or from_kineto.dtype,
     )
 
 
 def _complete(comm: Comm, op: HostOperator, host: HostOp | None) -> None:
-    """What the annotation within a record says that the record does not."""
+    """Add what the annotation within a record has and the record lacks."""
     comm.name = op.name if ":" in op.name else comm.name
-    inner = comm_calls.of_host(host) if host is not None else None
-    inner = inner or comm_calls.of_kineto(op.name, op.args)
+    inner = comm_calls.call_of_host(host) if host is not None else None
+    inner = inner or comm_calls.call_of_kineto(op.name, op.args)
     if inner is None:
         return
-    said = comm.call
-    kind = inner.kind if said.kind == comm_calls.UNKNOWN else said.kind
-    name = inner.name if said.kind == comm_calls.UNKNOWN else said.name
-    size = inner.size_bytes if said.size_bytes < 0 else said.size_bytes
-    comm.call = replace(said, kind=kind, name=name, size_bytes=size, dtype=said.dtype or inner.dtype)
+    outer = comm.call
+    kind = inner.kind if outer.kind == comm_calls.UNKNOWN else outer.kind
+    name = inner.name if outer.kind == comm_calls.UNKNOWN else outer.name
+    size = inner.size_bytes if outer.size_bytes < 0 else outer.size_bytes
+    comm.call = replace(outer, kind=kind, name=name, size_bytes=size, dtype=outer.dtype or inner.dtype)
 
 
 def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Comms, issuing: Sequence[int]) -> None:
-    """Find the c10d operators that have issued what the host's threads carry out, and take what they say."""
+    """Find the c10d operators that issued what the host's threads execute, and take over their information."""
     waiting: dict[int, list[int]] = collections.defaultdict(list)
     issued = sorted(
         (comm for comm in comms.calls if comm.on_host >= 0),
@@ -158,18 +158,18 @@ def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Com
         op = kineto.ops[comm.issuer]
         host = linked.get(comm.issuer)
         values = host.inputs if host is not None else op.args.get("Concrete Inputs", ())
-        comm.call = comm_calls.from_issuer(comm.call, op.name, values)
+        comm.call = comm_calls.with_issuer(comm.call, op.name, values)
         if op.parent >= 0 and kineto.ops[op.parent].name.startswith(_FUNCTIONAL):
             above_host = linked.get(op.parent)
-            said = above_host.inputs if above_host else kineto.ops[op.parent].args.get("Concrete Inputs", ())
-            comm.call = replace(comm.call, group=comm_calls.group_of(said))
+            values = above_host.inputs if above_host else kineto.ops[op.parent].args.get("Concrete Inputs", ())
+            comm.call = replace(comm.call, group=comm_calls.functional_group(values))
         named = _group_annotation(kineto, comm.issuer)
         if named:
             comm.call = replace(comm.call, group=named)
 
 
 def _group_annotation(kineto: KinetoTrace, number: int) -> str:
-    """The process group that an annotation of `et.pytorch.collect` around an operator names; "" = none."""
+    """Return the process group in an annotation of `et.pytorch.collect` around an operator; "" = none."""
     while number >= 0:
         name = kineto.ops[number].name
         if name.startswith(comm_calls.GROUP_ANNOTATION):
@@ -179,7 +179,7 @@ def _group_annotation(kineto: KinetoTrace, number: int) -> str:
 
 
 def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of: Mapping[int, int]) -> None:
-    """Find what each NCCL kernel carries out: the call around its launch, else all those put together before."""
+    """Find what each NCCL kernel executes: the call around its launch, or all calls that were grouped before it."""
     taken: set[int] = set()
     for number in sorted(range(len(work.ops)), key=lambda n: work.launches[n].start_ns if n in work.launches else 0):
         op = work.ops[number]
@@ -190,19 +190,19 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
         above = _nearest(kineto, caller, place_of)
         places = [place_of[above]] if above is not None else []
         if not places:
-            call = comm_calls.of_kineto(op.name, op.args)
-            together = [
+            call = comm_calls.call_of_kineto(op.name, op.args)
+            grouped = [
                 place
                 for place, comm in enumerate(comms.calls)
                 if place not in taken and comm.on_host < 0 and _before(kineto, comm.issuer, work, number)
             ]
-            if together and _is_together(kineto, caller):
-                places = together
+            if grouped and _is_grouping(kineto, caller):
+                places = grouped
             elif call is not None:
                 places = [len(comms.calls)]
                 comms.calls.append(Comm(call, caller, call.name))
         if not places:
-            comms.lost.append(f"{op.name[:60]}: nothing on the host says what it carries out")
+            comms.lost.append(f"{op.name[:60]}: no record of the host shows what it executes")
             continue
         taken.update(places)
         comms.of_kernel[number] = places
@@ -211,8 +211,8 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
             comm.kernel, comm.start_ns, comm.end_ns = number, op.start_ns, op.end_ns
 
 
-def _is_together(kineto: KinetoTrace, number: int) -> bool:
-    """Whether an operator, or one around it, puts calls together."""
+def _is_grouping(kineto: KinetoTrace, number: int) -> bool:
+    """Return whether an operator, or one around it, groups calls."""
     while number >= 0:
         if "coalesced" in kineto.ops[number].name.lower() or "batch" in kineto.ops[number].name.lower():
             return True
@@ -221,24 +221,23 @@ def _is_together(kineto: KinetoTrace, number: int) -> bool:
 
 
 def _before(kineto: KinetoTrace, issuer: int, work: DeviceWork, kernel: int) -> bool:
-    """Whether a call was issued by the thread that launches a kernel, before it does."""
+    """Return whether the thread that launches a kernel issued a call before the launch."""
     launch = work.launches.get(kernel)
     op = kineto.ops[issuer]
     return launch is not None and op.thread == launch.thread and op.start_ns <= launch.start_ns
 
 
-def _nearest(kineto: KinetoTrace, number: int, among: Iterable[int]) -> int | None:
-    """The nearest of some operators that is this one or around it."""
-    known = among if isinstance(among, dict | set) else set(among)
+def _nearest(kineto: KinetoTrace, number: int, among: Mapping[int, int]) -> int | None:
+    """Return the innermost operator of `among` that is this one or encloses it."""
     while number >= 0:
-        if number in known:
+        if number in among:
             return number
         number = kineto.ops[number].parent
     return None
 
 
 def _within(kineto: KinetoTrace, tops: set[int]) -> set[int]:
-    """These operators and all that they have called."""
+    """Return these operators and all operators that they have called."""
     found = set(tops)
     for number, op in enumerate(kineto.ops):
         if op.parent in found:

@@ -1,19 +1,17 @@
-"""Device operations of a step: which call has launched each, within which operator of the host, and in which order.
+"""Device operations of a step: the call that launched each, the host operator around that call, and the order.
 
-A kernel has its launch's correlation id. The operator is the innermost one that is open on the launch's thread when it
-is called; where the launch is not in the trace, the one that the kernel's External id names.
+A kernel has its launch's correlation id. The operator is the innermost one that is open on the launch's thread at the
+call. If the launch is not in the trace, it is the operator in the kernel's External id.
 """
 
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from et.pytorch.kineto import Call, DeviceOp, KinetoTrace
+from et.pytorch.kineto import RESOLUTION_NS, Call, DeviceOp, KinetoTrace
 
-_SYNCHRONISE = ("Synchronize", "cudaMemcpy", "hipMemcpy", "cudaFree", "hipMemcpyWithStream")
+_BLOCKING_CALLS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "cudaFree", "hipMemcpyWithStream")
 _ASYNC = "Async"
-_CLOCK_NS = 1000
-"""Two times of the device may be so far off, since Kineto counts microseconds."""
 
 
 @dataclass
@@ -21,11 +19,11 @@ class DeviceWork:
     """Device operations of a step.
 
     Attributes:
-        ops: in order of their beginnings.
-        launches: by number of an op its call.
-        caller: by number of an op the number of Kineto's operator that has launched it, where there is one.
-        left_over: ops of an earlier step that were not over when this one began.
-        lost: by number of an op, why no operator of the host is known for it.
+        ops: Operations in order of their start times.
+        launches: Launching call of each op, by the op's number.
+        caller: Number of Kineto's operator that launched each op, by the op's number; ops without one are left out.
+        left_over: Ops of an earlier step that were still running when this step began.
+        lost: Reason why no operator of the host is known for an op, by the op's number.
     """
 
     ops: list[DeviceOp] = field(default_factory=list)
@@ -36,9 +34,9 @@ class DeviceWork:
 
 
 def device_work(kineto: KinetoTrace, begin_ns: int, end_ns: int) -> DeviceWork:
-    """Find what was launched from begin_ns to end_ns.
+    """Find the operations that were launched from begin_ns to end_ns.
 
-    An op whose launch is not in the trace counts by when it began; if nothing follows the step, however late that is.
+    An op whose launch is not in the trace counts by its start time, and without a time limit if no step follows.
     """
     is_last = all(op.start_ns < end_ns for op in kineto.ops)
     calls = {call.correlation: call for call in kineto.calls if call.correlation >= 0}
@@ -68,23 +66,23 @@ def device_work(kineto: KinetoTrace, begin_ns: int, end_ns: int) -> DeviceWork:
 
 
 def is_blocking(call: Call) -> bool:
-    """Whether a call comes back only when work of the device is done."""
-    return any(part in call.name for part in _SYNCHRONISE) and _ASYNC not in call.name
+    """Return whether a call returns only when work of the device is done."""
+    return any(part in call.name for part in _BLOCKING_CALLS) and _ASYNC not in call.name
 
 
 def waited_copies(work: DeviceWork) -> dict[int, int]:
-    """Copies whose launch came back only when they were done, by correlation: to memory that is not pinned."""
+    """Return the copies whose launch returned only when they were done, by correlation: those to unpinned memory."""
     found = {}
     for number, call in work.launches.items():
         op = work.ops[number]
         blocks = _ASYNC not in call.name or "DtoH" in op.name or "Pageable" in op.name
-        if "emcpy" in call.name and blocks and op.end_ns <= call.end_ns + _CLOCK_NS:
+        if "emcpy" in call.name and blocks and op.end_ns <= call.end_ns + RESOLUTION_NS:
             found[call.correlation] = number
     return found
 
 
 class AwaitedOps:
-    """Of each blocking call the device ops that it has waited for."""
+    """The device ops that each blocking call awaits."""
 
     def __init__(self, work: DeviceWork, waits: Sequence[Call]) -> None:
         self._ops = work.ops
@@ -100,17 +98,17 @@ class AwaitedOps:
             numbers.append(number)
 
     def by(self, call: Call) -> list[int]:
-        """The last op launched before it on its stream; on each stream where the trace does not say which one.
+        """Return the last op launched before a call on its stream, or on each stream if the trace does not name one.
 
-        An op that was not over when the call came back was not waited for.
+        An op that was not over when the call returned is left out.
         """
         stream = self._stream_of.get(call.correlation)
         found = []
-        for of, (times, numbers) in self._by_stream.items():
+        for op_stream, (times, numbers) in self._by_stream.items():
             last = bisect.bisect_left(times, call.start_ns) - 1
-            if stream is not None and of != stream and "Device" not in call.name:
+            if stream is not None and op_stream != stream and "Device" not in call.name:
                 continue
-            if last >= 0 and self._ops[numbers[last]].end_ns <= call.end_ns + _CLOCK_NS:
+            if last >= 0 and self._ops[numbers[last]].end_ns <= call.end_ns + RESOLUTION_NS:
                 found.append(numbers[last])
         return found
 

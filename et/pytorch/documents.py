@@ -1,4 +1,4 @@
-"""Files that PyTorch writes: host execution traces and Kineto traces, JSON, gzipped or not."""
+"""Files that PyTorch writes: host execution traces and Kineto traces, as JSON, gzipped or not."""
 
 import gc
 import json
@@ -19,12 +19,12 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 class Document(NamedTuple):
-    """One file, parsed.
+    """A parsed file.
 
     Attributes:
-        path: where it is.
+        path: Path of the file.
         kind: HOST or KINETO.
-        data: the JSON object.
+        data: The JSON object.
     """
 
     path: Path
@@ -33,26 +33,26 @@ class Document(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """HOST, KINETO, or "" for any other file."""
+    """Return HOST, KINETO, or "" for any other file."""
     kind = inputs.kind_of(path)
     key = kind.key.removeprefix("gzip:") if kind is not None else ""
     return key if key in {HOST, KINETO} else ""
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """The files that paths name; of a folder those that PyTorch has written, at any depth, in order of names.
+    """Return the files that paths name; for a folder, the files that PyTorch has written, at any depth, sorted by name.
 
     Raises:
-        TraceError: a folder has none, or a path is no such file.
+        TraceError: A folder has no such file.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted({file for name in _NAMES for file in path.rglob(name) if not file.name.startswith(".")})
-            ours = [file for file in inside if kind_of(file)]
-            if not ours:
+            traces = [file for file in inside if kind_of(file)]
+            if not traces:
                 raise TraceError(f"{path}: none of its files is {EXPECTED}")
-            found.extend(ours)
+            found.extend(traces)
         else:
             found.append(path)
     return found
@@ -62,20 +62,20 @@ def read_document(path: Path) -> Document:
     """Parse a file.
 
     Raises:
-        TraceError: it cannot be read, is cut off, or is something else.
+        TraceError: The file cannot be read, is truncated, or is of another kind.
     """
     try:
         text = b"".join(inputs.blocks(path)).decode("utf-8", errors="replace")
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}, expected {EXPECTED}") from error
     try:
-        with _no_search_for_garbage():
-            data = json.loads(text, strict=False)  # Kineto does not escape what stands in names
+        with _no_garbage_collection():
+            data = json.loads(text, strict=False)  # Kineto does not escape names
     except (ValueError, RecursionError) as error:
         kind = inputs.kind_of(path)
         if kind is not None and kind.key.removeprefix("gzip:") not in {HOST, KINETO, "json"}:
             raise TraceError(inputs.complaint(path, kind, EXPECTED)) from error
-        raise TraceError(f"{path}: {error}, expected {EXPECTED}, whole") from error
+        raise TraceError(f"{path}: {error}, expected {EXPECTED} that is complete") from error
     if isinstance(data, dict) and isinstance(data.get("traceEvents"), list):
         return Document(path, KINETO, data)
     if isinstance(data, dict) and isinstance(data.get("nodes"), list) and "schema" in data:
@@ -87,24 +87,24 @@ def read_document(path: Path) -> Document:
 
 
 @contextmanager
-def _no_search_for_garbage() -> Iterator[None]:
-    """A parser leaves none, and Python would search all that it makes again and again: seven times the time."""
-    searches = gc.isenabled()
+def _no_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection: JSON parsing makes no garbage, and searching for it multiplies the time by seven."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if searches:
+        if was_enabled:
             gc.enable()
 
 
 def ranks_by_name(paths: Sequence[Path]) -> list[int | None]:
-    """The rank that each name says: "rank3", else the number in which the names differ; None = there is none."""
-    said = [_RANK.search(path.name) for path in paths]
-    if all(said):
-        return [int(match[1]) for match in said if match]
-    numbers = [[int(number) for number in _NUMBER.findall(path.name)] for path in paths]
-    if len(paths) < 2 or len({len(some) for some in numbers}) > 1:
+    """Return the rank in each file name: "rank3", otherwise the number that differs between names; None without one."""
+    matches = [_RANK.search(path.name) for path in paths]
+    if all(matches):
+        return [int(match[1]) for match in matches if match]
+    names = [[int(number) for number in _NUMBER.findall(path.name)] for path in paths]
+    if len(paths) < 2 or len({len(numbers) for numbers in names}) > 1:
         return [None] * len(paths)
-    places = [place for place in range(len(numbers[0])) if len({some[place] for some in numbers}) == len(paths)]
-    return [some[places[-1]] if places else None for some in numbers]
+    places = [place for place in range(len(names[0])) if len({numbers[place] for numbers in names}) == len(paths)]
+    return [numbers[places[-1]] if places else None for numbers in names]

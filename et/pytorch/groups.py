@@ -1,8 +1,8 @@
-"""Process groups: which ranks a call is for, and one name for each group on all ranks.
+"""Process groups: the ranks that a call is for, and one name per group on all ranks.
 
 PyTorch names groups by a counter that is the same on all ranks, or (in old traces) by a number that means something
-to one process only. A group is known by its members, and by its name where it is a counter; of several groups of the
-same members that have no such name, by the order in which a rank uses them.
+to one process only. A group is identified by its members, and by its name where that is a counter. Several groups of
+the same members without such a name are identified by the order in which a rank uses them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from et.pytorch.comm_calls import CommCall
 from et.pytorch.kineto import KinetoTrace
 
-_LONGEST_COUNTER = 6
+_MAX_COUNTER_DIGITS = 6  # longer numbers are ids of a process, such as hashes
 _DEFAULT = ("", "0")
 
 
@@ -20,21 +20,20 @@ class Groups:
     """Groups of all ranks.
 
     Attributes:
-        world: all ranks.
-        members: by the name in the traces that are made: a number as text; "" (all ranks) is not among them.
-        unknown: calls whose group could not be found, a sentence each.
+        world: Numbers of all ranks.
+        members: Ranks of each group, by its name in the resulting traces, a number as text; all ranks ("") are not
+            listed.
     """
 
     world: tuple[int, ...]
     members: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    unknown: dict[str, int] = field(default_factory=dict)
     _names: dict[tuple[tuple[int, ...], str], str] = field(default_factory=dict)
     _order: dict[tuple[int, tuple[int, ...]], list[str]] = field(default_factory=dict)
 
     def name(self, rank: int, ranks: tuple[int, ...], group: str) -> str:
-        """The name of the group that a rank knows by `group`, of these ranks."""
+        """Return the name in the resulting traces of the group that a rank knows as `group`."""
         label = group
-        if len(group) > _LONGEST_COUNTER or (group and not group.isdigit()):
+        if len(group) > _MAX_COUNTER_DIGITS or (group and not group.isdigit()):
             used = self._order.setdefault((rank, ranks), [])
             if group not in used:
                 used.append(group)
@@ -49,34 +48,34 @@ class Groups:
 
 
 def world_of(ranks: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
-    """All ranks, of those whose traces are there and of what the traces say."""
+    """Return all ranks: those that have traces, and those that the traces mention."""
     return tuple(range(max([*sizes, max(ranks) + 1])))
 
 
 def ranks_of(
-    rank: int, call: CommCall, said: Mapping[str, tuple[int, ...]], world: tuple[int, ...]
+    rank: int, call: CommCall, listed_groups: Mapping[str, tuple[int, ...]], world: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Members of a call's group; None if nothing says them.
+    """Return the members of a call's group; None if nothing lists them.
 
     Args:
-        rank: whose call it is.
-        call: with what it says itself.
-        said: groups that the rank's traces list.
-        world: all ranks.
+        rank: Rank that makes the call.
+        call: The call with its own information on the group.
+        listed_groups: Groups that the rank's traces list.
+        world: Numbers of all ranks.
     """
     if call.ranks and rank in call.ranks:
         return call.ranks
-    listed = said.get(call.group)
+    listed = listed_groups.get(call.group)
     if listed:
         return listed
     size = call.group_size
     if size == 1:
         return (rank,)
-    if size == len(world) or (size == 0 and (call.group in _DEFAULT or listed is not None or len(said) <= 1)):
+    if size == len(world) or (size == 0 and (call.group in _DEFAULT or listed is not None or len(listed_groups) <= 1)):
         return world
     return None
 
 
-def said_by(kineto: KinetoTrace | None, host: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Groups that a rank's traces list, those of Kineto first."""
+def listed_groups(kineto: KinetoTrace | None, host: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the groups that a rank's traces list; those of Kineto take precedence."""
     return {**host, **{name: ranks for name, ranks in (kineto.groups if kineto else {}).items() if ranks}}

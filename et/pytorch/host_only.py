@@ -1,6 +1,6 @@
-"""The nodes of a rank of which there is a host trace alone: operators in order of calls, without times.
+"""The nodes of a rank that has a host trace only: operators in order of calls, without times.
 
-A collective comes after the operator that issues it, and what reads or writes a tensor that it had comes after it.
+A collective comes after the operator that issues it. Operators that use one of its tensors come after it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from et.schema import NodeType
 
 @dataclass
 class HostNodes:
-    """As RankNodes, without times."""
+    """The nodes of a rank as in RankNodes, without times."""
 
     rank: int
     path: Path
@@ -26,15 +26,15 @@ class HostNodes:
     begin_ns: int = 0
 
     def order_of(self, place: int) -> tuple[int, int]:
-        """Where a call stands among others."""
+        """Return the sort key of a call."""
         return (place, 0)
 
 
 def host_nodes(rank: int, host: HostTrace) -> HostNodes:
-    """Make the nodes: one for each operator, and one for each call beside its operator."""
-    made = HostNodes(rank, host.path, [], Comms(), ops=len(host.ops))
-    waits: dict[int, int] = {}  # by storage the node of the last call that has had it
-    place_of: dict[int, int] = {}  # by op_id of a call's operator and all within it
+    """Make the nodes: one for each operator, and a further one for each call."""
+    step = HostNodes(rank, host.path, [], Comms(), ops=len(host.ops))
+    waits: dict[int, int] = {}  # node of the last call that used each storage
+    place_of: dict[int, int] = {}  # place of a call, by op_id of its operator and those within
     last = -1
     for op in host.ops:
         node = Node(op.name, NodeType.COMP_NODE, 0, is_cpu_op=True)
@@ -42,33 +42,33 @@ def host_nodes(rank: int, host: HostTrace) -> HostNodes:
         node.after = [last] if last >= 0 else []
         inside = place_of.get(op.parent)
         if inside is None:
-            had = {waits.pop(storage) for storage in comm_calls.storages(op.inputs) & waits.keys()}
-            node.after.extend(had)
-        last = len(made.nodes)
-        made.nodes.append(node)
-        call = comm_calls.of_host(op)
+            parents = {waits.pop(storage) for storage in comm_calls.storages(op.inputs) & waits.keys()}
+            node.after.extend(parents)
+        last = len(step.nodes)
+        step.nodes.append(node)
+        call = comm_calls.call_of_host(op)
         if inside is not None:
             place_of[op.op_id] = inside
-            _complete(made.comms.calls[inside], op.name, call)
+            _complete(step.comms.calls[inside], op.name, call)
             continue
-        found = comm_calls.annotated(op.name)
+        found = comm_calls.backend_and_kind(op.name)
         if found is not None and found[1] is None:
-            made.comms.lost.append(f"{op.name}: no collective of this name is known")
+            step.comms.lost.append(f"{op.name}: no known collective has this name")
         if call is None:
             continue
-        place = place_of[op.op_id] = len(made.comms.calls)
-        made.comms.calls.append(Comm(call, -1, op.name if op.name != comm_calls.RECORD else call.name))
-        made.node_of_comm[place] = len(made.nodes)
-        made.nodes.append(Node(made.comms.calls[place].name, NodeType.COMP_NODE, 0, after=[last]))
+        place = place_of[op.op_id] = len(step.comms.calls)
+        step.comms.calls.append(Comm(call, -1, op.name if op.name != comm_calls.RECORD else call.name))
+        step.node_of_comm[place] = len(step.nodes)
+        step.nodes.append(Node(step.comms.calls[place].name, NodeType.COMP_NODE, 0, after=[last]))
         for storage in comm_calls.storages([*op.inputs, *op.outputs]):
-            waits[storage] = made.node_of_comm[place]
-    for place, node_number in made.node_of_comm.items():
-        made.nodes[node_number].name = made.comms.calls[place].name
-    return made
+            waits[storage] = step.node_of_comm[place]
+    for place, node_number in step.node_of_comm.items():
+        step.nodes[node_number].name = step.comms.calls[place].name
+    return step
 
 
 def _complete(comm: Comm, name: str, call: comm_calls.CommCall | None) -> None:
-    """What the annotation within a record says that the record does not."""
+    """Add what the annotation within a record has and the record lacks."""
     if call is not None:
         comm.name = name
         if comm.call.size_bytes <= 0:

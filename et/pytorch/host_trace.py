@@ -1,9 +1,9 @@
-"""Host execution traces, as PyTorch's ExecutionTraceObserver writes them, of every schema.
+"""Host execution traces of every schema, as PyTorch's ExecutionTraceObserver writes them.
 
-Up to 1.0.1 a node's fields stand side by side (`parent`, `inputs`, `input_shapes`, ...); since 1.0.2-chakra.0.0.4 the
+Up to 1.0.1 a node has its fields side by side (`parent`, `inputs`, `input_shapes`, ...). Since 1.0.2-chakra.0.0.4 the
 parent is `ctrl_deps`, inputs and outputs are objects, and the rest is a list `attrs`, to which later schemas add
-(1.0.3 and 1.1.0 the parameters of collectives, 1.1.1 strides and kernels). Nodes are read by what they have, so that
-a later schema that only adds is read too.
+(1.0.3 and 1.1.0 the parameters of collectives, 1.1.1 strides and kernels). The fields that a node has decide how it is
+read, so that a later schema that only adds fields is read too.
 
 Source: pytorch/torch/csrc/profiler/standalone/execution_trace_observer.cpp.
 """
@@ -27,15 +27,15 @@ class HostOp:
     """An operator that the host has called.
 
     Attributes:
-        op_id: of the file.
-        name: such as "aten::mm".
+        op_id: Id of the operator in the file.
+        name: Name of the operator, such as "aten::mm".
         parent: op_id of the caller.
-        rf_id: id of its record function, in order of calls.
-        thread: the trace's own number of the thread.
-        inputs: values; a tensor is [tensor id, storage id, offset, elements, bytes of an element, device].
-        input_types: of each.
-        outputs: as inputs.
-        attributes: everything else, by name.
+        rf_id: Id of its record function, in order of calls.
+        thread: Number of the thread in the trace.
+        inputs: Input values; a tensor is [tensor id, storage id, offset, elements, bytes per element, device].
+        input_types: Type of each input.
+        outputs: Output values, in the form of `inputs`.
+        attributes: All other attributes, by name.
     """
 
     op_id: int
@@ -51,15 +51,15 @@ class HostOp:
 
 @dataclass(frozen=True)
 class HostTrace:
-    """What one rank's host has called.
+    """The operators that one rank's host has called.
 
     Attributes:
-        path: of the file.
-        schema: as the file says.
-        pid: of the process.
-        ops: in order of calls, without the roots that stand for process and threads.
-        groups: process groups by name (or id, in old schemas): their ranks; () = not said, which is all of them.
-        group_sizes: how many ranks each has.
+        path: Path of the file.
+        schema: Version of the file's schema.
+        pid: Id of the process, -1 = unknown.
+        ops: Operators in order of calls, without the roots, which represent process and threads.
+        groups: Ranks of each process group, by its name (or id, in old schemas); () = not listed, which means all.
+        group_sizes: Number of ranks of each process group, by its name.
     """
 
     path: Path
@@ -71,7 +71,7 @@ class HostTrace:
 
     @property
     def is_known(self) -> bool:
-        """Whether this schema was looked at when this was written."""
+        """Whether the schema is one of KNOWN_SCHEMAS."""
         return self.schema.startswith(KNOWN_SCHEMAS)
 
 
@@ -79,7 +79,7 @@ def host_trace(document: Document) -> HostTrace:
     """Read a host trace.
 
     Raises:
-        TraceError: a node lacks its id or name, or a field is of the wrong kind.
+        TraceError: A node lacks its id or name, or a field has the wrong kind.
     """
     ops, groups, sizes = [], {}, {}
     for number, node in enumerate(document.data["nodes"]):
@@ -114,11 +114,12 @@ def host_trace(document: Document) -> HostTrace:
 def _op(node: Mapping[str, Any]) -> HostOp:
     if "attrs" in node:
         attributes = {entry["name"]: entry["value"] for entry in node["attrs"]}
-        given, made = node["inputs"], node["outputs"]
-        inputs, types, outputs, parent = given["values"], given["types"], made["values"], node["ctrl_deps"]
+        node_inputs, node_outputs = node["inputs"], node["outputs"]
+        inputs, types, outputs = node_inputs["values"], node_inputs["types"], node_outputs["values"]
+        parent = node["ctrl_deps"]
     else:
-        shown = {"id", "name", "parent", "inputs", "input_types", "outputs"}
-        attributes = {name: value for name, value in node.items() if name not in shown}
+        own_fields = {"id", "name", "parent", "inputs", "input_types", "outputs"}
+        attributes = {name: value for name, value in node.items() if name not in own_fields}
         inputs, types, outputs, parent = node["inputs"], node["input_types"], node["outputs"], node["parent"]
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not isinstance(types, list):
         raise TypeError("inputs or outputs that are no list")
@@ -139,7 +140,7 @@ def _int64(value: Any) -> int:  # noqa: ANN401 - of JSON
     """Return a number of a node.
 
     Raises:
-        ValueError, TypeError, OverflowError: It is no whole number of 64 bits.
+        ValueError, TypeError, OverflowError: The value is no whole number of 64 bits.
     """
     number = int(value)
     if not -(1 << 63) <= number < 1 << 63:
@@ -148,9 +149,9 @@ def _int64(value: Any) -> int:  # noqa: ANN401 - of JSON
 
 
 def _process_groups(op: HostOp) -> list[dict[str, Any]]:
-    """What the node says of process groups; PyTorch cuts long texts off, and then says nothing."""
+    """Return the process groups in a node; none if PyTorch has truncated its long text."""
     try:
-        said = json.loads(op.inputs[0])
+        listed = json.loads(op.inputs[0])
     except (ValueError, IndexError, TypeError):
         return []
-    return [group for group in said if isinstance(group, dict)] if isinstance(said, list) else []
+    return [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []

@@ -1,7 +1,7 @@
-"""Kineto traces: what PyTorch's profiler has seen on the host's threads and on the device.
+"""Kineto traces: what PyTorch's profiler has recorded on the host's threads and on the device.
 
-Times are nanoseconds since the epoch: `ts` and `dur` are microseconds, since `baseTimeNanoseconds` where the file has
-it.
+Times are in nanoseconds since the epoch. In the file `ts` and `dur` are in microseconds, relative to
+`baseTimeNanoseconds` if the file has it.
 """
 
 import re
@@ -19,19 +19,23 @@ _OPS = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
-_MOST_RANKS = 1 << 31
+RESOLUTION_NS = 1000
+"""Resolution of Kineto's times: smaller differences between two of them mean nothing."""
 MERGED = "nadi_merged"
 """Key that marks the Kineto part of a merged file; no file of PyTorch has it."""
 
 
 @dataclass(slots=True)
 class HostOperator:
-    """An operator or annotation on a thread of the host: name, thread, times, and where it stands in the tree of calls.
+    """An operator or annotation on a thread of the host.
 
     Attributes:
-        args: as Kineto has them.
-        is_annotation: somebody has named this stretch of time; it does nothing itself.
-        parent: number of the op that has called it, -1 = none.
+        name: Name of the operator or annotation.
+        thread: Number of the thread.
+        start_ns, end_ns: Begin and end.
+        args: Arguments of the Kineto event.
+        is_annotation: Whether the event only names a stretch of time and does nothing itself.
+        parent: Number of the op that has called it, -1 = none.
     """
 
     name: str
@@ -44,7 +48,7 @@ class HostOperator:
 
     @property
     def rf_id(self) -> int:
-        """Record function id, 0 = not said."""
+        """Record function id, 0 = unknown."""
         return int(self.args.get("Record function id", 0))
 
 
@@ -53,7 +57,7 @@ class Call:
     """A call of the CUDA runtime or driver: a launch, an event, a wait.
 
     Attributes:
-        op: number of the op within which it stands, -1 = none.
+        op: Number of the op that makes the call, -1 = none.
     """
 
     name: str
@@ -79,15 +83,15 @@ class DeviceOp:
 
 @dataclass
 class KinetoTrace:
-    """One rank's trace. Ops and calls are in order of their beginnings, device ops too.
+    """The trace of one rank; ops, calls and device ops are in order of their start times.
 
     Attributes:
-        waits: events of category cuda_sync, which say who waits for whom; none in most traces.
-        groups: process groups by name: ranks, of pg_config; () = not said.
-        group_sizes: how many ranks each has.
-        steps: by number, begin and end of each ProfilerStep, ns.
-        host_name: of the machine, "" = not said.
-        python_functions: how many events of Python functions there are, which are not used.
+        waits: Events of category cuda_sync, which name both streams of a wait; most traces lack them.
+        groups: Ranks of each process group in pg_config, by its name; () = not listed.
+        group_sizes: Number of ranks of each process group, by its name.
+        steps: Begin and end of each ProfilerStep in ns, by its number.
+        host_name: Name of the machine, "" = unknown.
+        python_functions: Number of events of Python functions, which are not used.
         is_merged: Whether the trace is one part of a file of chakra_trace_link, which has no waits between streams.
     """
 
@@ -111,11 +115,11 @@ def kineto_trace(document: Document) -> KinetoTrace:
     """Read a Kineto trace.
 
     Raises:
-        TraceError: an event lacks its time or name, or nothing of the host or the device is in the file.
+        TraceError: An event lacks its time or name, or the file has nothing of the host or the device.
     """
     data = document.data
-    said = data.get("distributedInfo")
-    info: Mapping[str, Any] = said if isinstance(said, dict) else {}
+    distributed = data.get("distributedInfo")
+    info: Mapping[str, Any] = distributed if isinstance(distributed, dict) else {}
     rank, size = (_rank(info.get(key)) for key in ("rank", "world_size"))
     trace = KinetoTrace(document.path, rank, size or 0, pid=-1)
     trace.host_name = str(data.get("host_name", ""))
@@ -133,7 +137,7 @@ def kineto_trace(document: Document) -> KinetoTrace:
             raise TraceError(f"{document.path}: entry {number} of traceEvents: {error}") from error
     if not trace.ops and not trace.device_ops:
         raise TraceError(
-            f"{document.path}: no operator and no kernel among its events, expected a trace of a training run"
+            f"{document.path}: its events include no operator and no kernel, expected a trace of a training run"
         )
     _groups(trace, info)
     _order(trace)
@@ -141,7 +145,7 @@ def kineto_trace(document: Document) -> KinetoTrace:
 
 
 def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
-    """Put an event where it belongs."""
+    """Add an event to the list of its category."""
     category = str(event.get("cat", "")).lower()
     if category == "python_function":
         trace.python_functions += 1
@@ -168,13 +172,13 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
 
 
 def _ns(time_us: float) -> int:
-    """Return a time in nanoseconds, exactly where it is a whole number of microseconds."""
+    """Return a time in nanoseconds, exact for whole numbers of microseconds."""
     return time_us * 1000 if isinstance(time_us, int) else round(time_us * 1000)
 
 
 def _rank(number: object) -> int | None:
-    """Return a rank or a number of ranks; None if it is neither."""
-    return number if isinstance(number, int) and 0 <= number < _MOST_RANKS else None
+    """Return a rank or a number of ranks; None if the value is neither."""
+    return number if isinstance(number, int) and 0 <= number < kineto_schema.MAX_RANKS else None
 
 
 def _correlation(args: Mapping[str, Any]) -> int:
@@ -182,21 +186,21 @@ def _correlation(args: Mapping[str, Any]) -> int:
 
 
 def _groups(trace: KinetoTrace, info: Mapping[str, Any]) -> None:
-    """The process groups that the file's head lists."""
+    """Read the process groups that the file's head lists."""
     listed = info.get("pg_config")
     for entry in listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else ():
         try:
             group = validated(entry, kineto_schema.GROUP)
         except DocumentError:
-            continue  # events name their groups, too
+            continue  # events also name their groups
         name, ranks = group["pg_name"], group.get("ranks", ())
-        whole = isinstance(ranks, list) and all(_rank(rank) is not None for rank in ranks)
-        trace.groups[name] = tuple(ranks) if whole else ()
+        is_complete = isinstance(ranks, list) and all(_rank(rank) is not None for rank in ranks)
+        trace.groups[name] = tuple(ranks) if is_complete else ()
         trace.group_sizes[name] = group.get("pg_size", len(trace.groups[name]))
 
 
 def _order(trace: KinetoTrace) -> None:
-    """Sort, and find the parents of ops and calls: what is open on their thread when they begin."""
+    """Sort, and find the parents of ops and calls: the ops that are open on their thread when they begin."""
     trace.ops.sort(key=lambda op: (op.start_ns, -op.end_ns))
     trace.calls.sort(key=lambda call: (call.start_ns, call.end_ns))
     trace.device_ops.sort(key=lambda op: (op.start_ns, op.end_ns))
@@ -207,7 +211,7 @@ def _order(trace: KinetoTrace) -> None:
             _enclose(trace, trace.calls[call], open_ops)
             call += 1
         stack = open_ops.setdefault(op.thread, [])
-        while stack and trace.ops[stack[-1]].end_ns < op.end_ns:  # over, or (a clock's doing) not around it
+        while stack and trace.ops[stack[-1]].end_ns < op.end_ns:  # over, or not around it because clocks are imprecise
             stack.pop()
         if stack and trace.ops[stack[-1]].end_ns > op.start_ns:
             op.parent = stack[-1]
@@ -217,7 +221,7 @@ def _order(trace: KinetoTrace) -> None:
 
 
 def _enclose(trace: KinetoTrace, call: Call, open_ops: Mapping[int, list[int]]) -> None:
-    """Find the innermost op that is open where a call begins."""
+    """Find the innermost op that is open when a call begins."""
     stack = open_ops.get(call.thread, [])
     while stack and trace.ops[stack[-1]].end_ns <= call.start_ns:
         stack.pop()

@@ -1,4 +1,4 @@
-"""What the fields of a Kineto trace must be, as far as Nadi reads them; others may be anything.
+"""Schema of the fields of a Kineto trace that Nadi reads; other fields may be anything.
 
 Sources: pytorch/kineto libkineto/src/output_json.cpp, and torch/csrc/profiler/collection.cpp for the arguments of
 collectives. Numbers may also be written as text.
@@ -10,19 +10,19 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 _OTHERS_ARE_KEPT = ConfigDict(extra="allow", allow_inf_nan=False, coerce_numbers_to_str=True)
-_LONGEST_US = 1_000_000_000_000
-"""Longest duration in microseconds, 11.6 days: as long as a trace node may take."""
+_MAX_DURATION_US = 1_000_000_000_000
+"""Longest duration in microseconds, 11.6 days, the limit for trace nodes, too."""
 _LAST_US = 4_000_000_000_000_000
 """Latest time stamp in microseconds, in the year 2096, so that sums in nanoseconds fit into 64 bits."""
-_MOST_RANKS = 1 << 31
+MAX_RANKS = 1 << 31
 
 _Int64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _Elements = Annotated[int, Field(ge=0, lt=1 << 56)]
-"""Elements of a message; of at most 16 bytes each, their bytes fit into 64 bits."""
-_Rank = Annotated[int, Field(ge=-1, lt=_MOST_RANKS)]
-_Ranks = Annotated[int, Field(ge=0, lt=_MOST_RANKS)]
+"""Elements of a message: with at most 16 bytes per element the bytes fit into 64 bits."""
+_Rank = Annotated[int, Field(ge=-1, lt=MAX_RANKS)]
+_Ranks = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 _Time = Annotated[int, Field(ge=-_LAST_US, le=_LAST_US)] | Annotated[float, Field(ge=-_LAST_US, le=_LAST_US)]
-_Duration = Annotated[int, Field(le=_LONGEST_US)] | Annotated[float, Field(le=_LONGEST_US)]
+_Duration = Annotated[int, Field(le=_MAX_DURATION_US)] | Annotated[float, Field(le=_MAX_DURATION_US)]
 _Numbers = str | list[_Int64]
 
 KinetoArguments = TypedDict(
@@ -78,7 +78,7 @@ class KinetoGroup(TypedDict, total=False):
 
 @with_config(_OTHERS_ARE_KEPT)
 class KinetoHead(TypedDict, total=False):
-    """What a trace says beside its events."""
+    """Fields of a trace beside its events."""
 
     baseTimeNanoseconds: Annotated[int, Field(ge=0, le=_LAST_US * 1000)]
 

@@ -1,8 +1,8 @@
-"""Which host operator of the execution trace is which operator of Kineto.
+"""Links between host operators of the execution trace and operators of Kineto.
 
-By record function id where Kineto says it (PyTorch 2.1 and later) and the ids of both traces fit. Else thread by
-thread, by the order and names of calls, caller by caller. What one trace has and the other lacks (ProfilerStep,
-annotations) counts as if it were not there.
+Operators are linked by record function id if Kineto has it (PyTorch 2.1 and later) and the ids of both traces fit.
+Otherwise they are linked thread by thread and caller by caller, by the order and names of calls. Operators that only
+one of the traces has (ProfilerStep, annotations) are ignored.
 """
 
 import collections
@@ -21,12 +21,12 @@ BY_ID, BY_ORDER, NOT_AT_ALL = "record function id", "order and name", "not linke
 
 @dataclass
 class Links:
-    """Kineto's operators and the host's.
+    """Links between Kineto's operators and the host's.
 
     Attributes:
-        host: by number of Kineto's operator, the host's.
-        way: BY_ID, BY_ORDER or NOT_AT_ALL (there is no host trace, or nothing fits).
-        windows: how many places of the Kineto trace the host trace fits as well; the first is taken.
+        host: Operator of the host, by the number of Kineto's operator.
+        way: BY_ID, BY_ORDER or NOT_AT_ALL (no host trace, or no operator fits).
+        windows: Number of places of the Kineto trace that the host trace fits equally well; the first is used.
     """
 
     host: dict[int, HostOp] = field(default_factory=dict)
@@ -40,10 +40,11 @@ class Links:
 
 
 def link(host: HostTrace | None, kineto: KinetoTrace) -> Links:
-    """Find them.
+    """Link the operators of the two traces.
 
-    Ids of traces that were not recorded together, or that count otherwise, fit some operators by chance. So where they
-    fit fewer than half of those that could, operators are linked by order and name too, and the better way is taken.
+    Ids of traces that were not recorded together, or that count differently, fit some operators by chance. So if they
+    fit fewer than half of the operators that could be linked, operators are also linked by order and name, and the
+    better of the two results is used.
     """
     if host is None or not host.ops:
         return Links()
@@ -62,9 +63,9 @@ def _by_id(host: HostTrace, kineto: KinetoTrace) -> Links:
 
 
 def is_of_a_part(links: Links, kineto: KinetoTrace) -> bool:
-    """Return whether the host trace is of a part of the Kineto trace, as of one step of several.
+    """Return whether the host trace covers a part of the Kineto trace only, such as one of several steps.
 
-    So it is if it fits several places by order, or if most calls that launch something are before or after it.
+    It does if it fits several places by order, or if most calls that launch something are before or after it.
     """
     if not links.host:
         return False
@@ -87,12 +88,12 @@ def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:
     for thread in sorted(of_host, key=lambda thread: -len(of_host[thread])):
         ops = of_host[thread]
         names = collections.Counter(op.name for op in ops)
-        like = {
-            t: sum((names & collections.Counter(kineto.ops[i].name for i in some)).values())
-            for t, some in of_kineto.items()
+        matching_names = {
+            t: sum((names & collections.Counter(kineto.ops[i].name for i in numbers)).values())
+            for t, numbers in of_kineto.items()
         }
-        best = max(like, key=lambda t: (like[t], -t), default=None)
-        if best is None or not like[best]:
+        best = max(matching_names, key=lambda t: (matching_names[t], -t), default=None)
+        if best is None or not matching_names[best]:
             continue
         _link_thread(ops, of_kineto.pop(best), kineto, links)
     links.way = BY_ORDER if links.host else NOT_AT_ALL
@@ -100,7 +101,7 @@ def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:
 
 
 def _link_thread(ops: Sequence[HostOp], numbers: Sequence[int], kineto: KinetoTrace, links: Links) -> None:
-    """Link the operators of one thread, both in order of calls."""
+    """Link the operators of one thread, given in order of calls."""
     known = {op.name for op in ops} & {kineto.ops[i].name for i in numbers}
     left = [op for op in ops if op.name in known]
     right = [i for i in numbers if kineto.ops[i].name in known]
@@ -119,29 +120,29 @@ def _link_thread(ops: Sequence[HostOp], numbers: Sequence[int], kineto: KinetoTr
     _link_siblings(-1, -1, tops, others, kineto, links)
 
 
-def _occurrences(some: Sequence[str], of: Sequence[str]) -> list[int]:
-    """Where a sequence of names stands within another, without gaps (Knuth, Morris and Pratt)."""
-    if not some or len(some) > len(of):
+def _occurrences(pattern: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Return where a sequence of names occurs within another, without gaps (Knuth, Morris and Pratt)."""
+    if not pattern or len(pattern) > len(names):
         return []
-    fall = [0] * len(some)
+    fallback = [0] * len(pattern)
     at = 0
-    for i in range(1, len(some)):
-        while at and some[i] != some[at]:
-            at = fall[at - 1]
-        at += some[i] == some[at]
-        fall[i] = at
+    for i in range(1, len(pattern)):
+        while at and pattern[i] != pattern[at]:
+            at = fallback[at - 1]
+        at += pattern[i] == pattern[at]
+        fallback[i] = at
     found, at = [], 0
-    for i, name in enumerate(of):
-        while at and (at == len(some) or name != some[at]):
-            at = fall[at - 1]
-        at += name == some[at]
-        if at == len(some):
+    for i, name in enumerate(names):
+        while at and (at == len(pattern) or name != pattern[at]):
+            at = fallback[at - 1]
+        at += name == pattern[at]
+        if at == len(pattern):
             found.append(i - at + 1)
     return found
 
 
 def _nearest(parent: int, kept: set[int], parents: Mapping[int, int]) -> int:
-    """The nearest caller that is kept, -1 = none."""
+    """Return the nearest caller that is kept, -1 = none."""
     steps = 0
     while parent not in kept:
         if parent not in parents or steps > len(parents):  # a file may have a cycle
@@ -151,7 +152,7 @@ def _nearest(parent: int, kept: set[int], parents: Mapping[int, int]) -> int:
 
 
 def _forest(items: Sequence[T], key: Callable[[T], int], parent: Callable[[T], int]) -> dict[int, list[T]]:
-    """Children by caller, in order."""
+    """Return the children of each caller, in order."""
     children: dict[int, list[T]] = collections.defaultdict(list)
     for item in items:
         above = parent(item)
@@ -167,19 +168,19 @@ def _link_siblings(
     kineto: KinetoTrace,
     links: Links,
 ) -> None:
-    """Link what two callers have called, and what these have called; callers wait in a list, not on the stack."""
+    """Link what two callers have called, and recursively what these have called; a list replaces the recursion."""
     waiting = [(host_parent, kineto_parent)]
     while waiting:
-        above, beside = waiting.pop()
-        left, right = host_children.get(above, []), kineto_children.get(beside, [])
+        host_caller, kineto_caller = waiting.pop()
+        left, right = host_children.get(host_caller, []), kineto_children.get(kineto_caller, [])
         for a, b in _matches([op.name for op in left], [kineto.ops[i].name for i in right]):
             links.host[right[b]] = left[a]
             waiting.append((left[a].op_id, right[b]))
 
 
-def _matches(some: Sequence[Hashable], others: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Pairs of places that hold the same, in order."""
-    if some == others:
-        return [(i, i) for i in range(len(some))]
-    blocks = SequenceMatcher(None, some, others, autojunk=False).get_matching_blocks()
+def _matches(items: Sequence[Hashable], others: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Return pairs of places that hold equal items, in order."""
+    if items == others:
+        return [(i, i) for i in range(len(items))]
+    blocks = SequenceMatcher(None, items, others, autojunk=False).get_matching_blocks()
     return [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]

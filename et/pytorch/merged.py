@@ -1,9 +1,9 @@
-"""Host traces that chakra_trace_link has merged with a Kineto trace, taken apart into the two again.
+"""Separation of host traces that chakra_trace_link has merged with a Kineto trace into the two parts.
 
-In a merged file (ET+) operators have `ts`, `inclusive_dur` and `exclusive_dur` of Kineto, and each kernel, copy and
-memset is a node with `cat` and `stream` below the operator that has launched it. The launches themselves are gone, and
-the time of a device node is that of its launch: a node begins when it is launched and its stream has done what was
-launched on it before. Which stream waits for which is not in these files.
+In a merged file (ET+) operators have `ts`, `inclusive_dur` and `exclusive_dur` of Kineto. Each kernel, copy and memset
+is a node with `cat` and `stream` below the operator that launched it. The launches themselves are lost, and the time
+of a device node is that of its launch: a node begins when it has been launched and its stream has finished what was
+launched on it before. The files do not show which stream waits for which.
 
 Source: mlcommons/chakra, src/trace_link/trace_linker.py.
 """
@@ -18,9 +18,9 @@ from et.pytorch.kineto import MERGED
 
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _NANOSECOND = 0.001
-"""In microseconds, the unit of `ts`."""
-_MOST_MICROS = 2**53
-"""Later times are not exact as floating-point numbers; the year 2255 since the epoch."""
+"""A nanosecond in microseconds, the unit of `ts`."""
+_MAX_MICROS = 2**53
+"""Latest time that is exact as a floating-point number, in the year 2255."""
 _USER_SCOPE = 7
 """Value of RecordScope::USER_SCOPE, which PyTorch gives annotations (aten/src/ATen/record_function.h)."""
 
@@ -30,8 +30,8 @@ def is_merged(document: Document) -> bool:
     return any(isinstance(node, dict) and node.get("cat") in DEVICE for node in document.data["nodes"])
 
 
-def taken_apart(document: Document) -> tuple[Document, Document]:
-    """Make a host trace and a Kineto trace of a merged one.
+def separated(document: Document) -> tuple[Document, Document]:
+    """Return the host trace and the Kineto trace of a merged one.
 
     Args:
         document: A merged host trace.
@@ -65,11 +65,11 @@ def taken_apart(document: Document) -> tuple[Document, Document]:
 def _device_events(launched: Sequence[Mapping[str, Any]], operators: Mapping[int, Mapping[str, Any]]) -> list[Any]:
     """Return a launch, where its operator has a time, and a device event for each node of the device."""
     events = []
-    free_at: dict[Any, float] = {}  # by stream, when it has done what was launched on it
+    free_at: dict[Any, float] = {}  # end of each stream's last operation
     for correlation, node in enumerate(launched):
         caller = operators.get(_parent(node))
         if caller is not None:
-            last = caller["ts"] + max(caller["dur"] - _NANOSECOND, 0)  # the operator is open then
+            last = caller["ts"] + max(caller["dur"] - _NANOSECOND, 0)  # the operator is still open
             at = min(max(node["ts"], caller["ts"]), last)
             args = {"correlation": correlation}
             events.append(_complete("(launch)", "cuda_runtime", caller["tid"], at, 0, args))
@@ -83,10 +83,10 @@ def _device_events(launched: Sequence[Mapping[str, Any]], operators: Mapping[int
 
 def _event(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Kineto event of an operator."""
-    said = _attributes(node)
-    category = "user_annotation" if said.get("scope") == _USER_SCOPE else "cpu_op"
-    args = {"Record function id": said["rf_id"]}
-    return _complete(node["name"], category, said.get("tid", 0), node["ts"], node["inclusive_dur"], args)
+    attributes = _attributes(node)
+    category = "user_annotation" if attributes.get("scope") == _USER_SCOPE else "cpu_op"
+    args = {"Record function id": attributes["rf_id"]}
+    return _complete(node["name"], category, attributes.get("tid", 0), node["ts"], node["inclusive_dur"], args)
 
 
 def _complete(name: str, category: str, thread: int, begin: float, micros: float, args: object) -> dict[str, Any]:
@@ -99,14 +99,14 @@ def _with_record_ids(nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     free = 1 + max((rf_id for node in nodes if isinstance(rf_id := _attributes(node).get("rf_id"), int)), default=0)
     found = []
     for node in nodes:
-        said = {"tid": 0} | _attributes(node)
-        if not isinstance(said.get("rf_id"), int) or said["rf_id"] < 1 or said["rf_id"] in used:
-            said["rf_id"], free = free, free + 1
-        used.add(said["rf_id"])
+        attributes = {"tid": 0} | _attributes(node)
+        if not isinstance(attributes.get("rf_id"), int) or attributes["rf_id"] < 1 or attributes["rf_id"] in used:
+            attributes["rf_id"], free = free, free + 1
+        used.add(attributes["rf_id"])
         if "attrs" in node:
-            found.append(node | {"attrs": [{"name": name, "value": value} for name, value in said.items()]})
+            found.append(node | {"attrs": [{"name": name, "value": value} for name, value in attributes.items()]})
         else:
-            found.append(node | {"tid": said["tid"], "rf_id": said["rf_id"]})
+            found.append(node | {"tid": attributes["tid"], "rf_id": attributes["rf_id"]})
     return found
 
 
@@ -130,4 +130,4 @@ def _has_time(node: Mapping[str, Any]) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST_MICROS
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MAX_MICROS

@@ -18,12 +18,12 @@ _ABSENT = -1
 
 @dataclass(slots=True)
 class Node:
-    """One node; `after` are numbers of nodes, which may come later in the list.
+    """A node; `after` are numbers of its parents, which may come later in the list.
 
     Attributes:
-        start_ns: when it began, on the clock of all ranks once that is known.
-        micros: how long it takes.
-        attributes: further ones: name, kind and value, as et.attribute takes them.
+        start_ns: Start time; on the common clock once the ranks' clocks are known.
+        micros: Duration in microseconds.
+        attributes: Name, kind and value of further attributes, as et.attribute takes them.
     """
 
     name: str
@@ -44,13 +44,13 @@ class Node:
 
 
 def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> TraceTable:
-    """The nodes as a table, in order of their parents and, among those that could come next, of their numbers.
+    """Return the nodes as a table, in order of dependencies and otherwise of their numbers.
 
     Args:
-        nodes: of one NPU.
-        path: where they are from, for messages.
-        version: of the schema that they were made of.
-        begin_ns: what start_time_micros counts from.
+        nodes: Nodes of one NPU.
+        path: Source of the nodes, for messages.
+        version: Version of the schema of that source.
+        begin_ns: Time at which start_time_micros is 0.
     """
     order = _parents_first(nodes)
     place = {number: row for row, number in enumerate(order)}
@@ -58,13 +58,13 @@ def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> Trac
     parents = [(row, place[parent]) for row, node in enumerate(rows) for parent in set(node.after)]
     pairs = np.array(parents, np.int64).reshape(-1, 2)
     dep_ptr, dep = compress(len(rows), pairs[:, 0], pairs[:, 1])
-    groups, group_names = _words([node.group for node in rows], "")
+    groups, group_names = _distinct([node.group for node in rows], "")
     splits = [node.in_split for node in rows] + [node.out_split for node in rows]
-    split_rows, split_sizes = _words(splits, ())
+    split_rows, split_sizes = _distinct(splits, ())
     others = [
-        tuple(attribute(*said).SerializeToString(deterministic=True) for said in node.attributes) for node in rows
+        tuple(attribute(*fields).SerializeToString(deterministic=True) for fields in node.attributes) for node in rows
     ]
-    other, other_attributes = _words(others, ())
+    other, other_attributes = _distinct(others, ())
     nothing = np.full(len(rows), _ABSENT, np.int64)
     return TraceTable(
         path=path,
@@ -100,30 +100,30 @@ def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> Trac
 
 
 def _parents_first(nodes: Sequence[Node]) -> list[int]:
-    """Numbers of the nodes, parents before children, else as they are.
+    """Return the numbers of the nodes, parents before children, otherwise in their order.
 
-    A dependency that would close a cycle, which only wrong clocks bring about, is left out of `after`.
+    A dependency that would close a cycle, which only wrong clocks cause, is removed from `after`.
     """
     order: list[int] = []
     state = [0] * len(nodes)  # 1 = its parents are being placed, 2 = placed
     for first in range(len(nodes)):
-        waiting = [first]
-        while waiting:
-            number = waiting[-1]
+        unfinished = [first]
+        while unfinished:
+            number = unfinished[-1]
             if state[number] == 0:
                 state[number] = 1
                 nodes[number].after = [parent for parent in nodes[number].after if state[parent] != 1]
-                waiting.extend(parent for parent in sorted(nodes[number].after, reverse=True) if state[parent] == 0)
+                unfinished.extend(parent for parent in sorted(nodes[number].after, reverse=True) if state[parent] == 0)
             else:
-                waiting.pop()
+                unfinished.pop()
                 if state[number] == 1:
                     state[number] = 2
                     order.append(number)
     return order
 
 
-def _words(values: Iterable[Any], absent: object) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
-    """Rows of the distinct values, and these; the first one means absent."""
+def _distinct(values: Iterable[Any], absent: object) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+    """Return for each value its index among the distinct ones, and these; the first means absent."""
     number: dict[Any, int] = {absent: 0}
     rows = [number.setdefault(value, len(number)) for value in values]
     return np.array(rows, np.int32), tuple(number)

@@ -1,12 +1,12 @@
-"""The nodes of one rank: the host's pieces one after another, what they launch, and what waits for what.
+"""The nodes of one rank: what its host does, piece by piece, what that launches, and the dependencies.
 
-- Each operator of the host is a node of the CPU, and each launch and each blocking call. A node takes the time until
-  the next one begins; what an operator does after it has called another is a node "NAME (continued)". Times are cut
-  at whole microseconds of the step, so that they add up.
-- A kernel, copy or memset is a node of the device. It comes after its launch, after what its stream does before, and
-  after what its stream waits for.
-- A blocking call comes after what it waits for, and takes only what was left when that was over.
-- A collective has its size; how long it was under way, less the waiting for others, stands in duration_micros.
+- Each operator of the host is a node of the CPU, and so is each launch and each blocking call. A node takes the time
+  until the next one begins; what an operator does after it has called another is a node "NAME (continued)". Times are
+  cut at whole microseconds of the step, so that they add up.
+- A kernel, copy or memset is a node of the device. It comes after its launch, after the earlier work of its stream, and
+  after the work for which its stream waits.
+- A blocking call comes after the work that it awaits, and takes only the time that remained after that work.
+- A collective has its size. Its duration_micros is the time that it was under way, less the waiting for other ranks.
 """
 
 import bisect
@@ -17,7 +17,7 @@ from pathlib import Path
 from et.pytorch import comm_calls
 from et.pytorch.comms import Comms, find
 from et.pytorch.device import AwaitedOps, DeviceWork, device_work, is_blocking, waited_copies
-from et.pytorch.host_pieces import NOBODY, HostPiece, HostSpan, pieces
+from et.pytorch.host_pieces import NO_OWNER, HostPiece, HostSpan, pieces
 from et.pytorch.host_threads import add_beginnings
 from et.pytorch.host_trace import HostOp
 from et.pytorch.kineto import Call, KinetoTrace
@@ -33,22 +33,23 @@ _WAITING_OPS = ("c10d::", "wait_tensor", "record_param_comms", "gloo:", "monitor
 
 @dataclass
 class RankNodes:
-    """A rank's step.
+    """The step of one rank, as nodes.
 
     Attributes:
-        rank: whose.
-        path: of the Kineto trace.
-        kineto: that trace.
-        begin_ns, end_ns: of the step on the rank's own clock; the end is the later one of host and device.
-        nodes: all of them.
-        comms: collectives and messages.
-        node_of_comm: by place in comms.calls its node.
-        links: operators of Kineto and of the host trace.
-        work: of the device.
-        order: of streams.
-        ops: how many operators of the host there are.
-        overlap_ns: how long kernels of several streams ran at the same time, collectives aside.
-        thread_ns: what threads of the host that carry out calls take for themselves, in nodes of their own.
+        rank: Number of the rank.
+        path: Path of the Kineto trace.
+        kineto: The Kineto trace.
+        begin_ns, end_ns: Begin and end of the step on the rank's own clock; the end is the later one of host and
+            device.
+        nodes: All nodes of the step.
+        comms: Collectives and messages.
+        node_of_comm: Number of the node of each call, by the call's place in comms.calls.
+        links: Pairs of operators of Kineto and of the host trace.
+        work: Operations of the device.
+        order: Order of the streams.
+        ops: Number of operators of the host.
+        overlap_ns: Time when kernels of several streams ran at once, without collectives.
+        thread_ns: Time that threads of the host that execute calls take beside the calls, in nodes of their own.
     """
 
     rank: int
@@ -67,14 +68,14 @@ class RankNodes:
     thread_ns: int = 0
 
     def order_of(self, place: int) -> tuple[int, int]:
-        """Where a call stands among others: by when a device carries it out, else by when it was issued."""
+        """Return the sort key of a call: when a device executes it, otherwise when it was issued."""
         comm = self.comms.calls[place]
         if comm.on_host >= 0:
             return (self.kineto.ops[comm.issuer].start_ns, place)
         return (self.nodes[self.node_of_comm[place]].start_ns, place)
 
     def linked_above(self, number: int) -> HostOp | None:
-        """The host operator of an operator of Kineto, or of the nearest one around it that has one."""
+        """Return the host operator of an operator of Kineto, or of the nearest linked operator around it."""
         while number >= 0:
             if number in self.links.host:
                 return self.links.host[number]
@@ -82,12 +83,12 @@ class RankNodes:
         return None
 
     def name_of(self, number: int) -> str:
-        """The name of an operator of Kineto."""
+        """Return the name of an operator of Kineto."""
         return self.kineto.ops[number].name
 
 
 def rank_nodes(rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> RankNodes:
-    """Make the nodes of what the host calls from begin_ns to end_ns, and of all that it launches."""
+    """Make the nodes of what the host calls from begin_ns to end_ns, and of everything that it launches."""
     return _Builder(rank, kineto, links, begin_ns, end_ns).build()
 
 
@@ -102,43 +103,43 @@ class _Builder:
         own = _stream_of_waits(kineto, comms, work)
         order = stream_order(work.ops, work.launches, kineto.calls, kineto.waits, own)
         last_ns = max([end_ns, *(op.end_ns for op in work.ops)])
-        self._made = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
+        self._step = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
         self._owners: list[tuple[str, int]] = []  # "op", "call" or "wait", and its number
         self._node_of_launch: dict[int, int] = {}
         self._node_of_op: dict[int, int] = {}
-        self._waits: dict[int, list[int]] = {}  # by owner: device ops that it waits for
-        self._ends: list[tuple[int, int]] = []  # when each node of the host is over, in order, and its number
+        self._waits: dict[int, list[int]] = {}  # device ops for which each owner waits
+        self._ends: list[tuple[int, int]] = []  # end of each node of the host, in order, and its number
 
     def build(self) -> RankNodes:
-        made = self._made
-        made.nodes.extend(self._device_node(number) for number in range(len(made.work.ops)))
+        step = self._step
+        step.nodes.extend(self._device_node(number) for number in range(len(step.work.ops)))
         self._add_left_over()
         self._add_comms()
         host = self._host_pieces()
-        issued = {place: self._issued_ns(place) for place in made.node_of_comm if not self._has_kernel(place)}
+        issued = {place: self._issued_ns(place) for place in step.node_of_comm if step.comms.calls[place].kernel < 0}
         host = _split(host, sorted(issued.values()))
         self._add_host(host, self._host_waits(host))
         for place, at_ns in issued.items():
-            made.nodes[made.node_of_comm[place]].after.extend(self._last_host_before(at_ns))
-        add_beginnings(made, issued)
-        for number in range(len(made.work.ops)):
-            places = made.comms.of_kernel.get(number, [])
-            nodes = [made.node_of_comm[place] for place in places] or [number]
+            step.nodes[step.node_of_comm[place]].after.extend(self._last_host_before(at_ns))
+        add_beginnings(step, issued)
+        for number in range(len(step.work.ops)):
+            places = step.comms.of_kernel.get(number, [])
+            nodes = [step.node_of_comm[place] for place in places] or [number]
             for node in nodes:
-                made.nodes[node].after.extend(self._before_device(number))
+                step.nodes[node].after.extend(self._before_device(number))
         self._join_readers()
-        made.overlap_ns = _overlap_ns(made)
-        return made
+        step.overlap_ns = _overlap_ns(step)
+        return step
 
     # the host's time
 
     def _host_pieces(self) -> list[HostPiece]:
-        """Pieces of operators, launches and blocking calls; `_owners` says whose they are."""
-        kineto, work = self._kineto, self._made.work
+        """Return pieces of operators, launches and blocking calls; `_owners` has the owner of each."""
+        kineto, work = self._kineto, self._step.work
         begin_ns, end_ns = self._begin_ns, self._end_ns
         awaited, copies = AwaitedOps(work, kineto.waits), waited_copies(work)
         launching = {call.correlation for call in work.launches.values()}
-        busy = {op.thread for i, op in enumerate(kineto.ops) if i not in self._made.comms.carriers}
+        busy = {op.thread for i, op in enumerate(kineto.ops) if i not in self._step.comms.carriers}
         spans: list[HostSpan] = []
         entries = [(op.start_ns, 0, -op.end_ns, i) for i, op in enumerate(kineto.ops)]
         entries += [(call.start_ns, 1, -call.end_ns, i) for i, call in enumerate(kineto.calls) if call.thread in busy]
@@ -147,9 +148,9 @@ class _Builder:
                 continue
             stop_ns = min(-minus_end_ns, end_ns)
             if not is_call:
-                if number not in self._made.comms.carriers:
+                if number not in self._step.comms.carriers:
                     spans.append(self._span(start_ns, stop_ns, "op", number))
-                    self._made.ops += 1
+                    self._step.ops += 1
                 continue
             call = kineto.calls[number]
             if call.correlation in copies:
@@ -170,21 +171,21 @@ class _Builder:
         return HostSpan(start_ns, end_ns, len(self._owners) - 1)
 
     def _add_host(self, host: list[HostPiece], waits_of: Mapping[int, list[tuple[int, int]]]) -> None:
-        """A node for each piece that takes a microsecond or has a part to play; each comes after the one before.
+        """Add a node for each piece that takes a microsecond or is a parent; each comes after the one before.
 
         Args:
-            host: the pieces.
-            waits_of: by place of a piece, what the host waits for in it: nodes, and when they were over.
+            host: Pieces of the host's time.
+            waits_of: Nodes that the host awaits in a piece, with their end times, by place of the piece.
         """
-        made = self._made
+        step = self._step
         clock = 0  # microseconds of the step that nodes have taken
         last_piece = {piece.owner: place for place, piece in enumerate(host)}
         for place, piece in enumerate(host):
             until = (piece.end_ns - self._begin_ns) // 1000
             waits = list(waits_of.get(place, ()))
-            if last_piece[piece.owner] == place and piece.owner != NOBODY:
-                waits += [w for n in self._waits.get(piece.owner, ()) for w in self._over(n)]
-            if until == clock and not waits and (piece.owner == NOBODY or not piece.is_first):
+            if last_piece[piece.owner] == place and piece.owner != NO_OWNER:
+                waits += [w for n in self._waits.get(piece.owner, ()) for w in self._nodes_and_end(n)]
+            if until == clock and not waits and (piece.owner == NO_OWNER or not piece.is_first):
                 continue
             node = self._host_node(piece, until - clock)
             if self._ends:
@@ -193,11 +194,11 @@ class _Builder:
                 node.after.extend(number for number, _ in waits)
                 over = (max(over_ns for _, over_ns in waits) - self._begin_ns) // 1000
                 node.micros = min(node.micros, max(until - over, 0))
-            if piece.is_first and piece.owner != NOBODY:
-                self._note(piece.owner, len(made.nodes))
+            if piece.is_first and piece.owner != NO_OWNER:
+                self._note(piece.owner, len(step.nodes))
             clock = until
-            self._ends.append((piece.end_ns, len(made.nodes)))
-            made.nodes.append(node)
+            self._ends.append((piece.end_ns, len(step.nodes)))
+            step.nodes.append(node)
 
     def _note(self, owner: int, node: int) -> None:
         """Remember the node of a launch or operator."""
@@ -207,22 +208,22 @@ class _Builder:
         elif what == "call":
             self._node_of_launch[self._kineto.calls[number].correlation] = node
 
-    def _over(self, number: int) -> list[tuple[int, int]]:
-        """Nodes of a device op, and when it was over."""
-        places = self._made.comms.of_kernel.get(number, ())
-        over_ns = self._made.work.ops[number].end_ns
-        return [(self._made.node_of_comm[place], over_ns) for place in places] or [(number, over_ns)]
+    def _nodes_and_end(self, number: int) -> list[tuple[int, int]]:
+        """Return the nodes of a device op, and when it ended."""
+        places = self._step.comms.of_kernel.get(number, ())
+        over_ns = self._step.work.ops[number].end_ns
+        return [(self._step.node_of_comm[place], over_ns) for place in places] or [(number, over_ns)]
 
     def _host_waits(self, host: list[HostPiece]) -> dict[int, list[tuple[int, int]]]:
-        """Pieces in which the host waits for what its own threads carry out.
+        """Return, by place of a piece, the nodes of host threads that the host awaits in it.
 
-        That ends while nothing is open but annotations, or while an operator of communication is. A receive ends with
-        the first such piece after it.
+        Such a wait ends while nothing but annotations is open, or while an operator of communication is. A receive ends
+        with the first such piece after it.
         """
         found: dict[int, list[tuple[int, int]]] = {}
         starts = [piece.start_ns for piece in host]
-        for place, node in self._made.node_of_comm.items():
-            comm = self._made.comms.calls[place]
+        for place, node in self._step.node_of_comm.items():
+            comm = self._step.comms.calls[place]
             if comm.on_host < 0 or comm.call.kind == comm_calls.SEND:
                 continue
             at = bisect.bisect_left(starts, comm.end_ns) - 1
@@ -236,21 +237,22 @@ class _Builder:
         return found
 
     def _may_wait(self, piece: HostPiece) -> bool:
-        if piece.owner == NOBODY:
+        if piece.owner == NO_OWNER:
             return True
         what, number = self._owners[piece.owner]
         op = self._kineto.ops[number]
         return what == "op" and (op.is_annotation or any(part in op.name for part in _WAITING_OPS))
 
     def _join_readers(self) -> None:
-        """An operator that reads or writes a tensor of a call that the host carries out comes after it.
+        """Make operators that use a tensor of a call on a host thread depend on that call.
 
-        The host trace says which storage each tensor has; the first operator that begins when the call is over counts.
+        The host trace has the storage of each tensor; the dependency is that of the first operator that begins after
+        the call.
         """
-        made = self._made
+        step = self._step
         open_calls: dict[int, list[tuple[int, int]]] = {}
-        for place, node in made.node_of_comm.items():
-            comm = made.comms.calls[place]
+        for place, node in step.node_of_comm.items():
+            comm = step.comms.calls[place]
             host = self._links.host.get(comm.on_host)
             if host is not None and comm.call.kind >= 0:
                 for storage in comm_calls.storages(host.inputs):
@@ -262,11 +264,11 @@ class _Builder:
             start_ns = self._kineto.ops[number].start_ns
             for storage in comm_calls.storages(host.inputs) & open_calls.keys() if host is not None else ():
                 over = [call for call in open_calls[storage] if call[0] <= start_ns]
-                made.nodes[node].after.extend(call for _, call in over)
+                step.nodes[node].after.extend(call for _, call in over)
                 open_calls[storage] = [call for call in open_calls[storage] if call not in over]
 
     def _host_node(self, piece: HostPiece, micros: int) -> Node:
-        if piece.owner == NOBODY:
+        if piece.owner == NO_OWNER:
             return Node(IDLE, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
         what, number = self._owners[piece.owner]
         named: Call | None = None if what == "op" else self._kineto.calls[number]
@@ -277,69 +279,66 @@ class _Builder:
         node = Node(shown, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
         node.attributes.append(("tid", "int64", thread))
         if what == "op" and piece.is_first:
-            node.attributes.extend(_of_host(self._links.host.get(number)))
+            node.attributes.extend(_record_id(self._links.host.get(number)))
         return node
 
     def _last_host_before(self, at_ns: int) -> list[int]:
-        """The node of the host that was over last."""
+        """Return the node of the host that ended last before a time."""
         place = bisect.bisect_right(self._ends, (at_ns, 1 << 62)) - 1
         return [self._ends[place][1]] if place >= 0 else []
 
     # the device
 
     def _device_node(self, number: int) -> Node:
-        """The node of a device op; what carries out a call is no node of its own but the call's."""
-        op = self._made.work.ops[number]
+        """Return the node of a device op; an op that executes a call shares the call's node."""
+        op = self._step.work.ops[number]
         micros = op.end_ns // 1000 - op.start_ns // 1000
         node = Node(op.name, NodeType.COMP_NODE, op.start_ns, micros)
         node.attributes.append(("stream", "int64", op.stream))
-        caller = self._made.linked_above(self._made.work.caller.get(number, -1))
-        node.attributes.extend(_of_host(caller)[:1])
+        caller = self._step.linked_above(self._step.work.caller.get(number, -1))
+        node.attributes.extend(_record_id(caller)[:1])
         return node
 
     def _before_device(self, number: int) -> list[int]:
-        """Nodes that a device op comes after."""
-        call = self._made.work.launches.get(number)
+        """Return the nodes that a device op comes after."""
+        call = self._step.work.launches.get(number)
         launch = self._node_of_launch.get(call.correlation) if call is not None else None
-        at_ns = self._made.work.ops[number].start_ns
+        at_ns = self._step.work.ops[number].start_ns
         found = [launch] if launch is not None else self._last_host_before(at_ns)
-        return found + [node for other in self._made.order.after[number] for node, _ in self._over(other)]
+        return found + [node for other in self._step.order.after[number] for node, _ in self._nodes_and_end(other)]
 
     def _add_left_over(self) -> None:
-        """What an earlier step has left for the streams to do comes first on them."""
-        made = self._made
-        for op in made.work.left_over:
+        """Add what an earlier step left for the streams to do; it comes first on them."""
+        step = self._step
+        for op in step.work.left_over:
             if comm_calls.kernel_kind(op.name) is not None:
                 continue
             micros = (op.end_ns - self._begin_ns) // 1000
-            later = [i for i, other in enumerate(made.work.ops) if other.stream == op.stream]
+            later = [i for i, other in enumerate(step.work.ops) if other.stream == op.stream]
             for number in later[:1]:
-                made.nodes[number].after.append(len(made.nodes))
-            made.nodes.append(Node(LEFT_OVER, NodeType.COMP_NODE, self._begin_ns, micros))
+                step.nodes[number].after.append(len(step.nodes))
+            step.nodes.append(Node(LEFT_OVER, NodeType.COMP_NODE, self._begin_ns, micros))
 
     # collectives and messages
 
-    def _has_kernel(self, place: int) -> bool:
-        return self._made.comms.calls[place].kernel >= 0
-
     def _add_comms(self) -> None:
-        """A call that a kernel carries out takes its node; others, also further ones of a kernel, have their own."""
-        made = self._made
-        for place, comm in enumerate(made.comms.calls):
+        """Give a kernel's first call the kernel's node; all other calls get nodes of their own."""
+        step = self._step
+        for place, comm in enumerate(step.comms.calls):
             if comm.call.kind == comm_calls.UNKNOWN and comm.kernel < 0:
                 continue
-            first = comm.kernel >= 0 and made.comms.of_kernel[comm.kernel][0] == place
+            first = comm.kernel >= 0 and step.comms.of_kernel[comm.kernel][0] == place
             if first:
-                made.node_of_comm[place] = comm.kernel
-                made.nodes[comm.kernel].name = comm.name
+                step.node_of_comm[place] = comm.kernel
+                step.nodes[comm.kernel].name = comm.name
                 continue
             start_ns = comm.start_ns or self._kineto.ops[comm.issuer].start_ns
-            made.node_of_comm[place] = len(made.nodes)
-            made.nodes.append(Node(comm.name, NodeType.COMP_NODE, start_ns, (comm.end_ns - comm.start_ns) // 1000))
+            step.node_of_comm[place] = len(step.nodes)
+            step.nodes.append(Node(comm.name, NodeType.COMP_NODE, start_ns, (comm.end_ns - comm.start_ns) // 1000))
 
     def _issued_ns(self, place: int) -> int:
-        """When the host has handed a call over: when the operator that does so ends, or when it begins, if sooner."""
-        comm = self._made.comms.calls[place]
+        """Return when the host handed a call over: the issuing operator's end, but no later than the call's begin."""
+        comm = self._step.comms.calls[place]
         if comm.issuer < 0:
             return comm.start_ns
         op = self._kineto.ops[comm.issuer]
@@ -348,31 +347,31 @@ class _Builder:
         return max(min(op.end_ns, comm.start_ns), op.start_ns)
 
 
-def _split(host: list[HostPiece], times: list[int]) -> list[HostPiece]:
-    """The pieces, cut at some times, in order."""
-    made: list[HostPiece] = []
-    waiting = iter(times)
-    at_ns = next(waiting, None)
-    for whole in host:
-        piece = whole
+def _split(host: list[HostPiece], times_ns: list[int]) -> list[HostPiece]:
+    """Return the pieces, cut at the given times."""
+    result: list[HostPiece] = []
+    remaining = iter(times_ns)
+    at_ns = next(remaining, None)
+    for uncut in host:
+        piece = uncut
         while at_ns is not None and at_ns <= piece.start_ns:
-            at_ns = next(waiting, None)
+            at_ns = next(remaining, None)
         while at_ns is not None and at_ns < piece.end_ns:
-            made.append(piece._replace(end_ns=at_ns))
+            result.append(piece._replace(end_ns=at_ns))
             piece = piece._replace(start_ns=at_ns, is_first=False)
             while at_ns is not None and at_ns <= piece.start_ns:
-                at_ns = next(waiting, None)
-        made.append(piece)
-    return made
+                at_ns = next(remaining, None)
+        result.append(piece)
+    return result
 
 
-def _of_host(op: HostOp | None) -> list[tuple[str, str, int]]:
-    """What is worth keeping of a host operator."""
+def _record_id(op: HostOp | None) -> list[tuple[str, str, int]]:
+    """Return the attribute that a node keeps of a host operator: its record function id."""
     return [("rf_id", "int64", op.rf_id)] if op is not None else []
 
 
 def _stream_of_waits(kineto: KinetoTrace, comms: Comms, work: DeviceWork) -> Mapping[int, int]:
-    """By place in calls, for calls within the operator of a collective that launches a kernel: the kernel's stream."""
+    """Return, for calls within the operator of a collective that launches a kernel, the kernel's stream, by place."""
     stream: dict[int, int] = {}
     for kernel, places in comms.of_kernel.items():
         for place in places:
@@ -387,11 +386,11 @@ def _stream_of_waits(kineto: KinetoTrace, comms: Comms, work: DeviceWork) -> Map
     return found
 
 
-def _overlap_ns(made: RankNodes) -> int:
-    """How long more than one stream computes."""
+def _overlap_ns(step: RankNodes) -> int:
+    """Return how long more than one stream computes."""
     edges = []
-    for number, op in enumerate(made.work.ops):
-        if number not in made.comms.of_kernel:
+    for number, op in enumerate(step.work.ops):
+        if number not in step.comms.of_kernel:
             edges += [(op.start_ns, 1), (op.end_ns, -1)]
     total = depth = since = 0
     for at_ns, change in sorted(edges):

@@ -1,4 +1,4 @@
-"""Files of a run, sorted by rank: for each its host trace, its Kineto trace, or both."""
+"""Files of a run, sorted by rank: for each rank its host trace, its Kineto trace, or both."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from et.errors import TraceError
 from et.pytorch.documents import HOST, Document, files_of, ranks_by_name, read_document
 from et.pytorch.host_trace import HostTrace, host_trace
 from et.pytorch.kineto import KinetoTrace, kineto_trace
-from et.pytorch.merged import is_merged, taken_apart
+from et.pytorch.merged import is_merged, separated
 
 
 @dataclass
 class RankFiles:
-    """What there is of a rank."""
+    """Traces of a rank."""
 
     rank: int
     host: HostTrace | None = None
@@ -21,7 +21,7 @@ class RankFiles:
 
     @property
     def path(self) -> Path:
-        """Of the trace that has the times, else of the other."""
+        """Path of the trace that has the times, otherwise of the other one."""
         trace = self.kineto or self.host
         if trace is None:
             raise ValueError("a rank without traces")
@@ -29,18 +29,18 @@ class RankFiles:
 
 
 def _parts(document: Document) -> tuple[Document, ...]:
-    """Return a document, or the two that chakra_trace_link has merged into it."""
-    return taken_apart(document) if document.kind == HOST and is_merged(document) else (document,)
+    """Return the document, or the two documents that chakra_trace_link has merged into it."""
+    return separated(document) if document.kind == HOST and is_merged(document) else (document,)
 
 
 def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
     """Read all files.
 
-    A Kineto trace says its rank; a host trace is that of the Kineto trace with its process id. Where that does not
-    tell, the names of files do.
+    A Kineto trace has its rank; a host trace belongs to the Kineto trace with its process id. File names decide where
+    that is not enough.
 
     Raises:
-        TraceError: a file is wrong, or two of a kind are of one rank.
+        TraceError: A file is wrong, or two files of a kind belong to one rank.
     """
     files = files_of(paths)
     documents = [part for path in files for part in _parts(read_document(path))]
@@ -52,11 +52,15 @@ def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
         rank = kineto.rank if kineto.rank is not None else named if named is not None else place
         if rank in ranks:
             other = ranks[rank].path
-            raise TraceError(f"{kineto.path}: of rank {rank}, as {other}; expected one Kineto trace of each rank")
+            raise TraceError(
+                f"{kineto.path}: also belongs to rank {rank}, as {other}; expected one Kineto trace per rank"
+            )
         ranks[rank] = RankFiles(rank, kineto=kineto)
     pids = [kineto.pid for kineto in kinetos]
     by_pid = {files.kineto.pid: files for files in ranks.values() if files.kineto and pids.count(files.kineto.pid) == 1}
-    by_path = {files.kineto.path: files for files in ranks.values() if files.kineto}  # the two parts of a merged file
+    by_path = {
+        files.kineto.path: files for files in ranks.values() if files.kineto
+    }  # for the two parts of a merged file
     for place, (host, named) in enumerate(zip(hosts, ranks_by_name([host.path for host in hosts]), strict=True)):
         found = by_path.get(host.path) or by_pid.get(host.pid)
         if found is None:
@@ -64,6 +68,8 @@ def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
             found = ranks.setdefault(rank, RankFiles(rank))
         if found.host is not None:
             other = found.host.path
-            raise TraceError(f"{host.path}: of rank {found.rank}, as {other}; expected one host trace of each rank")
+            raise TraceError(
+                f"{host.path}: also belongs to rank {found.rank}, as {other}; expected one host trace per rank"
+            )
         found.host = host
     return [ranks[rank] for rank in sorted(ranks)]

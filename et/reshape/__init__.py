@@ -1,6 +1,6 @@
-"""Traces in another shape: merged into a master trace and split again, slices, and traces reduced to what matters.
+"""Transformation of traces: merging into a master trace and splitting it, slicing, and reduction to what matters.
 
-All of it works on the bytes of nodes, so that what no column of a TraceTable takes stays as it is.
+All of them work on the bytes of nodes, so that what no column of a TraceTable takes stays unchanged.
 """
 
 from et.reshape.files import TraceFile, find_files

@@ -1,8 +1,8 @@
-"""Leaving nodes out of a trace so that what came after one another still does.
+"""Removal of nodes from a trace so that the order of the remaining nodes is preserved.
 
-What waited for a node that goes waits for what that node waited for. Of the dependencies that this makes, those that
-others imply are left out where that is seen at a glance; where it would make far more than there were, the node stays
-as a joint, which does nothing.
+A node that waited for a removed node waits for that node's parents instead. Among the new dependencies, those that a
+direct look at the parents shows to be implied are omitted. Where there would be far more than before, the node
+stays as a joint, which does nothing.
 """
 
 from typing import NamedTuple
@@ -15,16 +15,16 @@ from et.table import TraceTable
 
 Mask = NDArray[np.bool_]
 
-_ADDED_FREELY = 64
+_MAX_ADDED_PER_NODE = 64  # dependencies that a removed node may add before it becomes a joint
 
 
 class BridgedDependencies(NamedTuple):
     """The dependencies among the nodes that stay.
 
     Attributes:
-        parents: rows that each row waits for, by row; only of rows that stay.
-        joints: bool[n], rows that stay although they were to go, as they join many to many.
-        added: dependencies that stand for ways through nodes that went.
+        parents: Parents of each row that stays.
+        joints: bool[n], rows that stay only because they connect many parents to many children.
+        added: Number of dependencies that replace paths through removed nodes.
     """
 
     parents: dict[int, set[int]]
@@ -33,17 +33,17 @@ class BridgedDependencies(NamedTuple):
 
 
 def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
-    """Leave out the rows that are not kept.
+    """Remove the rows that are not kept.
 
     Args:
-        table: the trace, without cycles.
-        keep: bool[n].
+        table: The trace, without cycles.
+        keep: bool[n], rows to keep.
 
     Raises:
-        TraceError: the dependencies have a cycle.
+        TraceError: The dependencies have a cycle.
     """
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
-    heirs = np.diff(children(table)[0]).tolist()
+    child_counts = np.diff(children(table)[0]).tolist()
     stays = keep.tolist()
     joints = np.zeros(len(table), np.bool_)
     through: dict[int, set[int]] = {}
@@ -60,7 +60,7 @@ def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
         if stays[row]:
             added += len(found) - len(direct)
             parents[row] = found
-        elif len(found) * heirs[row] > len(found) + heirs[row] + _ADDED_FREELY:
+        elif len(found) * child_counts[row] > len(found) + child_counts[row] + _MAX_ADDED_PER_NODE:
             stays[row] = joints[row] = True
             added += len(found) - len(direct)
             parents[row] = found
@@ -69,9 +69,9 @@ def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
     return BridgedDependencies(parents, joints, added)
 
 
-def _without_implied(new: set[int], all_of_them: set[int], parents: dict[int, set[int]]) -> set[int]:
-    """Those of the new parents for which no other parent waits itself."""
+def _without_implied(new: set[int], all_parents: set[int], parents: dict[int, set[int]]) -> set[int]:
+    """Return the new parents that are not parents of another parent."""
     implied: set[int] = set()
-    for row in all_of_them:
+    for row in all_parents:
         implied |= parents[row] & new
     return new - implied

@@ -1,4 +1,4 @@
-"""The files of a trace set, as they lie in a folder or begin alike."""
+"""The files of a trace set: those in a folder, or those with a common prefix."""
 
 import os
 import re
@@ -19,8 +19,8 @@ class TraceFile(NamedTuple):
     """One trace of a set.
 
     Attributes:
-        npu: whose it is, by its name; NO_NPU = -1 where that does not say.
-        path: of the file.
+        npu: NPU in the file's name; NO_NPU = -1 without one.
+        path: Path of the file.
     """
 
     npu: int
@@ -28,18 +28,18 @@ class TraceFile(NamedTuple):
 
 
 def npu_of(name: str) -> int:
-    """The NPU that a name `<prefix>.<npu>.et`, or `<prefix>.npu<npu>.et` of a trace set, says; -1 if it says none."""
+    """Return the NPU in a name `<prefix>.<npu>.et`, or `<prefix>.npu<npu>.et` of a trace set; -1 without one."""
     match = _NAME.fullmatch(name)
     return int(match["npu"]) if match and int(match["npu"]) < 2**31 else NO_NPU
 
 
-def find_files(where: str | os.PathLike[str]) -> list[TraceFile]:
-    """The traces of a folder, those that begin with a prefix, or the one that is named; by NPU, then by name.
+def find_files(place: str | os.PathLike[str]) -> list[TraceFile]:
+    """Return the traces in a folder, those with a prefix, or the named one, sorted by NPU and name.
 
     Raises:
-        TraceError: there is none, or a folder cannot be listed.
+        TraceError: No trace exists, or a folder cannot be listed.
     """
-    path = Path(where)
+    path = Path(place)
     if path.is_dir():
         found = [TraceFile(npu_of(file.name), file) for file in _listed(path) if file.name.endswith(_ENDINGS)]
     elif path.exists():
@@ -47,22 +47,22 @@ def find_files(where: str | os.PathLike[str]) -> list[TraceFile]:
     else:
         found = [TraceFile(npu_of(file.name), file) for file in _listed(path.parent) if _begins(file.name, path.name)]
     if not found:
-        raise TraceError(f"{where}: no traces, expected {_EXPECTED}")
+        raise TraceError(f"{place}: no traces, expected {_EXPECTED}")
     return sorted(found, key=lambda file: (file.npu, file.path.name))
 
 
-def companions(where: str | os.PathLike[str]) -> list[Path]:
-    """Files beside the traces that say what is in them: the manifest of a trace set, and group files.
+def companions(place: str | os.PathLike[str]) -> list[Path]:
+    """Return the files beside the traces that describe them: the manifest of a trace set, and group files.
 
-    A group file is `groups.json`, or `PREFIX.json` as STG writes it; of a folder, every group file in it.
+    A group file is `groups.json`, or `PREFIX.json` as STG writes it; for a folder, every group file in it.
     """
-    path = Path(where)
+    path = Path(place)
     if path.is_dir():
         candidates = [file for file in _listed(path) if file.suffix == ".json"]
     else:
         prefix = match["prefix"] if (match := _NAME.fullmatch(path.name)) else path.name
-        wanted = {*_COMPANIONS, f"{prefix}.json"}
-        candidates = [file for file in _listed(path.parent) if file.name in wanted]
+        names = {*_COMPANIONS, f"{prefix}.json"}
+        candidates = [file for file in _listed(path.parent) if file.name in names]
     return [file for file in candidates if _is_companion(file)]
 
 

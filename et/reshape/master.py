@@ -1,4 +1,4 @@
-"""What a master trace says of the files that it was merged of, in attributes of its GlobalMetadata.
+"""The index of a master trace, in attributes of its GlobalMetadata, which lists the files that were merged.
 
 A master trace is a Chakra trace of all NPUs: the nodes of one file after those of another, each with the attribute
 `npu`, under ids that no other file uses. `nadi.*` attributes of the metadata hold what is needed to split it again:
@@ -7,13 +7,14 @@ A master trace is a Chakra trace of all NPUs: the nodes of one file after those 
 | --- | --- | --- |
 | nadi.master | int32_val | 1, the version of this table |
 | nadi.files | bytes_list | names of the files |
-| nadi.npus | int64_list | the NPU that each name says, -1 = none |
-| nadi.gzipped | bool_list | whether the file was |
-| nadi.nodes | uint64_list | how many nodes it has |
-| nadi.least_id | uint64_list | the least id that it mentions; its nodes have ids from |
-| nadi.first | uint64_list | ... here on in the master trace: id - least_id + first |
+| nadi.npus | int64_list | the NPU in each name, -1 = none |
+| nadi.gzipped | bool_list | whether the file was gzipped |
+| nadi.nodes | uint64_list | number of its nodes |
+| nadi.least_id | uint64_list | the smallest id that it mentions |
+| nadi.first | uint64_list | the id that replaces it in the master trace: the new id is id - least_id + first |
+| nadi.extent | uint64_list | number of ids of the master trace that belong to the file |
 | nadi.metadata | bytes_list | its own GlobalMetadata |
-| nadi.ids.K | uint64_list | of file K, whose ids lie too far apart: those that it mentions; the i-th is first + i |
+| nadi.ids.K | uint64_list | for a file K with widely spread ids: the ids that it mentions; the i-th becomes first + i |
 | nadi.companions, nadi.companion_bytes | bytes_list | names and contents of traces.json and group files beside them |
 """
 
@@ -30,45 +31,45 @@ from et.errors import TraceError
 VERSION = 1
 NPU = "npu"
 VERBATIM = "nadi.bytes"
-"""Of a node that protobuf would not write as it was: its own bytes."""
+"""Attribute with the original bytes of a node that protobuf would not write identically."""
 _MASTER = "nadi.master"
 _IDS = "nadi.ids."
 
 
 class Numbering(NamedTuple):
-    """How the ids of one file become ids of the master trace.
+    """The conversion of ids of one file to ids of the master trace.
 
     Attributes:
-        least: the least id that the file mentions.
-        first: what that becomes.
-        ids: the ids that the file mentions, in order, where they lie too far apart to be shifted; else none.
-        extent: how many ids of the master trace belong to the file.
+        min_id: Smallest id that the file mentions.
+        first: Id of the master trace that replaces min_id.
+        extent: Number of ids of the master trace that belong to the file.
+        ids: All ids that the file mentions, in order, if they are too widely spread to be shifted; otherwise empty.
     """
 
-    least: int
+    min_id: int
     first: int
     extent: int
     ids: tuple[int, ...] = ()
 
-    def into(self, ids: Sequence[int]) -> list[int]:
-        """Ids of the master trace."""
+    def to_master(self, ids: Sequence[int]) -> list[int]:
+        """Return the ids of the master trace for ids of the file."""
         if self.ids:
             return [self.first + bisect.bisect_left(self.ids, i) for i in ids]
-        shift = self.first - self.least
+        shift = self.first - self.min_id
         return [i + shift for i in ids]
 
-    def back(self, ids: Sequence[int]) -> list[int]:
-        """Ids of the file.
+    def to_file(self, ids: Sequence[int]) -> list[int]:
+        """Return the ids of the file for ids of the master trace.
 
         Raises:
-            ValueError: one is not the file's.
+            ValueError: An id does not belong to the file.
         """
         for i in ids:
             if not self.first <= i < self.first + self.extent:
                 raise ValueError(f"id {i}, expected {self.first} to {self.first + self.extent - 1}")
         if self.ids:
             return [self.ids[i - self.first] for i in ids]
-        shift = self.first - self.least
+        shift = self.first - self.min_id
         return [i - shift for i in ids]
 
 
@@ -76,12 +77,12 @@ class MasterTraceFile(NamedTuple):
     """A file of a master trace.
 
     Attributes:
-        name: of the file, without its folder.
-        npu: that the name says, -1 = none.
-        gzipped: whether it was.
-        nodes: how many it has.
-        metadata: its GlobalMetadata.
-        numbering: of its ids.
+        name: Name of the file, without its folder.
+        npu: NPU in the name, -1 = none.
+        gzipped: Whether the file was gzipped.
+        nodes: Number of its nodes.
+        metadata: Bytes of its GlobalMetadata.
+        numbering: Conversion of its ids.
     """
 
     name: str
@@ -93,19 +94,19 @@ class MasterTraceFile(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What a master trace says of its files.
+    """The files of a master trace.
 
     Attributes:
-        members: in the order of their nodes.
-        companions: name and bytes of the files that stood beside them.
+        members: Trace files in the order of their nodes.
+        companions: Name and bytes of the other files in their folder.
     """
 
     members: tuple[MasterTraceFile, ...]
     companions: tuple[tuple[str, bytes], ...]
 
 
-def written(index: Index, version: str) -> Message:
-    """The GlobalMetadata of a master trace."""
+def master_metadata(index: Index, version: str) -> Message:
+    """Return the GlobalMetadata of a master trace."""
     members = index.members
     attrs = [
         attribute(_MASTER, "int32", VERSION),
@@ -113,7 +114,7 @@ def written(index: Index, version: str) -> Message:
         attribute("nadi.npus", "int64_list", [member.npu for member in members]),
         attribute("nadi.gzipped", "bool_list", [member.gzipped for member in members]),
         attribute("nadi.nodes", "uint64_list", [member.nodes for member in members]),
-        attribute("nadi.least_id", "uint64_list", [member.numbering.least for member in members]),
+        attribute("nadi.least_id", "uint64_list", [member.numbering.min_id for member in members]),
         attribute("nadi.first", "uint64_list", [member.numbering.first for member in members]),
         attribute("nadi.extent", "uint64_list", [member.numbering.extent for member in members]),
         attribute("nadi.metadata", "bytes_list", [member.metadata for member in members]),
@@ -128,13 +129,13 @@ def written(index: Index, version: str) -> Message:
     return metadata(version, attrs)
 
 
-def index_of(path: str | os.PathLike[str], said: Message) -> Index:
-    """The files of a master trace, by its GlobalMetadata.
+def index_of(path: str | os.PathLike[str], master: Message) -> Index:
+    """Return the files of a master trace, read from its GlobalMetadata.
 
     Raises:
-        TraceError: it is no master trace, one of another version, or says things that do not fit together.
+        TraceError: The trace is no master trace, is of another version, or has an inconsistent index.
     """
-    attrs = {attr.name: attr for attr in said.attr}
+    attrs = {attr.name: attr for attr in master.attr}
     if _MASTER not in attrs:
         raise TraceError(f"{path}: a trace of one NPU, expected a master trace of `nadi trace merge`")
     if attrs[_MASTER].int32_val != VERSION:
@@ -156,11 +157,11 @@ def index_of(path: str | os.PathLike[str], said: Message) -> Index:
     companions = [os.fsdecode(name) for name in listed("nadi.companions", "bytes_list")]
     contents = listed("nadi.companion_bytes", "bytes_list")
     if any(len(column) != len(names) for column in columns) or len(companions) != len(contents):
-        raise TraceError(f"{path}: attributes nadi.* of unequal length, expected an entry for each file")
+        raise TraceError(f"{path}: attributes nadi.* of unequal length, expected one entry per file")
     members = []
-    for number, (name, npu, gzipped, nodes, own, least, first, extent) in enumerate(zip(names, *columns, strict=True)):
+    for number, (name, npu, gzipped, nodes, own, min_id, first, extent) in enumerate(zip(names, *columns, strict=True)):
         ids = tuple(listed(f"{_IDS}{number}", "uint64_list"))
-        members.append(MasterTraceFile(name, npu, gzipped, nodes, own, Numbering(least, first, extent, ids)))
+        members.append(MasterTraceFile(name, npu, gzipped, nodes, own, Numbering(min_id, first, extent, ids)))
     for name in (*names, *companions):
         if not name or "/" in name or "\0" in name or name in {".", ".."}:
             raise TraceError(f"{path}: names a file {name!r}, expected a name without a folder")

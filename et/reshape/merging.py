@@ -1,4 +1,4 @@
-"""Traces of several NPUs merged into one master trace, from which `split` makes the same files again."""
+"""Merging of the traces of several NPUs into one master trace, which `split` separates into the same files again."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,34 +11,34 @@ from et.builders import attribute
 from et.errors import TraceError
 from et.framing import frame
 from et.reshape.files import TraceFile
-from et.reshape.master import NPU, VERBATIM, Index, MasterTraceFile, Numbering, written
+from et.reshape.master import NPU, VERBATIM, Index, MasterTraceFile, Numbering, master_metadata
 from et.reshape.wire import WireTrace
 from et.schema import GlobalMetadata
 from et.writer import write_frames
 
-_MOST_IDS = 1 << 62
-_FAR_APART = 1 << 40
-_MOST_COMPANION_BYTES = 64 << 20
+_MAX_IDS = 1 << 62
+_MAX_SHIFTED_EXTENT = 1 << 40  # files with a wider range of ids get consecutive numbers instead
+_MAX_COMPANION_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: Sequence[Path] = ()) -> Index:
     """Write the nodes of all files into one, with ids of their own and the attribute `npu`.
 
-    Two passes, a file at a time: memory is that of the largest file.
+    Each file is read twice, and one file is in memory at a time.
 
     Args:
-        out: of the master trace, gzipped if its name ends in .gz; it has its name only when it is complete.
-        files: with names that differ.
-        companions: files beside them that the master trace is to keep: a manifest, group files.
+        out: Path of the master trace, gzipped if its name ends in .gz; it appears only when it is complete.
+        files: Files with distinct names.
+        companions: Further files that the master trace is to keep: a manifest, group files.
 
     Raises:
-        TraceError: a file is corrupt or has an id twice, two have the same name, or `out` cannot be written.
+        TraceError: A file is corrupt or has an id twice, two have the same name, or `out` cannot be written.
     """
     names = [file.path.name for file in files]
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise TraceError(f"{twice}: two files have that name, expected names that differ")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise TraceError(f"{repeated}: two files have that name, expected distinct names")
     out = Path(out)
     if any(out.absolute() == file.path.absolute() for file in files):
         raise TraceError(f"{out}: is one of the traces to merge, expected another name")
@@ -49,13 +49,13 @@ def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: S
         first += members[-1].numbering.extent
         versions.add(GlobalMetadata.FromString(members[-1].metadata).version)
     index = Index(tuple(members), tuple((file.name, _content(file)) for file in companions))
-    metadata = written(index, versions.pop() if len(versions) == 1 else "")
+    metadata = master_metadata(index, versions.pop() if len(versions) == 1 else "")
     write_frames(out, _frames(metadata.SerializeToString(deterministic=True), index, files))
     return index
 
 
 def _member(file: TraceFile, first: int) -> MasterTraceFile:
-    """What is said of a file, from a first pass over it."""
+    """Return the index entry of a file, from a first pass over it."""
     trace = WireTrace(file.path)
     ids: set[int] = set()
     mentioned: set[int] = set()
@@ -63,22 +63,22 @@ def _member(file: TraceFile, first: int) -> MasterTraceFile:
     for _, node in trace.nodes():
         nodes += 1
         if node.id in ids:
-            raise TraceError(f"{file.path}: node {node.id}: the id stands twice, expected each id once")
+            raise TraceError(f"{file.path}: node {node.id}: the id occurs twice, expected each id once")
         ids.add(node.id)
         mentioned.update(node.ctrl_deps[:], node.data_deps[:])
     mentioned |= ids
-    least = min(mentioned, default=0)
-    extent = max(mentioned, default=-1) - least + 1
+    min_id = min(mentioned, default=0)
+    extent = max(mentioned, default=-1) - min_id + 1
     dense: tuple[int, ...] = ()
-    if extent > _FAR_APART:
+    if extent > _MAX_SHIFTED_EXTENT:
         dense = tuple(sorted(mentioned))
         extent = len(dense)
-    if first + extent > _MOST_IDS:
-        raise TraceError(f"{file.path}: the traces so far have {_MOST_IDS} ids, expected fewer")
+    if first + extent > _MAX_IDS:
+        raise TraceError(f"{file.path}: the traces so far have {_MAX_IDS} ids, expected fewer")
     with file.path.open("rb") as opened:
         gzipped = opened.read(2) == _GZIP_MAGIC
     return MasterTraceFile(
-        file.path.name, file.npu, gzipped, nodes, trace.metadata, Numbering(least, first, extent, dense)
+        file.path.name, file.npu, gzipped, nodes, trace.metadata, Numbering(min_id, first, extent, dense)
     )
 
 
@@ -88,14 +88,14 @@ def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterat
         npu = attribute(NPU, "int32", file.npu).SerializeToString(deterministic=True)
         trace = WireTrace(file.path)
         if trace.metadata != member.metadata:
-            raise TraceError(f"{file.path}: has changed while it was read, expected it to stay as it is")
+            raise TraceError(f"{file.path}: changed while it was read, expected it to stay the same")
         numbering = member.numbering
         for message, node in trace.nodes():
             is_plain = node.SerializeToString(deterministic=True) == message
             try:
                 _renumber(node, numbering)
             except (ValueError, IndexError):
-                raise TraceError(f"{file.path}: has changed while it was read, expected it to stay as it is") from None
+                raise TraceError(f"{file.path}: changed while it was read, expected it to stay the same") from None
             node.attr.append(npu)
             if not is_plain:
                 node.attr.append(attribute(VERBATIM, "bytes", message).SerializeToString(deterministic=True))
@@ -103,14 +103,14 @@ def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterat
 
 
 def _renumber(node: Message, numbering: Numbering) -> None:
-    node.id = numbering.into([node.id])[0]
+    node.id = numbering.to_master([node.id])[0]
     for deps in (node.ctrl_deps, node.data_deps):
         if deps:
-            deps[:] = numbering.into(deps[:])
+            deps[:] = numbering.to_master(deps[:])
 
 
 def _content(file: Path) -> bytes:
     try:
-        return inputs.read_bytes(file, _MOST_COMPANION_BYTES)
+        return inputs.read_bytes(file, _MAX_COMPANION_BYTES)
     except OSError as error:
         raise TraceError(f"{file}: {error.strerror or error}, expected a file to keep beside the traces") from error

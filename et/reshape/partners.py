@@ -1,4 +1,4 @@
-"""Who takes part in the same communication: the members of a collective, the two ends of a message."""
+"""The nodes that take part in the same communication: the members of a collective, the two ends of a message."""
 
 from collections.abc import Hashable, Iterator
 
@@ -12,17 +12,17 @@ Key = tuple[Hashable, ...]
 
 
 def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
-    """Row and key of each node that takes part in a communication, in the order in which it does.
+    """Yield row and key of each node that takes part in a communication, in order of execution.
 
-    Nodes of several NPUs that have the same key are partners: the how-manieth collective of a group, the how-manieth
-    message with a tag from one NPU to another. The order on an NPU is a topological order, least row first, as in runs.
+    Nodes of several NPUs with the same key are partners: the n-th collective of a group, or the n-th message with a tag
+    from one NPU to another. The order on an NPU is a topological order, smallest row first, as in runs.
 
     Args:
-        table: the trace.
-        npu: whose it is; -1 = as its sends and receives say.
+        table: Trace with the nodes.
+        npu: NPU that runs it; -1 = the NPU in its sends and receives.
 
     Raises:
-        TraceError: the dependencies have a cycle.
+        TraceError: The dependencies have a cycle.
     """
     seen: dict[Key, int] = {}
     for row in topological_order(table).tolist():
@@ -32,8 +32,8 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
             yield row, (*key, number)
 
 
-def what(key: Key) -> str:
-    """A key in words, for messages."""
+def communication_text(key: Key) -> str:
+    """Return a key in words, for messages."""
     if key[0] == "collective":
         group = f'group "{key[1]}"' if key[1] else "all NPUs"
         return f"collective {key[-1]} of {group}"
@@ -41,7 +41,7 @@ def what(key: Key) -> str:
 
 
 def is_communication(table: TraceTable) -> np.ndarray:
-    """bool[n]: sends, receives, and collectives with a kind (a call on the host without one is computation)."""
+    """Return bool[n]: sends, receives, and collectives with a kind (a host call without one is computation)."""
     is_message = (table.type == NodeType.COMM_SEND_NODE) | (table.type == NodeType.COMM_RECV_NODE)
     return is_message | ((table.type == NodeType.COMM_COLL_NODE) & (table.comm_type >= 0))
 

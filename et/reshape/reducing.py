@@ -1,12 +1,12 @@
-"""A trace without what does not matter for its simulated time.
+"""Reduction of a trace to what matters for its simulated time.
 
-Three things go, each only where the engine's answer stays the same to the picosecond:
+Three things are removed, each only where the engine's answer stays the same to the picosecond:
 
 - dependencies that others imply;
-- nodes that take no time (METADATA that define no groups, operators of no duration and no work), where all that becomes
-  ready through them is before or after every other row of its lane: rows that become ready at one moment start in the
-  order in which they became so, and a node on the way would change that order;
-- host operators one after another, which become one of their durations' sum, where the host never has a choice.
+- nodes that take no time (METADATA nodes that define no groups, operators of no duration and no work), if everything
+  that becomes ready through them is before or after every other row of its lane: rows that become ready at the same
+  moment start in the order in which they became ready, and a node in between would change that order;
+- consecutive host operators, which become one with the sum of their durations, where the host never has a choice.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from et.order import children, topological_order
 from et.reader import read_trace
 from et.reshape.bridging import bridge
-from et.reshape.comparing import COMPUTE, HOST, MEMORY, NETWORK, NOTHING, in_line, wants
+from et.reshape.comparing import COMPUTE, HOST, MEMORY, NETWORK, NOTHING, is_ordered, lanes_of
 from et.reshape.partners import communications
 from et.reshape.rewriting import Change, rewrite
 from et.reshape.slicing import defines_groups
@@ -29,19 +29,19 @@ from et.table import TraceTable
 Mask = NDArray[np.bool_]
 Parents = dict[int, set[int]]
 
-_MOST_BITS = 1 << 31
+_MAX_BITS = 1 << 31  # 256 MiB for exact reachability: a bit per pair of rows
 
 
 class ReduceResult(NamedTuple):
-    """What became of a trace.
+    """Result of a reduction.
 
     Attributes:
-        nodes, dependencies: before.
-        kept, kept_dependencies: after.
-        dropped: nodes that took no time, or host operators that were to go whatever they take.
-        fused: host operators that became part of the next.
-        implied: dependencies that others imply.
-        reordered: whether nothing but dependencies went, as communications would have come in another order.
+        nodes, dependencies: Numbers before the reduction.
+        kept, kept_dependencies: Numbers after the reduction.
+        dropped: Number of removed nodes that took no time, or removed host operators (`without_host`).
+        fused: Number of host operators that became part of the next one.
+        implied: Number of removed dependencies that others imply.
+        reordered: Whether only dependencies were removed, because communications would otherwise change their order.
     """
 
     nodes: int
@@ -55,35 +55,36 @@ class ReduceResult(NamedTuple):
 
 
 def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = False) -> ReduceResult:
-    """Write a trace without what does not matter.
+    """Write a trace without what does not matter for its simulated time.
 
     Args:
-        path: of the trace.
-        out: the new file, gzipped if its name ends in .gz.
-        npu: whose trace it is, -1 = as its sends and receives say.
-        without_host: all host operators go, whatever time they take: what is left is the accelerator's time alone.
+        path: Path of the trace.
+        out: Path of the new file, gzipped if its name ends in .gz.
+        npu: NPU that runs the trace, -1 = the NPU in its sends and receives.
+        without_host: Whether to remove all host operators, whatever time they take, and keep only the accelerator's
+            time.
 
     Raises:
-        TraceError: as et.read_trace(path, strict=False), or the file cannot be written.
+        TraceError: The trace is wrong (see et.read_trace(path, strict=False)), or the file cannot be written.
     """
     table = read_trace(path, strict=False)
     order = topological_order(table).tolist()
     keep = ~_droppable(table, order, without_host=without_host)
-    found = _written(table, keep, out, fuse=True)
+    result = _write(table, keep, out, fuse=True)
     before = _sequence(table, npu)
     if _sequence(read_trace(out), npu) != before:
-        found = _written(table, np.ones(len(table), np.bool_), out, fuse=False)._replace(reordered=True)
-    return found
+        result = _write(table, np.ones(len(table), np.bool_), out, fuse=False)._replace(reordered=True)
+    return result
 
 
-def _written(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> ReduceResult:
+def _write(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> ReduceResult:
     bridged = bridge(table, keep)
     parents = bridged.parents
     stayed = len(parents)
     implied = _drop_implied(table, parents)
     durations = _fuse(table, parents) if fuse else {}
     fused = stayed - len(parents)
-    joints = np.zeros(len(table), np.bool_)  # a joint stays what it is: it takes no time
+    joints = np.zeros(len(table), np.bool_)  # joints take no time anyway, so they are written unchanged
     rewrite(out, table, parents, joints, change=_with_durations(durations) if durations else None)
     return ReduceResult(
         nodes=len(table),
@@ -98,8 +99,8 @@ def _written(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> ReduceR
 
 
 def _droppable(table: TraceTable, order: list[int], *, without_host: bool) -> Mask:
-    """bool[n]: rows that may go."""
-    lane = wants(table)
+    """Return bool[n], rows that may be removed."""
+    lane = lanes_of(table)
     groups = defines_groups(table)
     if without_host:
         return (lane == HOST) | ((lane == NOTHING) & ~groups)
@@ -109,34 +110,34 @@ def _droppable(table: TraceTable, order: list[int], *, without_host: bool) -> Ma
         return is_idle
     surely_timed = (table.duration_micros > 0) | (table.num_ops > 0) | (table.tensor_size > 0) | (table.operators > 0)
     surely_timed &= (lane == COMPUTE) | (lane == MEMORY) | ((lane == HOST) & (table.duration_micros > 0))
-    in_its_line = np.ones(len(table), np.bool_)
+    ordered = np.ones(len(table), np.bool_)
     for resource in (HOST, COMPUTE, MEMORY, NETWORK):
-        in_its_line &= in_line(table, order, lane == resource)
-    harmless = _harmless(table, order, in_its_line, surely_timed)
-    return is_idle & harmless & ~groups & in_its_line
+        ordered &= is_ordered(table, order, lane == resource)
+    harmless = _harmless(table, order, ordered, surely_timed)
+    return is_idle & harmless & ~groups & ordered
 
 
-def _harmless(table: TraceTable, order: list[int], in_its_line: Mask, surely_timed: Mask) -> Mask:
-    """bool[n]: rows whose children may become ready a step earlier within a moment and nobody could tell."""
+def _harmless(table: TraceTable, order: list[int], ordered: Mask, surely_timed: Mask) -> Mask:
+    """Return bool[n], rows without which no start changes although their children may become ready a step earlier."""
     child_ptr, child = (a.tolist() for a in children(table))
-    in_line_of, timed = in_its_line.tolist(), surely_timed.tolist()
-    told = [False] * len(in_line_of)  # if the row itself comes a step earlier, its or another's start changes
-    found = np.ones(len(in_line_of), np.bool_)
+    ordered_rows, timed = ordered.tolist(), surely_timed.tolist()
+    visible = [False] * len(ordered_rows)  # a start changes if the row itself becomes ready a step earlier
+    found = np.ones(len(ordered_rows), np.bool_)
     for row in reversed(order):
-        below = any(told[other] for other in child[child_ptr[row] : child_ptr[row + 1]])
+        below = any(visible[other] for other in child[child_ptr[row] : child_ptr[row + 1]])
         found[row] = not below
-        told[row] = not in_line_of[row] or (not timed[row] and below)
+        visible[row] = not ordered_rows[row] or (not timed[row] and below)
     return found
 
 
 def _fuse(table: TraceTable, parents: Parents) -> dict[int, int]:
-    """Make runs of host operators one each, the last of the run; return the durations of these, by row."""
-    lane = wants(table)
+    """Fuse runs of host operators into the last one of each run; return the durations of these, by row."""
+    lane = lanes_of(table)
     order = topological_order(table).tolist()
-    host = in_line(table, order, lane == HOST) & (lane == HOST) & (table.duration_micros > 0)
-    heirs = dict.fromkeys(parents, 0)
+    host = is_ordered(table, order, lane == HOST) & (lane == HOST) & (table.duration_micros > 0)
+    child_counts = dict.fromkeys(parents, 0)
     for parent in itertools.chain.from_iterable(parents.values()):
-        heirs[parent] += 1
+        child_counts[parent] += 1
     is_host = host.tolist()
     durations: dict[int, int] = {}
     micros = table.duration_micros.tolist()
@@ -144,7 +145,7 @@ def _fuse(table: TraceTable, parents: Parents) -> dict[int, int]:
         if row not in parents or not is_host[row] or len(parents[row]) != 1:
             continue
         (parent,) = parents[row]
-        if is_host[parent] and heirs[parent] == 1:
+        if is_host[parent] and child_counts[parent] == 1:
             durations[row] = durations.pop(parent, micros[parent]) + micros[row]
             parents[row] = parents.pop(parent)
     return durations
@@ -159,15 +160,15 @@ def _with_durations(durations: dict[int, int]) -> Change:
 
 
 def _drop_implied(table: TraceTable, parents: Parents) -> int:
-    """Leave out dependencies on what another parent waits for; return how many."""
+    """Remove dependencies that other parents imply; return how many."""
     rows = [row for row in topological_order(table).tolist() if row in parents]
-    exact = len(rows) ** 2 <= _MOST_BITS
+    is_exact = len(rows) ** 2 <= _MAX_BITS
     number = {row: i for i, row in enumerate(rows)}
     before: dict[int, int] = {}
     dropped = 0
     for row in rows:
         own = parents[row]
-        if exact:
+        if is_exact:
             reached = 0
             for parent in own:
                 reached |= before[parent]
@@ -183,5 +184,5 @@ def _drop_implied(table: TraceTable, parents: Parents) -> int:
 
 
 def _sequence(table: TraceTable, npu: int) -> dict[object, int]:
-    """The communications of a trace by key, as ids."""
+    """Return the node ids of a trace's communications, by key."""
     return {key: int(table.node_id[row]) for row, key in communications(table, npu)}

@@ -1,4 +1,4 @@
-"""Writing the nodes of a trace that stay, with the dependencies that they have then."""
+"""Writing of the nodes of a trace that stay, with their new dependencies."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,28 +26,28 @@ def rewrite(
 ) -> None:
     """Write those rows of a trace that have an entry in `parents`.
 
-    A control dependency that stays is one still; all that bridge nodes that went are data dependencies, which every
-    reader of Chakra traces takes.
+    A control dependency that stays remains one. Dependencies that bridge removed nodes are data dependencies, which
+    every reader of Chakra traces supports.
 
     Args:
-        out: the new file, gzipped if its name ends in .gz.
-        table: the trace; it is read again from its path.
-        parents: rows that each row waits for.
+        out: Path of the new file, gzipped if its name ends in .gz.
+        table: The trace; it is read again from its path.
+        parents: Parents of each row.
         joints: bool[n], rows that become METADATA nodes, which do nothing.
-        order: rows in the order in which they are to stand; None = as in the file.
-        change: is called with row and WireNode of each node that stays.
+        order: Rows in the order of the new file; None = as in the old file.
+        change: Function called with row and WireNode of each node that stays.
 
     Raises:
-        TraceError: as et.read_trace, or the file cannot be written.
+        TraceError: The trace is wrong (see et.read_trace), or the file cannot be written.
     """
     trace = WireTrace(Path(table.path))
-    frames = _nodes(trace, table, parents, joints, change)
+    rows = _nodes(trace, table, parents, joints, change)
     if order is None:
-        made: Iterator[bytes] = (message for _, message in frames)
+        frames: Iterator[bytes] = (message for _, message in rows)
     else:
-        by_row = dict(frames)
-        made = (by_row[row] for row in order)
-    write_frames(out, _with_metadata(trace.metadata, made))
+        by_row = dict(rows)
+        frames = (by_row[row] for row in order)
+    write_frames(out, _with_metadata(trace.metadata, frames))
 
 
 def _with_metadata(metadata: bytes, frames: Iterator[bytes]) -> Iterator[bytes]:
@@ -67,11 +67,11 @@ def _nodes(
     for row, (message, node) in enumerate(trace.nodes()):
         if row not in parents:
             continue
-        left = set(parents[row])
-        kept = [_that_stay(deps, left, row_of_id) for deps in (node.ctrl_deps, node.data_deps)]
+        remaining = set(parents[row])
+        kept = [_kept_ids(deps, remaining, row_of_id) for deps in (node.ctrl_deps, node.data_deps)]
         untouched = kept[0] == node.ctrl_deps[:] and kept[1] == node.data_deps[:]
         named = {row_of_id[i] for i in (*kept[0], *kept[1])}
-        new = [ids[parent] for parent in sorted(left - named)]
+        new = [ids[parent] for parent in sorted(remaining - named)]
         if untouched and not new and not joints[row] and change is None:
             yield row, frame(message)
             continue
@@ -83,12 +83,12 @@ def _nodes(
         yield row, frame(node.SerializeToString(deterministic=True))
 
 
-def _that_stay(deps: Sequence[int], left: set[int], row_of_id: Mapping[int, int]) -> list[int]:
-    return [i for i in deps if row_of_id.get(i, -1) in left]
+def _kept_ids(deps: Sequence[int], remaining: set[int], row_of_id: Mapping[int, int]) -> list[int]:
+    return [i for i in deps if row_of_id.get(i, -1) in remaining]
 
 
 def _do_nothing(node: Message) -> None:
-    """Make a node a joint: it has its id, name and dependencies."""
+    """Turn a node into a joint, which keeps its id, name and dependencies only."""
     node.type = NodeType.METADATA_NODE
     for field in ("duration_micros", "inputs", "outputs", "attr"):
         node.ClearField(field)

@@ -1,7 +1,7 @@
-"""A part of a set of traces: by step, range of ids, NPUs or names.
+"""Selection of a part of a set of traces: by step, range of ids, NPUs or names.
 
-Dependencies through nodes that go are bridged, and partners stay together: a collective with all its members, a send
-with its receive.
+Dependencies through removed nodes are bridged. Partners stay together: a collective with all its members, a send with
+its receive.
 """
 
 import fnmatch
@@ -20,7 +20,7 @@ from et.order import topological_order
 from et.reader import read_trace
 from et.reshape.bridging import bridge
 from et.reshape.files import TraceFile
-from et.reshape.partners import Key, communications, what
+from et.reshape.partners import Key, communication_text, communications
 from et.reshape.rewriting import rewrite
 from et.reshape.wire import WireTrace
 from et.schema import NodeType, RawNode
@@ -34,14 +34,14 @@ _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 
 
 class Selection(NamedTuple):
-    """Which nodes are wanted: those of which all hold that are said.
+    """The nodes to select: those that meet all given conditions.
 
     Attributes:
-        steps: numbers of training steps; None = all.
-        ids: ranges (first, last) of node ids; None = all.
-        npus: whose traces; None = all.
-        names: patterns as of a shell, where * also stands for slashes; one must fit; None = all.
-        with_ancestors: what the wanted nodes wait for is wanted too.
+        steps: Numbers of training steps; None = all.
+        ids: Ranges (first, last) of node ids; None = all.
+        npus: NPUs whose traces to slice; None = all.
+        names: Shell patterns, where * also matches slashes, one of which the name must match; None = all.
+        with_ancestors: Whether to select all direct and indirect parents of the selected nodes, too.
     """
 
     steps: frozenset[int] | None = None
@@ -52,17 +52,17 @@ class Selection(NamedTuple):
 
 
 class SliceResult(NamedTuple):
-    """What became of one file.
+    """Result for one file.
 
     Attributes:
-        file: where it came from.
-        nodes: how many it had.
-        kept: how many stay, joints too.
-        joints: how many of these do nothing and join others.
-        added: dependencies that stand for ways through nodes that went.
-        for_partners: kept although they were not asked for, as they are partners of those that were, or define groups.
-        without_partners: left out although they were asked for.
-        dangling: dependencies on nodes that the file lacks, left out.
+        file: File that was sliced.
+        nodes: Number of its nodes.
+        kept: Number of nodes kept, joints included.
+        joints: Number of kept nodes that do nothing and connect other nodes.
+        added: Number of new dependencies that replace paths through removed nodes.
+        for_partners: Number of unselected nodes kept because they are partners of selected ones or define groups.
+        without_partners: Number of selected nodes removed because a partner is missing.
+        dangling: Number of removed dependencies on nodes that the file lacks.
     """
 
     file: TraceFile
@@ -76,14 +76,14 @@ class SliceResult(NamedTuple):
 
 
 class _Part:
-    """One file: which of its rows stay."""
+    """One file, and which of its rows to keep."""
 
     def __init__(self, file: TraceFile, selection: Selection) -> None:
         table = read_trace(file.path, strict=False)
         self.file = file
         self.is_chosen = selection.npus is None or file.npu in selection.npus
-        self.wanted = _wanted(table, selection) if self.is_chosen else np.zeros(len(table), np.bool_)
-        self.keep = self.wanted.copy()
+        self.selected = _selected(table, selection) if self.is_chosen else np.zeros(len(table), np.bool_)
+        self.keep = self.selected.copy()
         self.row_of: dict[Key, int] = {key: row for row, key in communications(table, file.npu)}
         if self.is_chosen:
             self.keep |= defines_groups(table)
@@ -96,33 +96,34 @@ def slice_traces(
     folder: Path,
     selection: Selection,
     partners: Partners = "keep",
-    told: Callable[[TraceFile], None] = lambda _: None,
+    progress: Callable[[TraceFile], None] = lambda _: None,
 ) -> list[SliceResult]:
-    """Write the wanted nodes of each file under its own name into a folder that is there.
+    """Write the selected nodes of each file under its own name into an existing folder.
 
     Args:
-        files: of the set; those of NPUs that are not wanted are read too, for who is partner of whom.
-        folder: for the new files; the caller sees to it that they appear when all are complete.
-        selection: which nodes are wanted.
-        partners: of a communication of which a part is wanted: "keep" all of it, "drop" it, or "refuse".
-        told: called with each file that is begun.
+        files: Files of the set; those of unselected NPUs are read, too, to find partners.
+        folder: Folder for the new files; the caller publishes them when all are complete.
+        selection: The nodes to select.
+        partners: Treatment of a communication of which only a part is selected: "keep" all of it, "drop" it, or
+            "refuse".
+        progress: Function called with each file before it is read.
 
     Raises:
-        TraceError: a file is wrong; nothing is wanted; a wanted communication has a partner that is not wanted
-            ("refuse"), or in a trace that is not (unless "drop").
+        TraceError: A file is wrong; no node is selected; or a selected communication has an unselected partner
+            ("refuse"), or has one in a trace that is not selected (unless "drop").
     """
     parts = []
     for file in files:
-        told(file)
+        progress(file)
         parts.append(_Part(file, selection))
-    if not any(part.wanted.any() for part in parts):
-        raise TraceError(f"{_common(files)}: no node that is asked for, expected one or more")
+    if not any(part.selected.any() for part in parts):
+        raise TraceError(f"{_common(files)}: no node matches the selection, expected one or more")
     _settle(parts, selection, partners)
     return [_write(part, folder) for part in parts if part.is_chosen]
 
 
 def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) -> None:
-    """Have partners stay or go together."""
+    """Keep or drop partners together."""
     sharers: dict[Key, list[int]] = {}
     for number, part in enumerate(parts):
         for key in part.row_of:
@@ -147,23 +148,24 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
 
 
 def _keep(parts: Sequence[_Part], key: Key, kept: int, lost: Sequence[int], *, refuse: bool) -> None:
-    """Keep the partners of a node that is kept too.
+    """Keep the partners of a kept node.
 
     Raises:
-        TraceError: they are to be refused, or are of an NPU that is not wanted.
+        TraceError: Partners are to be refused, or are on an unselected NPU.
     """
     for number in lost:
         part = parts[number]
         if refuse or not part.is_chosen:
-            raise TraceError(_torn(parts[kept], part, key))
+            raise TraceError(_partner_complaint(parts[kept], part, key))
         part.keep[part.row_of[key]] = True
 
 
-def _torn(kept: _Part, lost: _Part, key: Key) -> str:
+def _partner_complaint(kept: _Part, lost: _Part, key: Key) -> str:
+    prefix = f"{kept.file.path}: {communication_text(key)}"
     if lost is kept or lost.is_chosen:
-        return f"{kept.file.path}: {what(key)} is wanted on some of its NPUs only, expected on all or on none of them"
-    ways = "wanted with all its NPUs, or left out (--partners drop)"
-    return f"{kept.file.path}: {what(key)} has a partner in {lost.file.path}, which is not wanted; expected it {ways}"
+        return f"{prefix} is selected on some of its NPUs only, expected on all or on none of them"
+    ways = "selected with all its NPUs, or left out (--partners drop)"
+    return f"{prefix} has a partner in {lost.file.path}, which is not selected; expected it {ways}"
 
 
 def _write(part: _Part, folder: Path) -> SliceResult:
@@ -178,34 +180,35 @@ def _write(part: _Part, folder: Path) -> SliceResult:
         len(bridged.parents),
         int(np.count_nonzero(bridged.joints)),
         bridged.added,
-        int(np.count_nonzero(part.keep & ~part.wanted)),
-        int(np.count_nonzero(part.wanted & ~part.keep)),
+        int(np.count_nonzero(part.keep & ~part.selected)),
+        int(np.count_nonzero(part.selected & ~part.keep)),
         table.dangling + table.dangling_control,
     )
 
 
-def _wanted(table: TraceTable, selection: Selection) -> Mask:
-    wanted = np.ones(len(table), np.bool_)
+def _selected(table: TraceTable, selection: Selection) -> Mask:
+    selected = np.ones(len(table), np.bool_)
     if selection.ids is not None:
         inside = np.zeros(len(table), np.bool_)
         for first, last in selection.ids:
             inside |= (table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last))
-        wanted &= inside
+        selected &= inside
     if selection.names is not None:
         fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in selection.names)).match
-        wanted &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
+        selected &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
     if selection.steps is not None:
         steps = steps_of(table)
         if not np.any(steps >= 0):
             raise TraceError(f"{table.path}: no steps, expected names step0/... or nodes ProfilerStep#0 with times")
-        wanted &= np.isin(steps, sorted(selection.steps))
-    return wanted
+        selected &= np.isin(steps, sorted(selection.steps))
+    return selected
 
 
 def steps_of(table: TraceTable) -> NDArray[np.int64]:
-    """int64[n]: the training step of each node, -1 = none.
+    """Return int64[n], the training step of each node, -1 = none.
 
-    By its name, step0/...; else by the node ProfilerStep#0 of PyTorch's profiler in whose time it starts.
+    The step is in the node's name, step0/..., or it is that of the node ProfilerStep#0 of PyTorch's profiler during
+    which the node starts.
     """
     found = np.full(len(table), -1, np.int64)
     spans = []
@@ -224,7 +227,7 @@ def steps_of(table: TraceTable) -> NDArray[np.int64]:
 
 
 def add_ancestors(table: TraceTable, keep: Mask) -> None:
-    """Keep what the rows that are kept wait for, directly or not."""
+    """Add all direct and indirect parents of the kept rows to `keep`."""
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     stays = keep.tolist()
     for row in reversed(topological_order(table).tolist()):
@@ -235,7 +238,7 @@ def add_ancestors(table: TraceTable, keep: Mask) -> None:
 
 
 def defines_groups(table: TraceTable) -> Mask:
-    """bool[n]: METADATA nodes that define groups."""
+    """Return bool[n], METADATA nodes that define groups."""
     found = np.zeros(len(table), np.bool_)
     if table.metadata_groups:
         is_metadata = (table.type == NodeType.METADATA_NODE).tolist()

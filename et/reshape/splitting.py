@@ -1,4 +1,4 @@
-"""A master trace split into the files that it was merged of, byte for byte what they inflate to."""
+"""Splitting of a master trace into the files that were merged, byte for byte (of gzipped files: the inflated bytes)."""
 
 import os
 from collections.abc import Iterator
@@ -15,25 +15,26 @@ from et.writer import write_frames
 
 
 def read_index(path: str | os.PathLike[str]) -> Index:
-    """What a master trace says of its files; its nodes are not looked at.
+    """Return the files of a master trace without reading its nodes.
 
     Raises:
-        TraceError: it cannot be read, or is no master trace.
+        TraceError: The trace cannot be read, or is no master trace.
     """
     return index_of(path, GlobalMetadata.FromString(WireTrace(Path(path)).metadata))
 
 
 def split(path: str | os.PathLike[str], folder: Path) -> Index:
-    """Write the files of a master trace into a folder that is there, under their own names.
+    """Write the files of a master trace into an existing folder, under their own names.
 
-    What a gzipped file inflates to is what it was; it is compressed anew.
+    Gzipped files have the same inflated bytes as before; they are compressed again.
 
     Args:
-        path: the master trace.
-        folder: for the files; the caller sees to it that they appear when all are complete.
+        path: The master trace.
+        folder: Folder for the files; the caller publishes them when all are complete.
 
     Raises:
-        TraceError: the trace is corrupt or no master trace, has other nodes than it says, or a file cannot be written.
+        TraceError: The trace is corrupt or no master trace, its nodes differ from its index, or a file cannot be
+            written.
     """
     trace = WireTrace(Path(path))
     index = index_of(path, GlobalMetadata.FromString(trace.metadata))
@@ -45,7 +46,9 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
         staged.replace(file)
     extra = next(nodes, None)
     if extra is not None:
-        raise TraceError(f"{path}: node {extra[1].id}: of no file, expected an id of one of {len(index.members)} files")
+        raise TraceError(
+            f"{path}: node {extra[1].id}: belongs to no file, expected an id of one of {len(index.members)} files"
+        )
     for name, content in index.companions:
         (folder / name).write_bytes(content)
     return index
@@ -54,7 +57,7 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
 def _frames(
     path: str | os.PathLike[str], nodes: Iterator[tuple[bytes, Message]], member: MasterTraceFile
 ) -> Iterator[bytes]:
-    """The messages of one file, whose nodes come next."""
+    """Yield the messages of one file, whose nodes come next."""
     yield frame(member.metadata)
     for number in range(member.nodes):
         _, node = next(nodes, (b"", None))
@@ -63,16 +66,16 @@ def _frames(
         try:
             yield frame(_restored(node, member))
         except ValueError as error:
-            raise TraceError(f"{path}: node {node.id}: not one of {member.name} as it was: {error}") from None
+            raise TraceError(f"{path}: node {node.id}: cannot be restored for {member.name}: {error}") from None
 
 
 def _restored(node: Message, member: MasterTraceFile) -> bytes:
-    """The bytes of a node of the file.
+    """Return the bytes of a node of the file.
 
     Raises:
-        ValueError: it has another's id, or lacks what `merge` has added.
+        ValueError: The node has an id of another file, or lacks what `merge` has added.
     """
-    ids = member.numbering.back([node.id])
+    ids = member.numbering.to_file([node.id])
     last = _pop(node)
     if last.name == VERBATIM:
         _refuse_other(_pop(node))
@@ -81,7 +84,7 @@ def _restored(node: Message, member: MasterTraceFile) -> bytes:
     node.id = ids[0]
     for deps in (node.ctrl_deps, node.data_deps):
         if deps:
-            deps[:] = member.numbering.back(deps[:])
+            deps[:] = member.numbering.to_file(deps[:])
     return bytes(node.SerializeToString(deterministic=True))
 
 

@@ -1,4 +1,4 @@
-"""Nodes as bytes: read without a look at what they say, and written back unchanged."""
+"""Nodes as bytes: read without decoding their attributes, and written back unchanged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +12,16 @@ from et.schema import WireNode
 
 
 class WireTrace:
-    """The messages of a trace file: its metadata at once, its nodes one after another.
+    """The messages of a trace file: its metadata at once, its nodes in an iteration.
 
     Attributes:
-        metadata: bytes of the GlobalMetadata.
+        metadata: Bytes of the GlobalMetadata.
 
     Args:
-        path: of the file.
+        path: Path of the file.
 
     Raises:
-        TraceError: the file cannot be read, or its first message is no GlobalMetadata.
+        TraceError: The file cannot be read, or its first message is no GlobalMetadata.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,24 +32,24 @@ class WireTrace:
         self._at = offset + len(frame(self.metadata))
 
     def __iter__(self) -> Iterator[bytes]:
-        """The bytes of each node.
+        """Yield the bytes of each node.
 
         Raises:
-            TraceError: the file is truncated or corrupt, or a length stands in more bytes than it needs.
+            TraceError: The file is truncated or corrupt, or a length is encoded in more bytes than necessary.
         """
         for offset, message in self._messages:
             if offset != self._at:
                 raise TraceError(
-                    f"{self.path}: byte {self._at}: a message length of more bytes than it needs, expected the shortest"
+                    f"{self.path}: byte {self._at}: a message length in more bytes than necessary, expected the fewest"
                 )
             self._at += len(frame(message))
             yield message
 
     def nodes(self) -> Iterator[tuple[bytes, Message]]:
-        """Bytes and WireNode of each node.
+        """Yield bytes and WireNode of each node.
 
         Raises:
-            TraceError: as above, or a node is corrupt.
+            TraceError: The file is truncated or corrupt, as in `__iter__`, or a node is corrupt.
         """
         for message in self:
             begin = self._at - len(frame(message))

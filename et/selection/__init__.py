@@ -1,7 +1,8 @@
-"""Choosing a few traces that stand for many.
+"""Selection of a few traces that represent many.
 
-`features(table)` says in numbers what a trace is like, `choose(rows, many, k)` which k of all stand for the others, and
-`coverage(choice)` how well. docs/explanation/synthetic-traces.md says what the features are and how they are weighed.
+`features(table)` describes a trace in numbers, `choose(rows, counts, k)` selects k representative traces, and
+`coverage(choice)` measures how well they represent all. docs/explanation/synthetic-traces.md describes features and
+weights.
 """
 
 from et.selection.choosing import TraceSelection, choose

@@ -1,4 +1,4 @@
-"""How well a few traces stand for many."""
+"""Measures of how well a few traces represent many."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,21 @@ from et.selection.choosing import TraceSelection
 
 Floats = NDArray[np.float64]
 
-_DRAWS = 32
+_DRAWS = 32  # random selections to compare with
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Distances are in deviations: 1 is how far a trace is from the mean of all, in the mean (root of the square).
+    """Distances between traces and their representatives, in units of the root mean square distance from the mean.
 
     Attributes:
-        mean: distance from a trace to the chosen one that stands for it.
-        median: half of the traces are nearer.
-        p90: nine of ten are.
-        farthest: of all.
-        radius: see within.
-        within: share of the traces that have a chosen one within the radius.
-        random_mean: `mean` of as many traces chosen by chance, over 32 draws.
+        mean: Mean distance of a trace from its representative.
+        median: Median of these distances.
+        p90: 90th percentile of these distances.
+        farthest: Maximum of these distances.
+        radius: Distance that `within` uses.
+        within: Share of the traces that have a chosen one within the radius.
+        random_mean: `mean` for equally many traces chosen at random, over 32 draws.
     """
 
     mean: float
@@ -37,34 +37,34 @@ class Coverage:
 
 
 def coverage(choice: TraceSelection, radius: float, seed: int = 0) -> Coverage:
-    """How far traces are from what stands for them.
+    """Measure the distances of traces from their representatives.
 
     Args:
-        choice: of et.selection.choose.
-        radius: in deviations.
-        seed: of the draws.
+        choice: Selection of et.selection.choose.
+        radius: Distance for `within`, in the unit of Coverage.
+        seed: Seed of the random draws.
     """
     order = np.argsort(choice.distance, kind="stable")
-    passed = np.cumsum(choice.many[order]) / choice.many.sum()
+    passed = np.cumsum(choice.counts[order]) / choice.counts.sum()
     at = [choice.distance[order][min(int(np.searchsorted(passed, q)), len(order) - 1)] for q in (0.5, 0.9)]
     return Coverage(
-        mean=float(np.average(choice.distance, weights=choice.many)),
+        mean=float(np.average(choice.distance, weights=choice.counts)),
         median=float(at[0]),
         p90=float(at[1]),
         farthest=float(choice.distance.max()),
         radius=radius,
-        within=float(np.average(choice.distance <= radius, weights=choice.many)),
+        within=float(np.average(choice.distance <= radius, weights=choice.counts)),
         random_mean=_by_chance(choice, seed),
     )
 
 
 def _by_chance(choice: TraceSelection, seed: int) -> float:
     generator = np.random.default_rng(seed)
-    share = choice.many / choice.many.sum()
+    share = choice.counts / choice.counts.sum()
     k = len(choice.chosen)
     found = []
     for _ in range(_DRAWS):
         drawn = generator.choice(len(share), k, replace=False, p=share)
         nearest = cdist(choice.places, choice.places[drawn]).min(axis=1)
-        found.append(np.average(nearest, weights=choice.many))
+        found.append(np.average(nearest, weights=choice.counts))
     return float(np.mean(found))

@@ -1,4 +1,4 @@
-"""What a trace is like, in numbers that can be compared: size, mix, messages, compute and the shape of its graph."""
+"""Features of a trace, numbers that can be compared: size, mix, messages, compute and the shape of its graph."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 _QUANTILES = (0.1, 0.5, 0.9)
 _KINDS = [kind for kind in NodeType if kind != NodeType.INVALID_NODE]
 _SHARE, _LOG = 0.01, 0.05
-"""Deviations below which a share, or a logarithm to base 2, is the same for all traces."""
+"""Deviations of a share, and of a logarithm to base 2, below which all traces count as equal."""
 
 FAMILIES: dict[str, dict[str, float]] = {
     "size": {"nodes": _LOG, "groups": _LOG},
@@ -25,15 +25,15 @@ FAMILIES: dict[str, dict[str, float]] = {
     "shape": {"depth": _LOG, "depth by nodes": _SHARE, "fan-in": _LOG, "largest fan-in": _LOG, "roots": _LOG},
     "balance": {"bytes by microseconds": _LOG, "bytes by operations": _LOG},
 }
-"""Features by what they tell, and the least deviation that each is weighed by. All but shares are base-2 logarithms."""
+"""Families of features, with the minimum deviation of each feature. All but shares are base-2 logarithms."""
 FEATURES = tuple(name for family in FAMILIES.values() for name in family)
 
 
 def features(table: TraceTable) -> Floats:
-    """float64[features]: what a trace is like, as FEATURES names it.
+    """Return float64[features], the values of FEATURES for a trace.
 
     Raises:
-        TraceError: its dependencies have a cycle.
+        TraceError: The dependencies have a cycle.
     """
     nodes = max(len(table), 1)
     fan_in = np.diff(table.dep_ptr)
@@ -51,8 +51,8 @@ def features(table: TraceTable) -> Floats:
     found += [part / of_all for part in (*by_kind, float(sends.sum()))]
     found += [*_quantiles(sizes), _log(sent)]
     found += [*_quantiles(micros), _log(took), _log(operations)]
-    mean, most, roots = fan_in.sum() / nodes, int(fan_in.max(initial=0)), int(np.count_nonzero(fan_in == 0))
-    found += [_log(deep), deep / nodes, _log(mean), _log(most), _log(roots)]
+    mean, largest, roots = fan_in.sum() / nodes, int(fan_in.max(initial=0)), int(np.count_nonzero(fan_in == 0))
+    found += [_log(deep), deep / nodes, _log(mean), _log(largest), _log(roots)]
     found += [_log(sent) - _log(took) if took else 0.0, _log(sent) - _log(operations) if operations else 0.0]
     return np.array(found, np.float64)
 

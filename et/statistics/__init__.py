@@ -1,6 +1,6 @@
-"""What the traces of all NPUs say together: mixes, sizes by rank, arrivals, overlap, the critical path.
+"""Statistics over the traces of all NPUs: mixes, sizes by rank, arrivals, overlap, the critical path.
 
-`Rank` is the trace of one NPU; `statistics` brings all together in values that JSON can hold.
+`Rank` is the trace of one NPU; `statistics` returns all statistics as values that JSON can hold.
 """
 
 from et.statistics.describing import statistics

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 
 from et.statistics.mix import collective_mix, operator_mix
-from et.statistics.paths import MOST_NODES, critical_path
+from et.statistics.paths import MAX_NODES, critical_path
 from et.statistics.ranks import Rank, communications_of, some_of
 from et.statistics.sizes import bytes_by_rank, sizes_by_collective
 from et.statistics.timing import arrivals, has_starts, overlap
 
 
-def statistics(ranks: Sequence[Rank], most_nodes: int = MOST_NODES) -> dict[str, Any]:
-    """What the traces of some NPUs say together.
+def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, Any]:
+    """Return statistics over the traces of some NPUs.
 
-    Mixes and sums by rank are of all of them. What is found node by node (collectives, arrivals, the critical path) is
-    that of as many NPUs as have `most_nodes` nodes together (et.statistics.ranks.some_of); "looked_at" says how many.
+    Mixes and sums by rank cover all of them. What needs a visit to each node (collectives, arrivals, the critical path)
+    covers as many NPUs as have `max_nodes` nodes together (et.statistics.ranks.some_of); "looked_at" is their number.
 
     Returns:
         "ranks", "traces", "nodes"; "times": "start and duration", "duration" or "none"; "operators", "collectives":
@@ -25,10 +25,10 @@ def statistics(ranks: Sequence[Rank], most_nodes: int = MOST_NODES) -> dict[str,
         without durations.
 
     Raises:
-        TraceError: dependencies have a cycle.
+        TraceError: The dependencies have a cycle.
     """
     nodes = sum(len(rank.table) for rank in ranks)
-    looked_at = some_of(ranks, most_nodes)
+    looked_at = some_of(ranks, max_nodes)
     found = communications_of(looked_at)
     tables = {id(rank.table): rank.table for rank in ranks}
     has_durations = any(bool(np.any(table.duration_micros > 0)) for table in tables.values())

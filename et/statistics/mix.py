@@ -1,4 +1,4 @@
-"""What traces are made of: operators by name, collectives by kind and group, sizes."""
+"""Composition of traces: operators by name, collectives by kind and group, sizes."""
 
 import re
 from collections.abc import Sequence
@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from et.statistics.ranks import LANES, NO_LANE, Rank, lanes_of
+from et.statistics.ranks import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, NO_LANE, Rank, lanes_of
 from et.summary import collective_name
 
 _NUMBERS = re.compile(r"\d+")
-_MOST_NAMES = 1 << 16
 
 
 def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Nodes by lane and name, of all ranks, those that take most time first.
+    """Return nodes by lane and name, over all ranks, those that take most time first.
 
-    A name is what stands behind its last slash, its numbers written as #: `attention` of step0/forward/mb3/layer17, and
-    `ProfilerStep#` of ProfilerStep#5. "micros" sums durations, "flops" num_ops, "bytes" tensor_size or comm_size.
+    A name is the text after the last slash, with # for its numbers: `attention` for
+    step0/forward/mb3/layer17/attention, and `ProfilerStep#` for ProfilerStep#5. "micros" sums durations, "flops"
+    num_ops, "bytes" tensor_size or comm_size.
     """
     found: dict[tuple[str, str], list[int]] = {}
     for rank, times in _tables(ranks):
@@ -27,7 +27,7 @@ def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         lanes = lanes_of(table)
         for row, (lane, name) in enumerate(zip(lanes.tolist(), table.names, strict=True)):
             row_kind[row] = kinds.setdefault((lane, _short(name)), len(kinds))
-        sizes = np.where(np.isin(lanes, (3, 4, 5)), table.comm_size, table.tensor_size)
+        sizes = np.where(np.isin(lanes, COMMUNICATION_LANES), table.comm_size, table.tensor_size)
         columns = (np.ones(len(table), np.int64), table.duration_micros, table.num_ops, sizes)
         sums = [np.bincount(row_kind, np.maximum(column, 0), len(kinds)) for column in columns]
         for (lane, name), number in kinds.items():
@@ -43,20 +43,22 @@ def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
 
 
 def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Collectives by kind and name of the group, and messages: how many nodes, and sizes in bytes.
+    """Return the number of nodes and their sizes in bytes, by kind and group of collectives, and for messages.
 
     "missing_sizes" counts nodes without comm_size, which the sizes leave out; "micros" sums durations.
     """
     found: dict[tuple[str, str], list[Any]] = {}
     for rank, times in _tables(ranks):
         table, lanes = rank.table, lanes_of(rank.table)
-        for lane in (3, 4, 5):
+        for lane in COMMUNICATION_LANES:
             rows = np.flatnonzero(lanes == lane)
             keys = np.stack([table.comm_type[rows].astype(np.int64), table.group[rows].astype(np.int64)], axis=1)
             for kind, group in np.unique(keys, axis=0).tolist():
                 own = rows[(keys == (kind, group)).all(axis=1)]
-                name = collective_name(kind) if lane == 3 else LANES[lane]
-                entry = found.setdefault((name, table.group_names[group] if lane == 3 else ""), [0, 0, 0, 0, {}])
+                name = collective_name(kind) if lane == COLLECTIVE_LANE else LANES[lane]
+                entry = found.setdefault(
+                    (name, table.group_names[group] if lane == COLLECTIVE_LANE else ""), [0, 0, 0, 0, {}]
+                )
                 sizes = table.comm_size[own]
                 entry[0] += times * len(own)
                 entry[1] += times * sum(sizes[sizes >= 0].tolist())
@@ -68,13 +70,20 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
                     entry[4][size] = entry[4].get(size, 0) + times * count
     rows_ = []
     for (kind, group), (count, size, missing, micros, sizes) in found.items():
-        said = {"kind": kind, "group": group, "count": count, "bytes": size, "missing_sizes": missing, "micros": micros}
-        rows_.append(said | _sizes(sizes))
+        summary = {
+            "kind": kind,
+            "group": group,
+            "count": count,
+            "bytes": size,
+            "missing_sizes": missing,
+            "micros": micros,
+        }
+        rows_.append(summary | _sizes(sizes))
     return sorted(rows_, key=lambda row: (-row["bytes"], row["kind"], row["group"]))
 
 
 def _sizes(counts: dict[int, int]) -> dict[str, Any]:
-    """Least, middle and greatest size, and how many different ones there are."""
+    """Return smallest, median and largest size, and the number of distinct sizes."""
     if not counts:
         return {"least_bytes": 0, "median_bytes": 0, "most_bytes": 0, "different_sizes": 0}
     ordered = sorted(counts)
@@ -89,7 +98,7 @@ def _sizes(counts: dict[int, int]) -> dict[str, Any]:
 
 
 def _tables(ranks: Sequence[Rank]) -> list[tuple[Rank, int]]:
-    """The first rank of each distinct trace, and how many ranks share it."""
+    """Return the first rank of each distinct trace, and the number of ranks that share it."""
     first: dict[int, list[Any]] = {}
     for rank in ranks:
         first.setdefault(id(rank.table), [rank, 0])[1] += 1

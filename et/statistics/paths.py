@@ -1,8 +1,8 @@
-"""When each node could start at the earliest, on all ranks together, and the critical path across them.
+"""Earliest start of each node, over all ranks together, and the critical path across them.
 
-A node starts when all that it depends on is done; a collective when all its members are there, and it then takes the
-shortest of their durations, as what the others take longer is waiting; a message is there so long after its send began.
-Lanes do not count: two kernels without a dependency may run at once.
+A node starts when all its parents are done. A collective starts when all its members have arrived, and takes the
+shortest of their durations, because the rest of the others' is waiting. A message arrives after its duration, counted
+from the start of its send. Lanes are ignored: two kernels without a dependency may run at once.
 """
 
 import dataclasses
@@ -18,19 +18,19 @@ from et.reshape.partners import Key
 from et.schema import NodeType
 from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, lanes_of
 
-MOST_NODES = 2_000_000
-MOST_STEPS = 20
+MAX_NODES = 2_000_000
+MAX_STEPS = 20
 _NONE = (-1, -1)
 
 
 @dataclasses.dataclass(eq=False)
 class EarliestTimes:
-    """When nodes start and end at the earliest.
+    """Earliest start and end of nodes.
 
     Attributes:
-        start_micros, end_micros: int64 of each rank's rows; -1 = never: its partners lack a counterpart.
-        took_micros: time that each took, without waiting.
-        before: of each rank's row what it waited for longest, as (rank, row); (-1, -1) = nothing.
+        start_micros, end_micros: int64[n] per rank, times of its rows; -1 = never, because a partner is missing.
+        took_micros: int64[n] per rank, duration of each row without waiting.
+        before: Parent that ends last, as (rank, row), of each rank's row; (-1, -1) = no parent.
     """
 
     start_micros: list[NDArray[np.int64]]
@@ -40,22 +40,22 @@ class EarliestTimes:
 
 
 class _Walk:
-    """Rows of all ranks in an order in which they can be done."""
+    """Traversal of the rows of all ranks in an order in which they can run."""
 
     def __init__(
         self, ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int
     ) -> None:
         self._ranks = ranks
-        many = [len(rank.table) for rank in ranks]
-        self.start = [[-1] * n for n in many]
-        self.end = [[-1] * n for n in many]
+        sizes = [len(rank.table) for rank in ranks]
+        self.start = [[-1] * n for n in sizes]
+        self.end = [[-1] * n for n in sizes]
         self.took = [_durations(rank, unit_micros) for rank in ranks]
-        self.before = [[_NONE] * n for n in many]
-        self._ready = [[0] * n for n in many]
+        self.before = [[_NONE] * n for n in sizes]
+        self._ready = [[0] * n for n in sizes]
         self._waits = [np.diff(rank.table.dep_ptr).tolist() for rank in ranks]
         of_table = {id(rank.table): rank.table for rank in ranks}
-        heirs = {key: tuple(a.tolist() for a in children(table)) for key, table in of_table.items()}
-        self._heirs = [heirs[id(rank.table)] for rank in ranks]
+        children_of_table = {key: tuple(a.tolist() for a in children(table)) for key, table in of_table.items()}
+        self._children = [children_of_table[id(rank.table)] for rank in ranks]
         self._members: dict[tuple[int, int], Sequence[CommunicationMember]] = {}
         self._absent: dict[int, int] = {}
         self._sends: dict[int, CommunicationMember] = {}
@@ -74,7 +74,7 @@ class _Walk:
                     self._arrive(rank, row)
         while self._queue:
             rank, row = self._queue.popleft()
-            child_ptr, child = self._heirs[rank]
+            child_ptr, child = self._children[rank]
             end, waits, ready = self.end[rank][row], self._waits[rank], self._ready[rank]
             for other in child[child_ptr[row] : child_ptr[row + 1]]:
                 if end >= ready[other]:
@@ -86,7 +86,7 @@ class _Walk:
         return EarliestTimes(_arrays(self.start), _arrays(self.end), _arrays(self.took), self.before)
 
     def _arrive(self, rank: int, row: int) -> None:
-        """All that a row depends on is done."""
+        """Handle a row whose parents are all done."""
         members = self._members.get((rank, row))
         if members is None:
             self._do(rank, row, self._ready[rank][row])
@@ -107,7 +107,7 @@ class _Walk:
             self._do(member.rank, member.row, self._ready[last.rank][last.row])
 
     def _receive(self, members: Sequence[CommunicationMember]) -> None:
-        """Both ends of a message are there (or the only one that the traces have)."""
+        """Handle a message when both ends are ready, or the only end in the traces."""
         send = self._sends.get(id(members))
         for member in members:
             if member == send:
@@ -131,22 +131,22 @@ def _arrays(columns: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
 def earliest(
     ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int = 0
 ) -> EarliestTimes:
-    """When each node could start and end at the earliest.
+    """Return the earliest start and end of each node.
 
     Args:
-        ranks: with their traces.
-        found: communications_of(ranks).
-        unit_micros: what a node takes that says no duration (METADATA takes nothing).
+        ranks: NPUs and their traces.
+        found: Communications of the ranks, from communications_of.
+        unit_micros: Duration in microseconds of nodes without one (METADATA nodes take no time).
     """
     return _Walk(ranks, found, unit_micros).run()
 
 
 def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any]:
-    """The longest way through the nodes of all ranks, by recorded durations.
+    """Return the longest path through the nodes of all ranks, by recorded durations.
 
     Returns:
-        "micros"; "by_lane" and "by_rank": what it consists of; "nodes": how many; "steps": the longest of them, in
-        order; "unfinished": nodes that never start, as partners lack a counterpart.
+        "micros"; "by_lane" and "by_rank": parts of the path's time; "nodes": number of nodes; "steps": the longest of
+        them, in order; "unfinished": number of nodes that never start because a partner is missing.
     """
     schedule = earliest(ranks, found)
     last = max(
@@ -157,7 +157,7 @@ def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Communicat
     lanes = {id(rank.table): lanes_of(rank.table) for rank in ranks}
     by_lane: dict[str, int] = {}
     by_rank: dict[int, int] = {}
-    way: list[tuple[int, int, int, int, str]] = []
+    path: list[tuple[int, int, int, int, str]] = []
     at = last[1:] if last[0] >= 0 else _NONE
     while at != _NONE:
         rank, row = at
@@ -166,13 +166,13 @@ def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Communicat
         name = LANES[lane] if lane != NO_LANE else "metadata"
         by_lane[name] = by_lane.get(name, 0) + took
         by_rank[ranks[rank].npu] = by_rank.get(ranks[rank].npu, 0) + took
-        way.append((took, len(way), rank, row, name))
+        path.append((took, len(path), rank, row, name))
         at = schedule.before[rank][row]
-    timed = [step for step in way if step[0]]
-    longest = sorted(sorted(timed, key=lambda step: (-step[0], step[1]))[:MOST_STEPS], key=lambda step: -step[1])
+    timed = [step for step in path if step[0]]
+    longest = sorted(sorted(timed, key=lambda step: (-step[0], step[1]))[:MAX_STEPS], key=lambda step: -step[1])
     return {
         "micros": max(last[0], 0),
-        "nodes": len(way),
+        "nodes": len(path),
         "by_lane": dict(sorted(by_lane.items(), key=lambda item: -item[1])),
         "by_rank": dict(sorted(by_rank.items(), key=lambda item: -item[1])),
         "steps": [

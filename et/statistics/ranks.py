@@ -1,4 +1,4 @@
-"""The trace of each NPU, and which nodes of different NPUs are one communication."""
+"""Traces of NPUs, and which nodes of different NPUs form one communication."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,10 @@ HOST, COMPUTE, MEMORY, COLLECTIVE, SEND, RECEIVE = LANES = (
     "sends",
     "receives",
 )
-"""What a timeline shows for an NPU."""
+"""Lanes of an NPU in a timeline."""
+COLLECTIVE_LANE = LANES.index(COLLECTIVE)
+COMMUNICATION_LANES = (COLLECTIVE_LANE, LANES.index(SEND), LANES.index(RECEIVE))
+"""Rows of LANES."""
 NO_LANE = -1
 
 
@@ -28,10 +31,10 @@ class Rank:
     """An NPU and its trace, which others may share.
 
     Attributes:
-        npu: its number.
-        table: the trace.
-        shift: what is added to the numbers of peers, as in a trace set.
-        groups: the name of its own group for names that mean another one for each NPU, as families of a trace set do.
+        npu: Number of the NPU.
+        table: Trace of the NPU.
+        shift: Number added to the numbers of peers, as in a trace set.
+        groups: Name of the NPU's own group for each name that means another group on each NPU, such as a family.
     """
 
     npu: int
@@ -41,17 +44,17 @@ class Rank:
 
 
 class CommunicationMember(NamedTuple):
-    """A node that takes part in a communication: which of the ranks, and the row of its table."""
+    """A node that takes part in a communication: place of its rank, and row of the rank's table."""
 
     rank: int
     row: int
 
 
 def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[CommunicationMember]]:
-    """The collectives and messages of some ranks, by key, in the order of the first rank that has each.
+    """Return the collectives and messages of some ranks, by key, in the order of the first rank that has each.
 
     Raises:
-        TraceError: dependencies have a cycle.
+        TraceError: The dependencies have a cycle.
     """
     of_table: dict[int, list[tuple[int, Key]]] = {}
     found: dict[Key, list[CommunicationMember]] = {}
@@ -67,7 +70,7 @@ def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[CommunicationMemb
 
 
 def _of_rank(key: Key, rank: Rank, node_type: int) -> Key:
-    """The key of an example's communication as that of a rank."""
+    """Return the key of an example's communication converted for a rank."""
     if key[0] == "collective":
         return key[0], rank.groups.get(str(key[1]), key[1]), *key[2:]
     kind, src, dst, tag, number = key
@@ -78,28 +81,28 @@ def _of_rank(key: Key, rank: Rank, node_type: int) -> Key:
     return kind, src, dst, tag, number
 
 
-def some_of(ranks: Sequence[Rank], most_nodes: int) -> list[Rank]:
-    """All of them if they have so many nodes together at most; else as many as have.
+def some_of(ranks: Sequence[Rank], max_nodes: int) -> list[Rank]:
+    """Return all ranks if they have at most `max_nodes` nodes together, otherwise as many as have.
 
-    Where ranks share traces, the first one of each trace, as those of a pipeline talk to each other; else ranks evenly
-    apart. One at least.
+    If ranks share traces, it chooses the first rank of each trace, because those of a pipeline communicate; otherwise
+    ranks at equal distances. At least one is returned.
     """
-    if sum(len(rank.table) for rank in ranks) <= most_nodes:
+    if sum(len(rank.table) for rank in ranks) <= max_nodes:
         return list(ranks)
     distinct = list({id(rank.table): rank for rank in reversed(ranks)}.values())[::-1]
     largest = max(len(rank.table) for rank in ranks)
-    return [distinct[i] for i in evenly(len(distinct), max(1, most_nodes // max(largest, 1)))]
+    return [distinct[i] for i in evenly(len(distinct), max(1, max_nodes // max(largest, 1)))]
 
 
-def evenly(many: int, most: int) -> list[int]:
-    """At most so many numbers below `many`, evenly apart, the first and the last with them if there are two."""
-    if many <= most:
-        return list(range(many))
-    return sorted({round(i * (many - 1) / max(most - 1, 1)) for i in range(most)})
+def evenly(count: int, maximum: int) -> list[int]:
+    """Return at most `maximum` numbers below `count` at equal distances, including the first and the last."""
+    if count <= maximum:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / max(maximum - 1, 1)) for i in range(maximum)})
 
 
 def lanes_of(table: TraceTable) -> NDArray[np.int8]:
-    """int8[n]: the row of LANES that each node belongs to, NO_LANE = -1 for METADATA."""
+    """Return int8[n], the row of LANES for each node, NO_LANE = -1 for METADATA."""
     found = np.full(len(table), NO_LANE, np.int8)
     is_compute = table.type == NodeType.COMP_NODE
     is_collective = table.type == NodeType.COMM_COLL_NODE

@@ -1,4 +1,4 @@
-"""How much each rank sends, and where ranks of one collective differ."""
+"""Bytes that each rank sends, and differences between ranks within one collective."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,18 +7,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.reshape.partners import Key
-from et.statistics.ranks import LANES, CommunicationMember, Rank, evenly, lanes_of
+from et.statistics.ranks import (
+    COLLECTIVE_LANE,
+    COMMUNICATION_LANES,
+    LANES,
+    CommunicationMember,
+    Rank,
+    evenly,
+    lanes_of,
+)
 from et.summary import collective_name
 
-MOST_RANKS = 64
-MOST_COLLECTIVES = 200
+MAX_RANKS = 64
+MAX_COLLECTIVES = 200
 
 
 def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
-    """comm_size that each rank's nodes sum up to, by kind of communication.
+    """Return the sum of comm_size of each rank, by kind of communication.
 
-    "kinds" are columns, "ranks" NPUs, "bytes" a row for each rank, "deviation" how far each is from the mean of the
-    ranks that have the kind at all, as a share of it (null: the rank has none of it).
+    "kinds" are columns, "ranks" NPUs, "bytes" a row per rank, "deviation" the relative deviation of each rank from the
+    mean of the ranks that have the kind (null: the rank does not have it).
     """
     of_table: dict[int, dict[str, int]] = {}
     for rank in ranks:
@@ -27,22 +35,22 @@ def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
     kinds = sorted({kind for own in of_table.values() for kind in own})
     values = np.array([[of_table[id(rank.table)].get(kind, -1) for kind in kinds] for rank in ranks], np.float64)
     values = values.reshape(len(ranks), len(kinds))
-    shown = evenly(len(ranks), MOST_RANKS)
+    shown = evenly(len(ranks), MAX_RANKS)
     return {
         "kinds": kinds,
         "ranks": [ranks[i].npu for i in shown],
         "ranks_left_out": len(ranks) - len(shown),
         "bytes": [[None if v < 0 else int(v) for v in values[i]] for i in shown],
         "deviation": _as_lists(_deviation(values)[shown]),
-        "greatest_deviation": _greatest(_deviation(values), kinds, ranks),
+        "greatest_deviation": _largest_deviation(_deviation(values), kinds, ranks),
     }
 
 
 def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any]:
-    """Ranks against collectives: the bytes that each member brings, and how far that is from the members' mean.
+    """Return the bytes of each member of collectives, and their relative deviations from the members' mean.
 
-    Of many collectives those are shown whose members differ most, in the order in which they come; of many ranks those
-    that take part in them and deviate most. "uneven" counts the collectives whose members differ at all.
+    Among many collectives it shows those whose members differ most, in execution order; among many ranks those that
+    take part in them and deviate most. "uneven" counts the collectives whose members differ at all.
     """
     keys, spread = [], []
     for key, members in found.items():
@@ -53,7 +61,7 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
         mean = sum(sizes) / len(sizes) if sizes else 0
         keys.append(key)
         spread.append(max(abs(size - mean) for size in sizes) / mean if mean else 0.0)
-    worst = np.argsort(-np.array(spread), kind="stable")[:MOST_COLLECTIVES]
+    worst = np.argsort(-np.array(spread), kind="stable")[:MAX_COLLECTIVES]
     shown = [keys[i] for i in sorted(worst.tolist())]
     values = np.full((len(ranks), len(shown)), -1.0)
     for column, key in enumerate(shown):
@@ -73,34 +81,36 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
 
 
 def _worst_rows(deviation: NDArray[np.float64]) -> list[int]:
-    """Ranks that take part in what is shown; where there are many, those that deviate most."""
+    """Return the ranks that take part in the shown collectives; of many ranks, those that deviate most."""
     present = np.flatnonzero((~np.isnan(deviation)).any(axis=1)) if deviation.size else np.arange(0)
-    if len(present) > MOST_RANKS:
+    if len(present) > MAX_RANKS:
         worst = np.nanmax(np.abs(deviation[present]), axis=1)
-        present = np.sort(present[np.argsort(-worst, kind="stable")[:MOST_RANKS]])
+        present = np.sort(present[np.argsort(-worst, kind="stable")[:MAX_RANKS]])
     return [int(i) for i in present]
 
 
 def _bytes(rank: Rank) -> dict[str, int]:
     table, found = rank.table, {}
     lanes = lanes_of(table)
-    for lane in (3, 4, 5):
+    for lane in COMMUNICATION_LANES:
         rows = np.flatnonzero((lanes == lane) & (table.comm_size >= 0))
         for kind in np.unique(table.comm_type[rows]).tolist():
-            name = collective_name(kind) if lane == 3 else LANES[lane]
+            name = collective_name(kind) if lane == COLLECTIVE_LANE else LANES[lane]
             found[name] = sum(table.comm_size[rows[table.comm_type[rows] == kind]].tolist())
     return found
 
 
 def _deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each value is from the mean of its column, as a share of it; below 0 = none, which gives NaN."""
+    """Return the relative deviation of each value from its column's mean; values below 0 are missing and give NaN."""
     is_there = values >= 0
     counts = is_there.sum(axis=0)
     mean = np.where(is_there, values, 0).sum(axis=0) / np.maximum(counts, 1)
     return np.where(is_there, (values - mean) / np.where(mean > 0, mean, 1), np.nan)
 
 
-def _greatest(deviation: NDArray[np.float64], kinds: Sequence[str], ranks: Sequence[Rank]) -> dict[str, Any] | None:
+def _largest_deviation(
+    deviation: NDArray[np.float64], kinds: Sequence[str], ranks: Sequence[Rank]
+) -> dict[str, Any] | None:
     if not deviation.size or np.all(np.isnan(deviation)):
         return None
     at = int(np.nanargmax(np.abs(deviation)))

@@ -1,4 +1,4 @@
-"""What recorded times say: who arrives late at collectives, what overlaps what, who is idle."""
+"""Statistics of recorded times: late arrivals at collectives, overlap, and idle time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,32 +7,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.reshape.partners import Key
-from et.statistics.ranks import COLLECTIVE, COMPUTE, LANES, MEMORY, RECEIVE, SEND, CommunicationMember, Rank, lanes_of
+from et.statistics.ranks import COMMUNICATION_LANES, COMPUTE, LANES, MEMORY, CommunicationMember, Rank, lanes_of
 from et.summary import collective_name
 from et.waiting import waited_micros
 
 Int64 = NDArray[np.int64]
 
-MOST_SLOWEST = 10
-_COMMUNICATION = (LANES.index(COLLECTIVE), LANES.index(SEND), LANES.index(RECEIVE))
+MAX_SLOWEST = 10
 _WORK = (LANES.index(COMPUTE), LANES.index(MEMORY))
 
 
 def has_starts(ranks: Sequence[Rank]) -> bool:
-    """Whether traces say when their nodes began."""
+    """Return whether traces have start times."""
     return any(bool(np.any(rank.table.start_time_micros > 0)) for rank in ranks)
 
 
 def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any] | None:
-    """Collectives of two or more members with durations: transfer apart from waiting.
+    """Return transfer and waiting of collectives that have two or more members with durations.
 
-    The member that comes last waits for nobody: the shortest duration is the transfer, what the others take longer is
-    waiting. That needs no common clock. Arrival skew, the time between the first start and the last one, does. Waiting
-    that a converter has taken out of durations counts (et.waiting).
+    The last member does not wait: the shortest duration is the transfer, and the rest of the others' is waiting. That
+    needs no common clock. Arrival skew, the time between the first start and the last one, does. Waiting that a
+    converter has removed from durations counts (et.waiting).
 
     Returns:
-        "kinds": for each kind and group sums and quantiles in microseconds; "waiting_micros" and "late" by rank: how
-        long it waited, how often it came last; "most_skewed": collectives by waiting. None without durations.
+        "clock": whether starts are recorded; "kinds": sums and quantiles in microseconds by kind and group; "ranks":
+        "waiting_micros" and number of "late" arrivals of each rank; "most_waiting": the collectives with the longest
+        waiting. None without durations.
     """
     kinds: dict[tuple[str, Any], list[dict[str, Any]]] = {}
     waiting = np.zeros(len(ranks), np.int64)
@@ -55,7 +55,7 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
         waiting[own] += took - took.min()
         last = int(np.argmax(starts)) if clocks else int(np.argmin(took))
         late[own[last]] += 1
-        one = {
+        collective = {
             "name": table.names[first.row],
             "group": key[1],
             "number": key[-1],
@@ -66,14 +66,18 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
             "skew_micros": int(starts.max() - starts.min()) if clocks else None,
             "last_npu": ranks[own[last]].npu,
         }
-        kinds.setdefault((collective_name(int(table.comm_type[first.row])), key[1]), []).append(one)
+        kinds.setdefault((collective_name(int(table.comm_type[first.row])), key[1]), []).append(collective)
     if not kinds:
         return None
-    every = [one | {"kind": kind} for (kind, _), ones in kinds.items() for one in ones]
-    worst = sorted(every, key=lambda one: -one["waiting_micros"])[:MOST_SLOWEST]
+    all_collectives = [
+        collective | {"kind": kind} for (kind, _), collectives in kinds.items() for collective in collectives
+    ]
+    worst = sorted(all_collectives, key=lambda collective: -collective["waiting_micros"])[:MAX_SLOWEST]
     return {
         "clock": clocks,
-        "kinds": [{"kind": kind, "group": group} | _summed(ones) for (kind, group), ones in kinds.items()],
+        "kinds": [
+            {"kind": kind, "group": group} | _summary(collectives) for (kind, group), collectives in kinds.items()
+        ],
         "ranks": [
             {"npu": rank.npu, "waiting_micros": int(w), "late": int(count)}
             for rank, w, count in zip(ranks, waiting, late, strict=True)
@@ -83,11 +87,11 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
 
 
 def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
-    """How long each rank computes, communicates, does both and neither, between its first start and its last end.
+    """Return the time in which each rank computes, communicates, does both and neither, from first start to last end.
 
-    Compute is that of the accelerator with its memory. The span is that of all nodes, the host's too, with the waiting
-    that a converter has taken out (et.waiting): the same as measured spans of `nadi compare --measured`, if the run has
-    all nodes. None where no start is recorded.
+    Compute is that of the accelerator with its memory. The span covers all nodes, including the host's and the waiting
+    that a converter has removed (et.waiting): the same as measured spans of `nadi compare --measured`, if the run has
+    all nodes. Without recorded starts the result is None.
     """
     if not has_starts(ranks):
         return None
@@ -98,7 +102,7 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         begin, end = table.start_time_micros, table.start_time_micros + table.duration_micros
         compute = _union(begin[is_timed & np.isin(lanes, _WORK)], end[is_timed & np.isin(lanes, _WORK)])
         network = _union(
-            begin[is_timed & np.isin(lanes, _COMMUNICATION)], end[is_timed & np.isin(lanes, _COMMUNICATION)]
+            begin[is_timed & np.isin(lanes, COMMUNICATION_LANES)], end[is_timed & np.isin(lanes, COMMUNICATION_LANES)]
         )
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
         computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))
@@ -118,16 +122,16 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
     return rows
 
 
-def _summed(ones: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    transfer = np.array([one["transfer_micros"] for one in ones])
-    waits = np.array([one["waiting_micros"] for one in ones])
+def _summary(collectives: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    transfer = np.array([collective["transfer_micros"] for collective in collectives])
+    waits = np.array([collective["waiting_micros"] for collective in collectives])
     found: dict[str, Any] = {
-        "count": len(ones),
+        "count": len(collectives),
         "transfer_micros": int(transfer.sum()),
         "median_transfer_micros": float(np.median(transfer)),
         "waiting_micros": int(waits.sum()),
     }
-    skews = [one["skew_micros"] for one in ones if one["skew_micros"] is not None]
+    skews = [collective["skew_micros"] for collective in collectives if collective["skew_micros"] is not None]
     if skews:
         found |= {
             "median_skew_micros": float(np.median(skews)),
@@ -138,7 +142,7 @@ def _summed(ones: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _union(begin: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """Intervals that cover the same and do not touch: where each begins and ends."""
+    """Return begins and ends of disjoint intervals that cover the same times."""
     if not len(begin):
         return begin, end
     order = np.argsort(begin, kind="stable")

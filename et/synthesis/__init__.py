@@ -1,7 +1,7 @@
-"""New traces like those of trace sets.
+"""Generation of new traces like those of given trace sets.
 
-`learn` learns from sets whose nodes have durations, `generate` makes a new set.
-docs/explanation/synthetic-traces.md says how it works and what it cannot do.
+`learn` learns from sets whose nodes have durations, `generate` makes a new set. docs/explanation/synthetic-traces.md
+describes the method and its limits.
 """
 
 from et.synthesis.generating import Generated, Learned, SynthesisError, generate, learn

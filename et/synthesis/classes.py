@@ -12,7 +12,7 @@ from et.synthesis.streams import RECEIVE, Operation, Stream, StreamEvent
 
 NO_VALUE = -1
 """Class of events without a value of their own; a receive is as large as its send."""
-_MOST_CLASSES = 32
+_MAX_CLASSES = 32
 """Maximum number of classes of one operation; where there would be more, as measured times may give, classes widen."""
 _WIDTH_OCTAVES = 1 / 16
 
@@ -76,6 +76,6 @@ def _bins(values: Mapping[int, object]) -> dict[int, int]:
             if value > end:
                 end, number = max(value * 2**width, value + 1), number + 1
             bins[value] = number
-        if number < _MOST_CLASSES:
+        if number < _MAX_CLASSES:
             return bins
         width *= 2

@@ -1,4 +1,4 @@
-"""From trace sets to what was learned of them, and from there to new traces that are valid and new."""
+"""Learning from trace sets, and generation of traces that are valid and new."""
 
 import dataclasses
 from collections import Counter, defaultdict, deque
@@ -25,6 +25,7 @@ _CLASS_JITTER = 0.035
 _TOTAL_JITTER = 0.01
 """Maximum relative deviation of totals: otherwise equal numbers of messages would have the very size of an original."""
 _LARGEST = 2.0**50
+"""Maximum of a generated size or time, far above real ones."""
 
 
 class SynthesisError(ValueError):
@@ -70,7 +71,7 @@ def learn(sets: Sequence[TraceSetFields]) -> Learned:
     """Learn from trace sets whose compute nodes have durations.
 
     Args:
-        sets: At least one trace set.
+        sets: Trace sets, at least one.
 
     Raises:
         TraceError: A set has no stream (`et.synthesis.streams.stream_of`).
@@ -82,7 +83,7 @@ def learn(sets: Sequence[TraceSetFields]) -> Learned:
 
 
 def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generated:
-    """Return a new trace set; values that repeat eight of an original in a row are drawn again.
+    """Return a new trace set; values are drawn again if eight consecutive ones are those of an original.
 
     Raises:
         SynthesisError: All drawn sets repeat originals.
@@ -104,7 +105,7 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
 
 
 def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[PlacedEvent]]:
-    """Return the events of each role of a new stream, in an order in which all of them can happen."""
+    """Return the events of each role of a new stream, ordered so that all of them can happen."""
     layout = request.layout
     plan = learned.schedule.plan(layout.roles, request.messages, request.passes, request.events)
     queues: list[deque[PlacedEvent]] = []

@@ -1,4 +1,4 @@
-"""Nothing of the originals in what is generated: no name, and no eight sizes or times in a row."""
+"""Check that generated traces repeat nothing of the originals: no name, and no eight consecutive sizes or times."""
 
 from collections.abc import Iterable, Sequence
 

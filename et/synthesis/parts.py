@@ -53,11 +53,11 @@ def events_in(parts: Iterable[Bag]) -> int:
 
 def stretched(parts: Parts, stretch: float) -> Parts:
     """Return parts with about `stretch` times as many events: other numbers of parts first, then larger parts."""
-    wanted = stretch * events_in(parts)
+    target = stretch * events_in(parts)
     if len(parts) >= _MANY_PARTS:
         count = max(round(stretch * len(parts)), 1)
         parts = tuple(parts[number * len(parts) // count] for number in range(count))
-    remaining = wanted / max(events_in(parts), 1)
+    remaining = target / max(events_in(parts), 1)
     return parts if abs(remaining - 1) <= _TOLERANCE else tuple(_scaled(bag, remaining) for bag in parts)
 
 

@@ -96,8 +96,8 @@ def messages_of(stream: Stream) -> dict[tuple[int, int], int]:
 class Schedule:
     """The order of messages, counted in streams.
 
-    Schedules with the same number of roles may differ: interleaved stages send further ahead. So the order is first
-    looked up in the streams with the most similar shares of kinds of passes, by the last messages, then in all streams.
+    Schedules with the same number of roles may differ: interleaved stages send further ahead. So the order is looked up
+    by the last messages, first in the streams whose shares of kinds of passes are closest, then in all streams.
 
     Args:
         streams: Streams to learn from.
@@ -113,8 +113,8 @@ class Schedule:
         Args:
             roles: Number of roles.
             messages: Messages to send and receive.
-            passes: Contents of the passes of each kind; other kinds take those of the most similar kind. Where more or
-                fewer passes of a kind come, their sequence is stretched.
+            passes: Contents of the passes of each kind; other kinds take those of the closest kind. If a kind has more
+                or fewer passes than given here, their sequence is stretched.
             events: Number of events of all roles; passes are stretched to it.
         """
         lines = _lines(roles, messages)
@@ -172,7 +172,7 @@ class _MessageOrder(NamedTuple):
 
     @classmethod
     def of(cls, stream: Stream) -> "_MessageOrder":
-        """Return those of a stream."""
+        """Return the messages of a stream."""
         roles = stream.layout.roles
         order = [list(filter(is_message, (event.operation for event in events))) for events in stream.roles]
         kinds = Counter(span.kind for role in range(roles) for span in spans_of(stream, role))
@@ -190,7 +190,7 @@ def _shares(kinds: Counter[Pass]) -> _Shares:
 
 
 class _Line:
-    """The messages of one role up to some moment."""
+    """The messages of one role so far."""
 
     def __init__(self, roles: int, channels: int, role: int, remaining: Counter[Operation]) -> None:
         self.roles = roles
@@ -206,7 +206,7 @@ class _Line:
         return sorted(operation for operation, count in self.remaining.items() if count > 0)
 
     def contexts(self, reach: int) -> Iterator[Context]:
-        """Yield what the next message may depend on, from the most to the least specific.
+        """Yield what the next message may depend on, most specific context first.
 
         Args:
             reach: Maximum number of earlier messages in a context; 0 for the last message alone.
@@ -229,7 +229,7 @@ class _Line:
         yield place
 
     def push(self, operation: Operation) -> None:
-        """Take in the next message."""
+        """Record the next message."""
         is_send = operation.kind == SEND
         self.remaining[operation] -= 1
         self._before = (*self._before, 2 * operation.roles_away + is_send)[-_REACH:]
@@ -245,7 +245,7 @@ def _lines(roles: int, messages: Messages) -> list[_Line]:
 
 
 def _order(lines: Sequence[_Line], known: Sequence[tuple[_Following, int]]) -> Iterator[tuple[int, Operation]]:
-    """Yield the messages of all roles; each role goes on until it has to wait."""
+    """Yield the messages of all roles; each role advances until it has to wait."""
     in_flight: Counter[tuple[int, int]] = Counter()
     while any(line.open() for line in lines):
         has_happened = False

@@ -1,4 +1,4 @@
-"""The traces of a set as one sequence of events for each role, in an order that can happen.
+"""The traces of a set as one sequence of events per role, in an order that can happen.
 
 A walk over all roles makes the sequences: it follows one role as far as possible, then the next. A receive happens
 after its send, and a collective of several roles happens when all of them have reached it.
@@ -98,7 +98,7 @@ def stream_of(traces: TraceSetFields) -> Stream:
 
 
 class _Walk:
-    """A walk over all rows of all roles in the order in which they become ready."""
+    """A walk over all rows of all roles, in order of readiness."""
 
     def __init__(self, traces: TraceSetFields, named: NamedLayout) -> None:
         self._traces = traces
@@ -222,7 +222,7 @@ class _Walk:
                     else:
                         raise TraceError(f"{table.path}: node {table.node_id[row]}: a receive without a send")
         if any(waiting.values()):
-            role, row = next(left[0] for left in waiting.values() if left)
+            role, row = next(sends[0] for sends in waiting.values() if sends)
             table = self._tables[role]
             raise TraceError(f"{table.path}: node {table.node_id[row]}: a send without a receive")
 

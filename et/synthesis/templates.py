@@ -1,9 +1,9 @@
-"""The order of a part's events and their parents, taken from the most similar part that was learned.
+"""The order of a part's events and their parents, taken from the closest learned part.
 
-A planned part is a bag: it says which events come, not in which order. Among the learned parts with the most similar
-counts of operations, the template is the one at the most similar place in its pass whose sizes and times relate to each
-other in the most similar way (nearest neighbour: Cover and Hart, IEEE Trans. Information Theory 13, 1967). The sizes
-and times of the bag take the places that the template gives to values of the same rank.
+A planned part is a bag of events without an order. Its template is chosen among the learned parts with the closest
+counts of operations: the one whose place in its pass and whose ratios of sizes and times are closest (nearest
+neighbour: Cover and Hart, IEEE Trans. Information Theory 13, 1967). The sizes and times of the bag take the places
+that the template gives to values of the same rank.
 """
 
 import math
@@ -89,7 +89,7 @@ class Templates:
                 self._learn(stream, role, of_role)
 
     def _learn(self, stream: Stream, role: int, classes: Sequence[int]) -> None:
-        """Learn the parts of a role's passes, divided by every landmark: a like pass may have another one."""
+        """Learn the parts of a role's passes, divided by every landmark, because similar passes may have others."""
         events = stream.roles[role]
         earlier: Operation | None = None
         for kind, begin, end in spans_of(stream, role):
@@ -139,8 +139,8 @@ class Templates:
         candidates = self._by_landmark.get(exact) or self._otherwise.get(exact)
         if candidates is None:
             differences = {signature: _difference(counts, Counter(dict(signature))) for signature in self._by_landmark}
-            least = min(differences.values())
-            nearest = [signature for signature, difference in differences.items() if difference == least]
+            smallest = min(differences.values())
+            nearest = [signature for signature, difference in differences.items() if difference == smallest]
             candidates = [template for signature in nearest for template in self._by_landmark[signature]]
         return min(candidates, key=lambda template: _distance(template, values, place, closing))
 
@@ -180,14 +180,14 @@ def _distance(
     """Return how much a template differs: in the message after it, and in octaves per event."""
     own_closing = None if template.closing is None else template.closing.operation
     octaves = 0.0
-    for operation, wanted in values.items():
+    for operation, targets in values.items():
         pairs = zip(template.events, template.values, strict=True)
         own = sorted(value for event, value in pairs if event.operation == operation)
-        if len(own) != len(wanted):
+        if len(own) != len(targets):
             continue
-        shift = (sum(own) - sum(value for value, _ in wanted)) / len(own)
-        octaves += sum(abs(value - other + shift) for (value, _), other in zip(wanted, own, strict=True))
-    mismatches = sum(one != other for one, other in zip(template.place, place, strict=True))
+        shift = (sum(own) - sum(value for value, _ in targets)) / len(own)
+        octaves += sum(abs(value - other + shift) for (value, _), other in zip(targets, own, strict=True))
+    mismatches = sum(own_property != other for own_property, other in zip(template.place, place, strict=True))
     return own_closing != closing, octaves / max(len(template.events), 1) + _MISMATCH_OCTAVES * mismatches
 
 

@@ -1,4 +1,4 @@
-"""Writes a stream as traces: one trace for each role, with names of its own."""
+"""Writing of a stream as traces: one trace per role, with new names."""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Traces as graphs to look at: a bounded part of them, as DOT, GraphML or SVG, a file for each format."""
+"""Traces as graphs to look at: a bounded part of them, as DOT, GraphML or SVG, with a file per format."""
 
 from et.views.picture import Edge, NodeFilter, Picture, PictureNode, picture
 

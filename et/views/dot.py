@@ -1,4 +1,4 @@
-"""A picture in Graphviz's language, DOT."""
+"""A picture in DOT, the language of Graphviz."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ _STYLES = {"through": ' [style="dashed"]', "message": ' [style="dotted" color="#
 
 
 def dot(picture: Picture) -> str:
-    """The text of a .dot file; traces of several NPUs are clusters."""
+    """Return the text of a .dot file, with a cluster per NPU if there are several."""
     return "".join(f"{line}\n" for line in _lines(picture))
 
 

@@ -16,7 +16,7 @@ _NODE = (
 
 
 def graphml(picture: Picture) -> str:
-    """The text of a .graphml file."""
+    """Return the text of a .graphml file."""
     return "".join(f"{line}\n" for line in _lines(picture))
 
 
@@ -30,8 +30,8 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield '<graph edgedefault="directed">'
     yield f'<data key="notes">{content("; ".join(picture.notes()))}</data>'
     for place, node in enumerate(picture.nodes):
-        said = "".join(f'<data key="{name}">{content(str(getattr(node, name)))}</data>' for name, _ in _NODE)
-        yield f'<node id="n{place}">{said}</node>'
+        fields = "".join(f'<data key="{name}">{content(str(getattr(node, name)))}</data>' for name, _ in _NODE)
+        yield f'<node id="n{place}">{fields}</node>'
     for edge in picture.edges:
         yield f'<edge source="n{edge.parent}" target="n{edge.child}"><data key="edge">{edge.kind}</data></edge>'
     yield "</graph></graphml>"

@@ -1,4 +1,4 @@
-"""Which nodes and dependencies of some traces a picture shows, and how many it leaves out."""
+"""Choice of the nodes and dependencies that a picture of some traces shows."""
 
 import fnmatch
 import re
@@ -22,15 +22,15 @@ DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
 
 
 class PictureNode(NamedTuple):
-    """A node that is shown.
+    """A node in a picture.
 
     Attributes:
-        npu: whose.
-        id: in its trace.
-        name: of the node.
-        kind: a lane of et.statistics.ranks.LANES, or "metadata".
-        detail: what it does and how long it takes, in a few words; may be empty.
-        layer: the longest way to it in the picture, from 0.
+        npu: NPU that runs the node.
+        id: Id of the node in its trace.
+        name: Name of the node.
+        kind: A lane of et.statistics.ranks.LANES, or "metadata".
+        detail: Operation, amounts and duration in a few words; may be empty.
+        layer: Length of the longest path to the node in the picture, from 0.
     """
 
     npu: int
@@ -42,12 +42,12 @@ class PictureNode(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An arrow from one node of the picture to another, by their places.
+    """An arrow between two nodes of a picture, by their places.
 
     Attributes:
-        parent: where it begins.
-        child: where it ends.
-        kind: "depends"; "through" nodes that are not shown; "message", from a send to its receive.
+        parent: Place of the node where the arrow begins.
+        child: Place of the node where it ends.
+        kind: "depends"; "through" for a path through hidden nodes; "message", from a send to its receive.
     """
 
     parent: int
@@ -56,13 +56,13 @@ class Edge(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What is shown.
+    """Content of a picture.
 
     Attributes:
-        nodes: NPU by NPU, parents before children.
-        edges: between them.
-        left_out: how many nodes of the traces are not shown.
-        cut: how many dependencies of the nodes shown are on nodes that are not, or of those on them, and not bridged.
+        nodes: Nodes NPU by NPU, parents before children.
+        edges: Arrows between the nodes.
+        left_out: Number of nodes of the traces that are hidden.
+        cut: Number of dependencies between shown and hidden nodes that are not bridged.
     """
 
     nodes: tuple[PictureNode, ...]
@@ -71,7 +71,7 @@ class Picture(NamedTuple):
     cut: int
 
     def notes(self) -> list[str]:
-        """In words what is left out."""
+        """Return sentences on what the picture leaves out."""
         found = []
         if self.left_out:
             found.append(f"{self.left_out:,} nodes are not shown")
@@ -83,13 +83,13 @@ class Picture(NamedTuple):
 
 
 class NodeFilter(NamedTuple):
-    """Which nodes a picture is to show: those for which all holds that is said.
+    """The nodes that a picture is to show: those that meet all given conditions.
 
     Attributes:
-        names: patterns as of a shell, of which one must fit; None = all.
-        ids: ranges (first, last) of node ids; None = all.
-        around: a node's id, with all that is at most `hops` dependencies away; None = all.
-        hops: see above.
+        names: Shell patterns, one of which the name must match; None = all.
+        ids: Ranges (first, last) of node ids; None = all.
+        around: Id of a node, to show all nodes at most `hops` dependencies away; None = all.
+        hops: Maximum number of dependencies between `around` and a shown node.
     """
 
     names: tuple[str, ...] | None = None
@@ -98,26 +98,26 @@ class NodeFilter(NamedTuple):
     hops: int = 2
 
 
-def picture(ranks: Sequence[Rank], wanted: NodeFilter, most: int) -> Picture:
-    """The picture of some traces.
+def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> Picture:
+    """Return the picture of some traces.
 
     Args:
         ranks: NPUs and their traces.
-        wanted: which of their nodes.
-        most: nodes that are shown at most, the first ones of each NPU in the order of its dependencies.
+        node_filter: Nodes to show.
+        max_nodes: Maximum number of nodes; each NPU's first ones in the order of its dependencies are shown.
 
     Raises:
-        TraceError: no node is wanted, or dependencies have a cycle.
+        TraceError: No node is selected, or dependencies have a cycle.
     """
     shown: list[PictureNode] = []
     edges: list[Edge] = []
     place: dict[tuple[int, int], int] = {}
     total = cut = 0
     parents: list[list[int]] = []
-    masks = [_wanted(rank.table, wanted) for rank in ranks]
+    masks = [_selected(rank.table, node_filter) for rank in ranks]
     if not any(mask.any() for mask in masks):
-        raise TraceError(f"{ranks[0].table.path}: no node that is asked for, expected one or more")
-    shares = _shares([int(mask.sum()) for mask in masks], most)
+        raise TraceError(f"{ranks[0].table.path}: no node matches the selection, expected one or more")
+    shares = _shares([int(mask.sum()) for mask in masks], max_nodes)
     for number, (rank, mask, share) in enumerate(zip(ranks, masks, shares, strict=True)):
         total += len(rank.table)
         rows, found, lost = _part(rank.table, mask, share)
@@ -137,23 +137,23 @@ def picture(ranks: Sequence[Rank], wanted: NodeFilter, most: int) -> Picture:
     return Picture(nodes, tuple(edges), total - len(nodes), cut)
 
 
-def _wanted(table: TraceTable, wanted: NodeFilter) -> Mask:
+def _selected(table: TraceTable, node_filter: NodeFilter) -> Mask:
     mask = np.ones(len(table), np.bool_)
-    if wanted.names is not None:
-        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in wanted.names)).match
+    if node_filter.names is not None:
+        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in node_filter.names)).match
         mask &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
-    if wanted.ids is not None:
+    if node_filter.ids is not None:
         inside = np.zeros(len(table), np.bool_)
-        for first, last in wanted.ids:
+        for first, last in node_filter.ids:
             inside |= (table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last))
         mask &= inside
-    if wanted.around is not None:
-        mask &= _near(table, np.flatnonzero(table.node_id == np.uint64(wanted.around)).tolist(), wanted.hops)
+    if node_filter.around is not None:
+        mask &= _near(table, np.flatnonzero(table.node_id == np.uint64(node_filter.around)).tolist(), node_filter.hops)
     return mask
 
 
 def _near(table: TraceTable, rows: list[int], hops: int) -> Mask:
-    """Rows at most so many dependencies away, up or down."""
+    """Return bool[n], rows at most `hops` dependencies away, up or down."""
     near = np.zeros(len(table), np.bool_)
     child_ptr, child = children(table)
     for _ in range(hops + 1):
@@ -165,18 +165,18 @@ def _near(table: TraceTable, rows: list[int], hops: int) -> Mask:
     return near
 
 
-def _shares(many: Sequence[int], most: int) -> list[int]:
-    """How many nodes each trace may show: what small ones leave goes to the others."""
-    shares = [0] * len(many)
-    left = most
-    for rest, number in enumerate(sorted(range(len(many)), key=lambda i: many[i])):
-        shares[number] = min(many[number], left // (len(many) - rest))
+def _shares(counts: Sequence[int], max_nodes: int) -> list[int]:
+    """Return how many nodes each trace may show; nodes that small traces do not need are shared by the others."""
+    shares = [0] * len(counts)
+    left = max_nodes
+    for rest, number in enumerate(sorted(range(len(counts)), key=lambda i: counts[i])):
+        shares[number] = min(counts[number], left // (len(counts) - rest))
         left -= shares[number]
     return shares
 
 
 def _part(table: TraceTable, mask: Mask, share: int) -> tuple[list[int], list[tuple[int, int, str]], int]:
-    """Rows that are shown, arrows between them, and how many dependencies are cut."""
+    """Return the rows that are shown, the arrows between them, and the number of cut dependencies."""
     order = topological_order(table).tolist()
     keep = np.zeros(len(table), np.bool_)
     keep[[row for row in order if mask[row]][:share]] = True
@@ -199,7 +199,7 @@ def _part(table: TraceTable, mask: Mask, share: int) -> tuple[list[int], list[tu
 
 
 def _messages(ranks: Sequence[Rank], place: dict[tuple[int, int], int]) -> list[Edge]:
-    """Arrows from sends to their receives."""
+    """Return arrows from sends to their receives."""
     edges = []
     for key, members in communications_of(ranks).items():
         if key[0] == "message" and len(members) == 2 and all(member in place for member in members):
@@ -211,41 +211,44 @@ def _messages(ranks: Sequence[Rank], place: dict[tuple[int, int], int]) -> list[
 
 
 def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
-    """The longest way to each node; what waits in a circle, as messages between cut traces may, is put where it is."""
+    """Return the length of the longest path to each node.
+
+    Nodes on a cycle, which messages between cut traces may close, stay in the layer reached so far.
+    """
     waits = [len(own) for own in parents]
-    heirs: list[list[int]] = [[] for _ in parents]
+    children_of: list[list[int]] = [[] for _ in parents]
     for node, own in enumerate(parents):
         for parent in own:
-            heirs[parent].append(node)
+            children_of[parent].append(node)
     layers = [0] * len(parents)
     ready = [node for node, left in enumerate(waits) if left == 0]
     while ready:
         node = ready.pop()
-        for heir in heirs[node]:
-            layers[heir] = max(layers[heir], layers[node] + 1)
-            waits[heir] -= 1
-            if waits[heir] == 0:
-                ready.append(heir)
+        for child in children_of[node]:
+            layers[child] = max(layers[child], layers[node] + 1)
+            waits[child] -= 1
+            if waits[child] == 0:
+                ready.append(child)
     return layers
 
 
 def _node(rank: Rank, row: int, lane: int) -> PictureNode:
     table = rank.table
     kind = LANES[lane] if lane != NO_LANE else "metadata"
-    said = []
+    details = []
     if table.comm_type[row] >= 0:
-        said.append(collective_name(int(table.comm_type[row])))
+        details.append(collective_name(int(table.comm_type[row])))
     for name, unit in (("comm_size", "B"), ("num_ops", "FLOP"), ("tensor_size", "B")):
         value = int(getattr(table, name)[row])
         if value >= 0:
-            said.append(f"{_amount(value)}{unit}")
+            details.append(f"{_amount(value)}{unit}")
     if table.duration_micros[row]:
-        said.append(f"{int(table.duration_micros[row]):,} us")
-    return PictureNode(rank.npu, int(table.node_id[row]), table.names[row], kind, ", ".join(said), 0)
+        details.append(f"{int(table.duration_micros[row]):,} us")
+    return PictureNode(rank.npu, int(table.node_id[row]), table.names[row], kind, ", ".join(details), 0)
 
 
 def _amount(value: int) -> str:
-    """Three digits and what stands before the unit."""
+    """Return a number with three digits and the prefix of its unit."""
     for prefix, size in (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if value >= size:
             return f"{value / size:.3g} {prefix}"

@@ -1,7 +1,8 @@
 """A picture in SVG: nodes in layers, parents above children, ordered so that few arrows cross.
 
-Layers are longest ways, and within a layer each node moves to the mean place of its neighbours, down and up a few times
-(Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981).
+A node's layer is the length of the longest path to it. Within a layer each node moves to the mean place of its
+neighbours, in a few sweeps down and up (Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical
+system structures", 1981).
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,20 +11,20 @@ from et.views.colours import COLOURS
 from et.views.picture import MESSAGE, THROUGH, Picture
 from et.views.xml import content
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 40, 24, 46, 20
+_WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 40, 24, 46, 20  # of a node, between nodes, around all; pixels
 _SWEEPS = 8
-_LONGEST = 28
+_MAX_CHARACTERS = 28  # of a line of text within a node
 _STYLES = {THROUGH: ' stroke-dasharray="6 4"', MESSAGE: ' stroke="#b03060" stroke-dasharray="2 3"'}
 _FONT = 'font-family="sans-serif" font-size="11"'
 
 
 def svg(picture: Picture) -> str:
-    """The text of a .svg file."""
+    """Return the text of a .svg file."""
     return "".join(f"{line}\n" for line in _lines(picture))
 
 
 def places(picture: Picture) -> list[tuple[int, int]]:
-    """Left upper corner of each node."""
+    """Return the upper left corner of each node."""
     layers = _ordered(picture)
     widest = max(len(layer) for layer in layers)
     found = [(0, 0)] * len(picture.nodes)
@@ -60,8 +61,8 @@ def _lines(picture: Picture) -> Iterator[str]:
         box = f'x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"'
         yield f'<rect {box} fill="{COLOURS[node.kind]}" stroke="#555"/>'
         head = f"{node.npu}: " if several else ""
-        name = head + _end_of(node.name, _LONGEST - len(head))
-        detail = node.detail if len(node.detail) <= _LONGEST else f"{node.detail[: _LONGEST - 3]}..."
+        name = head + _end_of(node.name, _MAX_CHARACTERS - len(head))
+        detail = node.detail if len(node.detail) <= _MAX_CHARACTERS else f"{node.detail[: _MAX_CHARACTERS - 3]}..."
         yield f'<text x="{x + 6}" y="{y + 16}" {_FONT}>{content(name)}</text>'
         yield f'<text x="{x + 6}" y="{y + 31}" {_FONT} fill="#333">{content(detail)}</text></g>'
     for i, note in enumerate(notes):
@@ -70,7 +71,7 @@ def _lines(picture: Picture) -> Iterator[str]:
 
 
 def _ordered(picture: Picture) -> list[list[int]]:
-    """Nodes of each layer, from the left."""
+    """Return the nodes of each layer, from the left."""
     layers: list[list[int]] = [[] for _ in range(max(node.layer for node in picture.nodes) + 1)]
     for place, node in enumerate(picture.nodes):
         layers[node.layer].append(place)

@@ -57,6 +57,14 @@ def choose_links(net, inbox, routes, node):
 
 
 @inline
+def is_full(net, link, wait_ps, w1, limit):
+    """Return whether a packet that would wait `wait_ps` for a link exceeds the limit of its queue in bytes."""
+    psb = link_psb(net, link)
+    # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
+    return psb > 0 and wait_ps + serialisation_ps(wire_bytes(w1), psb) > limit * psb
+
+
+@inline
 def send_batch(net, inbox, routes, node, begin, ahead, last):
     """Let the ports send the packets of the batch, in order of arrival, and return three counts that sort them.
 
@@ -89,12 +97,9 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
             link = balanced(net, routes, inbox.batch_tmp[i], node, w1, packet.w2, at)
         tx = net.tx[link]
         start = max(tx.busy_ps, at)
-        if limit > 0:
-            psb = link_psb(net, link)
-            # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
-            if psb > 0 and start - at + serialisation_ps(wire_bytes(w1), psb) > limit * psb:
-                drop(net, link, w1)
-                continue
+        if limit > 0 and is_full(net, link, start - at, w1, limit):
+            drop(net, link, w1)
+            continue
         if cut:
             # After the check of the queue: a packet that waits for its own last byte from a slower link fills no queue.
             rest = last_byte_ps(net, inbox, key, w1)

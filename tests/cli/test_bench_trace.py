@@ -11,7 +11,7 @@ from pdes.core.jit import jit_enabled
 
 @pytest.fixture(autouse=True)
 def of_any_size(monkeypatch):
-    monkeypatch.setattr(decoder, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
     yield
     decoder.withdraw()
 

@@ -11,7 +11,7 @@ REDUCE = et.CollectiveCommType.ALL_REDUCE
 
 @pytest.fixture
 def broken(tmp_path):
-    """Two NPUs; of NPU 0 a dependency dangles, control dependencies close a cycle, and an id stands twice."""
+    """Two NPUs; of NPU 0 a dependency dangles, control dependencies close a cycle, and an id occurs twice."""
     folder = tmp_path / "in"
     folder.mkdir()
     nodes = [
@@ -57,7 +57,7 @@ def test_mending_lists_each_mend_and_what_is_made_is_clean(nadi, broken, tmp_pat
         ("dependencies on nodes that the file lacks", 1),
         ("dependencies of nodes on themselves", 1),
         ("control dependencies", 1),
-        ("ids that stood twice, and on which no node depends,", 1),
+        ("ids that occurred twice, and on which no node depends,", 1),
     ]
     assert nadi("trace", "check", out).code == 0
     _, nodes = et.read_messages(out / "a.0.et")

@@ -123,7 +123,7 @@ def test_the_api_records_the_steps_that_it_is_told(tmp_path):
     made = convert([tmp_path], "1")
     assert "aten::ones" in list(made.tables[0].names)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["host.rank0.json", "kineto.rank0.json"]
-    with pytest.raises(ValueError, match="expected numbers in a row, from 1 on"), collect(tmp_path, steps=[0]):
+    with pytest.raises(ValueError, match="expected consecutive numbers from 1 on"), collect(tmp_path, steps=[0]):
         pass
 
 

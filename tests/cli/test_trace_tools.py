@@ -84,8 +84,8 @@ def test_slice(nadi, traces, tmp_path):
         (("--nodes", "5-3"), r"--nodes 5-3: found the range 5-3; expected one that ascends, as 0-7"),
         (("--npus", "7"), r"--npus 7: no trace in .*t is of these; expected some of its 2 NPUs"),
         (("--npus", "0-99999999"), r"--npus: found more than 16,777,216 numbers; expected fewer"),
-        (("--npus", "0"), r"collective 0 of group \"4\" has a partner in .*t\.1\.et\.gz, which is not wanted"),
-        (("--steps", "9"), r"no node that is asked for, expected one or more"),
+        (("--npus", "0"), r"collective 0 of group \"4\" has a partner in .*t\.1\.et\.gz, which is not selected"),
+        (("--steps", "9"), r"no node matches the selection, expected one or more"),
     ],
 )
 def test_slices_that_are_refused(nadi, traces, tmp_path, arguments, complaint):

@@ -46,7 +46,7 @@ def checked(tmp_path):
 
 def said(report):
     return [
-        (s.check, s.severity, s.count, " | ".join(str(e).split("t.", 1)[-1] for e in s.examples)) for s in report.sorts
+        (s.check, s.severity, s.count, " | ".join(str(e).split("t.", 1)[-1] for e in s.examples)) for s in report.groups
     ]
 
 
@@ -61,7 +61,7 @@ def test_every_check_has_what_the_folder_asks_for():
     for module in nonempty(all_checks()):
         assert module.__name__.rsplit(".", 1)[1] == module.NAME
         assert module.LOOKS_FOR
-        assert issubclass(module.Look, et.checking.check.Check)
+        assert issubclass(module.TraceCheck, et.checking.check.Check)
 
 
 def test_nothing_is_said_of_traces_in_which_nothing_is_wrong(checked):
@@ -116,7 +116,7 @@ def test_all_ids_that_stand_twice(checked):
     found = checked([et.comp_node(i, "x", duration_micros=1) for i in (1, 2, 1, 3, 2, 1)])
     assert [f[:3] for f in found] == [("duplicates", "error", 3)]
     assert "place 2 " in found[0][3]
-    assert "node 2: the id stands again at place 4" in found[0][3]
+    assert "node 2: the id occurs again at place 4" in found[0][3]
 
 
 def test_all_dependencies_that_dangle_data_and_control_apart(checked):
@@ -205,7 +205,7 @@ def test_messages_without_counterpart_by_tag_count_bytes_and_order(checked):
     assert found[:3] == ("messages", "error", 1)
     first, second, third = found[3].split(" | ")
     assert "node 0: NPU 0 to NPU 1, tag 1: 1 sends (8 B), but 0 receives (0 B)" in first
-    assert second.endswith("node 0); the same sizes come in another order")
+    assert second.endswith("node 0); the same sizes occur in another order")
     assert "send 0 has 8 B, but receive 0 16 B" in second
     assert "tag 3: send 0 has 4 B, but receive 0 5 B" in third
 
@@ -224,7 +224,7 @@ def test_messages_of_shared_traces_shift(checked):
     [
         ([(REDUCE, 8)], [(REDUCE, 16)], "collective 0 on NPU 0 is all-reduce of 8 B, but on NPU 1 all-reduce of 16 B"),
         ([(REDUCE, 8)], [(GATHER, 8)], "is all-reduce of 8 B, but on NPU 1 all-gather of 8 B"),
-        ([(REDUCE, 8), (GATHER, 8)], [(GATHER, 8), (REDUCE, 8)], "; the same ones come in another order"),
+        ([(REDUCE, 8), (GATHER, 8)], [(GATHER, 8), (REDUCE, 8)], "; both issue the same ones in another order"),
         ([(REDUCE, 8)] * 2, [(REDUCE, 8)], "collective 1: NPU 0 issues 2 of them, but NPU 1 1"),
         ([(REDUCE, 8)], [], "the first of 1, but member NPU 1 has a trace without one"),
     ],
@@ -279,9 +279,9 @@ def test_clocks_of_which_one_cannot_be_right(checked):
 def test_of_one_file_alone_nothing_is_said_about_its_peers(tmp_path):
     file = tmp_path / "t.0.et"
     et.write_trace(file, et.metadata(), [et.send_node(1, "s", 0, 1, 8), et.coll_node(2, "x", REDUCE, 8)])
-    alone = Sources(tmp_path, (file,), (np.array([0]),), (-1,), 2**19, whole=False)
-    assert check_traces(alone).sorts == []
-    assert check_traces(dataclasses.replace(alone, npus=2, whole=True)).count("error") == 2
+    alone = Sources(tmp_path, (file,), (np.array([0]),), (-1,), 2**19, is_complete=False)
+    assert check_traces(alone).groups == []
+    assert check_traces(dataclasses.replace(alone, npus=2, is_complete=True)).count("error") == 2
 
 
 def test_examples_are_bounded_and_counts_are_not(checked):
@@ -303,5 +303,5 @@ def test_real_traces_are_clean_or_have_what_is_known_of_them(shared_data):
         folder("chakra/microbenchmarks/all_to_all/16npus_1MB", "all_to_all", 16),
     ):
         assert found.is_clean
-        assert {sort.severity for sort in found.sorts} <= set(SEVERITIES[1:])
+        assert {sort.severity for sort in found.groups} <= set(SEVERITIES[1:])
     assert folder("chakra/gpt_fsdp8", "workload", 8).count("error") > 0  # without its group file

@@ -1,4 +1,4 @@
-"""NPUs that wait for each other for ever: found with the way around, and not where everything goes on."""
+"""NPUs that wait for each other for ever: found with their cycle, and not where everything runs."""
 
 import random
 
@@ -31,7 +31,7 @@ def looked(tmp_path):
             groups or {},
             families or {},
         )
-        sorts = check_traces(sources).sorts
+        sorts = check_traces(sources).groups
         assert {sort.check for sort in sorts} <= {deadlocks.NAME}
         return [(sort.severity, sort.count, [str(example) for example in sort.examples]) for sort in sorts]
 
@@ -160,7 +160,7 @@ def test_random_traces_have_a_deadlock_where_they_do_not_come_to_their_end(looke
 
 
 def test_more_than_fits_is_not_looked_for_and_told(looked, monkeypatch):
-    monkeypatch.setattr(deadlocks, "_MOST_EDGES", 3)
+    monkeypatch.setattr(deadlocks, "_MAX_EDGES", 3)
     crossed = [reduce(1, "a"), reduce(2, "b", [1])], [reduce(1, "b"), reduce(2, "a", [1])]
     ((severity, _, (told,)),) = looked(*crossed, groups=BOTH)
     assert (severity, told) == ("note", "more than 3 nodes and dependencies")

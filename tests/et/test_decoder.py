@@ -28,7 +28,7 @@ def compiled(monkeypatch):
     """The kernel decodes, files of any size."""
     if not jit_enabled():
         pytest.skip("kernels are plain Python")
-    monkeypatch.setattr(decoder, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
     use_compiled_decoder()
     yield
     decoder.withdraw()
@@ -143,7 +143,7 @@ def test_a_length_in_more_bytes_than_it_needs_is_for_the_other_reader(tmp_path):
 @pytest.mark.parametrize(("chunk", "rows"), [(7, 5), (64, 5), (300, 2), (1 << 20, 1)])
 def test_messages_across_chunks_and_rows(small_trace, tmp_path, monkeypatch, chunk, rows):
     monkeypatch.setattr(decoder, "_STEP_BYTES", chunk)
-    monkeypatch.setattr(decoder, "_MOST_SPANS", rows)
+    monkeypatch.setattr(decoder, "_MAX_SPANS", rows)
     monkeypatch.setattr(decoded_columns, "_ROWS_AT_ONCE", rows)
     monkeypatch.setattr(decoded_columns, "_FIRST_ITEMS", rows)
     path = tmp_path / "a.et"
@@ -159,7 +159,7 @@ def test_traces_of_others(shared, name):
 
 @pytest.mark.usefixtures("compiled")
 def test_ids_out_of_order_with_dangling_and_control_cycles(tmp_path, monkeypatch):
-    monkeypatch.setattr("et.order._FEWEST_DEPENDENCIES", 0)
+    monkeypatch.setattr("et.order._MIN_KERNEL_DEPENDENCIES", 0)
     nodes = [et.comp_node(10 * i, f"n{i}", deps=[10 * (i + 1)], ctrl_deps=[10 * max(i - 1, 0)]) for i in range(50)]
     path = tmp_path / "a.et"
     et.write_trace(path, et.metadata(), nodes)
@@ -213,7 +213,7 @@ def test_many_small_files_are_for_the_kernel(small_trace, tmp_path, monkeypatch)
     path = tmp_path / "a.et"
     metadata, nodes = rich(small_trace)
     et.write_trace(path, metadata, nodes)
-    monkeypatch.setattr(decoder, "MANY_BYTES", int(3.5 * path.stat().st_size))
+    monkeypatch.setattr(decoder, "MAX_SMALL_FILES_BYTES", int(3.5 * path.stat().st_size))
     if not jit_enabled():
         pytest.skip("kernels are plain Python")
     decoder.withdraw()
@@ -268,7 +268,7 @@ def test_the_kernel_as_plain_python(small_trace, tmp_path):
 import et
 from et import decoder
 from nadi.simulation.trace_decoding import nodes
-decoder.FEWEST_BYTES = 0
+decoder.MIN_KERNEL_BYTES = 0
 wanted = et.read_trace({str(path)!r})
 decoder.provide(lambda: nodes)
 found = et.read_trace({str(path)!r})

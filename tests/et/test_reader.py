@@ -181,7 +181,7 @@ def test_unknown_node_types_are_errors(node_type):
 
 
 def test_a_duplicate_id_is_an_error(write_nodes):
-    with pytest.raises(et.TraceError, match=r"trace\.0\.et: node 4: the id stands twice"):
+    with pytest.raises(et.TraceError, match=r"trace\.0\.et: node 4: the id occurs twice"):
         et.read_trace(write_nodes((4, []), (9, []), (4, [])))
 
 

@@ -115,7 +115,7 @@ def test_named_by_every_command(refuse, write, case, command):
 @pytest.mark.parametrize("case", OTHERS)
 def test_what_was_read_before_changes_no_complaint(refuse, write, monkeypatch, case):
     content, called = OTHERS[case]
-    monkeypatch.setattr(et.decoder, "MANY_BYTES", -1)  # as if hundreds of traces had been read
+    monkeypatch.setattr(et.decoder, "MAX_SMALL_FILES_BYTES", -1)  # as if hundreds of traces had been read
     assert called in refuse("trace show", write(content))
 
 

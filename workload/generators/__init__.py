@@ -1,1 +1,1 @@
-"""Generators of traces: training and serving of a model, messages between pairs; models and memory."""
+"""Trace generators for training, serving and point-to-point messages, with the models and the memory estimates."""

@@ -1,17 +1,16 @@
 """Traces of data-parallel training of a GPT-like transformer.
 
-Every NPU holds the whole model and runs micro-batches of its own. An iteration is: embedding, forward through the
-layers, head, backward through the layers in reverse, optimizer step. Gradients are summed over all NPUs in buckets, as
-PyTorch's DistributedDataParallel does (Li et al., VLDB 2020): a bucket takes whole tensors in the order in which the
-backward pass finishes them, is full when it has reached its size, and is sent as soon as its last layer is done, beside
-the rest of the backward pass. All-reduces follow each other as on one communication stream.
+Every NPU holds the whole model and runs its own micro-batches. An iteration consists of the embedding, the forward pass
+through the layers, the head, the backward pass in reverse order, and the optimizer step. All NPUs sum their gradients
+in buckets, as PyTorch's DistributedDataParallel does (Li et al., VLDB 2020): a bucket collects tensors in the order of
+the backward pass until it reaches its size, and its all-reduce starts when its last layer is done, overlapping the rest
+of the backward pass. All-reduces run one at a time, as on one communication stream.
 
-Work and parameters are those of Narayanan et al., "Efficient large-scale language model training on GPU clusters using
-Megatron-LM" (arXiv 2104.04473, section 3 and appendix). Nodes say num_ops and tensor_size, for a roofline.
+Operations and parameters are those of Narayanan et al., "Efficient large-scale language model training on GPU clusters
+using Megatron-LM" (arXiv 2104.04473, section 3 and appendix). Nodes have num_ops and tensor_size for a roofline model.
 """
 
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,33 +23,34 @@ from inputs.limits import MAX_NPUS
 from inputs.units import MIB
 from topologies.bounds import MAX_BYTES
 from workload.errors import WorkloadError
+from workload.trace_sets.folder import link
 
-_MOST = {"npus": MAX_NPUS, "layers": 10**5, "iterations": 10**6, "dtype_bytes": 64}
-_LARGEST = 2**31 - 1
-_MOST_OF_A_NODE = 2**63 - 1
+_MAX = {"npus": MAX_NPUS, "layers": 10**5, "iterations": 10**6, "dtype_bytes": 64}
+_MAX_OTHERS = 2**31 - 1
+_MAX_OF_NODE = 2**63 - 1  # num_ops and tensor_size are int64
 _OPTIMIZER_STATE_BYTES = 24  # Adam reads and writes weight, momentum and variance, 4 bytes each
 
 
 @dataclass(frozen=True)
 class TransformerParams:
-    """What is trained, and how.
+    """Parameters of a transformer and of its data-parallel training.
 
     Attributes:
-        npus: data-parallel copies.
-        layers: l.
-        hidden: h.
-        heads: a, attention heads.
-        vocab: V.
-        seq: s, tokens of a sequence.
-        micro_batch: b, sequences per NPU and iteration.
-        dtype_bytes: of weights, activations and gradients.
-        bucket_bytes: of gradients per all-reduce, 25 MiB as in PyTorch.
-        iterations: optimizer steps.
-        recompute: the backward pass does a layer's forward pass again, so that activations need not be kept.
+        npus: Number of data-parallel replicas.
+        layers: l, number of layers.
+        hidden: h, hidden size.
+        heads: a, number of attention heads.
+        vocab: V, vocabulary size.
+        seq: s, number of tokens per sequence.
+        micro_batch: b, number of sequences per NPU and iteration.
+        dtype_bytes: Bytes per weight, activation and gradient.
+        bucket_bytes: Bytes of gradients per all-reduce; 25 MiB is PyTorch's default.
+        iterations: Number of optimizer steps.
+        recompute: Whether the backward pass recomputes each layer's forward pass instead of keeping activations.
 
     Raises:
-        WorkloadError: a value below 1 or beyond _MOST, hidden not a multiple of heads, or nodes of more work or bytes
-            than a trace can say.
+        WorkloadError: If a value is out of range, hidden is not a multiple of heads, or a node has more operations or
+            bytes than a trace can hold.
     """
 
     npus: int = 8
@@ -68,54 +68,54 @@ class TransformerParams:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            most = _MOST.get(field.name, _LARGEST)
-            if field.name != "recompute" and not 1 <= value <= most:
-                raise WorkloadError(f"transformer: {field.name} is {value}, expected 1 to {most}")
+            maximum = _MAX.get(field.name, _MAX_OTHERS)
+            if field.name != "recompute" and not 1 <= value <= maximum:
+                raise WorkloadError(f"transformer: {field.name} is {value}, expected 1 to {maximum}")
         if self.hidden % self.heads:
             raise WorkloadError(f"transformer: hidden is {self.hidden}, expected a multiple of heads ({self.heads})")
         optimizer_bytes = self.parameters() * (2 * self.dtype_bytes + _OPTIMIZER_STATE_BYTES)
-        for what, most in (
+        for quantity, value in (
             ("operations of a layer", 3 * self.layer_flops()),
             ("operations of the head", 2 * self.head_flops()),
             ("bytes of a layer", 3 * self.layer_bytes()),
             ("bytes of the head", 2 * _head_bytes(self)),
             ("bytes of the optimizer", optimizer_bytes),
         ):
-            if most > _MOST_OF_A_NODE:
-                raise WorkloadError(f"transformer: {most:.3g} {what}, expected less than 2^63")
+            if value > _MAX_OF_NODE:
+                raise WorkloadError(f"transformer: {value:.3g} {quantity}, expected less than 2^63")
         largest = max(bucket.bytes for bucket in buckets(self))
         if largest > MAX_BYTES:
             raise WorkloadError(f"transformer: an all-reduce of {largest} B, expected at most {MAX_BYTES}")
 
     def parameters(self) -> int:
-        """P = 12 l h^2 (1 + 13/12h + (V + s)/12lh)."""
+        """Return the number of parameters, P = 12 l h^2 (1 + 13/12h + (V + s)/12lh)."""
         return sum(tensor.parameters for tensor in _tensors(self))
 
     def flops(self) -> int:
-        """Floating-point operations of an iteration on one NPU.
+        """Return the floating-point operations of an iteration on one NPU.
 
-        96 b s l h^2 (1 + s/6h + V/16lh) with recomputation, 72 b s l h^2 (1 + s/6h + V/12lh) without.
+        They are 96 b s l h^2 (1 + s/6h + V/16lh) with recomputation and 72 b s l h^2 (1 + s/6h + V/12lh) without.
         """
         passes = 4 if self.recompute else 3
         return passes * self.layers * self.layer_flops() + 3 * self.head_flops()
 
     def nodes(self) -> int:
-        """Nodes of a trace."""
+        """Return the number of nodes of a trace."""
         return self.iterations * (2 * self.layers + 5 + len(buckets(self)))
 
     def layer_flops(self) -> int:
-        """Forward pass of a layer: 24 b s h^2 + 4 b s^2 h."""
+        """Return the operations of a layer's forward pass, 24 b s h^2 + 4 b s^2 h."""
         return self.micro_batch * self.seq * self.hidden * (24 * self.hidden + 4 * self.seq)
 
     def head_flops(self) -> int:
-        """Forward pass of the head, logits over the vocabulary: 2 b s h V."""
+        """Return the operations of the head's forward pass (logits over the vocabulary), 2 b s h V."""
         return 2 * self.micro_batch * self.seq * self.hidden * self.vocab
 
     def layer_bytes(self) -> int:
-        """Memory traffic of a layer's forward pass: its weights, and activations of b s h (17 + 5 a s/2h) values.
+        """Return the memory traffic of a layer's forward pass: weights, and b s h (17 + 5 a s/2h) activations.
 
-        Activations: Korthikanti et al., "Reducing activation recomputation in large transformer models"
-        (arXiv 2205.05198, section 4.1), 34 + 5 a s/h bytes per token and hidden unit at 2 bytes a value.
+        The activations are those of Korthikanti et al., "Reducing activation recomputation in large transformer models"
+        (arXiv 2205.05198, section 4.1): 34 + 5 a s/h bytes per token and hidden unit at 2 bytes per value.
         """
         tokens = self.micro_batch * self.seq
         activations = tokens * (34 * self.hidden + 5 * self.heads * self.seq) // 2
@@ -123,37 +123,38 @@ class TransformerParams:
 
 
 class Tensor(NamedTuple):
-    """Parameters whose gradient is done after `backward`: a layer, or EMBEDDING."""
+    """Number of parameters, and the layer (or EMBEDDING) whose backward pass completes their gradient."""
 
     backward: int
     parameters: int
 
 
 class Bucket(NamedTuple):
-    """Gradients that are summed together once the backward pass of `backward` is done."""
+    """Bytes of gradients of one all-reduce, which starts after the backward pass of layer `backward` (or EMBEDDING)."""
 
     backward: int
     bytes: int
 
 
 EMBEDDING = -1
+"""Value of `backward` for the embedding."""
 
 
 def buckets(params: TransformerParams) -> list[Bucket]:
-    """The all-reduces of an iteration in order."""
-    made: list[Bucket] = []
+    """Return the all-reduces of an iteration in order."""
+    full: list[Bucket] = []
     size = 0
     tensors = _tensors(params)
     for i, tensor in enumerate(tensors):
         size += tensor.parameters * params.dtype_bytes
         if size >= params.bucket_bytes or i == len(tensors) - 1:
-            made.append(Bucket(tensor.backward, size))
+            full.append(Bucket(tensor.backward, size))
             size = 0
-    return made
+    return full
 
 
 def generate(params: TransformerParams) -> list[Message]:
-    """The nodes of one NPU's trace; all NPUs have the same."""
+    """Return the nodes of the trace that all NPUs share."""
     trace = _Trace()
     last: list[int] = []
     for iteration in range(params.iterations):
@@ -162,15 +163,15 @@ def generate(params: TransformerParams) -> list[Message]:
 
 
 def write(params: TransformerParams, out_dir: str | os.PathLike[str], prefix: str = "transformer") -> Path:
-    """Write the traces `<out_dir>/<prefix>.<npu>.et`, hard links of one file where the file system has them.
+    """Write the traces `<out_dir>/<prefix>.<npu>.et` as hard links of one file, or copies where links do not work.
 
     Files get their names when all are complete.
 
     Returns:
-        `<out_dir>/<prefix>`, as run files name it.
+        `<out_dir>/<prefix>`, the value for `[workload] traces` of run files.
 
     Raises:
-        WorkloadError: out_dir cannot be written, or holds traces of that prefix for NPUs from params.npus on.
+        WorkloadError: If out_dir is not writable, or holds traces with the prefix for NPUs from params.npus on.
     """
     out = Path(out_dir)
     names = [f"{prefix}.{npu}.et" for npu in range(params.npus)]
@@ -181,7 +182,7 @@ def write(params: TransformerParams, out_dir: str | os.PathLike[str], prefix: st
             files = [Path(staging) / name for name in names]
             write_trace(files[0], metadata(), generate(params))
             for file in files[1:]:
-                _link(files[0], file)
+                link(files[0], file)
             for file in files:
                 file.replace(out / file.name)
     except OSError as error:
@@ -190,7 +191,7 @@ def write(params: TransformerParams, out_dir: str | os.PathLike[str], prefix: st
 
 
 class _Trace:
-    """Nodes of a trace as they come, numbered from 0."""
+    """The growing list of a trace's nodes, numbered from 0."""
 
     def __init__(self) -> None:
         self.nodes: list[Message] = []
@@ -207,10 +208,10 @@ class _Trace:
 
 
 def _tensors(params: TransformerParams) -> list[Tensor]:
-    """Parameters in the order in which the backward pass finishes their gradients.
+    """Return the parameter tensors in the order in which the backward pass completes their gradients.
 
-    A layer: MLP (two matrices and biases), its norm, attention's output, query-key-value, its norm. The head shares the
-    word embedding, which so is finished last, with the positions.
+    A layer has the MLP (two matrices with biases), its norm, attention's output matrix, the query-key-value matrix, and
+    its norm. The head shares the word embedding, whose gradient is therefore complete last, with that of the positions.
     """
     h = params.hidden
     sizes = (4 * h * h + h, 4 * h * h + 4 * h, 2 * h, h * h + h, 3 * h * h + 3 * h, 2 * h)
@@ -219,7 +220,7 @@ def _tensors(params: TransformerParams) -> list[Tensor]:
 
 
 def _iteration(trace: _Trace, params: TransformerParams, name: str, after: list[int]) -> int:
-    """Add an iteration; return its optimizer step."""
+    """Add an iteration, and return the node of its optimizer step."""
     head = _forward(trace, params, name, after)
     step_of = _backward(trace, params, name, head)
     sums: list[int] = []
@@ -238,7 +239,7 @@ def _forward(trace: _Trace, params: TransformerParams, name: str, after: list[in
 
 
 def _backward(trace: _Trace, params: TransformerParams, name: str, after: int) -> dict[int, int]:
-    """Add the backward pass; return the node of each layer and of EMBEDDING."""
+    """Add the backward pass, and return the node of each layer and of EMBEDDING."""
     passes = 3 if params.recompute else 2
     last = trace.compute(f"{name}backward/head", 2 * params.head_flops(), 2 * _head_bytes(params), [after])
     step_of = {}
@@ -250,26 +251,19 @@ def _backward(trace: _Trace, params: TransformerParams, name: str, after: int) -
 
 
 def _embedding_bytes(params: TransformerParams) -> int:
-    """Rows of the table that are read, and the activations that they become."""
+    """Return the bytes of the table's rows that are read, and of the activations that are written."""
     return 2 * params.micro_batch * params.seq * params.hidden * params.dtype_bytes
 
 
 def _head_bytes(params: TransformerParams) -> int:
-    """Word embedding, activations and logits."""
+    """Return the bytes of word embedding, activations and logits."""
     tokens = params.micro_batch * params.seq
     values = params.vocab * params.hidden + tokens * (params.hidden + params.vocab)
     return values * params.dtype_bytes
 
 
 def _refuse_leftovers(out: Path, prefix: str, names: set[str]) -> None:
-    """Traces of a larger run would be read as part of this one."""
+    """Refuse a folder with traces of a larger run, which would be read as part of this one."""
     for file in sorted(out.glob(f"{prefix}.*.et*")):
         if file.name not in names:
             raise WorkloadError(f"{file}: of another run, expected a folder without other traces named {prefix}")
-
-
-def _link(file: Path, name: Path) -> None:
-    try:
-        name.hardlink_to(file)
-    except OSError:
-        shutil.copyfile(file, name)

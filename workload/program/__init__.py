@@ -1,1 +1,1 @@
-"""From traces to a Program, what each NPU does as arrays that the engine walks."""
+"""Translation of traces into a Program: the work of each NPU as arrays for the engine."""

@@ -1,8 +1,8 @@
-"""What the aggregators in switches do: the collectives of the groups that are reduced in the network, all at once.
+"""Aggregators in switches, which run the collectives of all groups that are reduced in the network.
 
-A Program names who needs which switches (`InNetworkGroup`); its NPUs, groups and traces are those of the user.
-`extended` makes of it the program that runs: aggregators are NPUs after the last (topologies.aggregators), members
-after the last of their groups, and their traces hold each collective of each of their groups, without dependencies.
+A Program lists the groups and their switches (`InNetworkGroup`); its NPUs, groups and traces are those of the user.
+`extended` returns the program that runs: it appends the aggregators to the NPUs (topologies.aggregators) and to the
+members of their groups, with traces that hold every collective of each of their groups, without dependencies.
 """
 
 from collections import Counter
@@ -23,19 +23,19 @@ Int64 = NDArray[np.int64]
 
 
 def switches_of(program: Program) -> list[int]:
-    """Nodes of the fabric that hold aggregators, ascending; as often as a group needs one there at most."""
-    most = Counter[int]()
+    """Return the nodes of the fabric with aggregators, ascending, each as often as the largest need of a group."""
+    counts = Counter[int]()
     for use in program.in_network:
-        most |= Counter(use.switches)
-    return sorted(most.elements())
+        counts |= Counter(use.switches)
+    return sorted(counts.elements())
 
 
 def extended(program: Program, *, acting: bool = True) -> Program:
-    """The program with its aggregators as NPUs.
+    """Return the program with its aggregators as NPUs.
 
     Args:
-        program: with uses.
-        acting: False = another rank tells what aggregators do; here they have no trace.
+        program: Program with in-network groups.
+        acting: Whether this rank runs the aggregators; otherwise they have no trace here.
     """
     switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
     npu_of = {key: program.npus + i for i, key in enumerate(_counted(switches))}
@@ -68,13 +68,13 @@ def extended(program: Program, *, acting: bool = True) -> Program:
 
 
 def _counted(switches: Sequence[int]) -> list[tuple[int, int]]:
-    """Each switch, and how often it stands before."""
+    """Return each switch with the number of its earlier occurrences."""
     before = Counter[int]()
-    found = []
+    counted = []
     for switch in switches:
-        found.append((switch, before[switch]))
+        counted.append((switch, before[switch]))
         before[switch] += 1
-    return found
+    return counted
 
 
 def _longer(pointer: Int64, more: Int64) -> Int64:
@@ -82,13 +82,15 @@ def _longer(pointer: Int64, more: Int64) -> Int64:
 
 
 def _aggregators(program: Program, served: list[list[tuple[InNetworkGroup, int]]]) -> Program:
-    """The aggregators alone, a trace each, with the groups of the program.
+    """Return a program of the aggregators alone, one trace each, with the groups of the program.
 
-    served: by each, a group and its own member number there.
+    Args:
+        program: Program without aggregators.
+        served: Groups of each aggregator, with its member number in the group.
     """
     rows = []
-    for of_one in served:
-        own = [use for use, _ in of_one]
+    for groups in served:
+        own = [use for use, _ in groups]
         counts = [len(use.schedule) for use in own]
         rows.append(
             empty_rows(sum(counts))._replace(
@@ -104,9 +106,9 @@ def _aggregators(program: Program, served: list[list[tuple[InNetworkGroup, int]]
         group_ptr=program.group_ptr,
         group_member=program.group_member,
         names=program.group_names,
-        slot_ptr=pointers([len(of_one) for of_one in served]),
-        slot_group=np.array([use.group for of_one in served for use, _ in of_one], np.int32),
-        slot_member=np.array([member for of_one in served for _, member in of_one], np.int32),
+        slot_ptr=pointers([len(groups) for groups in served]),
+        slot_group=np.array([use.group for groups in served for use, _ in groups], np.int32),
+        slot_member=np.array([member for groups in served for _, member in groups], np.int32),
     )
     return assemble(np.arange(len(served), dtype=np.int32), rows, table, program.schedules)
 
@@ -114,10 +116,10 @@ def _aggregators(program: Program, served: list[list[tuple[InNetworkGroup, int]]
 def _groups(
     program: Program, uses: Sequence[InNetworkGroup], npu_of: dict[tuple[int, int], int]
 ) -> tuple[Int64, Int32]:
-    """group_ptr and group_member, with aggregators after the members, and members also where no own NPU is one."""
+    """Return group_ptr and group_member with the members and aggregators of all in-network groups."""
     pointer, members = program.group_ptr, program.group_member
-    found = [members[pointer[group] : pointer[group + 1]] for group in range(len(pointer) - 1)]
+    extended_groups = [members[pointer[group] : pointer[group + 1]] for group in range(len(pointer) - 1)]
     for use in uses:
         aggregators = [npu_of[key] for key in _counted(use.switches)]
-        found[use.group] = np.concatenate([use.members, aggregators]).astype(np.int32)
-    return pointers([len(group) for group in found]), np.concatenate(found).astype(np.int32)
+        extended_groups[use.group] = np.concatenate([use.members, aggregators]).astype(np.int32)
+    return pointers([len(group) for group in extended_groups]), np.concatenate(extended_groups).astype(np.int32)

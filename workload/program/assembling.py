@@ -1,4 +1,4 @@
-"""Rows of distinct traces, put together to a Program: their children, their collectives and their receives."""
+"""Assembly of a Program from the rows of distinct traces: children, collectives and receives."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,8 +18,9 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 NOT_HERE = -1
+"""Trace of another rank's NPU."""
 NO_CHANNEL = -1
-"""Of a SEND: at its port's line rate."""
+"""Channel of a SEND that uses its port's line rate."""
 
 
 class TraceRows(NamedTuple):
@@ -46,7 +47,7 @@ _COLUMNS = tuple(name for name in TraceRows._fields if name not in {"dep_ptr", "
 
 
 def empty_rows(n: int) -> TraceRows:
-    """Rows of n nodes without work, bytes or parents, to be filled."""
+    """Return rows of n nodes without work, bytes or parents, for the caller to fill."""
     int8, int32, int64 = np.zeros(n, np.int8), np.zeros(n, np.int32), np.zeros(n, np.int64)
     return TraceRows(
         kind=int8,
@@ -68,13 +69,13 @@ def empty_rows(n: int) -> TraceRows:
 
 
 def assemble(own_rows: Int32, distinct: Sequence[TraceRows], groups: GroupTable, schedules: Schedules) -> Program:
-    """Put distinct traces together.
+    """Assemble a program from distinct traces.
 
     Args:
-        own_rows: int32[npus], the trace of each NPU, -1 = another rank's.
-        distinct: traces, each run by at least one NPU.
-        groups: slots of all NPUs.
-        schedules: to which the rows' schedule numbers refer.
+        own_rows: int32[npus], trace of each NPU, -1 = another rank's NPU.
+        distinct: Rows of distinct traces, each run by at least one NPU.
+        groups: Groups and slots of all NPUs.
+        schedules: Schedules of the rows' schedule numbers.
     """
     trace_ptr = pointers([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
@@ -115,13 +116,19 @@ def assemble(own_rows: Int32, distinct: Sequence[TraceRows], groups: GroupTable,
 
 
 def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArray[np.integer]) -> Int64:
-    """int64[]: the key by which a message finds its receive; wraps for peers from 0 on, as int64 does."""
+    """Return int64[]: keys that match a message with its receive; they wrap as int64 for peers from 0 on."""
     biased = (peer.astype(np.int64) + PEER_BIAS) << 44
     return biased | (tag.astype(np.int64) << 20) | seq.astype(np.int64)
 
 
 def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int32]:
-    """CSR of children; parent: rows over all traces, node after node, deps of them each."""
+    """Return the children in CSR form.
+
+    Args:
+        deps: int64[N], number of parents of each node.
+        parent: int64[], rows of the parents over all traces, node by node.
+        trace_ptr: int64[T+1], pointers to the nodes of each trace.
+    """
     row = np.repeat(np.arange(len(deps)), deps)
     start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
     by_parent = np.argsort(parent, kind="stable")
@@ -136,7 +143,7 @@ def _trace_of_row(trace_ptr: Int64) -> Int64:
 def _collective_lists(
     columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64, slots_of_trace: Int64
 ) -> tuple[Int64, Int64, Int32]:
-    """trace_slot_ptr, coll_ptr and coll_node of Program."""
+    """Return trace_slot_ptr, coll_ptr and coll_node of Program."""
     trace_slot_ptr = pointers(slots_of_trace)
     rows = np.flatnonzero(columns["kind"] == COLLECTIVE)
     trace = _trace_of_row(trace_ptr)[rows]
@@ -147,7 +154,7 @@ def _collective_lists(
 
 
 def _receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
-    """recv_ptr, recv_key and recv_node of Program."""
+    """Return recv_ptr, recv_key and recv_node of Program."""
     rows = np.flatnonzero(columns["kind"] == RECV)
     trace = _trace_of_row(trace_ptr)[rows]
     key = receive_key(*(columns[name][rows] for name in ("peer", "tag", "seq")))

@@ -1,4 +1,4 @@
-"""From traces to a Program: what each NPU does, as arrays that the engine walks."""
+"""Construction of a Program from traces: the work of each NPU as arrays for the engine."""
 
 import hashlib
 import operator
@@ -40,9 +40,9 @@ Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-_LARGEST_PRODUCT = 2**62  # of buffer and chunks: the engine multiplies them
+_MAX_PRODUCT = 2**62  # of buffer bytes and chunks, which the engine multiplies in int64
 _SHAPELESS = ("direct", "pairwise")
-"""Algorithms of all-to-alls with split sizes that do not ask where members are."""
+"""Algorithms of all-to-alls with split sizes that do not depend on the places of members."""
 
 
 def build_program(
@@ -59,30 +59,27 @@ def build_program(
     families: Families | None = None,
     memory_nodes: Sequence[int] = (),
 ) -> Program:
-    """Check traces against each other and build what the engine runs.
+    """Check traces against each other and build the program for the engine.
 
-    On several ranks each builds the part of its own NPUs; checks and group numbers are those of all ranks together, and
-    so are errors: all ranks raise the same.
+    Each rank builds the part of its own NPUs. Checks, group numbers and errors cover all ranks: all raise the same.
 
     Args:
-        traces: distinct traces.
-        trace_of_npu: int[npus], the trace of each NPU, IDLE (-1) = it has none, ELSEWHERE (-2) = it is another rank's.
-        npus: NPUs of the fabric.
-        groups: members of each named group; METADATA nodes may name others.
-        compute: how durations are found; as recorded unless told otherwise.
-        settings: how collectives are done.
-        fabric: which the NPUs are on; needed by some collective algorithms only.
-        exchange: with the other ranks; see workload.trace_sets.exchange.
-        example_npu: int[traces], whose numbers the peers of a trace are, AS_WRITTEN (-1) = everybody's; None = of all
-            traces. See workload.trace_sets.trace_set.
-        families: groups by name of which each NPU is in one.
-        memory_nodes: NPUs that are memory of others, and not in the group of all NPUs.
+        traces: Distinct traces.
+        trace_of_npu: int[npus], trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.
+        npus: Number of NPUs of the fabric.
+        groups: Members of each named group; METADATA nodes of traces may define others.
+        compute: Model of durations, None = durations as in the traces where they are recorded.
+        settings: Settings of collectives, None = defaults.
+        fabric: Fabric of the NPUs; some collective algorithms need it.
+        exchange: Exchange with the other ranks; see workload.trace_sets.exchange.
+        example_npu: int[traces], NPU whose peers a trace has, AS_WRITTEN (-1) = peers are the same for all NPUs; None =
+            AS_WRITTEN for all traces. See workload.trace_sets.trace_set.
+        families: Families of groups by name; an NPU is in at most one group of a family.
+        memory_nodes: NPUs that are memory nodes and not in the group of all NPUs.
 
     Raises:
-        WorkloadError: whatever is wrong with the traces, see workload.program.checks.traces,
-            workload.program.checks.collectives,
-            workload.program.checks.messages, workload.trace_sets.groups, workload.collectives.uneven.splits and
-            workload.program.durations.
+        WorkloadError: If a trace is invalid; see workload.program.checks, workload.trace_sets.groups,
+            workload.collectives.uneven.splits and workload.program.durations.
     """
     compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
     trace = np.asarray(trace_of_npu, np.int32)
@@ -111,12 +108,12 @@ def build_program(
     if np.any(trace == IDLE):
         own_rows[trace == IDLE] = distinct.number(empty_rows(0))
     program = assemble(own_rows, distinct.rows, table, pack([]))
-    uses = tuple(chooser.use(*told) for told in _told(program, chooser, exchange))
+    uses = tuple(chooser.use(*group) for group in _in_network_groups(program, chooser, exchange))
     return program._replace(in_network=uses, schedules=chooser.schedules.pack(), channels=sends.channels())
 
 
 class _Distinct:
-    """Traces as they come, equal ones once."""
+    """The distinct traces so far, and their numbers."""
 
     def __init__(self) -> None:
         self.rows: list[TraceRows] = []
@@ -135,7 +132,7 @@ class _Distinct:
 
 
 def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool:
-    """Check that the traces are those of npus NPUs; whether this rank has any."""
+    """Check that the traces fit the number of NPUs, and return whether this rank has any."""
     if not 1 <= npus <= MAX_NPUS:
         raise WorkloadError(f"{npus} NPUs: expected 1 to {MAX_NPUS}")
     lacking = npus + np.flatnonzero(trace[npus:] >= 0)
@@ -147,57 +144,63 @@ def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool
     return bool(np.any(trace >= 0))
 
 
-class _Told(NamedTuple):
-    """What a rank tells of a group that switches reduce: see Use; asked: kind, or "" = not in the network."""
+class _InNetworkCollectives(NamedTuple):
+    """The collectives of a group that switches reduce, see InNetworkGroup; kinds: "" = not in the network."""
 
     group: int
     members: Int32
-    asked: list[str]
+    kinds: list[str]
     bytes: Int64
     priority: Int32
 
 
-def _told(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_Told]:
-    """All groups with collectives that switches reduce, each told by the rank of its first member."""
+def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_InNetworkCollectives]:
+    """Return all groups with collectives that switches reduce; the rank of the first member sends each."""
     if not chooser.trees:
         return []
-    found = []
+    groups = []
     for trace in range(len(program.trace_ptr) - 1):
         users = np.flatnonzero(program.trace_of_npu == trace)
         for slot, entry in enumerate(range(int(program.trace_slot_ptr[trace]), int(program.trace_slot_ptr[trace + 1]))):
             rows = program.trace_ptr[trace] + program.coll_node[program.coll_ptr[entry] : program.coll_ptr[entry + 1]]
-            asked = [chooser.trees_of.get(schedule, "") for schedule in program.node_schedule[rows].tolist()]
-            if not any(asked):
+            kinds = [chooser.trees_of.get(schedule, "") for schedule in program.node_schedule[rows].tolist()]
+            if not any(kinds):
                 continue
             own = program.slot_ptr[users] + slot
             for at in own[program.slot_member[own] == 0].tolist():
                 group = int(program.slot_group[at])
                 members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
-                told = _Told(group, members, asked, program.node_bytes[rows], program.node_priority[rows])
-                found.append((at, told))
-    found.sort(key=operator.itemgetter(0))
-    return [told for of_rank in exchange([told for _, told in found]) for told in of_rank]
+                size_bytes, priority = program.node_bytes[rows], program.node_priority[rows]
+                groups.append((at, _InNetworkCollectives(group, members, kinds, size_bytes, priority)))
+    groups.sort(key=operator.itemgetter(0))
+    return [group for of_rank in exchange([group for _, group in groups]) for group in of_rank]
 
 
 def _trees(settings: CollectiveSettings) -> str:
-    """Trees of the algorithms that switches take part in, "" = there are none.
+    """Return the trees of the in-network algorithms, "" = no such algorithm.
+
+    Algorithms that can run without trees adopt those of the others.
 
     Raises:
-        WorkloadError: they differ; a group has one set of aggregators. Those that can do without give way.
+        WorkloadError: If the trees of algorithms differ, because a group has one set of aggregators.
     """
     chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
-    wanted = {choice.trees: choice.name for choice in chosen if choice.trees}
-    found = {trees: name for trees, name in wanted.items() if not trees.startswith(IF_ANY)} or wanted
-    if len(found) > 1:
-        both = " and ".join(f"{name} (trees over {trees})" for trees, name in sorted(found.items()))
+    all_trees = {choice.trees: choice.name for choice in chosen if choice.trees}
+    required = {trees: name for trees, name in all_trees.items() if not trees.startswith(IF_ANY)} or all_trees
+    if len(required) > 1:
+        both = " and ".join(f"{name} (trees over {trees})" for trees, name in sorted(required.items()))
         raise WorkloadError(f"collectives: found {both} in one run; expected algorithms over the same trees")
-    return next(iter(found), "")
+    return next(iter(required), "")
 
 
 class _Chooser:
-    """Finds the schedule of each collective; the NPUs that run a trace have the same groups.
+    """Choice of the schedule of each collective; the NPUs that run a trace have the same groups.
 
-    trees: those of the kinds that are reduced in switches, "" = none is. trees_of: kind of each schedule that is.
+    Attributes:
+        settings: Settings of collectives.
+        schedules: Schedules that have been chosen so far.
+        trees: Trees of the kinds that switches reduce, "" = no kind.
+        trees_of: Kind of collective by number of a schedule that switches reduce.
     """
 
     def __init__(
@@ -217,28 +220,28 @@ class _Chooser:
         self._known: dict[tuple[str, int, Shape | None, int], int] = {}
 
     def needs_shape(self, kind: str) -> bool:
-        """Whether the algorithm of a kind depends on the group's shape and on the size."""
+        """Return whether the algorithm of a kind depends on the group's shape and on the size."""
         return collectives.choose(kind, self.settings.algorithm_of(kind)).needs_shape
 
     def schedule(self, kind: str, group: int, size_bytes: int) -> int:
-        """Number of the schedule."""
+        """Return the number of a collective's schedule."""
         members = len(self._groups.members(group))
         shape = self._shape(group) if members > 1 and self.needs_shape(kind) else None
         return self._add(kind, members, shape, size_bytes)
 
-    def use(self, group: int, members: Int32, asked: list[str], size_bytes: Int64, priority: Int32) -> InNetworkGroup:
-        """What the aggregators of a group do, whose members may be another rank's."""
-        fabric = cast("Graph", self._fabric)  # else there is no tree
+    def use(self, group: int, members: Int32, kinds: list[str], size_bytes: Int64, priority: Int32) -> InNetworkGroup:
+        """Return the in-network group of collectives, whose members may be another rank's NPUs."""
+        fabric = cast("Graph", self._fabric)  # without a fabric there is no tree
         is_held = len(self._groups.members(group)) > 0
         shape = self._shape(group) if is_held else shape_of(fabric, members, trees=self.trees)
-        wanted = list(zip(asked, size_bytes.tolist(), strict=True))
+        calls = list(zip(kinds, size_bytes.tolist(), strict=True))
         number = {
             (kind, size): self._add(kind, len(members), shape, size) if kind else DONE_AT_ONCE
-            for kind, size in dict.fromkeys(wanted)
+            for kind, size in dict.fromkeys(calls)
         }
         switches = trees_of(fabric, members, self.trees)[1]
         return InNetworkGroup(
-            group, members, switches, np.array([number[one] for one in wanted], np.int32), size_bytes, priority
+            group, members, switches, np.array([number[call] for call in calls], np.int32), size_bytes, priority
         )
 
     def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
@@ -252,7 +255,7 @@ class _Chooser:
         return number
 
     def uneven(self, group: int, seq: int) -> tuple[int, int]:
-        """Number of the schedule of a group's uneven all-to-all, and the bytes of the buffer that it works on."""
+        """Return the schedule's number and the buffer's bytes of a group's uneven all-to-all."""
         matrix = self._uneven[group, seq]
         algorithm = self.settings.algorithm_of(UNEVEN)
         shape = self._shape(group) if algorithm not in _SHAPELESS and len(matrix) > 1 else None
@@ -263,8 +266,8 @@ class _Chooser:
             self._uneven_schedules[key] = schedule, chunks * cut.unit_bytes
         return self._uneven_schedules[key]
 
-    def likeness(self, group: int, *, by_shape: bool) -> object:
-        """Groups of equal likeness have equal schedules; by_shape: of algorithms that ask for the group's shape."""
+    def schedule_key(self, group: int, *, by_shape: bool) -> object:
+        """Return a key that is equal for groups with equal schedules; by_shape: whether the shape matters."""
         members = len(self._groups.members(group))
         shape = (by_shape and self._shape(group)) or members
         return shape, tuple(id(matrix) for matrix in self._uneven_of.get(group, ()))  # equal matrices are one array
@@ -276,24 +279,26 @@ class _Chooser:
 
 
 def _alike(view: TraceView, table: GroupTable, users: Int64, chooser: _Chooser) -> list[Int64]:
-    """The users of a trace, apart where they have groups of their own that stand unlike on the fabric."""
+    """Return the users of a trace, split by the schedules of their groups."""
     groups = table.slot_group[table.slot_ptr[users][:, None] + np.arange(len(view.slot_names))]
     groups = groups[:, np.any(groups != groups[:1], axis=0)]
     if groups.shape[1] == 0:
         return [users]
     kinds = (KINDS[kind] for kind in np.unique(view.coll_kind).tolist())
     by_shape = bool(np.any(view.coll_uneven)) or any(chooser.needs_shape(kind) for kind in kinds)
-    found, row = np.unique(groups, return_inverse=True)
+    distinct, row = np.unique(groups, return_inverse=True)
     number: dict[object, int] = {}
-    likeness = [number.setdefault(chooser.likeness(group, by_shape=by_shape), len(number)) for group in found.tolist()]
-    alike, first, of_user = np.unique(
-        np.array(likeness)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
+    key = [
+        number.setdefault(chooser.schedule_key(group, by_shape=by_shape), len(number)) for group in distinct.tolist()
+    ]
+    patterns, first, of_user = np.unique(
+        np.array(key)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
     )
-    return [users[of_user.reshape(-1) == i] for i in np.argsort(first).tolist()[: len(alike)]]
+    return [users[of_user.reshape(-1) == i] for i in np.argsort(first).tolist()[: len(patterns)]]
 
 
 def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> TraceRows:
-    """The rows of a trace that npu and others run, without peers."""
+    """Return the rows, without peers, of a trace that `npu` and others with equal schedules run."""
     n = len(view.table)
     rows = empty_rows(n)._replace(
         kind=view.kind, lane=lanes(view, compute.remote).copy(), duration_ps=durations_ps(view, compute)
@@ -315,18 +320,18 @@ def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, c
 
 
 def _fill_uneven(rows: TraceRows, view: TraceView, groups: Int32, chooser: _Chooser) -> None:
-    """Buffer and schedule of each all-to-all with split sizes; groups: int32[slots]."""
+    """Set buffer and schedule of each all-to-all with split sizes; groups: int32[slots], groups of the slots."""
     for at in np.flatnonzero(view.coll_uneven).tolist():
         schedule, size_bytes = chooser.uneven(int(groups[view.coll_slot[at]]), int(view.coll_seq[at]))
         row = int(view.coll_rows[at])
-        if schedule != DONE_AT_ONCE and size_bytes * chooser.schedules.pieces(schedule) > _LARGEST_PRODUCT:
+        if schedule != DONE_AT_ONCE and size_bytes * chooser.schedules.pieces(schedule) > _MAX_PRODUCT:
             raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
         rows.bytes[row], rows.schedule[row] = size_bytes, schedule
         rows.priority[row] = view.table.comm_priority[row]
 
 
 def _fill_collectives(rows: TraceRows, view: TraceView, table: GroupTable, groups: Int32, chooser: _Chooser) -> None:
-    """Buffer and schedule of each collective without split sizes; groups: int32[slots]."""
+    """Set buffer and schedule of each collective without split sizes; groups: int32[slots], groups of the slots."""
     even = ~view.coll_uneven
     coll_rows, coll_kind, coll_slot = view.coll_rows[even], view.coll_kind[even], view.coll_slot[even]
     factor = chooser.settings.buffer_factor(table.sizes()[groups])[coll_kind, coll_slot]
@@ -337,30 +342,30 @@ def _fill_collectives(rows: TraceRows, view: TraceView, table: GroupTable, group
         by_size[kind] = chooser.needs_shape(KINDS[kind])
     sizes, size_of_row = np.unique(np.where(by_size[coll_kind], size * factor, 0), return_inverse=True)
     pairs, pair_of_row = np.unique(coll_kind.astype(np.int64) * 2**32 + coll_slot, return_inverse=True)
-    alike, alike_of_row = np.unique(pair_of_row * len(sizes) + size_of_row, return_inverse=True)
-    chosen = np.zeros(len(alike), np.int32)
-    pieces = np.ones(len(alike), np.int64)
-    for i, one in enumerate(alike.tolist()):
-        pair, size_bytes = int(pairs[one // len(sizes)]), int(sizes[one % len(sizes)])
+    keys, key_of_row = np.unique(pair_of_row * len(sizes) + size_of_row, return_inverse=True)
+    chosen = np.zeros(len(keys), np.int32)
+    pieces = np.ones(len(keys), np.int64)
+    for i, key in enumerate(keys.tolist()):
+        pair, size_bytes = int(pairs[key // len(sizes)]), int(sizes[key % len(sizes)])
         chosen[i] = chooser.schedule(KINDS[pair >> 32], int(groups[pair & (2**32 - 1)]), size_bytes)
         if chosen[i] != DONE_AT_ONCE:
             pieces[i] = chooser.schedules.pieces(int(chosen[i]))
-    _check_products(view, coll_rows, size, factor * pieces[alike_of_row])
+    _check_products(view, coll_rows, size, factor * pieces[key_of_row])
     rows.bytes[coll_rows] = size * factor
     rows.priority[coll_rows] = view.table.comm_priority[coll_rows]
-    rows.schedule[coll_rows] = chosen[alike_of_row]
+    rows.schedule[coll_rows] = chosen[key_of_row]
 
 
 def _check_products(view: TraceView, coll_rows: Int32, size: Int64, factor: Int64) -> None:
-    """Refuse sizes that times their factors the engine cannot hold; int64[] of the collectives."""
-    too_large = size > _LARGEST_PRODUCT // np.maximum(factor, 1)
+    """Refuse collectives whose size times factor exceeds the engine's integers; size, factor: int64[]."""
+    too_large = size > _MAX_PRODUCT // np.maximum(factor, 1)
     if np.any(too_large):
         row = int(coll_rows[np.argmax(too_large)])
         raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
 
 
 def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, users: Int64, sends: SendColumns) -> Int64:
-    """Numbers of the traces that the users of one trace run, int64[users]: peers are relative, so some may differ."""
+    """Return int64[users]: numbers of the distinct traces of one trace's users, whose relative peers may differ."""
     if len(view.p2p_rows) == 0:
         return np.full(len(users), distinct.number(rows))
     numbers = np.zeros(len(users), np.int64)

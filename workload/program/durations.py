@@ -1,4 +1,4 @@
-"""How long compute and memory nodes take: as recorded, by their operators on a GPU, or by a roofline."""
+"""Durations of compute and memory nodes: recorded, from operators on a GPU, or from a roofline model."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -26,26 +26,25 @@ _LONGEST_MICROS = LONGEST_PS // PS_PER_US
 
 @dataclass(frozen=True)
 class ComputeModel:
-    """How durations are found.
+    """Model of the durations of nodes.
 
-    A roofline says max(num_ops / peak_flops, tensor_size / memory_bandwidth_Bps) for compute nodes (Williams, Waterman
+    The roofline is max(num_ops / peak_flops, tensor_size / memory_bandwidth_Bps) for compute nodes (Williams, Waterman
     and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes (with the
-    latency and bandwidth of remote memory where their tensor is there). It describes
-    the accelerator: nodes on the CPU always take the trace's duration. Where a GPU is named, nodes that say which
-    operators they do take as long as these do one after another, in place of the roofline.
+    latency and bandwidth of remote memory for remote tensors). It models the accelerator: nodes on the CPU always have
+    the trace's duration. With a GPU, a node with operators takes the sum of their times instead of the roofline.
 
     Attributes:
-        model: "trace" takes the trace's duration; "roofline" the operators or the roofline, and refuses compute nodes
-            that say no operators, num_ops or tensor_size; "auto" takes the trace's duration where it is not 0, else
-            what "roofline" takes where the node says any of them (memory nodes: tensor_size), else 0.
-        peak_flops: floating-point operations per second, None = those that the GPU's matrix products reach.
-        memory_bandwidth_Bps: bytes per second, None = those that the GPU's memory reaches.
-        memory_latency_ps: of each memory node.
-        times: of operators on a GPU, None = no GPU is named.
-        remote: memory of nodes whose tensor is not in the NPU's own, None = these are as local ones.
+        model: Mode of the model. "trace" uses the trace's durations. "roofline" uses operators or the roofline, and
+            refuses compute nodes without operators, num_ops and tensor_size. "auto" uses the trace's duration if it is
+            not 0, else operators or the roofline if the node has any of them (memory nodes: tensor_size), else 0.
+        peak_flops: Floating-point operations per second, None = the rate of the GPU's matrix products.
+        memory_bandwidth_Bps: Memory bandwidth in bytes per second, None = that of the GPU.
+        memory_latency_ps: Latency of each memory node in picoseconds.
+        times: Times of operators on a GPU, None = no GPU.
+        remote: Remote memory for nodes with remote tensors, None = such tensors count as local ones.
 
     Raises:
-        WorkloadError: another mode, or a value that is not positive (latency: negative).
+        WorkloadError: If the mode is unknown, a rate is not positive, or the latency is negative.
     """
 
     model: Literal["auto", "trace", "roofline"] = "auto"
@@ -67,23 +66,23 @@ class ComputeModel:
 
     @property
     def flops(self) -> float | None:
-        """Operations per second of nodes that say no operators, None = not known."""
+        """Operations per second of nodes without operators, None = unknown."""
         return self.times.product_flops if self.peak_flops is None and self.times else self.peak_flops
 
     @property
     def bandwidth_Bps(self) -> float | None:  # noqa: N802 - bytes, not bits
-        """Bytes per second of memory nodes and of nodes that say no operators, None = not known."""
+        """Bytes per second of memory nodes and of nodes without operators, None = unknown."""
         return self.times.memory_Bps if self.memory_bandwidth_Bps is None and self.times else self.memory_bandwidth_Bps
 
 
 def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
-    """int64[n]: picoseconds of each node of kinds COMPUTE and MEMORY, 0 for others.
+    """Return int64[n]: picoseconds of each node of kinds COMPUTE and MEMORY, 0 for others.
 
-    Recorded times are exact; a roofline is rounded to the nearest picosecond.
+    Recorded times are exact; roofline times are rounded to the nearest picosecond.
 
     Raises:
-        WorkloadError: a duration beyond 11 days, a roofline that needs a rate that is not known, or (model "roofline")
-            a compute node that says neither num_ops nor tensor_size.
+        WorkloadError: If a duration exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a
+            compute node has no operators, num_ops and tensor_size.
     """
     table = view.table
     has_operators = (table.operators > 0) & (view.kind == COMPUTE)
@@ -108,12 +107,12 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
         bare = by_operators & (table.num_ops < 0) & (table.tensor_size < 0)
         _refuse(view, bare, f"operators are given but no GPU that does them, expected {GPU_KEY}")
         return np.where(modelled, _roofline_ps(view, modelled, model), recorded)
-    found = np.where(modelled, _roofline_ps(view, modelled & ~by_operators, model), recorded)
-    return np.where(by_operators, _operators_ps(view, by_operators, model.times), found)
+    others = np.where(modelled, _roofline_ps(view, modelled & ~by_operators, model), recorded)
+    return np.where(by_operators, _operators_ps(view, by_operators, model.times), others)
 
 
 def _operators_ps(view: TraceView, chosen: Mask, times: ComputeTimes) -> Int64:
-    """int64[n]: picoseconds of the chosen nodes' operators, one after another."""
+    """Return int64[n]: sum of the times of each chosen node's operators in picoseconds."""
     rows = np.where(chosen, view.table.operators, 0)
     of_row = np.zeros(len(view.table.operator_lists), np.int64)
     for row in np.unique(rows[chosen]).tolist():
@@ -143,7 +142,7 @@ def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
 
 
 def _seconds(view: TraceView, work: Int64, rate: float | None, column: str, key: str) -> NDArray[np.float64]:
-    """What work takes at a rate; key: of the run file, where the rate would stand."""
+    """Return the seconds that work takes at a rate; key: the run file's key that sets the rate."""
     if rate is None:
         _refuse(view, work > 0, f"{column} is given but no rate to divide it by, expected {key}")
         return np.zeros(len(work))

@@ -1,9 +1,10 @@
-"""Remote memory that NPUs share: accesses become messages to memory nodes, over the fabric as all others.
+"""Remote memory that NPUs share: accesses become messages over the fabric to memory nodes.
 
-A memory node is an NPU of the fabric without a trace of its own. A load asks it by a message of REQUEST_BYTES, which
-then reads, one access at a time in the order in which requests come, and sends what was read; a store sends the data,
-and the memory node tells by REQUEST_BYTES when it has written. So the pool is as far and as fast as the fabric makes it
-(ASTRA-sim 2.0's memory pool; Won et al., ISPASS 2023, section IV-C).
+A memory node is an NPU of the fabric without its own trace. A load sends it a request of REQUEST_BYTES; the memory node
+reads, one access at a time in order of arrival, and sends the data. A store sends the data, and the memory node
+confirms
+the write with REQUEST_BYTES. So the fabric determines the latency and the bandwidth of the pool (ASTRA-sim 2.0's memory
+pool; Won et al., ISPASS 2023, section IV-C).
 """
 
 import dataclasses
@@ -22,38 +23,39 @@ from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
 
 REQUEST_BYTES = 64
-"""Of a request to load, or of the word that something was stored: a line of a cache, as CXL.mem's messages carry."""
-MOST_ACCESSES = 1 << 24
-"""Of an NPU: each has a tag."""
+"""Bytes of a load request or a store confirmation: a cache line, the unit of CXL.mem's messages."""
+MAX_ACCESSES = 1 << 24
+"""Maximum number of accesses per NPU: each has its own message tag of 24 bits."""
 _REMOTE_LOC = 1
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
 class _Access(NamedTuple):
-    """What a memory node does for one NPU; its tag is how many of this NPU come before."""
+    """An access of an NPU to a memory node; its tag is the number of the NPU's earlier accesses."""
 
     is_load: bool
     bytes: int
 
 
 def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.int32], exchange: Exchange) -> TraceSet:
-    """Traces in which nodes whose tensor is elsewhere are messages, and memory nodes have traces that answer them.
+    """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
 
     Args:
-        given: traces of all NPUs, or those of a rank.
-        servers: NPUs that are memory nodes.
-        host: int[npus], server of each NPU: an NPU uses a memory node of its own host if there is one, else the
-            how-manieth its number says.
-        exchange: with the other ranks.
+        given: Traces of all NPUs, or those of a rank.
+        servers: Numbers of the NPUs that are memory nodes.
+        host: int[npus], host of each NPU. An NPU uses a memory node of its own host if there is one, else any; its
+            number modulo their number selects one of several.
+        exchange: Exchange with the other ranks.
 
     Raises:
-        WorkloadError: a memory node that the fabric lacks, that is named twice or has a trace; too many accesses.
+        WorkloadError: If a memory node is not on the fabric, is named twice or has a trace, or an NPU has too many
+            accesses.
     """
     agree(exchange, lambda: _check(given, servers))
     trace_of_npu = np.array(given.trace_of_npu, np.int32)
     traces, examples = list(given.traces), list(given.example_npu)
     accesses: dict[int, list[_Access]] = {}
-    made: dict[tuple[int, int, int], int] = {}
+    converted: dict[tuple[int, int, int], int] = {}
 
     def convert() -> None:
         for npu in np.flatnonzero(trace_of_npu >= 0).tolist():
@@ -65,22 +67,22 @@ def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.
             example = int(given.example_npu[number])
             shift = 0 if example == AS_WRITTEN else npu - example
             key = number, server, shift
-            if key not in made:
-                made[key] = len(traces)
+            if key not in converted:
+                converted[key] = len(traces)
                 traces.append(_with_messages(given.traces[number], rows, server, shift))
                 examples.append(AS_WRITTEN)
-            trace_of_npu[npu] = made[key]
+            trace_of_npu[npu] = converted[key]
             accesses[npu] = _accesses(given.traces[number], rows)
 
     agree(exchange, convert)
-    told = {npu: wanted for of_rank in exchange(accesses) for npu, wanted in of_rank.items()}
+    accesses_of_npu = {npu: own for of_rank in exchange(accesses) for npu, own in of_rank.items()}
     for server in servers:
         if trace_of_npu[server] == ELSEWHERE:
             continue
-        clients = [npu for npu in sorted(told) if _server(npu, servers, host) == server]
+        clients = [npu for npu in sorted(accesses_of_npu) if _server(npu, servers, host) == server]
         if clients:
             trace_of_npu[server] = len(traces)
-            traces.append(_answers(server, {npu: told[npu] for npu in clients}))
+            traces.append(_answers(server, {npu: accesses_of_npu[npu] for npu in clients}))
             examples.append(AS_WRITTEN)
     return dataclasses.replace(
         given, traces=traces, trace_of_npu=trace_of_npu, example_npu=np.array(examples, np.int32)
@@ -114,10 +116,17 @@ def _accesses(table: TraceTable, rows: NDArray[np.int64]) -> list[_Access]:
 
 
 def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shift: int) -> TraceTable:
-    """The trace with a send before each row, which takes the row's parents; the row receives what comes back."""
+    """Return the trace with a send before each row of `rows`, which takes over its parents; the row becomes a receive.
+
+    Args:
+        table: Trace of an NPU.
+        rows: Rows of the remote accesses.
+        server: Number of the memory node.
+        shift: Number to add to the peers of the trace's other messages.
+    """
     n, more = len(table), len(rows)
-    if more > MOST_ACCESSES:
-        raise WorkloadError(f"{table.path}: {more} accesses to remote memory, expected at most {MOST_ACCESSES}")
+    if more > MAX_ACCESSES:
+        raise WorkloadError(f"{table.path}: {more} accesses to remote memory, expected at most {MAX_ACCESSES}")
     columns: dict[str, Any] = {}
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
@@ -151,21 +160,21 @@ def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shif
 
 
 def _free_ids(table: TraceTable, count: int) -> NDArray[np.uint64]:
-    """Ids that the trace does not have."""
-    taken = set(table.node_id.tolist())
-    found: list[int] = []
-    candidate = len(taken)
-    while len(found) < count:
+    """Return `count` node ids that the trace does not use."""
+    used = set(table.node_id.tolist())
+    free: list[int] = []
+    candidate = len(used)
+    while len(free) < count:
         candidate += 1
-        if candidate not in taken:
-            found.append(candidate)
-    return np.array(found, np.uint64)
+        if candidate not in used:
+            free.append(candidate)
+    return np.array(free, np.uint64)
 
 
-def _answers(server: int, wanted: dict[int, list[_Access]]) -> TraceTable:
-    """The trace of a memory node: for each access a receive, then the memory, then a send."""
+def _answers(server: int, accesses_of_npu: dict[int, list[_Access]]) -> TraceTable:
+    """Return the trace of a memory node: for each access a receive, then the memory access, then a send."""
     nodes: list[Message] = []
-    for npu, accesses in wanted.items():
+    for npu, accesses in accesses_of_npu.items():
         for tag, access in enumerate(accesses):
             at = len(nodes) + 1
             what = "load" if access.is_load else "store"

@@ -1,4 +1,4 @@
-"""The smallest programs: one collective, or one message per NPU, for benchmarks and scenarios."""
+"""Minimal programs with one collective, or one message per NPU, for benchmarks and scenarios."""
 
 from itertools import pairwise
 
@@ -35,19 +35,20 @@ def collective_program(
     fabric: Graph | None = None,
     most_bytes: int | None = None,
 ) -> Program:
-    """One collective of all NPUs.
+    """Return a program with one collective of all NPUs.
 
     Args:
-        kind: see workload.kinds.KINDS.
-        npus: members.
-        size_bytes: the whole buffer S, also for all-gather and gather (as nccl-tests counts). A barrier has none.
-        algorithm: its default for None.
-        fabric: which the NPUs are on; needed by some algorithms only.
-        most_bytes: memory that the algorithm's plans may take, None = whatever they do.
+        kind: Name of the collective operation, see workload.kinds.KINDS.
+        npus: Number of NPUs, all of which are members.
+        size_bytes: Size of the whole buffer S in bytes, also for all-gather and gather (as in nccl-tests); a barrier
+            ignores it.
+        algorithm: Name and parameters of the algorithm, None = the kind's default.
+        fabric: Fabric of the NPUs; some algorithms need it.
+        most_bytes: Maximum memory in bytes of the algorithm's plans, None = unlimited.
 
     Raises:
-        WorkloadError: unknown kind or algorithm, size_bytes not positive (barrier excepted), too many NPUs, or more
-            memory than the plans may take.
+        WorkloadError: If the kind or algorithm is unknown, size_bytes is not positive (except for barriers), there are
+            too many NPUs, or the plans exceed their memory.
     """
     row = kind_index(kind)
     comm_type = CollectiveCommType.BARRIER if row == BARRIER else CollectiveCommType(row)
@@ -61,15 +62,15 @@ def collective_program(
 
 
 def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric: Graph | None = None) -> Program:
-    """One all-to-all with other bytes for each pair, of all NPUs.
+    """Return a program with one all-to-all of all NPUs that has a separate size for each pair.
 
     Args:
         matrix_bytes: int[npus, npus], bytes from NPU (row) to NPU (column).
-        algorithm: one of workload.collectives.uneven_algorithms, with parameters if any; None = the default.
-        fabric: which the NPUs are on; needed by some algorithms only.
+        algorithm: Name and parameters of one of workload.collectives.uneven_algorithms; None = the default.
+        fabric: Fabric of the NPUs; some algorithms need it.
 
     Raises:
-        WorkloadError: no such algorithm, a matrix that cannot be, or no byte in it.
+        WorkloadError: If the algorithm is unknown, or the matrix is invalid or all zero.
     """
     units(matrix_bytes)
     rows = np.asarray(matrix_bytes, np.int64).tolist()
@@ -86,18 +87,18 @@ def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric
 
 
 def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
-    """An all-reduce in three steps, of which the one in the middle is a ring per rail.
+    """Return a program with a hierarchical all-reduce whose middle step is a ring per rail.
 
-    Reduce-scatter in each group of neighbours, all-reduce of the shards among the NPUs of equal place in their groups,
-    all-gather in each group.
+    The steps are a reduce-scatter in each group of neighbours, an all-reduce of the shards between NPUs with the same
+    position in their groups, and an all-gather in each group.
 
     Args:
-        npus: a multiple of `group`.
-        group: neighbours by number, such as the NPUs of a server; 2 to npus / 2.
-        size_bytes: the whole buffer, a multiple of `group`.
+        npus: Number of NPUs, a multiple of `group`.
+        group: Number of consecutive NPUs per group, such as the NPUs of a server; 2 to npus / 2.
+        size_bytes: Size of the whole buffer in bytes, a multiple of `group`.
 
     Raises:
-        WorkloadError: sizes that do not divide, or are out of range.
+        WorkloadError: If a size does not divide or is out of range.
     """
     if not (2 <= group <= npus // 2 and npus % group == 0 and npus <= MAX_NPUS):
         raise WorkloadError(f"{npus} NPUs in groups of {group}: expected two groups or more of equal size")
@@ -132,18 +133,18 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
 
 
 def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
-    """Every NPU sends one message at once, and receives those that are for it.
+    """Return a program in which every NPU sends one message immediately and receives the messages for it.
 
     Args:
-        destination: int[npus], to whom each NPU sends, -1 = to nobody.
-        size_bytes: of each message.
+        destination: int[npus], receiving NPU of each NPU's message, -1 = no message.
+        size_bytes: Size of each message in bytes.
 
     Returns:
         A program whose traces hold the send, if any, and then the receives by sender. NPUs with equal distances share
         them.
 
     Raises:
-        WorkloadError: a destination out of range or the NPU itself, or size_bytes negative.
+        WorkloadError: If a destination is out of range or the NPU itself, or size_bytes is negative.
     """
     to = np.asarray(destination, np.int64)
     npus = len(to)
@@ -162,10 +163,10 @@ def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
 
 
 def permutation(npus: int, seed: int = 0) -> Int64:
-    """int64[npus]: a random destination for each NPU, all different and none its own (one random cycle).
+    """Return int64[npus]: a random permutation without fixed points (one random cycle).
 
     Raises:
-        WorkloadError: fewer than two NPUs.
+        WorkloadError: If there are fewer than two NPUs.
     """
     if npus < 2:
         raise WorkloadError(f"permutation of {npus} NPUs: expected at least 2")
@@ -176,7 +177,7 @@ def permutation(npus: int, seed: int = 0) -> Int64:
 
 
 def _ends(to: Int64) -> tuple[Int64, Int64, Int64]:
-    """NPU, SEND or RECV, and relative peer of every end of a message: by NPU, the send first, then by sender."""
+    """Return NPU, SEND or RECV, and relative peer of each end of a message: by NPU, the send first, then by sender."""
     senders = np.flatnonzero(to != NOBODY)
     npu = np.concatenate([senders, to[senders]])
     other = np.concatenate([to[senders], senders])
@@ -186,7 +187,7 @@ def _ends(to: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[NDArray[np.int32], list[tuple[Int64, Int64]]]:
-    """The trace of each NPU, and kinds and peers of each distinct trace."""
+    """Return the trace of each NPU, and kinds and peers of each distinct trace."""
     ptr = np.searchsorted(npu, np.arange(npus + 1)).tolist()
     number: dict[bytes, int] = {}
     own_rows = np.empty(npus, np.int32)

@@ -1,4 +1,4 @@
-"""Program: what all NPUs do, as arrays; docs/reference/interfaces.md says how they belong together."""
+"""Program: the work of all NPUs as arrays; docs/reference/interfaces.md explains how they relate."""
 
 from typing import NamedTuple
 
@@ -16,12 +16,12 @@ class InNetworkGroup(NamedTuple):
     """A group with collectives that switches reduce.
 
     Attributes:
-        group: its number.
-        members: int32[n], its NPUs.
-        switches: nodes of the fabric that hold its aggregators, members n, n + 1, ...; one may hold several.
-        schedule: int32[k], of all its collectives in order; -1 = not in the network.
-        bytes: int64[k], buffers.
-        priority: int32[k].
+        group: Number of the group.
+        members: int32[n], NPUs of the group.
+        switches: Nodes of the fabric with its aggregators, members n, n + 1, ...; a node may hold several.
+        schedule: int32[k], schedules of all its collectives in order; -1 = not in the network.
+        bytes: int64[k], buffer sizes in bytes.
+        priority: int32[k], priorities of the collectives.
     """
 
     group: int
@@ -33,12 +33,12 @@ class InNetworkGroup(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """How messages between two NPUs go, k ways, where they are NCCL's (workload.program.sends).
+    """The k ways in which NCCL sends messages between two NPUs (workload.program.sends).
 
     Attributes:
-        connection: int8[k], number of the connection between the two NPUs; no other way has it.
-        shares: float64[k], the connection is driven at one of so many equal shares of its port's line rate.
-        between_hosts: bool[k], to NPUs of other hosts.
+        connection: int8[k], number of the connection between the two NPUs, unique per way.
+        shares: float64[k], number of equal shares of the port's line rate, one of which the connection uses.
+        between_hosts: bool[k], whether the way is between NPUs of different hosts.
     """
 
     connection: Int8
@@ -50,47 +50,48 @@ NO_CHANNELS = Channels(np.zeros(0, np.int8), np.zeros(0, np.float64), np.zeros(0
 
 
 class Program(NamedTuple):
-    """What all NPUs do. N nodes in T distinct traces; docs/reference/interfaces.md says more.
+    """The work of all NPUs: N nodes in T distinct traces; see docs/reference/interfaces.md.
 
     NPUs whose rows are equal share a trace, even if ids, names of nodes and names of groups differ. Row r of an NPU's
-    trace is row r of its TraceTable. A rank has what its own NPUs do; NPUs and groups are numbered over all ranks.
+    trace is row r of its TraceTable. A rank has the work of its own NPUs; NPUs and groups are numbered over all ranks.
 
     Attributes:
-        npus: number of NPUs, of all ranks.
-        trace_of_npu: int32[npus], the distinct trace; an NPU without work has an empty one. -1 = another rank's NPU.
-        trace_ptr: int64[T+1], nodes of a trace.
+        npus: Number of NPUs of all ranks.
+        trace_of_npu: int32[npus], distinct trace of each NPU, an empty one without work; -1 = another rank's NPU.
+        trace_ptr: int64[T+1], pointers to the nodes of each trace.
         node_kind: int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5.
-        node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3. Of a collective, what does it: COMPUTE, kernels that
-            take multiprocessors, or MEMORY, copy engines.
-        node_duration_ps: int64[N], of COMPUTE and MEMORY; of SEND from when it starts until its message is posted.
-        node_bytes: int64[N], the message as it is on the wire, or a collective's whole buffer.
-        node_peer: int32[N], the other NPU minus the own.
-        node_tag: int32[N], of SEND and RECV.
-        node_seq: int32[N], how many with this peer and tag, or of this group, come before.
+        node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3. A collective's lane is COMPUTE if kernels on
+            multiprocessors run it, MEMORY if copy engines do.
+        node_duration_ps: int64[N], durations of COMPUTE and MEMORY; times of SEND from start to posting of the message.
+        node_bytes: int64[N], bytes of the message on the wire, or of a collective's whole buffer.
+        node_peer: int32[N], number of the other NPU minus that of the own.
+        node_tag: int32[N], tags of SEND and RECV.
+        node_seq: int32[N], number of earlier messages with this peer and tag, or of earlier collectives of this group.
         node_group: int32[N], the NPU's own slot of the group.
-        node_schedule: int32[N], -1 = done at once.
+        node_schedule: int32[N], schedule of the collective, -1 = ends at once.
         node_collective: int8[N], kind of a COLLECTIVE, a row of workload.KINDS; -1 = none, or an aggregator's part.
         node_uneven: bool[N], an all-to-all with split sizes.
-        node_channel: int32[N], of SEND its row of channels, -1 = at its port's line rate.
-        node_priority: int32[N], comm_priority of the trace; where phases wait for a dimension, higher ones go first.
+        node_channel: int32[N], row of channels of a SEND, -1 = it uses its port's line rate.
+        node_priority: int32[N], comm_priority of the trace; phases that wait for a dimension start by priority.
         node_deps: int32[N], number of parents.
-        child_ptr: int64[N+1], children of a node.
-        child: int32[], rows within the trace.
-        slot_ptr: int64[npus+1], slots of an NPU; none of another rank's.
-        slot_group: int32[], their groups.
-        slot_member: int32[], the NPU's member number there.
-        group_ptr: int64[G+1], members of a group; none where no NPU of this rank uses it. Group 0 is all NPUs.
-        group_member: int32[], NPUs.
-        group_names: as traces call the G groups; "" = all NPUs, or a line of them, or no NPU of this rank uses it.
-        trace_slot_ptr: int64[T+1], entries of coll_ptr that are a trace's slots.
-        coll_ptr: int64[slots of all traces + 1], collectives of a slot.
-        coll_node: int32[], their rows within the trace, in order.
-        recv_ptr: int64[T+1], receives of a trace.
+        child_ptr: int64[N+1], pointers to the children of each node.
+        child: int32[], rows of children within the trace.
+        slot_ptr: int64[npus+1], pointers to the slots of each NPU; other ranks' NPUs have no slots.
+        slot_group: int32[], group of each slot.
+        slot_member: int32[], member number of the slot's NPU in the group.
+        group_ptr: int64[G+1], pointers to the members of each group, empty if no NPU of this rank uses it. Group 0 is
+            all NPUs.
+        group_member: int32[], NPUs of the groups in member order.
+        group_names: Names of the G groups in traces; "" = all NPUs, or a line of them, or unused on this rank.
+        trace_slot_ptr: int64[T+1], pointers to the entries of coll_ptr for each trace's slots.
+        coll_ptr: int64[slots of all traces + 1], pointers to the collectives of each slot.
+        coll_node: int32[], rows of collectives within the trace, in order.
+        recv_ptr: int64[T+1], pointers to the receives of each trace.
         recv_key: int64[], sorted within a trace: (peer + 2^19) << 44 | tag << 20 | seq, wrapped into int64.
-        recv_node: int32[], their rows within the trace.
-        schedules: the collectives as steps.
-        in_network: groups that are reduced in switches, of all ranks; see workload.program.aggregation.
-        channels: ways of messages between two NPUs, of this rank.
+        recv_node: int32[], rows of receives within the trace.
+        schedules: Steps of the collectives.
+        in_network: Groups of all ranks that are reduced in switches; see workload.program.aggregation.
+        channels: Ways of messages between two NPUs on this rank.
     """
 
     npus: int

@@ -1,4 +1,4 @@
-"""Durations in place of operators: what a GPU takes for them is written into the trace."""
+"""Replacement of operators in a trace by their durations on a GPU."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from workload.trace_sets.view import TraceView
 
 
 def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
-    """What `with_recorded_times` does with the times of a GPU at the pace of training steps; of None, nothing.
+    """Return `with_recorded_times` for a GPU at the pace of training steps; for None, a function without effect.
 
     Raises:
-        WorkloadError: a GPU that is not known.
+        WorkloadError: If the GPU is unknown.
     """
     if gpu is None:
         return lambda table: table
@@ -28,38 +28,38 @@ def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
 
 
 def with_recorded_times(table: TraceTable, times: ComputeTimes) -> TraceTable:
-    """A trace whose compute nodes of the accelerator say how long they take, in place of what they do.
+    """Return a trace in which the accelerator's compute nodes have durations instead of operators or work.
 
-    Nodes that have a duration keep it. Traces count whole microseconds: what rounding takes from one node is given to
-    the next, so that the sum over a trace is right to a microsecond or, where nodes take less than one, to what the
-    nodes that must take at least one add.
+    Nodes with a duration keep it. Traces have integer microseconds, so the rounding error of a node carries over to the
+    next one. The sum over a trace is exact to a microsecond, except that each node takes at least one microsecond.
 
     Args:
-        table: any trace.
-        times: of operators on a GPU.
+        table: Trace to convert.
+        times: Times of operators on a GPU.
 
     Raises:
-        WorkloadError: as `durations_ps`.
+        WorkloadError: If `durations_ps` refuses the trace.
     """
     view = TraceView(table)
     exact_ps = durations_ps(view, ComputeModel(times=times))
-    said = (view.kind == COMPUTE) & (table.duration_micros == 0) & (exact_ps > 0)
+    replaced = (view.kind == COMPUTE) & (table.duration_micros == 0) & (exact_ps > 0)
     micros = table.duration_micros.copy()
-    micros[said] = _whole_micros(exact_ps[said])
+    micros[replaced] = _rounded_micros(exact_ps[replaced])
     return dataclasses.replace(
         table,
         duration_micros=micros,
-        num_ops=np.where(said, -1, table.num_ops),
-        tensor_size=np.where(said, -1, table.tensor_size),
+        num_ops=np.where(replaced, -1, table.num_ops),
+        tensor_size=np.where(replaced, -1, table.tensor_size),
         operators=np.zeros(len(table), np.int32),
         operator_lists=("",),
     )
 
 
-def _whole_micros(times_ps: np.ndarray) -> list[int]:
-    found, carry = [], 0
+def _rounded_micros(times_ps: np.ndarray) -> list[int]:
+    """Return times in integer microseconds of at least 1, carrying the rounding error from each to the next."""
+    rounded, carry = [], 0
     for time_ps in times_ps.tolist():
         micros = max(1, (time_ps + carry + PS_PER_US // 2) // PS_PER_US)
         carry += time_ps - micros * PS_PER_US
-        found.append(micros)
-    return found
+        rounded.append(micros)
+    return rounded

@@ -1,8 +1,8 @@
-"""Memory that is not the NPU's own, where a trace's `tensor_loc` is not 0: of the host, of a card of CXL, of a pool.
+"""Remote memory of an NPU (`tensor_loc` other than 0 in a trace): host memory, a CXL card, or a memory pool.
 
-As ASTRA-sim 2.0's remote memories (Won et al., ISPASS 2023, section IV-C; astra-memory-analytical): an access takes the
-memory's latency and its bytes at the memory's bandwidth, and a memory does one access at a time, in the order in which
-they come. Where each NPU has a remote memory of its own (PER_NPU_MEMORY_EXPANSION), that is a lane of the NPU.
+The model is that of ASTRA-sim 2.0 (Won et al., ISPASS 2023, section IV-C; astra-memory-analytical): an access takes the
+memory's latency plus its bytes divided by the memory's bandwidth, and a memory serves one access at a time in order of
+arrival. If each NPU has its own remote memory (PER_NPU_MEMORY_EXPANSION), it is a lane of the NPU.
 """
 
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ REMOTE_KEY = '[memory] remote_bandwidth, as "64GB/s"'
 
 @dataclass(frozen=True)
 class RemoteMemory:
-    """A remote memory of each NPU.
+    """The remote memory of each NPU.
 
     Attributes:
-        latency_ps: of each access.
-        bandwidth_Bps: bytes per second.
-        is_there: False: there is none, and nodes that want it are refused (NO_MEMORY_EXPANSION).
+        latency_ps: Latency per access in picoseconds.
+        bandwidth_Bps: Bandwidth in bytes per second, None = unknown.
+        is_there: Whether NPUs have a remote memory; if not, nodes that need it are refused (NO_MEMORY_EXPANSION).
 
     Raises:
-        WorkloadError: a negative latency, or a bandwidth that is not positive.
+        WorkloadError: If the latency is negative or the bandwidth is not positive.
     """
 
     latency_ps: int = 0
@@ -42,24 +42,24 @@ class RemoteMemory:
 
 
 def is_remote(view: TraceView) -> NDArray[np.bool_]:
-    """bool[n]: nodes of kind MEMORY whose tensor is not in the NPU's own memory."""
-    found: NDArray[np.bool_] = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
-    return found
+    """Return bool[n]: nodes of kind MEMORY whose tensor is in remote memory."""
+    remote: NDArray[np.bool_] = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
+    return remote
 
 
 def lanes(view: TraceView, remote: RemoteMemory | None) -> NDArray[np.int8]:
-    """int8[n]: lanes of a trace's nodes; without remote memory those of the view.
+    """Return int8[n]: lanes of a trace's nodes; with None those of the view.
 
     Raises:
-        WorkloadError: a node wants remote memory that is not there.
+        WorkloadError: If a node needs remote memory but NPUs have none.
     """
     if remote is None:
         return view.lane
-    wanted = is_remote(view)
-    if np.any(wanted) and not remote.is_there:
-        row = int(np.argmax(wanted))
+    needed = is_remote(view)
+    if np.any(needed) and not remote.is_there:
+        row = int(np.argmax(needed))
         raise WorkloadError(
             f"{view.node(row)}: tensor_loc is {view.table.tensor_loc[row]}, expected 0 (local), "
             'or another [memory] remote than "none"'
         )
-    return np.where(wanted, np.int8(REMOTE_LANE), view.lane)
+    return np.where(needed, np.int8(REMOTE_LANE), view.lane)

@@ -1,9 +1,9 @@
-"""Sends and receives of traces as NCCL's: what passes before a message, its bytes on the wire, and its rate.
+"""Sends and receives of traces with NCCL's times: delay before a message, bytes on the wire, and rate.
 
-They are NCCL's where the run's all-to-alls are, which consist of sends and receives. A send goes by the communicator of
-the group that its node names, else by that of all NPUs, like PyTorch's default process group. For all sends the rates
-of links and the time of the fabric's path, a part of NCCL's hop, are those between neighbours (workload.shape), so that
-NPUs which do the same share a trace.
+NCCL sends the messages if it runs the run's all-to-alls, which consist of sends and receives. A send uses the
+communicator of the group that its node names, or else that of all NPUs, like PyTorch's default process group. For all
+sends, link rates and the time of the fabric's path (a part of NCCL's hop) are those between neighbours
+(workload.shape), so that NPUs with the same work share a trace.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ Int64 = NDArray[np.int64]
 
 _PLACES = 3
 INSIDE, BETWEEN, PLAIN = range(_PLACES)
-"""Where a send goes: to the sender's host, to another one, or to or from an NPU that is in no communicator."""
+"""Places of a send's peer: on the sender's host, on another host, or one of both NPUs is in no communicator."""
 
 
 class _Way(NamedTuple):
@@ -41,14 +41,14 @@ class _Way(NamedTuple):
 
 
 class SendColumns:
-    """Fills in the sends of traces.
+    """Computation of the columns of sends.
 
     Args:
-        settings: algorithms of the run.
-        fabric: which the NPUs are on; None: messages are plain.
-        npus: int64[n], those that are in a communicator: all but memories.
-        groups: members of named groups.
-        families: groups by name of which each NPU is in one.
+        settings: Settings of collectives with the run's algorithms.
+        fabric: Fabric of the NPUs; None = messages take the time of their path only.
+        npus: int64[n], NPUs in a communicator: all except memory nodes.
+        groups: Members of named groups.
+        families: Families of groups by name; an NPU is in at most one group of a family.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class SendColumns:
 
     @property
     def are_plain(self) -> bool:
-        """Whether messages take no more than their paths do."""
+        """Whether messages take the time of their path only."""
         return self._choice is None or self._fabric is None or len(self._npus) < 2
 
     def channels(self) -> Channels:
-        """The ways that have been used so far."""
+        """Return the ways that have been used so far."""
         if not self._ways:
             return NO_CHANNELS
         connection, shares, far = zip(*self._ways, strict=True)
         return Channels(np.array(connection, np.int8), np.array(shares, np.float64), np.array(far, np.bool_))
 
     def places(self, view: TraceView, npus: Int64) -> tuple[Int64, Int64]:
-        """Where the sends of a trace go, and by which communicator, for k NPUs that run it.
+        """Return places and communicators of a trace's sends, for k NPUs that run it.
 
         Returns:
             int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of each send; and
@@ -93,15 +93,15 @@ class SendColumns:
         kinds, of_send = np.unique(np.stack(columns), axis=1, return_inverse=True)
         shift = np.zeros(len(npus), np.int64) if view.example == AS_WRITTEN else npus - view.example
         peers, own = kinds[0][None, :] + shift[:, None], npus[:, None]
-        found = np.where(host[peers] != host[own], BETWEEN, INSIDE)
-        found[~(self._is_member[peers] & self._is_member[own])] = PLAIN
+        places = np.where(host[peers] != host[own], BETWEEN, INSIDE)
+        places[~(self._is_member[peers] & self._is_member[own])] = PLAIN
         for group in np.unique(kinds[1]).tolist():
-            found[:, kinds[1] == group] += _PLACES * self._communicators_of(view, group, npus)[:, None]
-        patterns, pattern = np.unique(found, axis=0, return_inverse=True)
+            places[:, kinds[1] == group] += _PLACES * self._communicators_of(view, group, npus)[:, None]
+        patterns, pattern = np.unique(places, axis=0, return_inverse=True)
         return patterns[:, of_send.reshape(-1)], pattern.reshape(-1)
 
     def _communicators_of(self, view: TraceView, group: int, npus: Int64) -> Int64:
-        """int64[k]: the number of the communicator of a trace's group, of NPUs that run it; group: its row there."""
+        """Return int64[k]: communicator numbers of a trace's group (by its row in the trace) for the NPUs `npus`."""
         name = view.table.group_names[group]
         if name in self._families:
             place = group_of_npu(self._families[name], len(self._is_member))[npus]
@@ -112,7 +112,7 @@ class SendColumns:
         return np.full(len(npus), self._number(known))
 
     def _number(self, members: Sequence[int]) -> int:
-        """The communicator of some NPUs, () = all; those with as many on as many hosts are one."""
+        """Return the number of the communicator of NPUs, () = all; equal counts per host share a communicator."""
         fabric = cast("Graph", self._fabric)
         chosen = np.array(members, np.int64) if len(members) > 1 else self._npus
         if np.any((chosen < 0) | (chosen >= len(self._is_member))):  # checks of groups name it if a collective uses it
@@ -128,18 +128,18 @@ class SendColumns:
         return shape_of(cast("Graph", self._fabric), self._npus)
 
     def _communicator(self, counts: tuple[int, ...]) -> tuple[Shape, Communicator]:
-        """A group's communicator, and its shape with the links of the whole fabric; counts: its members by host."""
-        chosen, whole = cast("AlgorithmChoice", self._choice), self._fabrics_shape
-        shape = whole._replace(
+        """Return the communicator of a group with `counts` members per host, and its shape with the fabric's links."""
+        chosen = cast("AlgorithmChoice", self._choice)
+        shape = self._fabrics_shape._replace(
             members=sum(counts),
             host=tuple(host for host, count in enumerate(counts) for _ in range(count)),
             place=tuple(place for count in counts for place in range(count)),
         )
-        make = chosen.module.communicator  # type: ignore[attr-defined]  # `_choice` looks
+        make = chosen.module.communicator  # type: ignore[attr-defined]  # `_choice` checks it
         return shape, make(shape, **dict(chosen.parameters))
 
     def alone(self, src: int, dst: int, size_bytes: int) -> tuple[int, int, float]:
-        """Of a message between two NPUs by the communicator of all: bytes on the wire, wait in ps, and `shares`."""
+        """Return bytes on the wire, delay in ps and `shares` of a message by the communicator of all NPUs."""
         if self.are_plain:
             return size_bytes, 0, 1.0
         host = cast("Graph", self._fabric).host
@@ -148,32 +148,32 @@ class SendColumns:
         return wire_bytes, wait_ps, float(self.channels().shares[channel]) if channel >= 0 else 1.0
 
     def fill(self, rows: TraceRows, view: TraceView, places: Int64) -> TraceRows:
-        """Rows of a trace with its sends as they go; places: int64[sends], a pattern of `places`."""
+        """Return the rows of a trace with the columns of its sends; places: int64[sends], a pattern of `places`."""
         is_nccls = places % _PLACES != PLAIN
         at = view.p2p_rows[_is_send(view)][is_nccls]
         rows = rows._replace(bytes=rows.bytes.copy(), duration_ps=rows.duration_ps.copy(), channel=rows.channel.copy())
         kinds, kind = np.unique(np.stack([rows.bytes[at], places[is_nccls]]), axis=1, return_inverse=True)
-        found = [self._send(*one) for one in kinds.T.tolist()]
-        of_sends = np.array(found, np.int64).reshape(-1, 3)[kind.reshape(-1)]
+        of_kinds = [self._send(*each) for each in kinds.T.tolist()]
+        of_sends = np.array(of_kinds, np.int64).reshape(-1, 3)[kind.reshape(-1)]
         rows.bytes[at], rows.duration_ps[at], rows.channel[at] = of_sends.T
         return rows
 
     def _send(self, size_bytes: int, place: int) -> tuple[int, int, int]:
-        """Bytes on the wire, picoseconds before they are posted, and row of `channels`, -1 = at the line rate."""
+        """Return bytes on the wire, picoseconds before they are posted, and row of `channels`, -1 = at line rate."""
         (shape, group), far = self._known[place // _PLACES], place % _PLACES == BETWEEN
-        found: MessageTransport = message(group, size_bytes, between_hosts=far, proto=self._proto)
-        wire = found.transport.wire
-        shares = found.shares(shape, between_hosts=far)
+        sent: MessageTransport = message(group, size_bytes, between_hosts=far, proto=self._proto)
+        wire = sent.transport.wire
+        shares = sent.shares(shape, between_hosts=far)
         channel = -1
         if shares > 1:
-            way = _Way(found.connection, shares, far)
+            way = _Way(sent.connection, shares, far)
             channel = self._ways.setdefault(way, len(self._ways))
-        wait_ps = found.base_ps + found.wait_ps(shape, between_hosts=far)
+        wait_ps = sent.base_ps + sent.wait_ps(shape, between_hosts=far)
         return -(-size_bytes * wire[0] // wire[1]), wait_ps, channel
 
 
 def _choice(settings: CollectiveSettings) -> AlgorithmChoice | None:
-    """The algorithm of all-to-alls, if it says how sends and receives go."""
+    """Return the algorithm of all-to-alls if it defines the times of sends and receives, else None."""
     if "all-to-all" not in settings.algorithm:  # the default is not NCCL's
         return None
     chosen = collectives.choose("all-to-all", settings.algorithm_of("all-to-all"))
@@ -181,6 +181,6 @@ def _choice(settings: CollectiveSettings) -> AlgorithmChoice | None:
 
 
 def _is_send(view: TraceView) -> NDArray[np.bool_]:
-    """bool[p]: of the rows of messages those that send."""
-    found: NDArray[np.bool_] = view.kind[view.p2p_rows] == SEND
-    return found
+    """Return bool[p]: which rows of messages are sends."""
+    is_send: NDArray[np.bool_] = view.kind[view.p2p_rows] == SEND
+    return is_send

@@ -1,4 +1,4 @@
-"""How collectives are done: which algorithm, what their comm_size counts, and what the system layer lets run."""
+"""Settings of collectives: algorithms, meaning of comm_size, and parameters of the system layer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,24 +22,25 @@ class CollectiveSettings:
     """Settings of all collectives of a run.
 
     comm_size is the whole buffer S for all-reduce, reduce, broadcast, all-to-all, reduce-scatter and scatter (at the
-    root). For all-gather and gather writers differ: it is what each member contributes, as in ASTRA-sim and in traces
-    of PyTorch (their comm_size is the input), so that S is n times as much; or the whole. A barrier has no bytes.
+    root). For all-gather and gather, trace writers differ: comm_size is either each member's contribution, as in
+    ASTRA-sim and in traces of PyTorch (the size of the input), so that S is n times as large; or S. A barrier has no
+    bytes.
 
     Attributes:
-        algorithm: name of the algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; kinds
-            that it lacks get their default. The kind all-to-all-v is an all-to-all with split sizes; its default is
-            NCCL where all-to-alls are NCCL's.
-        all_gather_size: what comm_size of all-gather and gather is, "contribution" or "total".
-        splits: of algorithms of several dimensions that say no number.
-        dataset_splits: of all others that say no number, and of those where splits is 1.
-        chains: of those others, how many parts are under way at a time.
-        dimension_order: of algorithms that have an order of the dimensions and say none.
-        copied: groups, by the names that traces have for them, whose collectives copy engines do: they take no
-            multiprocessors from computation (Settings.compute_slowdown).
-        most_bytes: memory that plans of collectives may take while they are made, None = whatever they do.
+        algorithm: Algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; other kinds use their
+            default. The kind all-to-all-v is an all-to-all with split sizes; its default is NCCL if all-to-alls use
+            NCCL.
+        all_gather_size: Meaning of comm_size of all-gather and gather: "contribution" or "total".
+        splits: Default number of splits for algorithms over several dimensions.
+        dataset_splits: Default number of splits for other algorithms, and for those algorithms if `splits` is 1.
+        chains: Default number of splits of the other algorithms that run at a time.
+        dimension_order: Default order of dimensions for algorithms that have one.
+        copied: Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no
+            multiprocessors (Settings.compute_slowdown).
+        most_bytes: Maximum memory in bytes for the construction of collectives' plans, None = unlimited.
 
     Raises:
-        WorkloadError: unknown kind, algorithm or parameter, or a value that is none of the known ones.
+        WorkloadError: If a kind, algorithm, parameter or value is unknown.
     """
 
     algorithm: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class CollectiveSettings:
             raise WorkloadError(f"all_gather_size {self.all_gather_size!r}: expected {' or '.join(ALL_GATHER_SIZES)}")
 
     def algorithm_of(self, kind: str) -> str:
-        """The algorithm that a kind gets, with its parameters; the run's where it has them and names none."""
+        """Return the algorithm of a kind, with the run's parameters where the algorithm's text sets none."""
         if kind == UNEVEN:
             return self.algorithm.get(kind) or collectives.default_uneven(self.algorithm.get(KINDS[ALL_TO_ALL], ""))
         spec = self.algorithm.get(kind) or collectives.default_algorithm(kind)
@@ -69,19 +70,21 @@ class CollectiveSettings:
         module = collectives.known_algorithms().get(name)
         known: Mapping[str, object] = getattr(module, "PARAMETERS", {})
         named = {part.partition("=")[0].strip() for part in given.split(",")}
-        wanted: list[tuple[str, int | str]] = [
+        defaults: list[tuple[str, int | str]] = [
             ("splits", self.splits if self.splits > 1 else self.dataset_splits),
             ("order", self.dimension_order),
         ]
         if "splits" not in known and kind != KINDS[BARRIER] and getattr(module, "NAMED_ONLY", False) is not True:
             known = {**known, **collectives.PARTS}
             if named.isdisjoint(collectives.PARTS):
-                wanted += [("dataset_splits", self.dataset_splits), ("chains", min(self.chains, self.dataset_splits))]
-        added = [f"{key}={value}" for key, value in wanted if key in known and key not in named and known[key] != value]
+                defaults += [("dataset_splits", self.dataset_splits), ("chains", min(self.chains, self.dataset_splits))]
+        added = [
+            f"{key}={value}" for key, value in defaults if key in known and key not in named and known[key] != value
+        ]
         return f"{name}:{','.join(filter(None, [given, *added]))}" if added else spec
 
     def buffer_factor(self, members: Int64) -> Int64:
-        """int64[len(KINDS), len(members)]: S is this times comm_size, by kind and number of members."""
+        """Return int64[len(KINDS), len(members)]: ratio of S to comm_size by kind and number of members."""
         factor = np.ones((len(KINDS), len(members)), np.int64)
         factor[BARRIER] = 0
         if self.all_gather_size == "contribution":

@@ -1,1 +1,1 @@
-"""What runs inside a training script: it imports PyTorch and nothing of ours, as the script's Python may lack Nadi."""
+"""Modules that run inside a training script; they import PyTorch and nothing of Nadi, which the script may lack."""

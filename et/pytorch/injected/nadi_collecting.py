@@ -1,4 +1,4 @@
-"""Recording steps of a training run: host execution trace and Kineto trace of this rank.
+"""Recording of steps of a training run: host execution trace and Kineto trace of this rank.
 
 A rank writes `host.rank<N>.json` and `kineto.rank<N>.json` into a folder; both appear when they are complete.
 
@@ -7,7 +7,7 @@ A rank writes `host.rank<N>.json` and `kineto.rank<N>.json` into a folder; both 
             train(batch)
             steps.step()
 
-`nadi trace collect` has a script that knows nothing of this do the same: `follow_optimizers` counts a step whenever an
+`nadi trace collect` records a script that does not call `collect`: `follow_optimizers` counts a step whenever an
 optimizer has stepped.
 """
 
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 GROUP_ANNOTATION = "nadi:process_group:"
-"""Around calls of torch.distributed whose backend does not record its process group; the group's name follows."""
+"""Prefix of the annotation around calls whose backend does not record its process group; the group's name follows."""
 FOLDER, STEPS = "NADI_COLLECT_FOLDER", "NADI_COLLECT_STEPS"
-"""Variables by which `nadi trace collect` says what to record."""
+"""Environment variables by which `nadi trace collect` passes the folder and the steps to record."""
 _CALLS = (
     "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_to_all",
     "all_to_all_single", "broadcast", "reduce", "gather", "scatter", "barrier", "send", "recv", "isend", "irecv",
@@ -31,27 +31,27 @@ _CALLS = (
 
 
 class Recorder:
-    """Records some steps of this process.
+    """Recorder of some steps of this process.
 
     Args:
-        folder: made if it is not there.
-        steps: numbers of steps in a row, from 1 on: the step before the first one warms the profiler up.
-        first: number of the step that is under way.
+        folder: Folder for the traces; it is created if it does not exist.
+        steps: Consecutive numbers of steps, from 1 on: the step before the first one warms the profiler up.
+        first: Number of the step that is in progress.
 
     Raises:
-        ValueError: steps that are not in a row, or that have begun.
+        ValueError: The steps are not consecutive, or have begun.
     """
 
     def __init__(self, folder: str | os.PathLike[str], steps: Iterable[int], first: int = 0) -> None:
-        wanted = sorted(set(steps))
-        if not wanted or wanted != list(range(wanted[0], wanted[-1] + 1)) or wanted[0] <= first:
-            raise ValueError(f"steps {wanted}: expected numbers in a row, from {first + 1} on")
-        self._folder, self._steps, self._first = Path(folder), wanted, first
+        numbers = sorted(set(steps))
+        if not numbers or numbers != list(range(numbers[0], numbers[-1] + 1)) or numbers[0] <= first:
+            raise ValueError(f"steps {numbers}: expected consecutive numbers from {first + 1} on")
+        self._folder, self._steps, self._first = Path(folder), numbers, first
         self._profile: Any = None
         self._observer: Any = None
 
     def start(self) -> None:
-        """Begin; the process group, if there will be one, must be there."""
+        """Begin recording; call it after the process group is initialized, if the script uses one."""
         from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile  # noqa: PLC0415 - an extra
 
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -70,14 +70,14 @@ class Recorder:
         self._profile.start()
 
     def step(self) -> None:
-        """A step is over."""
+        """Record that a step is over."""
         if self._profile is not None:
             self._profile.step()
             if self._profile is not None and self._profile.step_num > self._steps[-1]:
                 self.stop()
 
     def stop(self) -> None:
-        """End; what is not complete is removed."""
+        """Stop recording, and remove incomplete files."""
         running, self._profile = self._profile, None
         if running is not None:
             if running.step_num <= self._steps[-1]:
@@ -113,10 +113,10 @@ class Recorder:
 
 @contextmanager
 def collect(folder: str | os.PathLike[str], steps: Iterable[int] = (3,)) -> Iterator[Recorder]:
-    """Record steps of the block; `step()` of what it gives says that one is over.
+    """Record steps of the block; call `step()` of the yielded recorder at the end of each step.
 
     Raises:
-        ValueError: steps that are not in a row, or the first of which is not 1 or later.
+        ValueError: The steps are not consecutive, or the first is less than 1.
     """
     recorder = Recorder(folder, steps)
     recorder.start()
@@ -127,13 +127,13 @@ def collect(folder: str | os.PathLike[str], steps: Iterable[int] = (3,)) -> Iter
 
 
 def follow_optimizers(folder: str, steps: Iterable[int]) -> None:
-    """Record steps of a script that does not know it; each step of an optimizer ends one.
+    """Record steps of a script that does not call `collect`; each step of an optimizer ends one.
 
-    The first is over before anything can be recorded, so that the earliest step to record is 2.
+    Recording cannot begin before the first step is over, so the earliest step to record is 2.
     """
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415 - an extra
 
-    wanted = sorted(steps)
+    numbers = sorted(steps)
     done = 0
     recorder: Recorder | None = None
 
@@ -142,8 +142,8 @@ def follow_optimizers(folder: str, steps: Iterable[int]) -> None:
         done += 1
         if recorder is not None:
             recorder.step()
-        elif done == wanted[0] - 1:
-            recorder = Recorder(folder, wanted, first=done)
+        elif done == numbers[0] - 1:
+            recorder = Recorder(folder, numbers, first=done)
             recorder.start()
 
     register_optimizer_step_post_hook(over)
@@ -157,7 +157,7 @@ def _rank() -> int:
 
 
 def _name_groups() -> None:
-    """Have calls of torch.distributed say their process group, where the backend does not."""
+    """Wrap calls of torch.distributed so that traces have their process group if the backend does not record it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return

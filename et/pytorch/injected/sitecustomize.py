@@ -1,7 +1,7 @@
-"""Python imports this before a script where `nadi trace collect` has put its folder on PYTHONPATH.
+"""Python imports this module before a script where `nadi trace collect` has put its folder on PYTHONPATH.
 
-It waits until the script imports PyTorch's optimizers, and then has them followed. A sitecustomize of the user's own,
-which this one hides, is run as well.
+It waits until the script imports PyTorch's optimizers, and then follows them. It also runs the user's own
+sitecustomize, which it hides.
 """
 
 import importlib.util
@@ -16,10 +16,10 @@ _WATCHED = "torch.optim.optimizer"
 
 
 class _Watcher:
-    """Follows optimizers as soon as they are there."""
+    """An import hook that follows optimizers as soon as they are imported."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
-        """The module's own spec, whose loader then calls `_follow`."""
+        """Return the module's own spec, with a loader that calls `_follow` afterwards."""
         if name != _WATCHED:
             return None
         sys.meta_path.remove(self)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ def render(report: CheckReport, most: int, mends: Sequence[TraceFix] | None) -> 
         lines += [Text(f"mended   {count:,} {what}"), *_examples(examples, count, most)]
     if mends is not None and not mends:
         lines.append(Text("mended   nothing"))
-    for sort in report.sorts:
+    for sort in report.groups:
         head = Text(f"{sort.severity:<8} ", style=_STYLES[sort.severity])
         head.append(f"{sort.check}: {sort.count:,} {sort.what}", style="none")
         lines += [head, *_examples(sort.examples, sort.count, most)]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from et import TraceTable, collective_name
 from et.reshape.partners import Key
-from et.statistics.paths import MOST_NODES, earliest
+from et.statistics.paths import MAX_NODES, earliest
 from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, communications_of, lanes_of, some_of
 from et.statistics.timing import has_starts
 from nadi.reports.timelines.lanes import Slice, write_lane
@@ -85,7 +85,7 @@ def write_timeline(
         TraceError: dependencies have a cycle.
         OutputError: the file cannot be written.
     """
-    picked = some_of(ranks, min(most_slices, MOST_NODES))
+    picked = some_of(ranks, min(most_slices, MAX_NODES))
     found = communications_of(picked)
     times = _times(picked, found)
     flows = _flows(found)

@@ -67,7 +67,7 @@ def test_what_chakra_writes_becomes_the_trace_that_it_was_made_of(tmp_path, node
         ('{"version": "1"} {"id": "1", "type": "COMP_NODE", "attr": 3}', "attr is 3, expected a list"),
         ('{"version": "1"} {"id": "1", "type": "COMP_NODE"', "character 17: "),
         ('{"version": "1"} 3', "found 3, expected an object"),
-        ('[{"version": "1"}', "the list ends otherwise"),
+        ('[{"version": "1"}', "the list does not end with"),
         ('{"version": "1"} {"id": "1", "type": "COMP_NODE", "dataDeps": ["4"]}', "node 1: depends on node 4"),
         ("[" * 100_000, "character 1"),
     ],

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from et.pytorch.clocks import CollectiveIntervals, estimate, waited_ns
+from et.pytorch.clocks import CollectiveInterval, estimate, waited_ns
 from et.schema import CollectiveCommType as Kind
 
 
@@ -12,22 +12,22 @@ def test_offsets_of_clocks_are_found_and_removed():
     for moment in range(0, 10**9, 10**7):
         end = {rank: moment + int(rng.integers(0, 20_000)) for rank in offsets}
         own = {rank: end[rank] - offset for rank, offset in offsets.items()}
-        instances.append({rank: CollectiveIntervals(own[rank] - 10**6, own[rank]) for rank in offsets})
+        instances.append({rank: CollectiveInterval(own[rank] - 10**6, own[rank]) for rank in offsets})
     first = [{rank: taken for rank, taken in some.items() if rank < 2} for some in instances]
     second = [{rank: taken for rank, taken in some.items() if rank > 0} for some in instances]
     clocks = estimate([0, 1, 2, 5], first + second)  # ranks 0 and 2 share none
     assert clocks.offset_ns == pytest.approx(offsets | {5: 0}, abs=20_000)
     assert clocks.unknown == (5,)
     hosts = {0: "a", 1: "b", 2: "b", 5: "b"}
-    assert clocks.believed(hosts) == clocks.offset_ns
-    assert set(clocks.believed(dict.fromkeys(hosts, "a")).values()) == {0}
+    assert clocks.significant(hosts) == clocks.offset_ns
+    assert set(clocks.significant(dict.fromkeys(hosts, "a")).values()) == {0}
 
 
-def test_an_offset_no_larger_than_chance_is_not_believed():
+def test_an_offset_no_larger_than_chance_is_not_significant():
     ends = [0, 100, -90, 110, -80]
-    clocks = estimate([0, 1], [{0: CollectiveIntervals(-9, 0), 1: CollectiveIntervals(-9, end)} for end in ends])
+    clocks = estimate([0, 1], [{0: CollectiveInterval(-9, 0), 1: CollectiveInterval(-9, end)} for end in ends])
     assert clocks.spread_ns[1] > 0
-    assert clocks.believed({0: "", 1: ""}) == {0: 0, 1: 0}
+    assert clocks.significant({0: "", 1: ""}) == {0: 0, 1: 0}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_offset_no_larger_than_chance_is_not_believed():
     ],
 )
 def test_members_wait_for_those_whom_they_need(kind, root, waited):
-    instance = {0: CollectiveIntervals(0, 100), 1: CollectiveIntervals(10, 100), 2: CollectiveIntervals(30, 100)}
+    instance = {0: CollectiveInterval(0, 100), 1: CollectiveInterval(10, 100), 2: CollectiveInterval(30, 100)}
     assert waited_ns(kind, instance, dict.fromkeys(instance, 0), root) == waited
-    shifted = {0: CollectiveIntervals(0, 100), 1: CollectiveIntervals(10, 100), 2: CollectiveIntervals(1030, 1100)}
+    shifted = {0: CollectiveInterval(0, 100), 1: CollectiveInterval(10, 100), 2: CollectiveInterval(1030, 1100)}
     assert waited_ns(kind, shifted, {0: 0, 1: 0, 2: -1000}, root) == waited

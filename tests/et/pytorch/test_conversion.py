@@ -135,7 +135,7 @@ def test_a_rank_that_begins_later_does_so_in_its_trace(tmp_path):
     for event in documents["kineto_1"]["traceEvents"][:2]:
         event["ts"] += 4
     table = convert(written(tmp_path, **documents)).tables[1]
-    assert table.duration_micros[row_of(table, "(ranks that begin sooner)")] == 4
+    assert table.duration_micros[row_of(table, "(ranks that begin earlier)")] == 4
 
 
 def test_operators_are_linked_by_record_function_id_and_kernels_that_are_not_say_why(tmp_path):
@@ -184,7 +184,7 @@ def test_steps_are_chosen(tmp_path):
     [
         ('{"schema": "1.1.0", "pid": 1, "nodes": [{"id": 3}]}', "entry 0 of nodes: KeyError"),
         ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel"}]}', "traceEvents: name: missing"),
-        ('{"schemaVersion": 1, "traceEvents": []}', "no operator and no kernel among its events"),
+        ('{"schemaVersion": 1, "traceEvents": []}', "its events include no operator and no kernel"),
         ('{"schemaVersion": 1, "traceEvents": [', "expected a PyTorch host execution trace or a Kineto trace"),
         ("{}", 'found neither "traceEvents" nor|expected a PyTorch host'),
     ],
@@ -202,7 +202,7 @@ def test_wrong_files_are_one_line_each(tmp_path, text, says):
 
 def test_two_traces_of_a_rank_are_refused(tmp_path):
     one = kineto(step([]))
-    with pytest.raises(et.TraceError, match=r"of rank 0, as .*; expected one Kineto trace of each rank"):
+    with pytest.raises(et.TraceError, match=r"also belongs to rank 0, as .*; expected one Kineto trace per rank"):
         convert(written(tmp_path, a=one, b=one))
 
 

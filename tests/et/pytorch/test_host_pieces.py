@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from et.pytorch.host_pieces import NOBODY, HostSpan, pieces
+from et.pytorch.host_pieces import NO_OWNER, HostSpan, pieces
 
 END = 40
 
@@ -13,7 +13,7 @@ def naive(spans):
     found = []
     for now in range(END):
         open_now = [span for span in spans if span.start_ns <= now < span.end_ns]
-        found.append(max(open_now, key=lambda span: (span.start_ns, span.owner)).owner if open_now else NOBODY)
+        found.append(max(open_now, key=lambda span: (span.start_ns, span.owner)).owner if open_now else NO_OWNER)
     return found
 
 
@@ -23,5 +23,5 @@ def test_every_moment_belongs_to_what_began_last(drawn):
     made = pieces(spans, 0, END)
     assert [piece.owner for piece in made for _ in range(piece.start_ns, piece.end_ns)] == naive(spans)
     assert all(before.end_ns == after.start_ns for before, after in pairwise(made))
-    first = [piece.owner for piece in made if piece.is_first and piece.owner != NOBODY]
+    first = [piece.owner for piece in made if piece.is_first and piece.owner != NO_OWNER]
     assert sorted(first) == list(range(len(spans)))

@@ -127,7 +127,7 @@ def found_in(made, folder):
     for file, table in zip(files, made.tables.values(), strict=True):
         et.write_table(file, table)
     users = tuple(np.array([npu]) for npu in made.tables)
-    return [sort.what for sort in check_traces(Sources(folder, files, users, (-1, -1), 2)).sorts]
+    return [sort.what for sort in check_traces(Sources(folder, files, users, (-1, -1), 2)).groups]
 
 
 def test_times_are_of_one_clock_though_waiting_is_taken_out_unless_recorded_ones_are_not(tmp_path):

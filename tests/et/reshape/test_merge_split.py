@@ -115,7 +115,7 @@ def test_the_npu_that_a_name_says(name, npu):
 
 def test_an_id_that_stands_twice_is_refused(tmp_path, write_nodes):
     path = write_nodes((1, []), (1, []))
-    with pytest.raises(et.TraceError, match=r"node 1: the id stands twice"):
+    with pytest.raises(et.TraceError, match=r"node 1: the id occurs twice"):
         merge(tmp_path / "m.et", find_files(path))
     assert not (tmp_path / "m.et").exists()
 
@@ -127,11 +127,11 @@ def test_a_master_trace_that_was_cut_or_changed_is_refused(tmp_path, write_nodes
     with pytest.raises(et.TraceError, match=r"cut\.et: ends after 1 nodes of trace\.0\.et, expected 2"):
         split(tmp_path / "cut.et", tmp_path)
     et.write_trace(tmp_path / "more.et", metadata, [*nodes, et.comp_node(9, "more")])
-    with pytest.raises(et.TraceError, match=r"more\.et: node 9: of no file"):
+    with pytest.raises(et.TraceError, match=r"more\.et: node 9: belongs to no file"):
         split(tmp_path / "more.et", tmp_path)
     del nodes[1].attr[:]
     et.write_trace(tmp_path / "bare.et", metadata, nodes)
-    with pytest.raises(et.TraceError, match=r"bare\.et: node 1: not one of trace\.0\.et as it was: no attribute npu"):
+    with pytest.raises(et.TraceError, match=r"bare\.et: node 1: cannot be restored for trace\.0\.et: no attribute npu"):
         split(tmp_path / "bare.et", tmp_path)
     with pytest.raises(et.TraceError, match="a trace of one NPU, expected a master trace"):
         read_index(tmp_path / "trace.0.et")

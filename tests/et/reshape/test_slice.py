@@ -117,13 +117,13 @@ def test_by_ids_brings_partners_or_drops_them(pair):
 
 
 def test_torn_partners_are_refused(pair, tmp_path):
-    with pytest.raises(et.TraceError, match=r"t\.0\.et: .* has a partner in .*t\.1\.et, which is not wanted; expected"):
+    with pytest.raises(et.TraceError, match=r"t\.0\.et: .* has a partner in .*t\.1\.et, which is not selected;"):
         pair(npus=frozenset([0]))
     for npu in range(2):  # only one of the two has the name
         metadata, nodes = et.read_messages(tmp_path / f"t.{npu}.et")
         nodes[2].name = f"p2p of {npu}"
         et.write_trace(tmp_path / f"t.{npu}.et", metadata, nodes)
-    with pytest.raises(et.TraceError, match=r"message 0 from NPU 0 to NPU 1 with tag 3 is wanted on some of its NPUs"):
+    with pytest.raises(et.TraceError, match=r"message 0 from NPU 0 to NPU 1 with tag 3 is selected on some"):
         pair(names=("p2p of 0",), partners="refuse")
     said, tables = pair(names=("p2p of 0",))
     assert [table.node_id.tolist() for table in tables] == [[99, 1]] * 2
@@ -131,7 +131,7 @@ def test_torn_partners_are_refused(pair, tmp_path):
 
 
 def test_nothing_that_is_asked_for(pair):
-    with pytest.raises(et.TraceError, match="no node that is asked for"):
+    with pytest.raises(et.TraceError, match="no node matches the selection"):
         pair(ids=((500, 600),))
 
 
@@ -144,7 +144,7 @@ def test_steps_of_the_profiler(tmp_path):
     et.write_trace(tmp_path / "t.0.et", et.metadata(), nodes)
     slice_traces(find_files(tmp_path / "t"), tmp_path / "out", Selection(steps=frozenset([5])))
     assert et.read_trace(tmp_path / "out" / "t.0.et").node_id.tolist() == [1, 2]
-    with pytest.raises(et.TraceError, match="no node that is asked for"):
+    with pytest.raises(et.TraceError, match="no node matches the selection"):
         slice_traces(find_files(tmp_path / "t"), tmp_path / "out", Selection(steps=frozenset([6])))
 
 

@@ -61,7 +61,7 @@ def test_around_a_node():
 
 def test_ids_and_nothing():
     assert len(picture([chain(5)], NodeFilter(ids=((1, 2), (4, 9))), 10).nodes) == 3
-    with pytest.raises(et.TraceError, match="no node that is asked for"):
+    with pytest.raises(et.TraceError, match="no node matches the selection"):
         picture([chain(5)], NodeFilter(ids=((7, 9),)), 10)
 
 

@@ -1,8 +1,7 @@
-"""Traces of serving a model: prompts and decoding in continuous batches, on one set of GPUs or on two.
+"""Traces of serving a model: prefill and decoding in continuous batches, on one or two sets of GPUs.
 
-`workload.generators.inference.requests` says what is asked, `scheduler` what each iteration does, `layers` and
-`experts` which
-operators and communication that takes, `npu_trace` and `generator` make traces of it.
+`workload.generators.inference.requests` defines the requests, `scheduler` the batch of each iteration, `layers` and
+`experts` its operators and communication; `npu_trace` and `generator` generate the traces.
 """
 
 from workload.generators.inference.deployment import Serving

@@ -1,4 +1,4 @@
-"""What a replica does in one iteration, as far as its operators depend on it."""
+"""Batches of a replica's iterations, with the shapes that determine their operators."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ from workload.generators.inference.requests import Request
 
 
 class Prompts(NamedTuple):
-    """Pieces of prompts that are alike.
+    """Pieces of prompts with the same shape.
 
     Attributes:
-        sequences: how many.
-        tokens: of each in this iteration.
-        context: tokens of each that the cache holds from before.
+        sequences: Number of pieces, each of a different sequence.
+        tokens: Number of tokens per piece in this iteration.
+        context: Number of earlier tokens per sequence in the KV cache.
     """
 
     sequences: int
@@ -20,13 +20,13 @@ class Prompts(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Shapes of an iteration.
+    """The batch of an iteration.
 
     Attributes:
-        prompts: pieces of prompts.
-        decodes: sequences of which one token is worked out.
-        keys: that each of these sees, the new one too: their mean, rounded up.
-        sampled: sequences that get a token.
+        prompts: Pieces of prompts by shape.
+        decodes: Number of sequences that decode one token.
+        keys: Mean number of keys per decoding sequence, including the new one, rounded up.
+        sampled: Number of sequences that get a token.
     """
 
     prompts: tuple[Prompts, ...] = ()
@@ -36,17 +36,17 @@ class Batch(NamedTuple):
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of prompts."""
+        """Number of prompt tokens."""
         return sum(piece.sequences * piece.tokens for piece in self.prompts)
 
     @property
     def tokens(self) -> int:
-        """That go through the matrices."""
+        """Number of tokens that pass through the matrices."""
         return self.prompt_tokens + self.decodes
 
     @property
     def name(self) -> str:
-        """Of its pass."""
+        """Name of the pass: prefill, decode or mixed."""
         if self.prompts:
             return "mixed" if self.decodes else "prefill"
         return "decode"
@@ -56,13 +56,13 @@ class Iteration(NamedTuple):
     """One pass of a replica through the model.
 
     Attributes:
-        number: from 0.
-        lane: which of the batches in flight it is one of; each has sequences of its own.
-        batch: what is done.
-        name: of its pass; of a replica with nothing to do that of the others.
-        joined: requests that begin with it.
-        prompted: requests whose prompt it ends.
-        marks: request and how many tokens it has with this one, of first and last tokens.
+        number: Number of the iteration, from 0.
+        lane: Number of its batch in flight; each batch in flight has its own sequences.
+        batch: Shapes of the pass.
+        name: Name of the pass; a replica without tokens uses the name of the other replicas' pass.
+        joined: Requests that start in the iteration.
+        prompted: Requests whose prompt ends in the iteration.
+        marks: Request number and number of tokens so far, for first and last tokens.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""The scheduler's clock: how long an iteration takes, by its operators on a GPU, and by a network if one is given."""
+"""The scheduler's clock: the duration of an iteration from its operators on a GPU and, if given, a network."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,11 +19,11 @@ from workload.generators.training.shard import Shard
 
 
 class Link(NamedTuple):
-    """What communication of an engine takes.
+    """Times of an engine's communication.
 
     Attributes:
-        collective_ps: picoseconds of a collective of a GPU's group.
-        message_ps: picoseconds of a message of so many bytes to the next stage.
+        collective_ps: Function that returns the picoseconds of a collective.
+        message_ps: Function that returns the picoseconds of a message to the next stage, by its bytes.
     """
 
     collective_ps: Callable[[GroupCollective], float]
@@ -31,19 +31,20 @@ class Link(NamedTuple):
 
 
 Network = Callable[[ParallelPlan, int], Link]
-"""Of an engine with a plan, whose first NPU is given."""
+"""Function that returns the link of an engine with a plan and the number of its first NPU."""
 NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)
+"""Link with communication that takes no time."""
 
 
 def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_NETWORK) -> Clock:
-    """Microseconds of an iteration through all stages, of a GPU whose replicas all do the same.
+    """Return a function that computes the microseconds of an iteration through all stages.
 
-    Experts' all-to-alls count as if all members sent as much as the first.
+    All replicas have the same work, and all members of an all-to-all of experts send as much as the first.
     """
     times = ComputeTimes(gpu, pace=IN_SERVING)
     base = Shard(model, plan)
 
-    def of(items: Items) -> float:
+    def time_ps(items: Items) -> float:
         operators: list[Operator] = [each for item in items if isinstance(item, Compute) for each in item.operators]
         return sum(times.time_ps(operator) for operator in operators) + sum(
             link.collective_ps(item) for item in items if isinstance(item, GroupCollective)
@@ -53,20 +54,19 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
     def mlp_ps(tokens: int, layer: int) -> float:
         s = layers.shard(base, tokens)
         if not model.has_experts(layer):
-            return of(layers.mlp_items(s))
+            return time_ps(layers.mlp_items(s))
         rows = tuple(experts.rows_of(plan, tokens, member % plan.tp) for member in range(plan.ep))
-        return of(experts.items(s, layer, rows))
+        return time_ps(experts.items(s, layer, rows))
 
     @lru_cache(maxsize=1 << 14)
     def microseconds(batch: Batch) -> float:
         s = layers.shard(base, batch.tokens)
-        total = model.layers * of(layers.attention_items(s, batch))
-        kinds = [next((n for n in range(model.layers) if model.has_experts(n) == kind), 0) for kind in (False, True)]
-        count = sum(model.has_experts(number) for number in range(model.layers))
-        total += (model.layers - count) * mlp_ps(batch.tokens, kinds[0]) if count < model.layers else 0
-        total += count * mlp_ps(batch.tokens, kinds[1]) if count else 0
+        total = model.layers * time_ps(layers.attention_items(s, batch))
+        for kind in (False, True):
+            numbers = [number for number in range(model.layers) if model.has_experts(number) == kind]
+            total += len(numbers) * mlp_ps(batch.tokens, numbers[0]) if numbers else 0
         if plan.pp > 1:
             total += (plan.pp - 1) * link.message_ps(batch.tokens * model.hidden * s.value_bytes)
-        return (total + of(layers.embedding_items(s)) + of(layers.head_items(s, batch))) / PS_PER_US
+        return (total + time_ps(layers.embedding_items(s)) + time_ps(layers.head_items(s, batch))) / PS_PER_US
 
     return microseconds

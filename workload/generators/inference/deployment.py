@@ -1,4 +1,4 @@
-"""How a model is served: plans, batches, memory; settled into engines with their iterations."""
+"""Deployment of a model for serving: plans, batches and memory, resolved into engines with their iterations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,31 +17,32 @@ from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.stages import chunks
 
 PROMPT_TOKENS = 8192
-"""Of whole prompts in an iteration, unless said."""
+"""Default maximum of prompt tokens per iteration without chunked prefill."""
 USED_MEMORY = 0.9
-"""Share of the GPU's memory that is used, vLLM's gpu_memory_utilization."""
-_MOST_BATCH = 1 << 16
-_SERVES = ("tp", "pp", "dp", "ep", "etp", "uneven", "capacity", "imbalance", "seed", "dtype")
-"""Keys of a plan that serving knows."""
+"""Share of the GPU's memory that serving uses: the default of vLLM's gpu_memory_utilization."""
+_MAX_BATCH = 1 << 16
+_SERVING_FIELDS = ("tp", "pp", "dp", "ep", "etp", "uneven", "capacity", "imbalance", "seed", "dtype")
+"""Fields of a plan that serving supports."""
 Transfer = Literal["layer", "whole"]
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How a model is served.
+    """Configuration of serving a model.
 
     Attributes:
-        model: which.
-        plan: of the GPUs, or of those that decode where `prefill_plan` is given.
-        batch: sequences that a replica runs at a time.
-        chunk: tokens of an iteration with chunked prefill, 0 = prompts go whole, and first.
-        prompt_tokens: of whole prompts in an iteration; a longer prompt goes alone.
-        gpu: whose operator times are the scheduler's clock and whose memory bounds the cache; None = no clock but the
-            number of iterations, and no bound.
-        network: how long communication takes, for the same clock; None = it takes no time there.
-        kv_tokens: that a replica's cache holds; 0 = what the GPU's memory leaves.
-        prefill_plan: of other GPUs that do the prompts; their numbers come before those that decode.
-        transfer: keys and values go to the decoding GPUs layer by layer, or all after the pass.
+        model: Model to serve.
+        plan: Parallel plan of all GPUs or, with `prefill_plan`, of the decoding GPUs.
+        batch: Maximum number of sequences that a replica runs at a time.
+        chunk: Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding.
+        prompt_tokens: Maximum number of tokens of unsplit prompts per iteration; a longer prompt runs alone.
+        gpu: GPU whose operator times are the scheduler's clock and whose memory limits the KV cache; None = the clock
+            counts iterations, and there is no limit.
+        network: Function that returns the communication times for the clock; None = communication takes no time.
+        kv_tokens: Capacity of a replica's KV cache in tokens; 0 = the free memory of the GPU.
+        prefill_plan: Parallel plan of separate GPUs for prompts, which are numbered before the decoding GPUs; None =
+            the same GPUs prefill and decode.
+        transfer: Time when keys and values move to the decoding GPUs: after each layer, or after the whole pass.
     """
 
     model: Model
@@ -56,8 +57,8 @@ class Serving:
     transfer: Transfer = "layer"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.batch <= _MOST_BATCH:
-            raise WorkloadError(f"batch: {self.batch}, expected 1 to {_MOST_BATCH}")
+        if not 1 <= self.batch <= _MAX_BATCH:
+            raise WorkloadError(f"batch: {self.batch}, expected 1 to {_MAX_BATCH}")
         if self.chunk and self.chunk < self.batch:
             raise WorkloadError(f"chunk: {self.chunk} tokens, expected at least one for each of batch ({self.batch})")
         if self.chunk < 0 or self.prompt_tokens < 1 or self.kv_tokens < 0:
@@ -67,15 +68,15 @@ class Serving:
 
 
 class Engine(NamedTuple):
-    """GPUs of one plan and what they do.
+    """The GPUs of one plan, with their requests and iterations.
 
     Attributes:
-        model: that is served.
-        plan: settled.
-        first: its first NPU.
-        role: prompts, decoding or both.
-        requests: of each replica.
-        schedule: iterations of each replica.
+        model: Model to serve.
+        plan: Settled parallel plan.
+        first: Number of the first NPU.
+        role: Phases that the engine runs: prompts, decoding or both.
+        requests: Requests of each replica.
+        schedule: Iterations of each replica.
     """
 
     model: Model
@@ -92,51 +93,51 @@ def engines(
     """Return the engines with their schedules: one, or one for prompts and one that decodes.
 
     Args:
-        serving: How the model is served.
-        requests: What is asked.
-        report: Called with a text that says how far the schedule is.
+        serving: Configuration of serving.
+        requests: Requests to serve, in the order of arrival.
+        report: Function that is called with a text about the progress of the schedule.
 
     Raises:
-        WorkloadError: the model cannot be served so.
+        WorkloadError: If the model cannot be served with these plans and requests.
     """
     _check(serving, requests)
     plan = settle(serving.model, serving.plan)
     if serving.prefill_plan is None:
         return (_engine(serving, plan, 0, Role(), requests, report),)
-    before = settle(serving.model, serving.prefill_plan)
-    prompting = _engine(serving, before, 0, Role(decodes=False), requests, report)
-    ready = prompting.schedule.prompted_us
-    coming = sorted(
+    prefill_plan = settle(serving.model, serving.prefill_plan)
+    prefill = _engine(serving, prefill_plan, 0, Role(decodes=False), requests, report)
+    ready = prefill.schedule.prompted_us
+    to_decode = sorted(
         (request for request in requests if request.generate > 1), key=lambda r: (ready[r.number], r.number)
     )
-    if not coming:
+    if not to_decode:
         raise WorkloadError("a prefill plan, but no request makes more than one token, expected some that do")
-    moved = [request._replace(arrival_us=round(ready[request.number])) for request in coming]
-    return prompting, _engine(serving, plan, before.gpus, Role(prefills=False), moved, report)
+    moved = [request._replace(arrival_us=round(ready[request.number])) for request in to_decode]
+    return prefill, _engine(serving, plan, prefill_plan.gpus, Role(prefills=False), moved, report)
 
 
 def settle(model: Model, plan: ParallelPlan) -> ParallelPlan:
-    """The plan as it serves: without expert parallelism experts are split like other matrices.
+    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices.
 
     Raises:
-        WorkloadError: the model cannot be served so.
+        WorkloadError: If the model cannot be served with the plan.
     """
     if model.experts is not None and plan.ep == 1 and plan.etp == 1:
         plan = plan.model_copy(update={"etp": plan.tp})
     rules.check(model, plan, "inference")
     plan = rules.settle(model, plan, "inference").model_copy(update={"global_batch": 0, "sequence": 0})
-    said = f"model {model.name}, plan {plan}: "
+    prefix = f"model {model.name}, plan {plan}: "
     for key in ParallelPlan.model_fields:
-        if key not in (*_SERVES, "schedule") and getattr(plan, key) != ParallelPlan.model_fields[key].default:
-            raise WorkloadError(f"{said}{key} is {getattr(plan, key)}, which serving does not know; it knows "
-                                f"{', '.join(_SERVES)}")  # fmt: skip
+        if key not in (*_SERVING_FIELDS, "schedule") and getattr(plan, key) != ParallelPlan.model_fields[key].default:
+            raise WorkloadError(f"{prefix}{key} is {getattr(plan, key)}, which serving does not know; it knows "
+                                f"{', '.join(_SERVING_FIELDS)}")  # fmt: skip
     if plan.etp not in {1, plan.tp} or (plan.ep > 1 and plan.etp > 1):
-        raise WorkloadError(f"{said}etp is {plan.etp}, expected 1 with ep, or tp ({plan.tp}) without")
+        raise WorkloadError(f"{prefix}etp is {plan.etp}, expected 1 with ep, or tp ({plan.tp}) without")
     return plan
 
 
 def is_coupled(plan: ParallelPlan) -> bool:
-    """Whether replicas share experts, and so keep step."""
+    """Return whether replicas share experts and therefore run their iterations in lockstep."""
     return plan.ep > 1 and plan.tp % plan.ep != 0
 
 
@@ -146,10 +147,10 @@ def _check(serving: Serving, requests: Sequence[Request]) -> None:
         raise WorkloadError("requests arrive at different times, expected a cluster or gpu as clock")
     if serving.gpu is None and serving.prefill_plan is not None:
         raise WorkloadError("a prefill plan without a clock, expected a cluster or gpu")
-    before = serving.prefill_plan
-    if before is not None and before.dtype != serving.plan.dtype:
+    prefill_plan = serving.prefill_plan
+    if prefill_plan is not None and prefill_plan.dtype != serving.plan.dtype:
         raise WorkloadError(
-            f"prefill plan: dtype is {before.dtype}, expected that of the other plan ({serving.plan.dtype})"
+            f"prefill plan: dtype is {prefill_plan.dtype}, expected that of the other plan ({serving.plan.dtype})"
         )
     longest = max(requests, key=lambda request: request.prompt + request.generate)
     tokens = longest.prompt + longest.generate
@@ -179,31 +180,31 @@ def _engine(
         stages=plan.pp,
     )
     _refuse_too_long(serving, requests, limits, role)
-    clock: Clock = lambda _batch: 1.0  # noqa: E731 - the other one is made
+    clock: Clock = lambda _batch: 1.0  # noqa: E731 - one of two functions
     if serving.gpu is not None:
         link = NO_NETWORK if serving.network is None else serving.network(plan, first)
         clock = iteration_clock(serving.model, plan, serving.gpu, link)
     if is_coupled(plan):
-        made = schedule(of_replica, limits, role, clock, report)
+        iterations = schedule(of_replica, limits, role, clock, report)
     else:
-        alone = [schedule([own], limits, role, clock, report) for own in of_replica]
-        ready = {number: at for each in alone for number, at in each.prompted_us.items()}
-        made = ServingSchedule(tuple(each.iterations[0] for each in alone), ready)
-    return Engine(serving.model, plan, first, role, of_replica, made)
+        schedules = [schedule([own], limits, role, clock, report) for own in of_replica]
+        ready = {number: at for each in schedules for number, at in each.prompted_us.items()}
+        iterations = ServingSchedule(tuple(each.iterations[0] for each in schedules), ready)
+    return Engine(serving.model, plan, first, role, of_replica, iterations)
 
 
 def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Request]) -> int:
-    """Tokens that the cache of a replica holds, 0 = no limit is known.
+    """Return the capacity of a replica's KV cache in tokens, 0 = no limit is known.
 
     Raises:
-        WorkloadError: the weights leave no memory.
+        WorkloadError: If the weights leave no memory for a cache.
     """
     if serving.kv_tokens or serving.gpu is None:
         return serving.kv_tokens
     longest = max((request.prompt for request in requests), default=1)
     in_pass = max(serving.chunk or max(serving.prompt_tokens, longest), serving.batch)
     memory = USED_MEMORY * serving.gpu.memory_bytes
-    found: list[int] = []
+    capacities: list[int] = []
     for stage, estimate in enumerate(serving_estimate(serving.model, plan, 0, in_pass)):
         layers = len(chunks(serving.model, plan)[stage][0].layers)
         if not layers:
@@ -215,8 +216,8 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
                 f"GiB without a cache, expected less than {memory / GIB:,.1f} GiB "
                 f"({USED_MEMORY:.0%} of {serving.gpu.name})"
             )
-        found.append(free // kv_cache_bytes_per_token(serving.model, plan, layers))
-    return min(found)
+        capacities.append(free // kv_cache_bytes_per_token(serving.model, plan, layers))
+    return min(capacities)
 
 
 def _refuse_too_long(serving: Serving, requests: Sequence[Request], limits: BatchLimits, role: Role) -> None:

@@ -1,9 +1,9 @@
-"""Mixtures of experts in a pass that serves.
+"""Mixture of experts in a serving pass.
 
-With expert parallelism each GPU of a tensor-parallel group routes a share of the replica's tokens; an all-to-all of the
-expert-parallel group, which may span replicas, brings them to the GPUs that have their experts, another one back, and
-the tensor-parallel group gathers the result. Without it experts are split by columns like other matrices, every GPU
-does all tokens, and the group sums (vLLM's `fused_moe`).
+With expert parallelism, each GPU of a tensor-parallel group routes a share of the replica's tokens. An all-to-all of
+the expert-parallel group, which may span replicas, brings them to the GPUs with their experts, another one brings the
+results back, and the tensor-parallel group gathers them. Without expert parallelism, experts are split by columns like
+other matrices, every GPU processes all tokens, and the group sums the results (vLLM's `fused_moe`).
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ Int2 = tuple[tuple[int, ...], ...]
 
 
 class ExpertGroupTokens(NamedTuple):
-    """Tokens of an expert-parallel group, once for each of their experts.
+    """Tokens of an expert-parallel group, each counted once per expert that it is routed to.
 
     Attributes:
-        rows: of each member, tokens that it routes.
-        sent: of each member to the experts of each.
-        busy: of each member, how many of its experts have any.
+        rows: Number of tokens that each member routes (not counted per expert).
+        sent: Number of tokens from each member to the experts of each member.
+        busy: Number of each member's experts that receive tokens.
     """
 
     rows: tuple[int, ...]
@@ -37,16 +37,16 @@ class ExpertGroupTokens(NamedTuple):
 
     @property
     def is_even(self) -> bool:
-        """Whether all members do the same."""
+        """Whether all members have the same work."""
         return len(set(self.rows)) == 1 and len(set(self.busy)) == 1 and len({n for row in self.sent for n in row}) == 1
 
     def received(self, member: int) -> tuple[int, ...]:
-        """What comes from each member."""
+        """Return the number of tokens that a member receives from each member."""
         return tuple(row[member] for row in self.sent)
 
 
 def rows_of(plan: ParallelPlan, tokens: int, tp: int) -> int:
-    """Of a replica's tokens those that one of its tensor-parallel group routes."""
+    """Return how many of a replica's tokens the GPU with tensor-parallel rank `tp` routes."""
     if plan.ep == 1:
         return tokens
     return tokens // plan.tp + (tp < tokens % plan.tp)
@@ -54,15 +54,15 @@ def rows_of(plan: ParallelPlan, tokens: int, tp: int) -> int:
 
 @lru_cache(maxsize=4096)
 def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int) -> ExpertGroupTokens:
-    """What goes where.
+    """Return the distribution of a group's tokens over experts.
 
-    Without imbalance the group's tokens go round the experts, so that none has more than one above another.
+    Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one.
 
     Args:
-        plan: with ep, imbalance, capacity and seed.
-        experts: of the model.
-        rows: tokens that each member routes.
-        layer: whose routing it is, which matters with imbalance.
+        plan: Plan with ep, imbalance, capacity and seed.
+        experts: Experts of the model.
+        rows: Number of tokens that each member routes.
+        layer: Number of the layer, which determines the order of experts with imbalance.
     """
     of_member: list[Sequence[int]] = []
     begin = 0
@@ -82,7 +82,7 @@ def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int
 
 
 def items(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
-    """A layer's experts with norm and residual; s.expert_rank is the GPU's place among the members."""
+    """Return a layer's experts with norm and residual; rows: number of tokens that each member routes."""
     experts, h, own = s.experts, s.model.hidden, s.expert_rank
     routed = flow(s.plan, experts, rows, layer)
     sent = routed.sent[own]
@@ -98,28 +98,28 @@ def items(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
 
 
 def idle(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
-    """What a replica without tokens does for the others': its experts."""
+    """Return the work of a replica without tokens: its experts process the tokens of others."""
     return exchanged(s, flow(s.plan, s.experts, rows, layer))
 
 
 def exchanged(s: Shard, routed: ExpertGroupTokens) -> Items:
-    """From the router to what comes back from the experts."""
+    """Return the router, the experts, and the all-to-alls before and after them."""
     experts, h, own = s.experts, s.model.hidden, s.expert_rank
-    sent, come = routed.sent[own], routed.received(own)
-    rows, local = sum(come), routed.busy[own]
-    made: Items = []
+    sent, received = routed.sent[own], routed.received(own)
+    rows, local = sum(received), routed.busy[own]
+    result: Items = []
     if routed.rows[own]:
         scores = s.operator("gemm", routed.rows[own], experts.count, h)
         routing = s.operator("routing", routed.rows[own], experts.count, experts.top_k)
-        made.append(Compute("router", (scores, routing, s.operator("permute", sum(sent), h))))
-    made += _to_all(s, "dispatch", routed, sent, come)
+        result.append(Compute("router", (scores, routing, s.operator("permute", sum(sent), h))))
+    result += _to_all(s, "dispatch", routed, sent, received)
     if rows:
-        made.append(Compute("experts", _products(s, rows, local)))
-    return [*made, *_to_all(s, "combine", routed, come, sent)]
+        result.append(Compute("experts", _products(s, rows, local)))
+    return [*result, *_to_all(s, "combine", routed, received, sent)]
 
 
 def _products(s: Shard, rows: int, local: int) -> Operators:
-    """All products of the GPU's experts that have tokens."""
+    """Return the products of the GPU's `local` experts that receive tokens."""
     h, width = s.model.hidden, s.experts.ffn // s.plan.etp
     both = 2 * width if s.model.is_gated else width
     first, second = (
@@ -128,16 +128,16 @@ def _products(s: Shard, rows: int, local: int) -> Operators:
     return s.operator("permute", rows, h), first, s.activation(rows, width), second, s.operator("permute", rows, h)
 
 
-def _to_all(s: Shard, part: str, routed: ExpertGroupTokens, sent: tuple[int, ...], come: tuple[int, ...]) -> Items:
+def _to_all(s: Shard, part: str, routed: ExpertGroupTokens, sent: tuple[int, ...], received: tuple[int, ...]) -> Items:
     if s.plan.ep == 1 or not any(map(any, routed.sent)):
         return []
     size = sum(sent) * s.model.hidden * s.value_bytes
-    splits = ((), ()) if routed.is_even else (sent, come)
+    splits = ((), ()) if routed.is_even else (sent, received)
     return [GroupCollective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
 
 
 def _rejoin(s: Shard) -> Items:
-    """Each of a tensor-parallel group has all tokens again."""
+    """Return the collective after which each GPU of a tensor-parallel group has the results of all tokens."""
     if s.plan.ep > 1:
         return all_gather(s, "combine", s.tokens * s.model.hidden)
     return leave(s, "experts", s.model.hidden)

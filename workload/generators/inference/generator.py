@@ -1,5 +1,6 @@
-"""From a model, plans and requests to the traces of serving."""
+"""Generator of the traces of serving from a model, plans and requests."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,63 +18,63 @@ from workload.generators.training import ranks
 from workload.generators.training.stages import chunks
 from workload.trace_sets.trace_set import Families, TraceSet
 
-_NODES_OF_A_LAYER = 14
-"""At most, without keys and values that are sent."""
+_NODES_PER_LAYER = 14
+"""Maximum number of nodes per layer and iteration, without transfers of keys and values."""
 
 
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
-    """The traces of all NPUs that serve, in memory.
+    """Generate the traces of all NPUs that serve a model, in memory.
 
     Args:
-        serving: how.
-        requests: what is asked: drawn, of a CSV file, or given.
+        serving: Configuration of serving.
+        requests: Requests: random ones, the path of a CSV file, or given ones.
 
     Raises:
-        WorkloadError: the model cannot be served so, or the requests are wrong.
+        WorkloadError: If the model cannot be served with these plans and requests, or the requests are invalid.
     """
     return traces_of(serving, engines(serving, requests_of(requests)))
 
 
 def nodes_at_least(serving: Serving, requests: Sequence[Request]) -> int:
-    """Nodes that the traces have together, or some fewer: known before anything is scheduled.
+    """Return a lower bound of the number of nodes of the traces, without scheduling.
 
-    An iteration makes at most one token of each running sequence, with a node for each layer.
+    An iteration generates at most one token of each running sequence and has at least one node per layer.
     """
     return sum(request.generate - 1 for request in requests) // serving.batch * serving.model.layers
 
 
-def nodes_at_most(serving: Serving, made: Sequence[Engine]) -> int:
-    """Nodes that the distinct traces of some engines have together, or some more."""
+def nodes_at_most(serving: Serving, scheduled: Sequence[Engine]) -> int:
+    """Return an upper bound of the number of nodes of the engines' distinct traces together."""
     layers, total = serving.model.layers + 4, 0
-    moved = sum(len(own) for own in made[0].requests) if len(made) > 1 else 0
-    for engine in made:
+    moved = sum(len(own) for own in scheduled[0].requests) if len(scheduled) > 1 else 0
+    for engine in scheduled:
         iterations = sum(len(own) for own in engine.schedule.iterations)
-        ranks_apart = engine.plan.tp if _ranks_differ(engine) else 1
+        distinct_ranks = engine.plan.tp if _ranks_differ(engine) else 1
         requests = sum(len(own) for own in engine.requests)
-        total += ranks_apart * (iterations * layers * _NODES_OF_A_LAYER + 3 * requests)
+        total += distinct_ranks * (iterations * layers * _NODES_PER_LAYER + 3 * requests)
         total += moved * layers * engine.plan.tp
     return total
 
 
-def traces_of(serving: Serving, made: Sequence[Engine], report: Callable[[str], None] = say_nothing) -> TraceSet:
+def traces_of(serving: Serving, scheduled: Sequence[Engine], report: Callable[[str], None] = say_nothing) -> TraceSet:
     """Return the traces of engines.
 
     Args:
-        serving: How the model is served.
-        made: What `deployment.engines` returned.
-        report: Called with a text that says how far the traces are.
+        serving: Configuration of serving.
+        scheduled: Engines from `deployment.engines`.
+        report: Function that is called with a text about the progress.
     """
-    transfers = _transfers(serving, made)
+    transfers = _transfers(serving, scheduled)
     traces: list[TraceTable] = []
     examples: list[int] = []
     trace_of_npu: list[int] = []
-    for engine in made:
+    for engine in scheduled:
         number_of: dict[tuple[object, ...], int] = {}
-        apart = _ranks_differ(engine)
+        ranks_differ = _ranks_differ(engine)
         for npu in range(engine.first, engine.first + engine.plan.gpus):
-            where = ranks.place(engine.plan, npu - engine.first)
-            routed = _relative(transfers(engine, npu), engine, where.dp, npu)
-            key = (where.stage, where.dp, where.tp if apart else 0, routed)
+            rank = ranks.place(engine.plan, npu - engine.first)
+            routed = _relative(transfers(engine, npu), engine, rank.dp, npu)
+            key = (rank.stage, rank.dp, rank.tp if ranks_differ else 0, routed)
             if key not in number_of:
                 number_of[key] = len(traces)
                 examples.append(npu)
@@ -81,22 +82,22 @@ def traces_of(serving: Serving, made: Sequence[Engine], report: Callable[[str], 
                 traces.append(NpuTrace(engine, npu, transfers(engine, npu)).table())
             trace_of_npu.append(number_of[key])
     used = {name for trace in traces for name in trace.group_names}
-    families = {name: groups for name, groups in _families(made).items() if name in used}
+    families = {name: groups for name, groups in _families(scheduled).items() if name in used}
     return TraceSet(traces, np.array(trace_of_npu, np.int32), np.array(examples, np.int32), families)
 
 
-def _families(made: Sequence[Engine]) -> Families:
-    """Groups of all engines."""
-    found: dict[str, tuple[tuple[int, ...], ...]] = {}
-    for engine in made:
+def _families(scheduled: Sequence[Engine]) -> Families:
+    """Return the groups of all engines by family."""
+    families: dict[str, tuple[tuple[int, ...], ...]] = {}
+    for engine in scheduled:
         for name, groups in ranks.families(engine.plan).items():
             shifted = tuple(tuple(npu + engine.first for npu in group) for group in groups)
-            found[name] = (*found.get(name, ()), *shifted)
-    return found
+            families[name] = (*families.get(name, ()), *shifted)
+    return families
 
 
 def _ranks_differ(engine: Engine) -> bool:
-    """Whether GPUs of a tensor-parallel group do different things: different tokens, or different experts."""
+    """Return whether GPUs of a tensor-parallel group have different work: other tokens, or other experts."""
     plan, model = engine.plan, engine.model
     if model.experts is None or plan.ep == 1:
         return False
@@ -110,32 +111,33 @@ def _ranks_differ(engine: Engine) -> bool:
 
 
 def _relative(transfers: Transfers, engine: Engine, replica: int, npu: int) -> tuple[tuple[int, int], ...]:
-    """What tells the transfers of two NPUs of a stage apart."""
+    """Return relative peers and bytes of an NPU's transfers, which distinguish it from other NPUs of its stage."""
     moved = (request for request in engine.requests[replica] if transfers(request))
     first = next(moved, None)
     return () if first is None else tuple((each.peer - npu, each.bytes) for each in transfers(first))
 
 
-def _transfers(serving: Serving, made: Sequence[Engine]) -> Callable[[Engine, int], Transfers]:
-    """Of each NPU of an engine, what it sends or receives for a request."""
-    if len(made) == 1:
+def _transfers(serving: Serving, scheduled: Sequence[Engine]) -> Callable[[Engine, int], Transfers]:
+    """Return a function that returns the transfers per request of an NPU of an engine."""
+    if len(scheduled) == 1:
         return lambda _engine, _npu: no_transfers
-    before, after = made
-    found = routes(serving.model, before.plan, after.plan)
+    before, after = scheduled
+    all_routes = routes(serving.model, before.plan, after.plan)
     replica_of = [
-        {request.number: replica for replica, own in enumerate(engine.requests) for request in own} for engine in made
+        {request.number: replica for replica, own in enumerate(engine.requests) for request in own}
+        for engine in scheduled
     ]
 
     def of(engine: Engine, npu: int) -> Transfers:
         sends = engine is before
         other, place = after if sends else before, ranks.place(engine.plan, npu - engine.first)
-        own_routes = [route for route in found if (route.source if sends else route.target) == place.tp]
+        own_routes = [route for route in all_routes if (route.source if sends else route.target) == place.tp]
         pieces = _pieces(serving, engine, other, place.stage)
 
         @cache
         def transfers(request: Request) -> tuple[Transfer, ...]:
             replica = replica_of[sends].get(request.number)
-            if replica is None:  # it has all its tokens
+            if replica is None:  # the prefill generates the request's only token
                 return ()
             return tuple(
                 Transfer(name, layer, _npu_of(other, stage, replica, route, sends=sends), _size(route, count, request))
@@ -158,13 +160,11 @@ def _npu_of(other: Engine, stage: int, replica: int, route: Route, *, sends: boo
 
 
 def _pieces(serving: Serving, own: Engine, other: Engine, stage: int) -> list[tuple[str, int, int, int]]:
-    """Name, last layer, the other engine's stage, and layers of each message of a stage."""
+    """Return name, last layer, stage of the other engine, and number of layers of each message of a stage."""
     model = serving.model
     stage_of = {layer: number for number, (chunk,) in enumerate(chunks(model, other.plan)) for layer in chunk.layers}
     layers = chunks(model, own.plan)[stage][0].layers
     if serving.transfer == "layer":
         return [(f"layer{layer}/", layer, stage_of[layer], 1) for layer in layers]
-    of_stage: dict[int, list[int]] = {}
-    for layer in layers:
-        of_stage.setdefault(stage_of[layer], []).append(layer)
-    return [("", max(layers), number, len(have)) for number, have in of_stage.items()]
+    layers_of_stage = Counter(stage_of[layer] for layer in layers)
+    return [("", max(layers), number, count) for number, count in layers_of_stage.items()]

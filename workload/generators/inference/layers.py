@@ -1,9 +1,9 @@
-"""Operators and communication of a forward pass that serves: attention over a cache, MLP, and both ends of the model.
+"""Operators and communication of a serving pass: attention over a KV cache, MLP, and both ends of the model.
 
-Tensor parallelism sums after attention and after the MLP, as vLLM's RowParallelLinear. Latent attention does prompts in
-its expanded form and decoding in its absorbed one (DeepSeek-V2, arXiv 2405.04434, section 2.1.2; FlashMLA; vLLM's
-`mla/common.py`): a head's queries are multiplied by its part of the matrix that would expand keys, so that all heads
-work on the compressed keys, which are the values too.
+Tensor parallelism sums after attention and after the MLP, as in vLLM's RowParallelLinear. Latent attention uses its
+expanded form for prompts and its absorbed form for decoding (DeepSeek-V2, arXiv 2405.04434, section 2.1.2; FlashMLA;
+vLLM's `mla/common.py`): the absorbed form multiplies a head's queries by its part of the matrix that would expand keys,
+so that all heads work on the compressed keys, which are also the values.
 """
 
 from et import CollectiveCommType
@@ -14,12 +14,9 @@ from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.shard import Operators, Shard
 
-Layer = tuple[Items, Items]
-"""Attention and MLP."""
-
 
 def shard(model_shard: Shard, tokens: int) -> Shard:
-    """Return the GPU's share in a pass of tokens, which are at least one; nothing is dropped out in serving."""
+    """Return the GPU's share in a pass with at least one token; serving uses no dropout."""
     plan: ParallelPlan = model_shard.plan.model_copy(update={"micro_batch": 1, "sequence": tokens})
     model = model_shard.model
     if model.dropout:
@@ -28,7 +25,7 @@ def shard(model_shard: Shard, tokens: int) -> Shard:
 
 
 def attention_items(s: Shard, batch: Batch) -> Items:
-    """Attention of a layer, with its norm and residual."""
+    """Return the attention of a layer with its norm and residual."""
     if s.model.latent is not None:
         return attention.around(s, _latent(s, batch))
     projection = s.gemm(s.tokens, attention.qkv_columns(s), s.model.hidden)
@@ -41,17 +38,17 @@ def attention_items(s: Shard, batch: Batch) -> Items:
 
 
 def mlp_items(s: Shard) -> Items:
-    """A plain MLP with its norm and residual."""
+    """Return a plain MLP with its norm and residual."""
     return mlp.forward(s)
 
 
 def embedding_items(s: Shard) -> Items:
-    """Rows of the own part of the table, summed over the group."""
+    """Return the lookup in the GPU's part of the embedding table, and the sum over the group."""
     return vocabulary.embedding(s)
 
 
 def head_items(s: Shard, batch: Batch) -> Items:
-    """Logits of those tokens alone after which one is chosen, gathered over the group, and the choice (greedy)."""
+    """Return logits for the sampled tokens only, their all-gather, and greedy sampling."""
     rows = batch.sampled
     if not rows:
         return []
@@ -69,25 +66,25 @@ def head_items(s: Shard, batch: Batch) -> Items:
 
 
 def _of_prompts(s: Shard, piece: Prompts) -> Operators:
-    """Each query sees what the cache holds and the tokens before it."""
+    """Return the attention of prompt tokens to the cached tokens and to earlier tokens of the piece."""
     keys, d, dv = piece.context + piece.tokens, s.model.query_dim, s.model.value_dim
     return (s.operator("attention", piece.sequences, s.heads, s.kv_heads, piece.tokens, keys, d, dv, 1),)
 
 
 def _decoding(s: Shard, batch: Batch) -> Operator:
-    """One query of each sequence on its cache, which is in the plan's data type."""
+    """Return the attention of one query per sequence to its cache, which has the plan's data type."""
     d, dv = s.model.query_dim, s.model.value_dim
     return Operator("attention", (batch.decodes, s.heads, s.kv_heads, 1, batch.keys, d, dv, 0), s.plan.dtype)
 
 
 def _latent(s: Shard, batch: Batch) -> Items:
-    """Projections and core of latent attention."""
+    """Return projections and core of latent attention."""
     latent, h = s.latent, s.model.hidden
     down = tuple(s.gemm(s.tokens, columns, h) for columns in attention.compressing(s))
     queries = s.gemm(s.tokens, s.heads * s.model.query_dim, latent.query_rank or h)
     operators = [*down, *attention.latent_norms(s), queries, *attention.positions(s)]
     for piece in batch.prompts:
-        rows = piece.sequences * (piece.context + piece.tokens)  # what the cache holds is expanded again
+        rows = piece.sequences * (piece.context + piece.tokens)  # cached tokens are expanded again
         columns = s.heads * (latent.nope_dim + latent.value_dim)
         operators += [s.gemm(rows, columns, latent.key_value_rank), *_of_prompts(s, piece)]
     if batch.decodes:

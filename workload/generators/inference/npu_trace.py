@@ -1,8 +1,9 @@
-"""The trace of one NPU that serves: iterations one after another, layer by layer.
+"""Trace of one NPU that serves: a sequence of iterations, layer by layer.
 
 Computations form a chain. The first stage waits for requests to arrive (`arrivals/request3`, on the host's lane), later
-stages for the stage before, and a batch's next iteration for the tokens of its last one, which come back from the last
-stage. There, nodes that take no time say when a request has its first token and its last (`.../request3/token128`).
+stages wait for the previous stage, and the next iteration of a batch waits for the tokens of its last iteration, which
+the last stage sends back. On the last stage, nodes without duration mark a request's first and last token
+(`.../request3/token128`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,19 +21,21 @@ from workload.generators.training.shard import Shard
 from workload.generators.training.stages import chunks
 
 _ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 2
-"""Tags; requests count up from the last."""
-_MOST_TAGS = 1 << 22
+"""Message tags; requests number their tags from _CACHE on."""
+_CACHE_TAGS = 1 << 22
+"""Number of distinct tags for KV caches of requests."""
 _TOKEN_BYTES = 4
+"""Bytes of a token id that the last stage sends back."""
 
 
 class Transfer(NamedTuple):
     """Keys and values that an NPU sends or receives for a request.
 
     Attributes:
-        name: "layer3/" or "".
-        layer: after which it is sent, the last one of what it holds.
-        peer: the other NPU.
-        bytes: of the message.
+        name: Prefix of the message's name: "layer3/", or "" for several layers.
+        layer: Number of the layer after which it is sent: the last layer in the message.
+        peer: Number of the other NPU.
+        bytes: Message size in bytes.
     """
 
     name: str
@@ -45,40 +48,40 @@ Transfers = Callable[[Request], Sequence[Transfer]]
 
 
 def no_transfers(_request: Request) -> Sequence[Transfer]:
-    """Of an engine that keeps its cache."""
+    """Return no transfers, for an engine that keeps its cache."""
     return ()
 
 
 class NpuTrace:
-    """What an NPU does.
+    """Generator of the trace of one NPU.
 
     Args:
-        engine: of which it is.
-        npu: whose trace it is.
-        transfers: keys and values that it sends, where the engine does no decoding, or receives, where it does no
-            prompts, for each request.
+        engine: Engine of the NPU.
+        npu: Number of the NPU.
+        transfers: Function that returns the keys and values of a request that the NPU sends (if the engine does not
+            decode) or receives (if it does not prefill).
     """
 
     def __init__(self, engine: Engine, npu: int, transfers: Transfers = no_transfers) -> None:
         plan, local = engine.plan, npu - engine.first
         self._engine, self._plan, self._npu, self._transfers = engine, plan, npu, transfers
-        self._where = place(plan, local)
-        self._iterations = engine.schedule.iterations[self._where.dp]
-        first = local - self._where.ep * plan.etp
+        self._rank = place(plan, local)
+        self._iterations = engine.schedule.iterations[self._rank.dp]
+        first = local - self._rank.ep * plan.etp
         self._members = [place(plan, first + rank * plan.etp) for rank in range(plan.ep)]
-        self._chunk = chunks(engine.model, plan)[self._where.stage][0]
-        self._shard = Shard(engine.model, plan, self._where.ep)
-        self._columns = TraceColumns(npu, f"stage {self._where.stage}")
+        self._chunk = chunks(engine.model, plan)[self._rank.stage][0]
+        self._shard = Shard(engine.model, plan, self._rank.ep)
+        self._columns = TraceColumns(npu, f"stage {self._rank.stage}")
         self._last: list[int] = []
         self._arrived: dict[int, int] = {}
         self._blocks: dict[tuple[object, ...], list[FinishedBlock]] = {}
 
     def table(self) -> TraceTable:
-        """The whole trace."""
+        """Return the whole trace."""
         if self._chunk.is_first and self._engine.role.prefills:
             self._arrive()
         after = self._following()
-        before = {following: own for own, following in after.items()}
+        before = {following: number for number, following in after.items()}
         for iteration in self._iterations:
             prefix = f"iteration{iteration.number}/{iteration.name}/"
             if iteration.batch.tokens:
@@ -88,23 +91,26 @@ class NpuTrace:
         return self._columns.table()
 
     def _following(self) -> dict[int, int]:
-        """Of each iteration that makes tokens for a later one of its lane, that one's number; with one stage none."""
-        found: dict[int, int] = {}
+        """Return the number of the next iteration of the lane, by that of each iteration whose tokens it needs.
+
+        The result is empty with one stage, which needs no messages.
+        """
+        following: dict[int, int] = {}
         latest: dict[int, Iteration] = {}
         if self._plan.pp == 1:
-            return found
+            return following
         for iteration in self._iterations:
             if iteration.batch.tokens:
                 earlier = latest.get(iteration.lane)
                 if earlier is not None and earlier.batch.sampled:
-                    found[earlier.number] = iteration.number
+                    following[earlier.number] = iteration.number
                 latest[iteration.lane] = iteration
-        return found
+        return following
 
     def _arrive(self) -> None:
-        """Requests come one after another."""
+        """Add a chain of host nodes that end at the arrival times of requests."""
         now, row = 0, -1
-        for request in self._engine.requests[self._where.dp]:
+        for request in self._engine.requests[self._rank.dp]:
             block = Block()
             gap = request.arrival_us - now
             block.comp("", duration_micros=gap, is_cpu_op=True, after=["before"])
@@ -113,7 +119,14 @@ class NpuTrace:
             self._arrived[request.number], now = row, request.arrival_us
 
     def _pass(self, prefix: str, iteration: Iteration, before: int | None, *, has_next: bool) -> None:
-        """One iteration on this stage; before: the iteration whose tokens it needs."""
+        """Add an iteration with tokens.
+
+        Args:
+            prefix: Prefix of its nodes' names.
+            iteration: Iteration of the NPU's replica.
+            before: Number of the iteration whose tokens it needs, None = none.
+            has_next: Whether a later iteration needs its tokens.
+        """
         batch = iteration.batch
         s = layers.shard(self._shard, batch.tokens)
         size = batch.tokens * s.model.hidden * s.value_bytes
@@ -122,7 +135,9 @@ class NpuTrace:
             awaited.append(self._receive(f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
         elif before is not None:
             tokens = self._iterations[before].batch.sampled
-            awaited.append(self._receive(f"{prefix}pp:receive-tokens", tokens * _TOKEN_BYTES, self._end(), _TOKENS))
+            awaited.append(
+                self._receive(f"{prefix}pp:receive-tokens", tokens * _TOKEN_BYTES, self._beside(-1), _TOKENS)
+            )
         if not self._engine.role.prefills:
             awaited += self._receive_cache(prefix, iteration.joined)
         self._last += awaited
@@ -143,14 +158,14 @@ class NpuTrace:
     def _layer(self, s: Shard, iteration: Iteration, number: int) -> list[FinishedBlock]:
         batch = iteration.batch
         if not s.model.has_experts(number):
-            make = lambda: [*layers.attention_items(s, batch), *layers.mlp_items(s)]  # noqa: E731 - made where needed
+            make = lambda: [*layers.attention_items(s, batch), *layers.mlp_items(s)]  # noqa: E731 - called if needed
             return self._block(("layer", batch), make)
         rows, layer = self._rows(iteration), number if self._plan.imbalance else -1
         made = lambda: [*layers.attention_items(s, batch), *experts.items(s, number, rows)]  # noqa: E731 - the same
         return self._block(("experts", batch, rows, layer), made)
 
     def _idle(self, prefix: str, iteration: Iteration) -> None:
-        """A replica without tokens takes part in what its experts do for others."""
+        """Add an iteration without tokens, in which the replica's experts process the tokens of other replicas."""
         rows = self._rows(iteration)
         for number in self._chunk.layers:
             if self._shard.model.has_experts(number):
@@ -159,11 +174,11 @@ class NpuTrace:
                 self._stamp(f"{prefix}layer{number}/", self._block(("idle", rows, layer), make))
 
     def _rows(self, iteration: Iteration) -> tuple[int, ...]:
-        """Tokens that each member of the expert-parallel group routes."""
+        """Return the number of tokens that each member of the expert-parallel group routes."""
         return member_rows(self._engine, [(each.dp, each.tp) for each in self._members], iteration.number)
 
     def _mark(self, prefix: str, marks: Iterable[tuple[int, int]]) -> None:
-        """Nodes that take no time."""
+        """Add nodes without duration that mark tokens of requests."""
         block = Block()
         rows = [
             block.comp(f"request{number}/token{token}", num_ops=0, tensor_size=0, after=[COMPUTED])
@@ -174,18 +189,17 @@ class NpuTrace:
             self._last = [first + row for row in rows]
 
     def _block(self, key: tuple[object, ...], make: Callable[[], Items]) -> list[FinishedBlock]:
-        found = self._blocks.get(key)
-        if found is None:
+        if key not in self._blocks:
             builder = BlockBuilder()
             builder.add("", make())
-            found = self._blocks[key] = builder.finish()
-        return found
+            self._blocks[key] = builder.finish()
+        return self._blocks[key]
 
     def _stamp(self, prefix: str, blocks: Sequence[FinishedBlock]) -> None:
-        for own in blocks:
+        for finished in blocks:
             after = {COMPUTED: self._last} if self._last else None
-            first = self._columns.stamp(own.block, prefix, after=after)
-            self._last = [first + row for row in own.ends]
+            first = self._columns.stamp(finished.block, prefix, after=after)
+            self._last = [first + row for row in finished.ends]
 
     def _receive(self, name: str, size: int, peer: int, tag: int) -> int:
         block = Block()
@@ -212,20 +226,22 @@ class NpuTrace:
                     self._send(name, each.bytes, each.peer, _tag(request))
 
     def _beside(self, stages: int) -> int:
-        """The NPU of the same place some stages on; after the last one comes the first."""
-        stage = (self._where.stage + stages) % self._plan.pp
-        return self._npu + (stage - self._where.stage) * stage_size(self._plan)
-
-    def _end(self) -> int:
-        """That of the last stage, seen from the first."""
-        return self._beside(-1)
+        """Return the NPU with the same ranks `stages` stages later; the first stage follows the last."""
+        stage = (self._rank.stage + stages) % self._plan.pp
+        return self._npu + (stage - self._rank.stage) * stage_size(self._plan)
 
 
 def member_rows(engine: Engine, members: Iterable[tuple[int, int]], number: int) -> tuple[int, ...]:
-    """Tokens that GPUs route in an iteration; members: replica and tensor-parallel rank of each."""
+    """Return the number of tokens that GPUs route in an iteration.
+
+    Args:
+        engine: Engine of the GPUs.
+        members: Replica and tensor-parallel rank of each GPU.
+        number: Number of the iteration.
+    """
     of_replica = engine.schedule.iterations
     return tuple(experts.rows_of(engine.plan, of_replica[dp][number].batch.tokens, tp) for dp, tp in members)
 
 
 def _tag(request: Request) -> int:
-    return _CACHE + request.number % _MOST_TAGS
+    return _CACHE + request.number % _CACHE_TAGS

@@ -1,6 +1,6 @@
-"""Names by which traces of serving tell when requests come and when they have tokens.
+"""Names of rows that mark arrivals and tokens of requests in serving traces.
 
-`arrivals/request3` ends when the request comes, `iteration12/decode/request3/token128` when it has that token.
+The row `arrivals/request3` ends when request 3 arrives, `iteration12/decode/request3/token128` when it has 128 tokens.
 """
 
 import re
@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"iteration[0-9]+/[a-z]+/request([0-9]{1,9})/token([0-9]{1,9
 
 
 def requests_in(trace: TraceTable) -> Iterator[tuple[int, int, int]]:
-    """Yield row, number of the request, and its number of tokens at the end of the row; 0 tokens: it has come."""
+    """Yield row, request number, and the request's number of tokens at the end of the row; 0 tokens = arrival."""
     for row in _rows_with_requests(trace.names).tolist():
         name = trace.names[row]
         arrival, token = _ARRIVAL.fullmatch(name), _TOKEN.fullmatch(name)
@@ -28,12 +28,12 @@ def requests_in(trace: TraceTable) -> Iterator[tuple[int, int, int]]:
 
 
 def names_requests(trace: TraceTable) -> bool:
-    """Return whether a trace is one of serving."""
+    """Return whether a trace has rows that mark requests."""
     return next(requests_in(trace), None) is not None
 
 
 def _rows_with_requests(names: NameTable | ComposedNames) -> NDArray[np.int64]:
-    """Return int64[]: rows whose names have the word, found without composing every name."""
+    """Return int64[]: rows whose names contain `request` and a digit, found without composing every name."""
     if isinstance(names, ComposedNames):
         heads, tails = (np.isin(rows, _rows_with_requests(table)) for rows, table in (
             (names.head, names.heads), (names.tail, names.tails)

@@ -1,4 +1,4 @@
-"""What is asked of a model: requests with prompts and answers of some lengths, which arrive at some times."""
+"""Requests of serving: arrival times, prompt lengths and answer lengths; drawn at random, or from a CSV file."""
 
 import csv
 import math
@@ -15,22 +15,22 @@ from inputs.units import US_PER_S
 from workload.errors import WorkloadError
 
 COLUMNS = ("arrival_s", "prompt", "generate")
-"""Of a CSV file of requests."""
-MOST_REQUESTS = 10**6
-MOST_TOKENS = 10**7
-_LONGEST_S = 10**6
-_LEAST_RATE, _MOST_RATE = 1e-6, 1e6
-_MOST_SIGMA = 5.0
+"""Columns of a CSV file of requests."""
+MAX_REQUESTS = 10**6
+MAX_TOKENS = 10**7
+_MAX_ARRIVAL_S = 10**6
+_MIN_RATE, _MAX_RATE = 1e-6, 1e6
+_MAX_SIGMA = 5.0
 
 
 class Request(NamedTuple):
-    """One question.
+    """A request to the model.
 
     Attributes:
-        number: from 0, in the order of arrival.
-        arrival_us: when it comes, microseconds.
-        prompt: tokens that come.
-        generate: tokens that are made, the first by the prompt's pass.
+        number: Number of the request, from 0, in the order of arrival.
+        arrival_us: Arrival time in microseconds.
+        prompt: Number of prompt tokens.
+        generate: Number of generated tokens; the pass of the prompt generates the first one.
     """
 
     number: int
@@ -40,12 +40,12 @@ class Request(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """How many tokens prompts or answers have.
+    """Distribution of the number of tokens of prompts or answers.
 
     Attributes:
-        kind: fixed, uniform or lognormal.
-        first: fixed: tokens; uniform: the least; lognormal: the median.
-        second: uniform: the most; lognormal: sigma of the logarithm.
+        kind: Name of the distribution: fixed, uniform or lognormal.
+        first: Number of tokens (fixed), minimum (uniform) or median (lognormal).
+        second: Maximum (uniform) or standard deviation of the logarithm (lognormal).
     """
 
     kind: str
@@ -54,51 +54,56 @@ class Lengths(NamedTuple):
 
     @classmethod
     def parse(cls, text: object, key: str) -> "Lengths":
-        """Of "1024", "uniform:128-2048" or "lognormal:512,0.8"; key: for messages.
+        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8".
+
+        Args:
+            text: Text or number to parse.
+            key: Name of the value, for messages.
 
         Raises:
-            WorkloadError: none of these, or no token.
+            WorkloadError: If the text has another form, or a number is out of range.
         """
-        said = str(text)
-        fixed = re.fullmatch(r"([0-9]{1,9})", said)
-        uniform = re.fullmatch(r"uniform:([0-9]{1,9})-([0-9]{1,9})", said)
-        lognormal = re.fullmatch(r"lognormal:([0-9]{1,9}),([0-9.]{1,9})", said)
+        given = str(text)
+        fixed = re.fullmatch(r"([0-9]{1,9})", given)
+        uniform = re.fullmatch(r"uniform:([0-9]{1,9})-([0-9]{1,9})", given)
+        lognormal = re.fullmatch(r"lognormal:([0-9]{1,9}),([0-9.]{1,9})", given)
         if fixed is not None:
-            made = cls("fixed", int(fixed[1]))
+            lengths = cls("fixed", int(fixed[1]))
         elif uniform is not None:
-            made = cls("uniform", int(uniform[1]), int(uniform[2]))
+            lengths = cls("uniform", int(uniform[1]), int(uniform[2]))
         elif lognormal is not None and lognormal[2].count(".") < 2 and lognormal[2] != ".":
-            made = cls("lognormal", int(lognormal[1]), float(lognormal[2]))
+            lengths = cls("lognormal", int(lognormal[1]), float(lognormal[2]))
         else:
-            raise WorkloadError(f"{key}: {said!r}, expected tokens as 1024, uniform:128-2048 or lognormal:512,0.8")
-        if not 1 <= made.first <= MOST_TOKENS:
-            raise WorkloadError(f"{key}: {said!r} is of {made.first} tokens, expected 1 to {MOST_TOKENS:,}")
-        if made.kind == "uniform" and not made.first <= made.second <= MOST_TOKENS:
-            raise WorkloadError(f"{key}: {said!r} ends at {made.second:.0f}, expected {made.first} to {MOST_TOKENS:,}")
-        if made.kind == "lognormal" and made.second > _MOST_SIGMA:
-            raise WorkloadError(f"{key}: {said!r} has sigma {made.second:g}, expected {_MOST_SIGMA:g} at most")
-        return made
+            raise WorkloadError(f"{key}: {given!r}, expected tokens as 1024, uniform:128-2048 or lognormal:512,0.8")
+        first, second = lengths.first, lengths.second
+        if not 1 <= first <= MAX_TOKENS:
+            raise WorkloadError(f"{key}: {given!r} is of {first} tokens, expected 1 to {MAX_TOKENS:,}")
+        if lengths.kind == "uniform" and not first <= second <= MAX_TOKENS:
+            raise WorkloadError(f"{key}: {given!r} ends at {second:.0f}, expected {first} to {MAX_TOKENS:,}")
+        if lengths.kind == "lognormal" and second > _MAX_SIGMA:
+            raise WorkloadError(f"{key}: {given!r} has sigma {second:g}, expected {_MAX_SIGMA:g} at most")
+        return lengths
 
     def draw(self, numbers: np.random.Generator, count: int) -> list[int]:
-        """Lengths of so many requests."""
+        """Draw the lengths of `count` requests."""
         if self.kind == "uniform":
             return [int(value) for value in numbers.integers(self.first, int(self.second) + 1, count)]
         if self.kind == "lognormal":
             drawn = numbers.lognormal(math.log(self.first), self.second, count)
-            return [int(value) for value in np.clip(np.rint(drawn), 1, MOST_TOKENS)]
+            return [int(value) for value in np.clip(np.rint(drawn), 1, MAX_TOKENS)]
         return [self.first] * count
 
 
 @dataclass(frozen=True)
 class RequestStream:
-    """Requests that are drawn.
+    """Requests with random arrival times and lengths.
 
     Attributes:
-        count: how many.
-        prompt: lengths of prompts.
-        generate: lengths of answers.
-        rate: mean arrivals in a second, exponentially apart (a Poisson process); 0 = all come at once.
-        seed: of what is drawn.
+        count: Number of requests.
+        prompt: Distribution of prompt lengths.
+        generate: Distribution of answer lengths.
+        rate: Mean number of arrivals per second of a Poisson process; 0 = all arrive at time 0.
+        seed: Seed of the random numbers.
     """
 
     count: int
@@ -108,19 +113,19 @@ class RequestStream:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= MOST_REQUESTS:
-            raise WorkloadError(f"requests: {self.count}, expected 1 to {MOST_REQUESTS:,}")
-        if self.rate and not _LEAST_RATE <= self.rate <= _MOST_RATE:
-            raise WorkloadError(f"rate: {self.rate:g}, expected {_LEAST_RATE:g} to {_MOST_RATE:g} requests in a second")
+        if not 1 <= self.count <= MAX_REQUESTS:
+            raise WorkloadError(f"requests: {self.count}, expected 1 to {MAX_REQUESTS:,}")
+        if self.rate and not _MIN_RATE <= self.rate <= _MAX_RATE:
+            raise WorkloadError(f"rate: {self.rate:g}, expected {_MIN_RATE:g} to {_MAX_RATE:g} requests in a second")
         if self.seed < 0:
             raise WorkloadError(f"seed: {self.seed}, expected 0 or more")
 
 
 def requests_of(source: RequestStream | Path | Iterable[Request]) -> tuple[Request, ...]:
-    """Requests of a stream, of a CSV file with the columns COLUMNS, or as they are; in the order of arrival.
+    """Return requests in the order of arrival: drawn from a stream, read from a CSV file with COLUMNS, or as given.
 
     Raises:
-        WorkloadError: a file that cannot be read, or holds something else.
+        WorkloadError: If the file is unreadable or no such CSV file, or there is no request.
     """
     if isinstance(source, Path):
         return _numbered(_read(source))
@@ -151,8 +156,8 @@ def _read(path: Path) -> list[tuple[int, int, int]]:
     rows = list(csv.reader(lines))
     if not rows or tuple(cell.strip() for cell in rows[0]) != COLUMNS:
         raise WorkloadError(f"{path}: expected the columns {','.join(COLUMNS)} in its first line")
-    if len(rows) - 1 > MOST_REQUESTS:
-        raise WorkloadError(f"{path}: {len(rows) - 1} requests, expected {MOST_REQUESTS:,} at most")
+    if len(rows) - 1 > MAX_REQUESTS:
+        raise WorkloadError(f"{path}: {len(rows) - 1} requests, expected {MAX_REQUESTS:,} at most")
     return [_row(path, number, row) for number, row in enumerate(rows[1:], 1)]
 
 
@@ -162,10 +167,10 @@ def _row(path: Path, number: int, row: list[str]) -> tuple[int, int, int]:
         arrival_s, tokens = float(arrival), (int(prompt), int(answer))
     except ValueError:
         arrival_s, tokens = -1.0, (0, 0)
-    if not 0 <= arrival_s <= _LONGEST_S or not all(1 <= each <= MOST_TOKENS for each in tokens):
+    if not 0 <= arrival_s <= _MAX_ARRIVAL_S or not all(1 <= each <= MAX_TOKENS for each in tokens):
         found = ",".join(row)[:60]
         raise WorkloadError(
-            f"{path}: request {number} is {found!r}, expected seconds from 0 to {_LONGEST_S:,} and two numbers of "
-            f"tokens from 1 to {MOST_TOKENS:,}"
+            f"{path}: request {number} is {found!r}, expected seconds from 0 to {_MAX_ARRIVAL_S:,} and two numbers of "
+            f"tokens from 1 to {MAX_TOKENS:,}"
         )
     return round(arrival_s * US_PER_S), *tokens

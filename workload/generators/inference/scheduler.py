@@ -1,11 +1,12 @@
-"""Continuous batches: which sequences are in which iteration, decided when the traces are made.
+"""Continuous batching: assignment of sequences to iterations, fixed when the traces are generated.
 
-As vLLM: an iteration takes prompts that wait, whole, if the batch and the cache have room for them, else it works out
-one token of every running sequence (prompts first). With chunked prefill an iteration has so many tokens at most: one
-of every running sequence, and the rest of pieces of prompts (Sarathi-Serve, arXiv 2403.02310, algorithm 3). With
-several pipeline stages as many batches are in flight, each with sequences of its own, as vLLM's virtual engines.
+As in vLLM, prompts have priority: an iteration runs waiting prompts unsplit if the batch and the cache have room for
+them, else it decodes one token of every running sequence. With chunked prefill, an iteration has a maximum number of
+tokens: one per running sequence, and the rest for pieces of prompts (Sarathi-Serve, arXiv 2403.02310, algorithm 3).
+With several pipeline stages, the same number of batches is in flight, each with its own sequences, like vLLM's virtual
+engines.
 
-A request is admitted when the cache has room for its prompt and all its tokens, so that none is ever thrown out.
+The scheduler admits a request when the cache has room for its prompt and all its tokens, so it never evicts one.
 """
 
 from collections import Counter, deque
@@ -17,19 +18,19 @@ from workload.generators.inference.batch import Batch, Iteration, Prompts
 from workload.generators.inference.requests import Request
 
 Clock = Callable[[Batch], float]
-"""Microseconds that an iteration takes."""
+"""Function that returns the microseconds of an iteration."""
 
 
 class BatchLimits(NamedTuple):
-    """Of what one replica's batches in flight may hold, each a share.
+    """Limits of each batch in flight of a replica.
 
     Attributes:
-        sequences: that run at a time.
-        cached_tokens: of the KV cache, 0 = no limit.
-        prompt_tokens: of whole prompts in an iteration; a longer one goes alone.
-        chunk: tokens of an iteration with chunked prefill, 0 = prompts go whole.
-        lanes: batches in flight.
-        stages: of the pipeline; an iteration is on each for its share of the time.
+        sequences: Maximum number of running sequences.
+        cached_tokens: Maximum number of tokens in the KV cache, 0 = unlimited.
+        prompt_tokens: Maximum number of tokens of unsplit prompts per iteration; a longer prompt runs alone.
+        chunk: Maximum number of tokens per iteration with chunked prefill, 0 = prompts run unsplit.
+        lanes: Number of batches in flight.
+        stages: Number of pipeline stages; an iteration occupies each for an equal share of its time.
     """
 
     sequences: int
@@ -41,7 +42,7 @@ class BatchLimits(NamedTuple):
 
 
 class Role(NamedTuple):
-    """What a replica does of a request."""
+    """Phases of a request that a replica runs."""
 
     prefills: bool = True
     decodes: bool = True
@@ -49,9 +50,11 @@ class Role(NamedTuple):
 
 @dataclass
 class _Running:
+    """A running sequence with its numbers of cached and of generated tokens."""
+
     request: Request
     cached: int = 0
-    made: int = 0
+    generated: int = 0
 
 
 @dataclass
@@ -65,13 +68,13 @@ class _Lane:
     reserved: int = 0
 
     def begins_at(self) -> float | None:
-        """When it has something to do; None = never again."""
+        """Return the earliest microsecond of the next iteration; None = all requests are done."""
         if self.running:
             return 0.0
         return float(self.waiting[0].arrival_us) if self.waiting else None
 
     def next(self, now: float) -> "_Work":
-        """What it does in the next iteration, and note it as done."""
+        """Schedule the next iteration, which starts at microsecond `now`."""
         work = _Work()
         if self.role.prefills and self.limits.chunk:
             self._chunked(now, work)
@@ -88,12 +91,12 @@ class _Lane:
         return work
 
     def _needs(self, request: Request) -> int:
-        """Tokens that the cache must have room for."""
+        """Return the number of tokens of a request that the cache must be able to hold."""
         return request.prompt + (request.generate if self.role.decodes else 0)
 
     def _is_done(self, each: _Running) -> bool:
         last = each.request.generate if self.role.decodes else 1
-        return each.made >= last
+        return each.generated >= last
 
     def _may_admit(self, now: float) -> bool:
         limits = self.limits
@@ -102,23 +105,23 @@ class _Lane:
         return not limits.cached_tokens or self.reserved + self._needs(self.waiting[0]) <= limits.cached_tokens
 
     def _take(self, work: "_Work") -> _Running:
-        taken = _Running(self.waiting.popleft())
-        self.running.append(taken)
-        self.reserved += self._needs(taken.request)
-        work.joined.append(taken.request)
-        return taken
+        sequence = _Running(self.waiting.popleft())
+        self.running.append(sequence)
+        self.reserved += self._needs(sequence.request)
+        work.joined.append(sequence.request)
+        return sequence
 
     def _admit(self, now: float, work: "_Work") -> None:
-        """Whole prompts."""
+        """Admit unsplit prompts."""
         left = self.limits.prompt_tokens
         while self._may_admit(now) and (self.waiting[0].prompt <= left or not work.pieces):
-            taken = self._take(work)
-            left -= taken.request.prompt
-            work.prompt(taken, taken.request.prompt)
+            sequence = self._take(work)
+            left -= sequence.request.prompt
+            work.prompt(sequence, sequence.request.prompt)
 
     def _chunked(self, now: float, work: "_Work") -> None:
-        """A token of each running sequence, then pieces of prompts."""
-        prompting = [each for each in self.running if not each.made]
+        """Add a token of each running sequence, then pieces of prompts."""
+        prompting = [each for each in self.running if not each.generated]
         self._decode(work)
         left = self.limits.chunk - len(work.keys)
         while left > 0:
@@ -132,19 +135,19 @@ class _Lane:
             left -= tokens
 
     def _join(self, now: float, work: "_Work") -> None:
-        """Requests whose prompts another replica has worked out."""
+        """Admit requests whose prompts another engine computed."""
         while self._may_admit(now):
-            taken = self._take(work)
-            taken.cached, taken.made = taken.request.prompt, 1
+            sequence = self._take(work)
+            sequence.cached, sequence.generated = sequence.request.prompt, 1
 
     def _decode(self, work: "_Work") -> None:
         for each in self.running:
-            if each.made:
+            if each.generated:
                 work.decode(each)
 
 
 class _Work:
-    """What one iteration of a lane does."""
+    """The growing batch of one iteration of a lane."""
 
     def __init__(self) -> None:
         self.pieces: Counter[tuple[int, int]] = Counter()
@@ -167,10 +170,10 @@ class _Work:
         self._token(each)
 
     def _token(self, each: _Running) -> None:
-        each.made += 1
+        each.generated += 1
         self.sampled += 1
-        if each.made in {1, each.request.generate}:
-            self.marks.append((each.request.number, each.made))
+        if each.generated in {1, each.request.generate}:
+            self.marks.append((each.request.number, each.generated))
 
     def batch(self) -> Batch:
         prompts = tuple(Prompts(count, *shape) for shape, count in self.pieces.items())
@@ -179,11 +182,11 @@ class _Work:
 
 
 class ServingSchedule(NamedTuple):
-    """Of replicas that keep step, or of a single one.
+    """Iterations of one replica, or of several replicas in lockstep.
 
     Attributes:
-        iterations: of each replica; all have as many.
-        prompted_us: by the clock, when the prompt of each request is done.
+        iterations: Iterations of each replica; all replicas have the same number.
+        prompted_us: Microsecond of the clock when a request's prompt ends, by request number.
     """
 
     iterations: tuple[tuple[Iteration, ...], ...]
@@ -201,20 +204,20 @@ def schedule(
     clock: Clock,
     report: Callable[[str], None] = say_nothing,
 ) -> ServingSchedule:
-    """Iterations of replicas that keep step: each has the next one together, some maybe with nothing to do.
+    """Return the iterations of replicas in lockstep; a replica without work takes part with an empty batch.
 
     Args:
-        requests: of each replica, in the order of arrival.
-        limits: of each replica.
-        role: what they do.
-        clock: how long an iteration takes; that of the slowest replica counts for all.
-        report: Called after each iteration with a text that says how far the schedule is.
+        requests: Requests of each replica, in the order of arrival.
+        limits: Limits of each replica's batches.
+        role: Phases that the replicas run.
+        clock: Function that returns the duration of an iteration; the slowest replica determines it for all.
+        report: Function that is called after each iteration with a text about the progress.
     """
     waiting = sum(map(len, requests))
     lanes = [
         [_Lane(limits, role, deque(own[number :: limits.lanes])) for own in requests] for number in range(limits.lanes)
     ]
-    made: list[list[Iteration]] = [[] for _ in requests]
+    iterations: list[list[Iteration]] = [[] for _ in requests]
     prompted_us: dict[int, float] = {}
     free_us, lane_free_us = 0.0, [0.0] * limits.lanes
     number = 0
@@ -222,7 +225,7 @@ def schedule(
         begins = [_begin(lane, free) for lane, free in zip(lanes, lane_free_us, strict=True)]
         open_lanes = [(begin, lane) for lane, begin in enumerate(begins) if begin is not None]
         if not open_lanes:
-            return ServingSchedule(tuple(map(tuple, made)), prompted_us)
+            return ServingSchedule(tuple(map(tuple, iterations)), prompted_us)
         begin, lane = min(open_lanes)
         now = max(begin, free_us)
         works = [each.next(now) for each in lanes[lane]]
@@ -231,7 +234,7 @@ def schedule(
         free_us, lane_free_us[lane] = now + took / limits.stages, now + took
         names = {batch.name for batch in batches if batch.tokens}
         common = names.pop() if len(names) == 1 else "mixed"
-        for own, work, batch in zip(made, works, batches, strict=True):
+        for own, work, batch in zip(iterations, works, batches, strict=True):
             of_requests = tuple(work.joined), tuple(work.prompted), tuple(work.marks)
             own.append(Iteration(number, lane, batch, batch.name if batch.tokens else common, *of_requests))
             prompted_us |= {request.number: now + took for request in work.prompted}
@@ -240,6 +243,6 @@ def schedule(
 
 
 def _begin(lane: list[_Lane], free_us: float) -> float | None:
-    """When a lane of all replicas can begin its next iteration."""
+    """Return the microsecond when a lane of all replicas can begin its next iteration; None = never."""
     begins = [begin for begin in (each.begins_at() for each in lane) if begin is not None]
     return max(free_us, min(begins)) if begins else None

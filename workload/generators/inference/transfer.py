@@ -1,8 +1,8 @@
-"""Keys and values on their way from GPUs that did a prompt to those that decode: who sends which heads to whom.
+"""Routes of keys and values from prefill GPUs to decoding GPUs.
 
-Ranks of both tensor-parallel groups hold heads in order. A rank that decodes gets each of its heads from a rank that
-has it; where several have the same head, those that want it take turns. Compressed keys (latent attention) are whole
-on every rank: each that decodes gets them from the rank of its number, modulo the prompts' group.
+The ranks of both tensor-parallel groups hold heads in order. A decoding rank receives each of its heads from a prefill
+rank that holds it; if several hold it, the decoding ranks are distributed over them. Every rank holds all compressed
+keys of latent attention, so that decoding rank i receives them from prefill rank i modulo the size of its group.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from workload.generators.training.parallel_plan import ParallelPlan
 
 
 class Route(NamedTuple):
-    """From one rank to another.
+    """Route from a prefill rank to a decoding rank.
 
     Attributes:
-        source: tensor-parallel rank among those that do prompts.
-        target: among those that decode.
-        token_bytes: of one layer and token.
+        source: Tensor-parallel rank of the prefill GPU.
+        target: Tensor-parallel rank of the decoding GPU.
+        token_bytes: Bytes per layer and token.
     """
 
     source: int
@@ -27,23 +27,23 @@ class Route(NamedTuple):
 
 
 def routes(model: Model, prompts: ParallelPlan, decodes: ParallelPlan) -> tuple[Route, ...]:
-    """All of a pair of replicas, by source and target."""
+    """Return the routes between a prefill replica and a decoding replica, sorted by source and target."""
     value_bytes = int(DTYPE_BYTES[decodes.dtype])
     if model.latent is not None:
         size = (model.latent.key_value_rank + model.latent.rope_dim) * value_bytes
         return tuple(sorted(Route(target % prompts.tp, target, size) for target in range(decodes.tp)))
     heads: dict[tuple[int, int], int] = {}
     for head in range(model.key_value_heads):
-        holders, wanting = _holders(model, prompts.tp, head), _holders(model, decodes.tp, head)
-        for place, target in enumerate(wanting):
-            pair = holders[place * len(holders) // len(wanting)], target
+        sources, targets = _holders(model, prompts.tp, head), _holders(model, decodes.tp, head)
+        for place, target in enumerate(targets):
+            pair = sources[place * len(sources) // len(targets)], target
             heads[pair] = heads.get(pair, 0) + 1
     size = (model.query_dim + model.value_dim) * value_bytes
     return tuple(Route(source, target, count * size) for (source, target), count in sorted(heads.items()))
 
 
 def _holders(model: Model, tp: int, head: int) -> range:
-    """Ranks that have a head of keys and values."""
+    """Return the ranks that hold a head of keys and values."""
     heads = model.key_value_heads
     if tp <= heads:
         rank = head // (heads // tp)

@@ -1,4 +1,4 @@
-"""Peak memory of a training step: for each stage of the pipeline what one of its GPUs holds at the worst moment."""
+"""Peak memory of a training step on one GPU of each pipeline stage."""
 
 from typing import NamedTuple
 
@@ -24,27 +24,28 @@ from workload.generators.training.rules import Framework
 from workload.generators.training.stages import Chunk, chunks, micro_batches, padded_vocab
 
 CONTEXT_BYTES = 1 << 30
-"""Of CUDA's context and the libraries' workspaces: an assumption, from 0.3 GB (kernels loaded when they are needed) to
-more than 1 GB (before CUDA 11.7) for the context alone (pytorch/pytorch#107667)."""
+"""Bytes of CUDA's context and the libraries' workspaces: an assumption. The context alone takes from 0.3 GB (lazy
+loading of kernels) to more than 1 GB (before CUDA 11.7) (pytorch/pytorch#107667)."""
 COMMUNICATOR_BYTES = 512 << 20
-"""Of each NCCL communicator: an assumption, as groups of 2 and 4 A100 took 544 and 688 MB (NVIDIA/nccl#964)."""
+"""Bytes per NCCL communicator: an assumption. Groups of 2 and 4 A100 took 544 and 688 MB (NVIDIA/nccl#964)."""
 DEEPSPEED_BUCKET_VALUES = 5 * 10**8
-"""Gradients that DeepSpeed reduces together (reduce_bucket_size)."""
+"""Number of gradients that DeepSpeed reduces together (reduce_bucket_size)."""
 
 
 class StageMemory(NamedTuple):
     """Bytes on each GPU of a stage.
 
     Attributes:
-        stage: from 0.
-        weights: of forward and backward pass.
-        gradients: as they are summed up.
-        optimizer: master weights and moments.
-        activations: that layers keep, of all micro-batches in flight, and those that one layer works out again.
-        loss: logits and what the output layer keeps.
-        buffers: what the backward pass of a layer works with, what is received and gathered.
-        framework: CUDA context and NCCL: an assumption.
-        host: what offloading has put into the host's memory, not among the GPU's.
+        stage: Number of the stage, from 0.
+        weights: Bytes of the weights for forward and backward passes.
+        gradients: Bytes of the gradients that micro-batches accumulate.
+        optimizer: Bytes of master weights and moments.
+        activations: Bytes of activations that layers keep for all micro-batches in flight, and that one layer
+            recomputes.
+        loss: Bytes of logits and of the activations of the output layer.
+        buffers: Bytes that the backward pass of one layer needs temporarily, and of received and gathered tensors.
+        framework: Bytes of the CUDA context and NCCL, an assumption.
+        host: Bytes that offloading keeps in the host's memory; not part of the GPU's total.
     """
 
     stage: int
@@ -59,132 +60,142 @@ class StageMemory(NamedTuple):
 
     @property
     def total(self) -> int:
-        """On the GPU."""
+        """Bytes on the GPU."""
         return sum(getattr(self, part) for part in PARTS)
 
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "loss", "buffers", "framework")
-"""What the memory of a GPU is used for."""
+"""Fields of StageMemory that count as memory of the GPU."""
 
 
 def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> tuple[StageMemory, ...]:
-    """Peak memory of each stage.
+    """Return the peak memory of each stage.
 
-    Not counted: fragmentation of the allocator, and what the optimizer's step needs beside its states.
+    The estimate ignores fragmentation of the allocator and temporary memory of the optimizer's step.
 
     Raises:
-        WorkloadError: a plan that `rules.check` refuses.
+        WorkloadError: If `rules.check` refuses the plan.
     """
     rules.check(model, plan, framework)
     settled = rules.settle(model, plan, framework)
-    return tuple(_stage(model, settled, framework, own, stage) for stage, own in enumerate(chunks(model, settled)))
+    return tuple(_stage(model, settled, framework, *each) for each in enumerate(chunks(model, settled)))
 
 
 def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> str:
-    """Why a step does not fit into GPUs of so much memory, in one line with the nearest plan that does; "" = it does.
+    """Return one line with the reason why a step does not fit, and the nearest plan that fits; "" if the step fits.
+
+    Args:
+        model: Model to train.
+        plan: Parallel plan of the step.
+        memory_bytes: GPU memory in bytes.
+        framework: Training framework whose rules apply.
 
     Raises:
-        WorkloadError: a plan that `rules.check` refuses.
+        WorkloadError: If `rules.check` refuses the plan.
     """
     worst = max(estimate(model, plan, framework), key=lambda stage: stage.total)
     if worst.total <= memory_bytes:
         return ""
     shares = sorted(((getattr(worst, part), part) for part in PARTS), reverse=True)
-    most = ", ".join(f"{part} {size / GIB:.1f}" for size, part in shares if size * 20 > worst.total)
+    largest = ", ".join(f"{part} {size / GIB:.1f}" for size, part in shares if size * 20 > worst.total)
     return (
-        f"does not fit: stage {worst.stage} needs {worst.total / GIB:.1f} GiB of {memory_bytes / GIB:.1f} ({most}); "
+        f"does not fit: stage {worst.stage} needs {worst.total / GIB:.1f} GiB of {memory_bytes / GIB:.1f} ({largest}); "
         f"{_nearest_that_fits(model, plan, memory_bytes, framework)}"
     )
 
 
 def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
-    """Memory of the fullest GPU.
+    """Return the peak memory in bytes of the GPU that needs the most.
 
     Raises:
-        WorkloadError: a plan that `rules.check` refuses.
+        WorkloadError: If `rules.check` refuses the plan.
     """
     return max(stage.total for stage in estimate(model, plan, framework))
 
 
 def fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> bool:
-    """Whether a step fits into GPUs of so much memory.
+    """Return whether a step fits into GPUs with `memory_bytes` of memory.
 
     Raises:
-        WorkloadError: a plan that `rules.check` refuses.
+        WorkloadError: If `rules.check` refuses the plan.
     """
     return peak_bytes(model, plan, framework) <= memory_bytes
 
 
-def _stage(model: Model, plan: ParallelPlan, framework: Framework, own: tuple[Chunk, ...], stage: int) -> StageMemory:
+def _stage(
+    model: Model, plan: ParallelPlan, framework: Framework, stage: int, stage_chunks: tuple[Chunk, ...]
+) -> StageMemory:
     on_gpu, on_host = offload.divided(states(held(model, plan, stage), plan), plan)
-    kept = again = 0
-    for chunk, count_of_chunk in zip(own, in_flight(plan, stage), strict=True):
-        kept += count_of_chunk * _of_chunk(model, plan, chunk)
-        again = max(again, _again(model, plan, chunk))
-    activations, activations_on_host = offload.divided_activations(kept, _layer_at_most(model, plan, own), plan)
+    kept = recomputed = loss = 0
+    for chunk, micro_batches_in_flight in zip(stage_chunks, in_flight(plan, stage), strict=True):
+        kept += micro_batches_in_flight * _kept_by_chunk(model, plan, chunk)
+        recomputed = max(recomputed, _recomputed(model, plan, chunk))
+        if chunk.is_last:
+            loss += micro_batches_in_flight * _kept_by_loss(model, plan)
+            loss += _loss_working(model, plan) + _deferred(model, plan)
+    largest_layer = _kept_by_largest_layer(model, plan, stage_chunks)
+    activations, activations_on_host = offload.divided_activations(kept, largest_layer, plan)
     return StageMemory(
         stage,
         *on_gpu,
-        activations=activations + again,
-        loss=sum(
-            count_of_chunk * _of_loss(model, plan)
-            for chunk, count_of_chunk in zip(own, in_flight(plan, stage), strict=True)
-            if chunk.is_last
-        )
-        + (_loss_working(model, plan) + _deferred(model, plan) if any(chunk.is_last for chunk in own) else 0),
-        buffers=_buffers(model, plan, framework, own),
+        activations=activations + recomputed,
+        loss=loss,
+        buffers=_buffers(model, plan, framework, stage_chunks),
         framework=_framework(model, plan),
         host=on_host.total + activations_on_host,
     )
 
 
-def _layers_of_kinds(model: Model, plan: ParallelPlan, chunk: Chunk) -> list[tuple[int, bool]]:
-    """How many layers of a chunk have no experts and how many have; multi-token prediction's are among them."""
-    del plan
+def _layers_of_kinds(model: Model, chunk: Chunk) -> list[tuple[int, bool]]:
+    """Return the numbers of layers without and with experts, multi-token prediction included."""
     numbers = [*chunk.layers, *([model.layers - 1] * model.mtp_layers if chunk.is_last else [])]
     with_experts = sum(model.has_experts(number) for number in numbers)
     return [(len(numbers) - with_experts, False), (with_experts, True)]
 
 
-def _of_chunk(model: Model, plan: ParallelPlan, chunk: Chunk) -> int:
-    """What a chunk keeps of one micro-batch, without the output layer."""
+def _kept_by_chunk(model: Model, plan: ParallelPlan, chunk: Chunk) -> int:
+    """Return the bytes that a chunk keeps per micro-batch, without the output layer."""
     kept = sum(
         layers * layer_activations(model, plan, has_experts=has_experts).kept(plan.recompute)
-        for layers, has_experts in _layers_of_kinds(model, plan, chunk)
+        for layers, has_experts in _layers_of_kinds(model, chunk)
         if layers
     )
     if chunk.is_first and model.dropout:
         width = widths(plan)
-        kept += width.tokens * model.hidden // width.whole
+        kept += width.tokens * model.hidden // width.shards
     return kept
 
 
-def _again(model: Model, plan: ParallelPlan, chunk: Chunk) -> int:
+def _recomputed(model: Model, plan: ParallelPlan, chunk: Chunk) -> int:
+    """Return the bytes that the backward pass of one layer recomputes, for the largest layer of a chunk."""
     return max(
         layer_activations(model, plan, has_experts=has_experts).again(plan.recompute) if layers else 0
-        for layers, has_experts in _layers_of_kinds(model, plan, chunk)
+        for layers, has_experts in _layers_of_kinds(model, chunk)
     )
 
 
-def _layer_at_most(model: Model, plan: ParallelPlan, own: tuple[Chunk, ...]) -> int:
-    """What the largest layer keeps."""
+def _kept_by_largest_layer(model: Model, plan: ParallelPlan, stage_chunks: tuple[Chunk, ...]) -> int:
+    """Return the bytes that the largest layer of a stage keeps per micro-batch."""
     return max(
         layer_activations(model, plan, has_experts=has_experts).kept(plan.recompute) if layers else 0
-        for chunk in own
-        for layers, has_experts in _layers_of_kinds(model, plan, chunk)
+        for chunk in stage_chunks
+        for layers, has_experts in _layers_of_kinds(model, chunk)
     )
 
 
-def _of_loss(model: Model, plan: ParallelPlan) -> int:
-    """What final norm, output layer and loss keep: 4 s b h (1 + V/h) / t bytes (arXiv 2205.05198, section 4.3)."""
+def _kept_by_loss(model: Model, plan: ParallelPlan) -> int:
+    """Return the bytes that final norm, output layer and loss keep per micro-batch.
+
+    These are 4 s b h (1 + V/h) / t bytes (arXiv 2205.05198, section 4.3).
+    """
     width = widths(plan)
-    hidden = width.tokens * model.hidden // width.whole
+    hidden = width.tokens * model.hidden // width.shards
     logits = width.tokens * padded_vocab(model, plan) // plan.tp
     return (1 + model.mtp_layers) * (2 * width.value_bytes * hidden + FP32_BYTES * logits)
 
 
 def _loss_working(model: Model, plan: ParallelPlan) -> int:
-    """Logits as the output layer gives and takes them, beside those of 4 bytes."""
+    """Return the bytes of logits in the data type of activations, in addition to the FP32 logits of the loss."""
     return value_bytes(plan) * widths(plan).tokens * padded_vocab(model, plan) // plan.tp
 
 
@@ -195,40 +206,40 @@ def _deferred(model: Model, plan: ParallelPlan) -> int:
     (embedding_activation_buffer and grad_output_buffer of megatron/core/models/gpt/gpt_model.py).
     """
     width = widths(plan)
-    hidden = width.tokens * model.hidden // width.whole
+    hidden = width.tokens * model.hidden // width.shards
     count = min(plan.defer_embedding_wgrad, micro_batches(plan))
     return count * (width.value_bytes * hidden + _loss_working(model, plan))
 
 
-def _buffers(model: Model, plan: ParallelPlan, framework: Framework, own: tuple[Chunk, ...]) -> int:
+def _buffers(model: Model, plan: ParallelPlan, framework: Framework, stage_chunks: tuple[Chunk, ...]) -> int:
     width = widths(plan)
-    kinds = [has_experts for chunk in own for layers, has_experts in _layers_of_kinds(model, plan, chunk) if layers]
-    whole = width.tokens * model.hidden * width.value_bytes
+    kinds = [has_experts for chunk in stage_chunks for layers, has_experts in _layers_of_kinds(model, chunk) if layers]
+    hidden = width.tokens * model.hidden * width.value_bytes
     total = max((layer_activations(model, plan, has_experts=kind).working for kind in kinds), default=0)
     if plan.sequence_parallel:
-        total += whole  # gathered before a product
+        total += hidden  # gathered before a product
     if plan.pp > 1:
-        total += 2 * whole // width.whole  # of the next and of the last micro-batch
+        total += 2 * hidden // width.shards  # received for the next micro-batch, sent for the last one
     if plan.cp > 1:
         pair = width.tokens * key_value_heads(model, plan) * (model.query_dim + model.value_dim) * width.value_bytes
         total += {"ring": 2, "all-gather": plan.cp, "a2a": 2}[plan.context] * pair
     if plan.ep * plan.etp > 1 and any(kinds):
         total += 2 * expert_rows(model, plan) * model.hidden * width.value_bytes  # sent and received
-    return total + _of_sharing(model, plan, framework, kinds)
+    return total + _zero_buffers(model, plan, framework, kinds)
 
 
-def _of_sharing(model: Model, plan: ParallelPlan, framework: Framework, kinds: list[bool]) -> int:
-    """What ZeRO-2 and 3 reduce and gather at a time."""
+def _zero_buffers(model: Model, plan: ParallelPlan, framework: Framework, kinds: list[bool]) -> int:
+    """Return the bytes that ZeRO-2 and ZeRO-3 reduce and gather at a time."""
     if plan.zero < 2 or plan.dp * plan.cp == 1:
         return 0
     layer = max((count(model, plan, weights.layer_of_kind(model, has_experts=kind)).total for kind in kinds), default=0)
-    words = weights.output_matrix(model, padded_vocab(model, plan)).size // plan.tp
+    output = weights.output_matrix(model, padded_vocab(model, plan)).size // plan.tp
     gradient = int(DTYPE_BYTES[plan.grad_dtype])
     if framework == "deepspeed":
         reduced = plan.bucket_bytes or DEEPSPEED_BUCKET_VALUES * gradient
     else:
-        reduced = max(layer, words) * gradient
-    gathered = ((1 + plan.prefetch) * layer + words) * weight_bytes(plan) if plan.zero == 3 else 0
+        reduced = max(layer, output) * gradient
+    gathered = ((1 + plan.prefetch) * layer + output) * weight_bytes(plan) if plan.zero == 3 else 0
     return reduced + gathered
 
 
@@ -238,7 +249,7 @@ def _framework(model: Model, plan: ParallelPlan) -> int:
 
 
 def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework) -> str:
-    """One change that is enough, else several of them, else more stages or tensor parallelism."""
+    """Return a text with the first plan that fits: one change, several changes, or also more stages or tp."""
     changes = _changes(plan, framework)
     together = plan
     candidates = [plan.model_copy(update=change) for change in changes]
@@ -256,12 +267,12 @@ def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, fram
 
 
 def _changes(plan: ParallelPlan, framework: Framework) -> list[dict[str, object]]:
-    """What saves memory, what costs least first."""
-    most_zero = 1 if framework == "megatron" or (framework == "deepspeed" and plan.pp > 1) else 3
+    """Return the changes of a plan that save memory, the cheapest first."""
+    max_zero = 1 if framework == "megatron" or (framework == "deepspeed" and plan.pp > 1) else 3
     changes: list[dict[str, object]] = []
     if plan.tp > 1 and not plan.sequence_parallel:
         changes.append({"sequence_parallel": True})
-    changes += [{"zero": zero} for zero in range(plan.zero + 1, most_zero + 1) if plan.dp * plan.cp > 1]
+    changes += [{"zero": zero} for zero in range(plan.zero + 1, max_zero + 1) if plan.dp * plan.cp > 1]
     if plan.attention == "unfused":
         changes.append({"attention": "flash"})
         changes += [{"recompute": "selective"}] * (plan.recompute == "none")

@@ -1,4 +1,4 @@
-"""How many micro-batches a stage has gone forward with and not yet backward, at most."""
+"""Maximum number of micro-batches between their forward and backward passes on a stage."""
 
 from workload.generators.training import pipeline
 from workload.generators.training.parallel_plan import ParallelPlan
@@ -6,17 +6,21 @@ from workload.generators.training.stages import micro_batches
 
 
 def in_flight(plan: ParallelPlan, stage: int) -> tuple[int, ...]:
-    """For each chunk of a stage, how many micro-batches' activations it holds at the worst moment.
+    """Return the number of micro-batches per chunk whose activations a stage holds when it holds the most.
 
-    1F1B: stage i has pp - i. Interleaved (Narayanan et al., arXiv 2104.04473, section 2.2, as Megatron-Core's
-    schedules.py): 2 (pp - i - 1) + (vpp - 1) pp chunks have gone forward before the first goes backward, and one more;
-    the first stage then has 1 + (pp - 1) / (pp vpp) times what 1F1B has (arXiv 2205.05198, section 4.2.3). Zero-bubble
-    (ZB-H1, arXiv 2401.10241): no stage has more than 1F1B's first. DualPipe (arXiv 2412.19437, table 2): pp + 1 in all.
-    GPipe: all. The schedules say so themselves (workload.generators.training.pipeline).
+    The modules of the schedules (workload.generators.training.pipeline) define the numbers:
+
+    - 1F1B: pp - i on stage i.
+    - Interleaved (Narayanan et al., arXiv 2104.04473, section 2.2, as in Megatron-Core's schedules.py):
+      2 (pp - i - 1) + (vpp - 1) pp forward passes precede the first backward pass, plus one. The first stage holds
+      1 + (pp - 1) / (pp vpp) times as much as with 1F1B (arXiv 2205.05198, section 4.2.3).
+    - Zero-bubble (ZB-H1, arXiv 2401.10241): at most as many as 1F1B's first stage.
+    - DualPipe (arXiv 2412.19437, table 2): pp + 1 in total.
+    - GPipe: all.
 
     Args:
-        plan: settled, and passed by `rules.check`.
-        stage: from 0.
+        plan: Settled plan that `rules.check` accepts.
+        stage: Number of the stage, from 0.
     """
     schedule = plan.pipeline_schedule
     chunks = pipeline.chunks(schedule, plan.vpp)

@@ -1,12 +1,12 @@
-"""What of a training step lies in the host's memory, and what moves because of that.
+"""Division of a training step's states and activations between GPU and host memory, and the optimizer's transfers.
 
-ZeRO-Offload (Ren et al., arXiv 2101.06840): the optimizer's states stay with the CPU, which does the optimizer's step;
-gradients go there, weights come back. ZeRO-Infinity (Rajbhandari et al., arXiv 2104.07857): the shards of the weights
-lie there too, and come for every forward and backward pass. Activations go out when a layer's forward pass has made
-them and come back before its backward pass.
+ZeRO-Offload (Ren et al., arXiv 2101.06840) keeps the optimizer's states in the host's memory. The CPU runs the
+optimizer's step, so gradients move to the host and weights move back. ZeRO-Infinity (Rajbhandari et al., arXiv
+2104.07857) also keeps the shards of weights there and loads them for every forward and backward pass. Offloaded
+activations move to the host after a layer's forward pass and return before its backward pass.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.states import States, weight_bytes
@@ -14,69 +14,54 @@ from workload.generators.training.held import HeldParameters
 from workload.generators.training.parallel_plan import ParallelPlan
 
 ACTIVATIONS_AT_A_TIME = 2
-"""Layers whose activations are on the GPU: of the one at work and the one on its way."""
+"""Number of layers whose activations are on the GPU: the layer that runs, and the layer in transfer."""
 
 
-class Move(NamedTuple):
-    """What one GPU moves between its memory and the host's, each time that it happens.
+class OptimizerTransfers(NamedTuple):
+    """Transfers between a GPU's memory and the host's in an offloaded optimizer step.
 
     Attributes:
-        what: is moved.
-        when: in which pass; of the optimizer's step once in a step, of others once for a micro-batch and layer.
-        load_bytes: from the host (MEM_LOAD with tensor_loc 1).
-        store_bytes: to the host (MEM_STORE with tensor_loc 1).
+        load_bytes: Bytes of weights from the host (MEM_LOAD with tensor_loc 1).
+        store_bytes: Bytes of gradients to the host (MEM_STORE with tensor_loc 1).
     """
 
-    what: Literal["optimizer", "parameters", "activations"]
-    when: Literal["forward", "backward", "optimizer"]
     load_bytes: int
     store_bytes: int
 
 
 def divided(all_states: States, plan: ParallelPlan) -> tuple[States, States]:
-    """States on the GPU, and in the host's memory."""
+    """Return the states in the GPU's memory and those in the host's."""
     optimizer = all_states.optimizer if "optimizer" in plan.offload else 0
     weights = all_states.weights if "parameters" in plan.offload else 0
     on_host = States(weights, 0, optimizer)
-    return States(*(one - other for one, other in zip(all_states, on_host, strict=True))), on_host
+    return States(*(total - host for total, host in zip(all_states, on_host, strict=True))), on_host
 
 
 def divided_activations(kept: int, layer: int, plan: ParallelPlan) -> tuple[int, int]:
-    """Activations on the GPU, and in the host's memory; layer: what the largest keeps of one micro-batch."""
+    """Return the bytes of activations in the GPU's memory and in the host's.
+
+    Args:
+        kept: Bytes of activations of all layers and micro-batches.
+        layer: Bytes of activations of the largest layer for one micro-batch.
+        plan: Parallel plan with the states to offload.
+    """
     if "activations" not in plan.offload:
         return kept, 0
     return min(kept, ACTIVATIONS_AT_A_TIME * layer), kept
 
 
-def moves_of_layer(parameters_share: int, kept: int, plan: ParallelPlan) -> tuple[Move, ...]:
-    """What moves for each micro-batch and layer.
+def optimizer_transfers(held: HeldParameters, plan: ParallelPlan) -> OptimizerTransfers | None:
+    """Return the transfers of an optimizer step, None if the optimizer is on the GPU.
+
+    With ZeRO, a GPU updates its share of dense parameters and of experts; the GPUs gather the weights later.
 
     Args:
-        parameters_share: of the layer, that ZeRO-3 leaves to one GPU.
-        kept: bytes of activations that the layer keeps.
-        plan: whose `offload` says what moves.
-    """
-    found = []
-    if "parameters" in plan.offload:
-        share = parameters_share * weight_bytes(plan)
-        found += [Move("parameters", "forward", share, 0), Move("parameters", "backward", share, 0)]
-    if "activations" in plan.offload:
-        found += [Move("activations", "forward", 0, kept), Move("activations", "backward", kept, 0)]
-    return tuple(found)
-
-
-def moves_of_step(held: HeldParameters, plan: ParallelPlan) -> tuple[Move, ...]:
-    """What moves for the optimizer's step: gradients of what the GPU updates, and its weights back.
-
-    With ZeRO a GPU updates its share, of dense parameters and of experts; the weights are then gathered by GPUs.
-
-    Args:
-        held: of the GPU before ZeRO.
-        plan: whose `offload` says what moves.
+        held: Numbers of parameters of the GPU before ZeRO.
+        plan: Parallel plan with the states to offload.
     """
     if "optimizer" not in plan.offload:
-        return ()
+        return None
     replicas = (plan.dp * plan.cp, plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp)) if plan.zero else (1, 1)
     updated = -(-held.dense // replicas[0]) - (-held.experts // replicas[1])
     gradient = int(DTYPE_BYTES[plan.grad_dtype])
-    return (Move("optimizer", "optimizer", updated * weight_bytes(plan), updated * gradient),)
+    return OptimizerTransfers(updated * weight_bytes(plan), updated * gradient)

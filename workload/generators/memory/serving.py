@@ -1,4 +1,4 @@
-"""Memory of inference: weights, and keys and values of the tokens that are being served."""
+"""Memory of inference: weights, activations, and the KV cache."""
 
 from typing import NamedTuple
 
@@ -16,11 +16,11 @@ class ServingMemory(NamedTuple):
     """Bytes on each GPU of a stage.
 
     Attributes:
-        stage: from 0.
-        weights: of the stage.
-        kv_cache: of all tokens that are being served.
-        activations: of one layer, and logits, for the tokens of one pass.
-        framework: CUDA context and NCCL: an assumption.
+        stage: Number of the stage, from 0.
+        weights: Bytes of the stage's weights.
+        kv_cache: Bytes of keys and values of all tokens that are served at a time.
+        activations: Bytes of one layer's activations, and of logits, for the tokens of one pass.
+        framework: Bytes of the CUDA context and NCCL, an assumption.
     """
 
     stage: int
@@ -31,42 +31,42 @@ class ServingMemory(NamedTuple):
 
     @property
     def total(self) -> int:
-        """On the GPU."""
+        """Bytes on the GPU."""
         return self.weights + self.kv_cache + self.activations + self.framework
 
 
 def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, layers: int = 0) -> int:
-    """Bytes that the cache holds for a token on one GPU.
+    """Return the bytes per token of the KV cache on one GPU.
 
-    A layer has keys and values of the GPU's heads; with latent attention the compressed ones, which every GPU of a
-    tensor-parallel group has whole (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
+    A layer caches the keys and values of the GPU's heads; with latent attention it caches the compressed ones, which
+    the GPUs of a tensor-parallel group do not split (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
 
     Args:
-        model: what is served.
-        plan: with its tensor parallelism and data type; None = one GPU, bf16.
-        layers: on the GPU, 0 = all.
+        model: Model to serve.
+        plan: Plan with the tensor parallelism and the data type; None = one GPU, bf16.
+        layers: Number of layers on the GPU, 0 = all.
     """
-    own = plan or ParallelPlan()
+    plan = plan or ParallelPlan()
     if model.latent is not None:
         values = model.latent.key_value_rank + model.latent.rope_dim
     else:
-        values = key_value_heads(model, own) * (model.query_dim + model.value_dim)
-    return (layers or model.layers) * values * int(DTYPE_BYTES[own.dtype])
+        values = key_value_heads(model, plan) * (model.query_dim + model.value_dim)
+    return (layers or model.layers) * values * int(DTYPE_BYTES[plan.dtype])
 
 
 def serving_estimate(
     model: Model, plan: ParallelPlan, cached_tokens: int, tokens_of_pass: int
 ) -> tuple[ServingMemory, ...]:
-    """Memory of each stage, for one replica.
+    """Return the memory of each stage of one replica.
 
     Args:
-        model: what is served.
-        plan: with tp, pp, ep and etp.
-        cached_tokens: of all sequences that are being served at a time.
-        tokens_of_pass: in one forward pass: of a prompt (or a piece of it), or one for each sequence.
+        model: Model to serve.
+        plan: Parallel plan with tp, pp, ep and etp.
+        cached_tokens: Number of tokens of all sequences that are served at a time.
+        tokens_of_pass: Number of tokens per forward pass: those of prompts or their pieces, one per decoding sequence.
 
     Raises:
-        WorkloadError: a plan that `rules.check` refuses.
+        WorkloadError: If `rules.check` refuses the plan.
     """
     rules.check(model, plan, "inference")
     settled = rules.settle(model, plan, "inference")

@@ -1,8 +1,8 @@
-"""Weights, gradients and optimizer states of a GPU, as far as ZeRO leaves them to it.
+"""Weights, gradients and optimizer states of a GPU after ZeRO.
 
-Adam with mixed precision has 2 bytes of weight, 4 of gradient (2 with grad_dtype=bf16) and 12 of master weight,
-momentum and variance for each parameter: Megatron's 18, with the distributed optimizer 6 + 12/d; with gradients of 2
-bytes the 16 of Rajbhandari et al., "ZeRO" (arXiv 1910.02054, section 3.1).
+Adam with mixed precision needs, per parameter, 2 bytes for the weight, 4 for the gradient (2 with grad_dtype=bf16) and
+12 for master weight, momentum and variance. These are Megatron's 18 bytes, or 6 + 12/d with the distributed optimizer;
+with gradients of 2 bytes, they are the 16 bytes of Rajbhandari et al., "ZeRO" (arXiv 1910.02054, section 3.1).
 """
 
 from typing import NamedTuple
@@ -12,18 +12,20 @@ from workload.generators.training.held import HeldParameters
 from workload.generators.training.parallel_plan import ParallelPlan
 
 MASTER_BYTES = 4
+"""Bytes of an FP32 master weight."""
 MOMENTS_BYTES = 8
+"""Bytes of Adam's two FP32 moments per parameter."""
 FP8_COPIES_BYTES = 2
-"""A weight in fp8, as it stands and transposed: Hopper's products in fp8 take both (Transformer Engine)."""
+"""Bytes of a weight's two FP8 copies, plain and transposed: Hopper's FP8 products need both (Transformer Engine)."""
 
 
 class States(NamedTuple):
-    """Bytes on one GPU.
+    """Bytes of a model's states on one GPU.
 
     Attributes:
-        weights: that forward and backward pass use.
-        gradients: as they are summed up over micro-batches.
-        optimizer: master weights and moments.
+        weights: Bytes of the weights for forward and backward passes.
+        gradients: Bytes of the gradients that micro-batches accumulate.
+        optimizer: Bytes of master weights and moments.
     """
 
     weights: int
@@ -32,29 +34,29 @@ class States(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Bytes of all states."""
         return sum(self)
 
 
 def weight_bytes(plan: ParallelPlan) -> int:
-    """Bytes of a parameter in forward and backward pass; fp8 is bf16 with copies."""
+    """Return the bytes per parameter for forward and backward passes; fp8 is bf16 with copies."""
     return 2 + FP8_COPIES_BYTES if plan.dtype == "fp8" else int(DTYPE_BYTES[plan.dtype])
 
 
 def optimizer_bytes(plan: ParallelPlan) -> int:
-    """Bytes of optimizer state of a parameter; where weights are fp32 they are their own masters."""
+    """Return the bytes per parameter of the optimizer; fp32 weights need no master weights."""
     return MOMENTS_BYTES + (0 if plan.dtype == "fp32" else MASTER_BYTES)
 
 
 def states(held: HeldParameters, plan: ParallelPlan) -> States:
-    """Of a GPU that holds so many parameters before ZeRO."""
+    """Return the states of a GPU, given the parameters that it holds before ZeRO."""
     dense = states_of(held.dense, plan.dp * plan.cp, plan)
     experts = states_of(held.experts, plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp), plan)
-    return States(*(one + other for one, other in zip(dense, experts, strict=True)))
+    return States(*(sum(parts) for parts in zip(dense, experts, strict=True)))
 
 
 def states_of(parameters: int, replicas: int, plan: ParallelPlan) -> States:
-    """Of parameters that so many GPUs hold."""
+    """Return the states of one GPU for a number of parameters that `replicas` GPUs hold."""
     share = -(-parameters // replicas)
     return States(
         weights=(share if plan.zero >= 3 else parameters) * weight_bytes(plan),

@@ -1,4 +1,4 @@
-"""Models: what they are made of, a library of them, and how many parameters and operations they have."""
+"""Models: their architecture, a library of them, and their numbers of parameters and operations."""
 
 from workload.generators.models.library import find, names
 from workload.generators.models.model import Experts, LatentAttention, Model

@@ -1,8 +1,8 @@
 """Models from config.json files of Hugging Face: Llama, Mistral, Qwen, DeepSeek, GPT-2, GPT-NeoX, Gemma and Phi-3.
 
-What a key means is what `transformers` makes of it (src/transformers/models/*/configuration_*.py), defaults too. A
-config.json does not say on how long sequences a model is trained: they get LONGEST_SEQUENCE tokens at most, and
-`seq=...` in the parallel plan says otherwise.
+Keys and defaults have the same meaning as in `transformers` (src/transformers/models/*/configuration_*.py). A
+config.json has no training sequence length: Nadi assumes at most LONGEST_SEQUENCE tokens, and `seq=...` in the parallel
+plan overrides it.
 """
 
 import json
@@ -42,7 +42,7 @@ _NOT_MODELLED = (
     "quantization_config",
     "num_nextn_predict_layers",
 )
-"""Keys that change the work or the memory of a model, and that only some readers take into account."""
+"""Keys that change the work or the memory of a model and that only some readers support."""
 _UNIMPORTANT = (
     "architectures", "attn_implementation", "auto_map", "aux", "bos", "class", "decoder_start", "dropout", "dtype",
     "ep_size", "eos", "eps", "exclude", "finetun", "forced", "gradient", "id2label", "init", "is_", "keys_to_ignore",
@@ -51,14 +51,18 @@ _UNIMPORTANT = (
     "routed_scaling", "scoring", "seq_aux", "summary", "task_", "tokenizer", "topk_", "torch", "transformers_",
     "unk", "use_cache", "use_sliding_window", "mlp_only_layers", "moe_layer_freq", "reorder", "scale_attn", "n_ctx",
 )  # fmt: skip
-"""What stands in the names of keys that change neither."""
+"""Substrings of the names of keys that change neither the work nor the memory of a model."""
 
 
 def model_of(text: str, path: Path) -> Model:
-    """The model of a config.json.
+    """Return the model of a config.json.
+
+    Args:
+        text: Content of the file.
+        path: Path of the file, for its name and for messages.
 
     Raises:
-        WorkloadError: no JSON object, a kind of model that is not known here, or a key that is missing or wrong.
+        WorkloadError: If the text is no JSON object, model_type is unknown, or a key is missing or invalid.
     """
     try:
         config = json.loads(text)
@@ -73,52 +77,52 @@ def model_of(text: str, path: Path) -> Model:
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:
         raise WorkloadError(f"{path}: model_type {kind!r}, expected one of {', '.join(_READERS)}, or a model in TOML")
-    seen = _Seen(config, path)
-    values = reader(seen)
+    checked = _CheckedConfig(config, path)
+    values = reader(checked)
     try:
         return Model(
             name=path.parent.name if path.stem == "config" and path.parent.name else path.stem,
             source=f"{path.name} of Hugging Face; sequences of at most {LONGEST_SEQUENCE} tokens are assumed",
-            left_out=", ".join(seen.left_out()),
+            left_out=", ".join(checked.left_out()),
             **values,
         )
     except ValidationError as error:
         first = error.errors()[0]
         reason = first.get("ctx", {}).get("error") or first["msg"][:1].lower() + first["msg"][1:]
-        where = ".".join(map(str, first["loc"]))
-        raise WorkloadError(f"{path}: {where + ': ' if where else ''}{reason}") from None
+        key = ".".join(map(str, first["loc"]))
+        raise WorkloadError(f"{path}: {key + ': ' if key else ''}{reason}") from None
 
 
-class _Seen:
-    """A config, and which of its keys were asked for."""
+class _CheckedConfig:
+    """A config that checks the values of its keys and records which keys were read."""
 
     def __init__(self, config: Config, path: Path) -> None:
         self._config = config
         self._path = path
-        self._asked: set[str] = set()
+        self._read: set[str] = set()
 
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - JSON
-        """A key that must be there."""
-        self._asked.add(key)
+        """Return the value of a required key."""
+        self._read.add(key)
         if self._config.get(key) is None:
             raise WorkloadError(f"{self._path}: {key} is missing, expected a config.json of Hugging Face")
         return self._config[key]
 
     def get(self, key: str, default: Any) -> Any:  # noqa: ANN401 - JSON
-        """A key, or what `transformers` takes without it."""
-        self._asked.add(key)
-        found = self._config.get(key)
-        return default if found is None else found
+        """Return the value of a key, or the default of `transformers`."""
+        self._read.add(key)
+        value = self._config.get(key)
+        return default if value is None else value
 
     def number(self, key: str, default: int) -> int:
-        """A key that is an integer, or what `transformers` takes without it."""
-        found = self.get(key, default)
-        if not isinstance(found, int) or isinstance(found, bool):
-            raise WorkloadError(f"{self._path}: {key} is {json.dumps(found)[:40]}, expected an integer")
-        return found
+        """Return the integer value of a key, or the default of `transformers`."""
+        value = self.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise WorkloadError(f"{self._path}: {key} is {json.dumps(value)[:40]}, expected an integer")
+        return value
 
     def activation(self, key: str, gated: Mapping[str, str] | None = None) -> str:
-        """The activation; gated: what stands for it where the MLP has three matrices."""
+        """Return the model's activation; gated: its name by that of `transformers` if the MLP has three matrices."""
         name = self[key]
         kind = ((gated or {}).get(name) or _ACTIVATIONS.get(name)) if isinstance(name, str) else None
         if kind is None:
@@ -126,18 +130,18 @@ class _Seen:
         return kind
 
     def left_out(self) -> list[str]:
-        """Keys with a value that nobody has asked for, and that are not known to be unimportant."""
+        """Return the keys with a value that were not read and may change the model, with their values."""
         return [
             f"{key} = {json.dumps(value)[:40]}"
             for key, value in self._config.items()
-            if key not in self._asked
+            if key not in self._read
             and value not in (None, False, 0, [], {}, "")
             and (key in _NOT_MODELLED or not any(word in key for word in _UNIMPORTANT))
         ]
 
 
-def _llama(config: _Seen) -> Fields:
-    """Llama and all that is built like it."""
+def _llama(config: _CheckedConfig) -> Fields:
+    """Return the fields of Llama and models with the same architecture."""
     attention_bias, mlp_bias = config.get("attention_bias", default=False), config.get("mlp_bias", default=False)
     if config.get("use_sliding_window", default=True) is False:
         config.get("sliding_window", None)
@@ -159,7 +163,7 @@ def _llama(config: _Seen) -> Fields:
     }
 
 
-def _mixtral(config: _Seen) -> Fields:
+def _mixtral(config: _CheckedConfig) -> Fields:
     experts = {
         "count": config["num_local_experts"],
         "top_k": config["num_experts_per_tok"],
@@ -168,15 +172,15 @@ def _mixtral(config: _Seen) -> Fields:
     return {**_llama(config), "experts": experts}
 
 
-def _qwen2(config: _Seen) -> Fields:
+def _qwen2(config: _CheckedConfig) -> Fields:
     return {**_llama(config), "qkv_bias": True}
 
 
-def _qwen3(config: _Seen) -> Fields:
+def _qwen3(config: _CheckedConfig) -> Fields:
     return {**_llama(config), "qk_norm": True}
 
 
-def _qwen_experts(config: _Seen) -> Fields:
+def _qwen_experts(config: _CheckedConfig) -> Fields:
     step = config.number("decoder_sparse_step", 1)
     config.get("mlp_only_layers", None)
     shared = config.number("shared_expert_intermediate_size", 0)
@@ -192,15 +196,15 @@ def _qwen_experts(config: _Seen) -> Fields:
     }
 
 
-def _qwen2_moe(config: _Seen) -> Fields:
+def _qwen2_moe(config: _CheckedConfig) -> Fields:
     return {**_qwen2(config), "experts": _qwen_experts(config)}
 
 
-def _qwen3_moe(config: _Seen) -> Fields:
+def _qwen3_moe(config: _CheckedConfig) -> Fields:
     return {**_qwen3(config), "experts": _qwen_experts(config)}
 
 
-def _deepseek(config: _Seen) -> Fields:
+def _deepseek(config: _CheckedConfig) -> Fields:
     latent = {
         "query_rank": config.get("q_lora_rank", 0),
         "key_value_rank": config["kv_lora_rank"],
@@ -220,13 +224,13 @@ def _deepseek(config: _Seen) -> Fields:
     return {**_llama(config), "head_dim": 0, "latent": latent, "experts": experts, "mtp_layers": mtp_layers}
 
 
-def _gemma(config: _Seen) -> Fields:
+def _gemma(config: _CheckedConfig) -> Fields:
     config.get("hidden_activation", None)
     tied = config.get("tie_word_embeddings", default=True)
     return {**_llama(config), "activation": "geglu", "tied_embeddings": tied}
 
 
-def _gpt2(config: _Seen) -> Fields:
+def _gpt2(config: _CheckedConfig) -> Fields:
     return {
         "layers": config["n_layer"],
         "hidden": config["n_embd"],
@@ -239,7 +243,7 @@ def _gpt2(config: _Seen) -> Fields:
     }
 
 
-def _gpt_neox(config: _Seen) -> Fields:
+def _gpt_neox(config: _CheckedConfig) -> Fields:
     return {
         "layers": config["num_hidden_layers"],
         "hidden": config["hidden_size"],
@@ -253,7 +257,7 @@ def _gpt_neox(config: _Seen) -> Fields:
     }
 
 
-_READERS: dict[str, Callable[[_Seen], Fields]] = {
+_READERS: dict[str, Callable[[_CheckedConfig], Fields]] = {
     "llama": _llama,
     "mistral": _llama,
     "mixtral": _mixtral,

@@ -1,4 +1,4 @@
-"""Models by name: a TOML file each in this folder, a TOML file of the user's, or a config.json of Hugging Face."""
+"""Models by name or file: TOML files of this folder, other TOML files, or config.json files of Hugging Face."""
 
 import difflib
 import re
@@ -21,22 +21,22 @@ _EXPECTED = "a model (TOML, or a config.json of Hugging Face)"
 
 @cache
 def names() -> tuple[str, ...]:
-    """Names of the library's models, sorted so that sizes ascend within a family."""
+    """Return the names of the library's models, sorted by family, then by size."""
     return tuple(sorted((path.stem for path in _FOLDER.glob("*.toml")), key=_by_family_and_size))
 
 
 def find(name: str) -> Model:
-    """The model of a name, in capitals or not, with "-", "_" or nothing between its parts; or of a file.
+    """Return the model with a name or in a file; case, "-", "_" and spaces in names do not matter.
 
     Raises:
-        WorkloadError: an unknown name (which names the nearest), a file that cannot be read, or that is no model.
+        WorkloadError: If the name is unknown (the message has the nearest one), or the file is unreadable or no model.
     """
     if name.endswith((".toml", ".json")) or "/" in name:
         return read(Path(name))
     known = {_bare(each): each for each in names()}
-    found = known.get(_bare(name))
-    if found is not None:
-        return read(_FOLDER / f"{found}.toml")
+    library_name = known.get(_bare(name))
+    if library_name is not None:
+        return read(_FOLDER / f"{library_name}.toml")
     if Path(name).is_file():
         return read(Path(name))
     near = difflib.get_close_matches(_bare(name), known, n=1, cutoff=0.0)
@@ -47,10 +47,10 @@ def find(name: str) -> Model:
 
 
 def read(path: Path) -> Model:
-    """The model of a file.
+    """Return the model of a file.
 
     Raises:
-        WorkloadError: it cannot be read, or is no model.
+        WorkloadError: If the file is unreadable or no model.
     """
     try:
         text = inputs.read_text(path)
@@ -71,8 +71,8 @@ def read(path: Path) -> Model:
 
 
 def explain(error: ValidationError) -> str:
-    """The first complaint about a model as one line."""
-    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    """Return one line about the first error in a model; unknown keys come first."""
+    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"unknown key {key}; known: {', '.join(Model.model_fields)}"

@@ -1,23 +1,22 @@
-"""What a transformer is made of: the architecture of a model, without how it is trained or served.
+"""The architecture of a transformer, independent of its training and serving.
 
-A file of `workload/generators/models` is one model in TOML; its keys are the fields here.
-`workload.generators.models.huggingface` makes the
-same from a config.json.
+A TOML file of `workload/generators/models` defines one model; its keys are the fields of `Model`.
+`workload.generators.models.huggingface` creates a `Model` from a config.json.
 """
 
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-MOST_LAYERS = 10**4
-_MOST = 2**31 - 1
+MAX_LAYERS = 10**4
+_MAX_COUNT = 2**31 - 1
 
-Count = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
-CountFromZero = Annotated[int, Field(ge=0, le=_MOST, strict=True)]
+Count = Annotated[int, Field(ge=1, le=_MAX_COUNT, strict=True)]
+CountFromZero = Annotated[int, Field(ge=0, le=_MAX_COUNT, strict=True)]
 
 
 class ModelPart(BaseModel):
-    """A part of a model: immutable, unknown keys rejected."""
+    """Base class of models and their parts: immutable, rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,11 +25,11 @@ class LatentAttention(ModelPart):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
     Attributes:
-        query_rank: of the compressed queries, 0 = queries are not compressed.
-        key_value_rank: of the compressed keys and values, which the KV cache holds.
-        nope_dim: of each head's queries and keys without position.
-        rope_dim: of those with rotary position; keys share one over all heads.
-        value_dim: of each head's values.
+        query_rank: Dimension of compressed queries, 0 = queries are not compressed.
+        key_value_rank: Dimension of compressed keys and values, which the KV cache holds.
+        nope_dim: Dimension per head of the part of queries and keys without positions.
+        rope_dim: Dimension of the part of queries and keys with rotary positions; all heads share one such key.
+        value_dim: Dimension per head of values.
     """
 
     query_rank: CountFromZero = 0
@@ -41,20 +40,20 @@ class LatentAttention(ModelPart):
 
 
 class Experts(ModelPart):
-    """A mixture of experts in place of layers' MLPs.
+    """A mixture of experts, which replaces the MLP of layers.
 
     Attributes:
-        count: routed experts of a layer.
-        top_k: experts that a token goes to.
-        ffn: width of an expert's MLP.
-        shared: experts that every token goes to.
-        shared_ffn: width of all shared experts together, 0 = shared * ffn.
-        shared_gate: what the shared experts give is weighted by a gate of one row (Qwen2-MoE).
-        first_dense: layers at the beginning that have a plain MLP.
-        every: of the layers after these, every how-manieth has experts.
+        count: Number of routed experts per layer.
+        top_k: Number of routed experts per token.
+        ffn: Inner width of an expert's MLP.
+        shared: Number of shared experts, which process every token.
+        shared_ffn: Inner width of all shared experts together, 0 = shared * ffn.
+        shared_gate: Whether a gate with one row weights the output of the shared experts (Qwen2-MoE).
+        first_dense: Number of layers at the beginning that have a plain MLP.
+        every: Period of the layers with experts after the first ones: 1 = all of them, 2 = every second one.
     """
 
-    count: Annotated[int, Field(ge=2, le=_MOST, strict=True)]
+    count: Annotated[int, Field(ge=2, le=_MAX_COUNT, strict=True)]
     top_k: Count
     ffn: Count
     shared: CountFromZero = 0
@@ -71,7 +70,7 @@ class Experts(ModelPart):
 
     @property
     def shared_width(self) -> int:
-        """Width of what every token goes through, 0 = nothing."""
+        """Inner width of all shared experts together, 0 = no shared experts."""
         return self.shared_ffn or self.shared * self.ffn
 
 
@@ -79,36 +78,36 @@ class Model(ModelPart):
     """A decoder-only transformer.
 
     Attributes:
-        name: as in the library, or of the file that it was read from.
-        source: where the numbers are from.
-        layers: l.
-        hidden: h.
-        heads: a, query heads.
-        kv_heads: heads of keys and values; fewer than heads is grouped-query attention. 0 = heads.
-        head_dim: of queries, keys and values; 0 = hidden / heads. Not used with latent attention.
-        ffn: width of the MLP; 0 = 4 hidden.
-        vocab: V, rows of the embedding, as published (frameworks pad it to a multiple of 128 times the tensor-parallel
+        name: Name in the library, or name of the model's file.
+        source: Publication or file with the model's numbers.
+        layers: l, number of layers.
+        hidden: h, hidden size.
+        heads: a, number of query heads.
+        kv_heads: Number of key and value heads; fewer than heads is grouped-query attention, 0 = heads.
+        head_dim: Dimension of queries, keys and values per head; 0 = hidden / heads. Latent attention ignores it.
+        ffn: Inner width of the MLP; 0 = 4 hidden.
+        vocab: V, published number of embedding rows (frameworks pad it to a multiple of 128 times the tensor-parallel
             size).
-        sequence: s, tokens of a training sequence.
-        global_batch: sequences of a published training step, 0 = not known.
-        norm: kind of the norms. LayerNorm has two vectors of parameters, RMSNorm one.
-        activation: gelu and relu have two matrices in the MLP, swiglu and geglu three.
-        positions: learned positions are parameters, sequence x hidden; rotary ones are not.
-        bias: linear layers have biases.
-        qkv_bias: those of queries, keys and values have them in any case.
-        qk_norm: queries and keys of each head are normalised.
-        tied_embeddings: the output layer uses the word embedding.
-        latent: latent attention in place of heads' own keys and values.
-        experts: a mixture of experts in place of MLPs.
-        dropout: trained with dropout after softmax, attention and MLP, whose masks are kept for the backward pass.
-        mtp_layers: layers that predict further tokens (DeepSeek-V3's multi-token prediction), after the last.
-        plans: parallel plans that runs of it were published with, as a user writes them.
-        left_out: what of the file that it was read from is not modelled, for the user to know; "" = nothing.
+        sequence: s, number of tokens per training sequence.
+        global_batch: Number of sequences per published training step, 0 = unknown.
+        norm: Type of the norms: a LayerNorm has two vectors of parameters, an RMSNorm one.
+        activation: Activation function of the MLP: gelu and relu imply two matrices, swiglu and geglu three.
+        positions: Type of positions: learned ones are sequence x hidden parameters, rotary ones have no parameters.
+        bias: Whether linear layers have biases.
+        qkv_bias: Whether the projections to queries, keys and values have biases even without `bias`.
+        qk_norm: Whether queries and keys are normalised per head.
+        tied_embeddings: Whether the output layer uses the word embedding.
+        latent: Latent attention, None = each head has its own keys and values.
+        experts: Mixture of experts, None = all layers have a plain MLP.
+        dropout: Whether training uses dropout after softmax, attention and MLP; the backward pass needs the masks.
+        mtp_layers: Number of additional layers for multi-token prediction (DeepSeek-V3).
+        plans: Parallel plans of published runs, as users write them.
+        left_out: Keys of the model's file that Nadi does not model, as a message for users; "" = none of them.
     """
 
     name: str
     source: str = ""
-    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS, strict=True)]
+    layers: Annotated[int, Field(ge=1, le=MAX_LAYERS, strict=True)]
     hidden: Count
     heads: Count
     kv_heads: CountFromZero = 0
@@ -141,33 +140,33 @@ class Model(ModelPart):
 
     @property
     def key_value_heads(self) -> int:
-        """Heads of keys and values."""
+        """Number of key and value heads."""
         return self.kv_heads or self.heads
 
     @property
     def query_dim(self) -> int:
-        """Of each head's queries and keys."""
+        """Dimension of queries and keys per head."""
         if self.latent is not None:
             return self.latent.nope_dim + self.latent.rope_dim
         return self.head_dim or self.hidden // self.heads
 
     @property
     def value_dim(self) -> int:
-        """Of each head's values."""
+        """Dimension of values per head."""
         return self.latent.value_dim if self.latent is not None else self.query_dim
 
     @property
     def ffn_width(self) -> int:
-        """Width of a plain MLP."""
+        """Inner width of a plain MLP."""
         return self.ffn or 4 * self.hidden
 
     @property
     def is_gated(self) -> bool:
-        """Whether the MLP has a third matrix, whose product with the first is element by element."""
+        """Whether the MLP has a third matrix, a gate that multiplies the first product elementwise."""
         return self.activation in {"swiglu", "geglu"}
 
     def has_experts(self, layer: int) -> bool:
-        """Whether a layer, counted from 0, is one with experts."""
+        """Return whether a layer, counted from 0, has experts."""
         experts = self.experts
         return (
             experts is not None and layer >= experts.first_dense and (layer - experts.first_dense) % experts.every == 0

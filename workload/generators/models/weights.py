@@ -1,7 +1,7 @@
-"""How many parameters a model has: each part once, with what tensor and expert parallelism do to it.
+"""Numbers of parameters of a model's parts, and how tensor and expert parallelism split each part.
 
-All other counts come from these lists: totals, what a token uses, what a GPU of a parallel plan holds
-(`workload.generators.training.held`), and the operations of the matrices (`workload.generators.models.operations`).
+All other counts derive from these lists: totals, parameters per token, parameters per GPU of a parallel plan
+(`workload.generators.training.held`), and operations of the matrices (`workload.generators.models.operations`).
 """
 
 from collections import Counter
@@ -12,18 +12,19 @@ from typing import Literal, NamedTuple
 from workload.generators.models.model import Model
 
 PARTS = ("embedding", "positions", "attention", "mlp", "experts", "shared experts", "router", "norms", "mtp", "output")
-"""What parameters are told apart by."""
+"""Names of the parts for which parameters are counted."""
 
 
 class Weights(NamedTuple):
-    """A matrix or some vectors.
+    """A matrix or vectors of parameters.
 
     Attributes:
-        part: one of PARTS.
-        size: parameters.
-        split: by what GPUs share it. "whole" is held by all; "tp" by the tensor-parallel group; "kv" too, but not
-            below one head each; "experts" by the expert-parallel group and each expert by its own tensor-parallel one.
-        is_matrix: whether tokens are multiplied by it: two operations for each parameter and token.
+        part: Name of the part of the model, one of PARTS.
+        size: Number of parameters.
+        split: Distribution over GPUs: "whole" = each GPU holds all; "tp" = split over the tensor-parallel group; "kv" =
+            the same, but each GPU holds at least one head; "experts" = split over the expert-parallel group, and each
+            expert over its tensor-parallel group.
+        is_matrix: Whether tokens are multiplied by it, with two operations per parameter and token.
     """
 
     part: str
@@ -33,7 +34,7 @@ class Weights(NamedTuple):
 
 
 def embedding(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
-    """What turns tokens into rows of hidden values; vocab: rows if padded, 0 = the model's."""
+    """Return the word embedding and learned positions; vocab: padded vocabulary size, 0 = the model's."""
     words = Weights("embedding", (vocab or model.vocab) * model.hidden, "tp", is_matrix=False)
     if model.positions == "learned":
         return words, Weights("positions", model.sequence * model.hidden, is_matrix=False)
@@ -41,43 +42,43 @@ def embedding(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
 
 
 def layer(model: Model, number: int) -> tuple[Weights, ...]:
-    """A layer, counted from 0."""
+    """Return the weights of a layer, counted from 0."""
     return layer_of_kind(model, has_experts=model.has_experts(number))
 
 
 @lru_cache(maxsize=256)
 def layer_of_kind(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
-    """A layer with experts, or with a plain MLP."""
+    """Return the weights of a layer with experts, or with a plain MLP."""
     return tuple(_layer(model, has_experts=has_experts))
 
 
 def final_norm(model: Model) -> tuple[Weights, ...]:
-    """What stands before the output layer."""
+    """Return the norm before the output layer."""
     return (_norm(model, model.hidden),)
 
 
 def output(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
-    """The output layer, where it is not the word embedding; vocab: rows if padded, 0 = the model's."""
+    """Return the output layer, empty if tied to the word embedding; vocab: padded size, 0 = the model's."""
     return () if model.tied_embeddings else (output_matrix(model, vocab),)
 
 
 def output_matrix(model: Model, vocab: int = 0) -> Weights:
-    """The matrix of the output layer, be it a matrix of its own or not."""
+    """Return the matrix of the output layer, tied to the word embedding or not."""
     return Weights("output", (vocab or model.vocab) * model.hidden, "tp")
 
 
 def mtp_layer(model: Model) -> tuple[Weights, ...]:
-    """One layer of multi-token prediction; its embedding and output layer are the model's.
+    """Return the weights of a multi-token prediction layer, which shares embedding and output layer with the model.
 
-    DeepSeek-V3 (arXiv 2412.19437, section 2.2): two norms, a projection of twice the hidden size to it, a layer, and
-    the norm of its head.
+    DeepSeek-V3 (arXiv 2412.19437, section 2.2): two norms, a projection from twice the hidden size to the hidden size,
+    a layer, and the norm of its head.
     """
     own = [_norm(model, model.hidden)] * 3 + [Weights("mtp", 2 * model.hidden * model.hidden)]
     return (*own, *layer(model, model.layers - 1))
 
 
 def all_weights(model: Model) -> Iterator[Weights]:
-    """The whole model without multi-token prediction."""
+    """Yield the weights of the whole model without multi-token prediction."""
     yield from embedding(model)
     for number in range(model.layers):
         yield from layer(model, number)
@@ -86,39 +87,39 @@ def all_weights(model: Model) -> Iterator[Weights]:
 
 
 def total(weights: Iterable[Weights]) -> int:
-    """Parameters of some weights."""
+    """Return the total number of parameters of weights."""
     return sum(each.size for each in weights)
 
 
 def parameters(model: Model) -> int:
-    """Parameters of a model, without those of multi-token prediction, as its authors count them."""
+    """Return the number of parameters as models' authors count them: without multi-token prediction."""
     return total(all_weights(model))
 
 
 def mtp_parameters(model: Model) -> int:
-    """Parameters of multi-token prediction that the model does not have otherwise."""
+    """Return the number of parameters that multi-token prediction adds to the model."""
     return model.mtp_layers * total(mtp_layer(model)) if model.mtp_layers else 0
 
 
 def active_parameters(model: Model) -> int:
-    """Parameters that a token uses: of the routed experts, those that it goes to; the whole embedding."""
+    """Return the number of parameters per token: top_k routed experts, the whole embedding, and all other parts."""
     return sum(active(model, each) for each in all_weights(model))
 
 
 def active(model: Model, weights: Weights) -> int:
-    """Parameters of some weights that a token uses."""
+    """Return how many parameters of the weights one token uses."""
     if weights.part != "experts" or model.experts is None:
         return weights.size
     return weights.size // model.experts.count * model.experts.top_k
 
 
 def by_part(model: Model) -> dict[str, int]:
-    """Parameters of each part, in the order of PARTS, parts without any left out; multi-token prediction is one."""
-    found: Counter[str] = Counter()
+    """Return the number of parameters by part, multi-token prediction included, in the order of PARTS without zeros."""
+    counts: Counter[str] = Counter()
     for each in all_weights(model):
-        found[each.part] += each.size
-    found["mtp"] += mtp_parameters(model)
-    return {part: found[part] for part in PARTS if found[part]}
+        counts[each.part] += each.size
+    counts["mtp"] += mtp_parameters(model)
+    return {part: counts[part] for part in PARTS if counts[part]}
 
 
 def _layer(model: Model, *, has_experts: bool) -> Iterator[Weights]:
@@ -147,9 +148,9 @@ def _attention(model: Model) -> Iterator[Weights]:
 
 
 def _latent_attention(model: Model) -> Iterator[Weights]:
-    """Projections down are whole on each GPU, as in Megatron; those up from there are shared by heads."""
+    """Yield the weights of latent attention; as in Megatron, only the projections up to heads are split over GPUs."""
     latent = model.latent
-    assert latent is not None  # noqa: S101 - for the type checker: the caller has asked
+    assert latent is not None  # noqa: S101 - for the type checker: the caller checks it
     queries = model.heads * model.query_dim
     if latent.query_rank:
         yield Weights("attention", model.hidden * latent.query_rank)
@@ -171,9 +172,9 @@ def _mlp(model: Model, part: str, width: int) -> Iterator[Weights]:
 
 
 def _experts(model: Model) -> Iterator[Weights]:
-    """Experts have no biases, as in Megatron and in all models that have been published."""
+    """Yield router and experts; experts have no biases, as in Megatron and in all published models."""
     experts = model.experts
-    assert experts is not None  # noqa: S101 - for the type checker: the caller has asked
+    assert experts is not None  # noqa: S101 - for the type checker: the caller checks it
     matrices = 3 if model.is_gated else 2
     yield Weights("router", model.hidden * experts.count)
     yield Weights("experts", experts.count * matrices * model.hidden * experts.ffn, "experts")

@@ -1,14 +1,14 @@
-"""How large messages are: one size, a range, or what was measured in data centres.
+"""Distributions of message sizes: one size, a range, or measurements in data centres.
 
 | text | sizes |
 | --- | --- |
-| 1MiB | all the same |
-| uniform:64KiB-1MiB | any between the two, as likely as each other |
+| 1MiB | one size for all messages |
+| uniform:64KiB-1MiB | uniformly distributed between the two |
 | web-search | a web search cluster: Alizadeh et al., "Data Center TCP (DCTCP)", SIGCOMM 2010, figure 4 |
 | hadoop | a Hadoop cluster of Facebook: Roy et al., "Inside the social network's (datacenter) network", SIGCOMM 2015 |
 
-The last two are the points that congestion control is compared by since HPCC (Li et al., SIGCOMM 2019, traffic_gen of
-alibaba-edu/High-Precision-Congestion-Control), straight lines between.
+The last two are the distributions with which papers compare congestion control since HPCC (Li et al., SIGCOMM 2019,
+traffic_gen of alibaba-edu/High-Precision-Congestion-Control), linearly interpolated.
 """
 
 from typing import NamedTuple
@@ -31,16 +31,16 @@ _MEASURED = {
         *((1_000_000, 97.5), (2_000_000, 99), (10_000_000, 100)),
     ),
 }
-"""Bytes, and the percentage of messages that are not larger."""
+"""Points of cumulative distributions: bytes, and the percentage of messages that are not larger."""
 _PERCENT = 100.0
 
 
 class Sizes(NamedTuple):
-    """A distribution, by points of its cumulative one with straight lines between.
+    """A distribution of sizes, given by points of its cumulative distribution, linearly interpolated.
 
     Attributes:
-        bytes: float64[n], ascending.
-        share: float64[n], of messages that are not larger: 0 first, 1 last.
+        bytes: float64[n], sizes in bytes, ascending.
+        share: float64[n], shares of messages that are not larger, from 0 to 1.
     """
 
     bytes: NDArray[np.float64]
@@ -48,20 +48,19 @@ class Sizes(NamedTuple):
 
     @property
     def mean_bytes(self) -> float:
-        """Of a message in the long run."""
+        """Expected size of a message in bytes."""
         return float(np.diff(self.share) @ (self.bytes[:-1] + self.bytes[1:]) / 2)
 
     def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The sizes, 1 byte or more, which these shares of all messages do not exceed."""
+        """Return int64[]: the quantiles for shares of messages, in bytes, at least 1."""
         return np.maximum(np.rint(np.interp(shares, self.share, self.bytes)), 1).astype(np.int64)
 
 
 def message_sizes(text: str) -> Sizes:
-    """The distribution that a text means, see above.
+    """Return the distribution of a text as in the table above.
 
     Raises:
-        WorkloadError: another text, a size of 0 or beyond what a message can have, or a range that ends below its
-            beginning.
+        WorkloadError: If the text has another form, a size is 0 or above the maximum, or a range is descending.
     """
     if text in _MEASURED:
         size, percentage = np.array(_MEASURED[text], np.float64).T
@@ -69,10 +68,10 @@ def message_sizes(text: str) -> Sizes:
     name, colon, rest = text.partition(":")
     ends = rest.split("-") if name == "uniform" and colon else [text, text]
     try:
-        least, most = (parse_bytes_within(end, MAX_BYTES) for end in ends)
+        smallest, largest = (parse_bytes_within(end, MAX_BYTES) for end in ends)
     except ValueError:
         expected = f"a size, uniform:64KiB-1MiB, or one of {', '.join(_MEASURED)}"
         raise WorkloadError(f"sizes {short(text)}: expected {expected}") from None
-    if not 1 <= least <= most:
+    if not 1 <= smallest <= largest:
         raise WorkloadError(f"sizes {short(text)}: expected at least 1 byte, and the smaller size first")
-    return Sizes(np.array([least, most], np.float64), np.array([0.0, 1.0]))
+    return Sizes(np.array([smallest, largest], np.float64), np.array([0.0, 1.0]))

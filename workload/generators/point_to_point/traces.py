@@ -1,8 +1,9 @@
 """Traces of messages without a model: incast, permutation, pairs, all-to-all, and Poisson arrivals.
 
-Each message is a send at one NPU and a receive at another. A message may wait for a moment: its sender then has compute
-nodes of the host that last from one moment to the next. Their durations are whole microseconds, as the format has them;
-moments are rounded, not the gaps between, so that none is more than half a microsecond off and the load is as asked.
+Each message is a send at one NPU and a receive at another. To send a message at a given time, the sender has compute
+nodes on the host whose durations are the gaps between the times. The format has durations in integer microseconds; the
+generator rounds the times and not the gaps, so that each time is off by at most half a microsecond and the load is as
+requested.
 """
 
 import tempfile
@@ -20,21 +21,21 @@ from workload.generators.point_to_point.message_sizes import Sizes
 
 Int64 = NDArray[np.int64]
 
-MOST_MESSAGES = 10**8
-MOST_LOAD = 2.0
+MAX_MESSAGES = 10**8
+MAX_LOAD = 2.0
 _GAPS, _SIZES, _PEERS = range(3)
-"""What random numbers are for; each has its own."""
+"""Purposes of random numbers, each with its own stream."""
 
 
 class MessageSequence(NamedTuple):
-    """Messages in the order in which each sender sends them.
+    """Messages in each sender's order.
 
     Attributes:
-        npus: NPUs that take part, numbered from 0.
-        src, dst: int64[m].
-        bytes: int64[m].
-        at_us: int64[m], before which a message is not sent; ascending for each sender.
-        in_turn: each sender's message waits for the one before it to be done.
+        npus: Number of NPUs that take part, numbered from 0.
+        src, dst: int64[m], numbers of the sending and the receiving NPU.
+        bytes: int64[m], message sizes in bytes.
+        at_us: int64[m], earliest send times in microseconds, ascending for each sender.
+        in_turn: Whether each sender's message waits until its previous message is sent.
     """
 
     npus: int
@@ -46,15 +47,23 @@ class MessageSequence(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """Of all traces, at most."""
+        """Upper bound of the number of nodes of all traces together."""
         return len(self.src) * (2 if self.in_turn else 3)
 
 
 def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receiver: int = 0) -> MessageSequence:
-    """To one NPU from `fan_in` others, chosen by the seed, each `rounds` messages one after another.
+    """Return messages to one NPU from `fan_in` random others, each of which sends `rounds` messages sequentially.
+
+    Args:
+        npus: Number of NPUs that take part.
+        fan_in: Number of senders.
+        rounds: Number of messages per sender.
+        sizes: Distribution of message sizes.
+        seed: Seed of the choice of senders and of the sizes.
+        receiver: Number of the receiving NPU.
 
     Raises:
-        WorkloadError: more senders than there are, or a number out of range.
+        WorkloadError: If a number is out of range.
     """
     _check(npus, rounds * fan_in)
     if not 1 <= fan_in < npus:
@@ -67,38 +76,38 @@ def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receive
 
 
 def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """From each NPU to another one, to each from one, chosen by the seed.
+    """Return messages from each NPU to one other NPU of a random permutation without fixed points.
 
     Raises:
-        WorkloadError: a number out of range.
+        WorkloadError: If a number is out of range.
     """
     _check(npus, rounds * npus)
     order = np.argsort(_uniform(npus, seed, 0, _PEERS), kind="stable")
     dst = np.empty(npus, np.int64)
-    dst[order] = np.roll(order, -1)  # one cycle through all: nobody sends to himself
+    dst[order] = np.roll(order, -1)  # one cycle through all NPUs: none sends to itself
     return _rounds(npus, np.arange(npus), dst, rounds, sizes, seed)
 
 
 def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Between NPUs i and i + stride, both ways.
+    """Return messages between NPUs i and i + stride in both directions.
 
     Raises:
-        WorkloadError: NPUs do not divide into pairs so, or a number out of range.
+        WorkloadError: If the stride does not divide the NPUs into pairs, or a number is out of range.
     """
     _check(npus, rounds * npus)
     if stride < 1 or npus % (2 * stride):
-        near = [s for s in range(npus // 2, 0, -1) if npus % (2 * s) == 0]
-        would = f"one of {', '.join(map(str, near))}" if near else "an even number of NPUs"
-        raise WorkloadError(f"pairs: stride is {stride}, of {npus} NPUs; expected {would}")
+        valid = [s for s in range(npus // 2, 0, -1) if npus % (2 * s) == 0]
+        expected = f"one of {', '.join(map(str, valid))}" if valid else "an even number of NPUs"
+        raise WorkloadError(f"pairs: stride is {stride}, of {npus} NPUs; expected {expected}")
     src = np.arange(npus)
     return _rounds(npus, src, np.where(src // stride % 2 == 0, src + stride, src - stride), rounds, sizes, seed)
 
 
 def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """From each NPU to all others, beginning with the next one, one message after another.
+    """Return messages from each NPU to all others sequentially, beginning with the next NPU.
 
     Raises:
-        WorkloadError: a number out of range.
+        WorkloadError: If a number is out of range.
     """
     _check(npus, rounds * npus * (npus - 1))
     step = np.tile(np.arange(1, npus), npus)
@@ -107,41 +116,41 @@ def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequen
 
 
 def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """From each NPU to any other, as likely as each, at moments of a Poisson process.
+    """Return messages from each NPU to uniformly random others, at times of a Poisson process.
 
     Args:
-        npus: how many.
-        load: share of rate_bps that each NPU offers in the long run.
-        rate_bps: of an NPU's link.
-        duration_ps: messages arrive before this.
-        sizes: of messages.
-        seed: of gaps, sizes and receivers.
+        npus: Number of NPUs that take part.
+        load: Expected share of rate_bps that each NPU sends.
+        rate_bps: Rate of an NPU's link in bits per second.
+        duration_ps: Time in picoseconds before which all messages arrive.
+        sizes: Distribution of message sizes.
+        seed: Seed of gaps, sizes and receivers.
 
     Raises:
-        WorkloadError: a number out of range.
+        WorkloadError: If a number is out of range.
     """
-    if not 0 < load <= MOST_LOAD:
-        raise WorkloadError(f"poisson: load is {load:g}, expected more than 0, at most {MOST_LOAD:g}")
+    if not 0 < load <= MAX_LOAD:
+        raise WorkloadError(f"poisson: load is {load:g}, expected more than 0, at most {MAX_LOAD:g}")
     mean_gap_us = sizes.mean_bytes * BITS_PER_BYTE / (load * rate_bps) * US_PER_S
     duration_us = duration_ps / PS_PER_US
-    _check(npus, int(npus * min(duration_us / mean_gap_us, MOST_MESSAGES + 1)))
-    found = []
+    _check(npus, int(npus * min(duration_us / mean_gap_us, MAX_MESSAGES + 1)))
+    by_sender = []
     for npu in range(npus):
         at = _arrivals(duration_us, mean_gap_us, seed, npu)
         others = (_uniform(len(at), seed, npu, _PEERS) * (npus - 1)).astype(np.int64)
         size = sizes.at(_uniform(len(at), seed, npu, _SIZES))
-        found.append((np.full(len(at), npu), others + (others >= npu), size, np.rint(at).astype(np.int64)))
-    src, dst, size, at_us = (np.concatenate(column) for column in zip(*found, strict=True))
+        by_sender.append((np.full(len(at), npu), others + (others >= npu), size, np.rint(at).astype(np.int64)))
+    src, dst, size, at_us = (np.concatenate(column) for column in zip(*by_sender, strict=True))
     return MessageSequence(npus, src, dst, size, at_us, in_turn=False)
 
 
 def trace_of(messages: MessageSequence, npu: int, first_npu: int = 0) -> TraceTable:
-    """An NPU's trace: receives, then waits and sends.
+    """Return the trace of an NPU: receives, then waits and sends.
 
     Args:
-        messages: of all.
-        npu: of those that take part.
-        first_npu: number of NPU 0 of `messages` on the fabric.
+        messages: Messages of all NPUs.
+        npu: Number of the NPU among those that take part.
+        first_npu: Number on the fabric of NPU 0 of `messages`.
     """
     block = Block()
     for i in np.flatnonzero(messages.dst == npu).tolist():
@@ -164,12 +173,12 @@ def trace_of(messages: MessageSequence, npu: int, first_npu: int = 0) -> TraceTa
 
 
 def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0) -> int:
-    """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive; returns how many.
+    """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive, and return their number.
 
-    Files get their names when all are complete. With first_npu, traces of lower NPUs may lie there.
+    Files get their names when all are complete. The folder may hold traces of NPUs below first_npu.
 
     Raises:
-        WorkloadError: out cannot be written, holds other traces of that prefix, or NPUs are numbered beyond what runs.
+        WorkloadError: If `out` is not writable or holds other traces with the prefix, or an NPU number is too large.
     """
     if not 0 <= first_npu <= MAX_NPUS + 1 - messages.npus:
         raise WorkloadError(f"first NPU is {first_npu}, expected 0 to {MAX_NPUS + 1 - messages.npus}")
@@ -189,15 +198,15 @@ def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0)
 
 
 def _check(npus: int, messages: int) -> None:
-    """Refuse what does not make traffic."""
+    """Refuse numbers of NPUs and messages that are out of range."""
     if not 2 <= npus <= MAX_NPUS:
         raise WorkloadError(f"traffic: {npus} NPUs, expected 2 to {MAX_NPUS}")
-    if not 0 <= messages <= MOST_MESSAGES:
-        raise WorkloadError(f"traffic: {messages:,} messages, expected at most {MOST_MESSAGES:,}")
+    if not 0 <= messages <= MAX_MESSAGES:
+        raise WorkloadError(f"traffic: {messages:,} messages, expected at most {MAX_MESSAGES:,}")
 
 
 def _rounds(npus: int, src: Int64, dst: Int64, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """The same pairs again and again, each sender's messages one after another."""
+    """Return `rounds` messages for each pair of src and dst; each sender sends its messages sequentially."""
     count = rounds * len(src)
     size = sizes.at(_uniform(count, seed, 0, _SIZES))
     return MessageSequence(
@@ -206,7 +215,7 @@ def _rounds(npus: int, src: Int64, dst: Int64, rounds: int, sizes: Sizes, seed: 
 
 
 def _arrivals(duration: float, mean_gap: float, seed: int, npu: int) -> NDArray[np.float64]:
-    """Moments of a Poisson process."""
+    """Return the times of a Poisson process in the unit of `duration` and `mean_gap`."""
     block = int(duration / mean_gap * 1.1) + 64
     stream = _stream(seed, npu, _GAPS)
     at = np.cumsum(-np.log1p(-stream.random(block))) * mean_gap
@@ -224,7 +233,7 @@ def _stream(seed: int, npu: int, purpose: int) -> np.random.Generator:
 
 
 def _refuse_leftovers(out: Path, prefix: str, names: set[str], first_npu: int) -> None:
-    """Traces of another run would be read as part of this one."""
+    """Refuse a folder with traces of another run, which would be read as part of this one."""
     for file in sorted(out.glob(f"{prefix}.*.et*")):
         number = file.name[len(prefix) + 1 :].split(".")[0]
         is_lower = number.isdecimal() and int(number) < first_npu

@@ -1,8 +1,7 @@
-"""Traces of training steps: what a framework would do for a model and a parallel plan, without a GPU.
+"""Traces of training steps, generated without a GPU from a model, a parallel plan and a framework's behaviour.
 
-`workload.generators.training.generator` makes them. It stands above `workload.generators.memory`, which says what
-offloading moves and asks
-for the rules and stages here.
+`workload.generators.training.generator` generates them. It uses `workload.generators.memory` for the transfers of
+offloading, which itself uses the rules and stages of this package.
 """
 
 from workload.generators.training.parallel_plan import ParallelPlan, parallel_plan

@@ -1,4 +1,4 @@
-"""Attention, forward and backward: plain, grouped-query and latent; its core alone, or shared along the sequence."""
+"""Attention, forward and backward: multi-head, grouped-query and latent, with or without context parallelism."""
 
 from workload.generators.training import attention_core as core
 from workload.generators.training.items import Compute, Items
@@ -9,12 +9,12 @@ NAME = "attention"
 
 
 def forward(s: Shard) -> Items:
-    """Of one micro-batch."""
+    """Return the forward pass of one micro-batch."""
     return around(s, [*_projections(s), *core.forward(s)])
 
 
 def around(s: Shard, inner: Items) -> Items:
-    """Norm before projections and core, output matrix and residual after."""
+    """Return projections and core (`inner`) between the norm before them and the output matrix and residual after."""
     h, m = s.model.hidden, s.tokens
     output = s.gemm(m, h, s.heads * s.model.value_dim)
     return [
@@ -27,7 +27,7 @@ def around(s: Shard, inner: Items) -> Items:
 
 
 def backward(s: Shard, *, again: bool) -> Items:
-    """Its gradients; again: the core's forward pass is done again first (selective recomputation)."""
+    """Return the backward pass of one micro-batch; again: whether it first recomputes the core (selective)."""
     h, m, values = s.model.hidden, s.tokens, s.heads * s.model.value_dim
     recomputed = renamed(core.forward(s), "recompute/") if again else []
     return [
@@ -41,13 +41,13 @@ def backward(s: Shard, *, again: bool) -> Items:
     ]
 
 
-def renamed(items: Items, beginning: str) -> Items:
-    """Items with another beginning of their names."""
-    return [item._replace(name=beginning + item.name) for item in items]
+def renamed(items: Items, prefix: str) -> Items:
+    """Return items with a prefix before their names."""
+    return [item._replace(name=prefix + item.name) for item in items]
 
 
 def _projections(s: Shard) -> Items:
-    """To queries, keys and values."""
+    """Return the projections to queries, keys and values."""
     if s.model.latent is not None:
         return _latent_projections(s)
     h = s.model.hidden
@@ -57,9 +57,9 @@ def _projections(s: Shard) -> Items:
 
 
 def _has_separate_bias(s: Shard) -> bool:
-    """Whether operators of their own add the bias of queries, keys and values, and sum its gradient.
+    """Return whether separate operators add the bias of queries, keys and values, and sum its gradient.
 
-    Megatron-LM's own layers do so, which unfused attention stands for; Transformer Engine's products do both.
+    The layers of Megatron-LM do so, which unfused attention represents; Transformer Engine's products do both.
     """
     return (s.model.bias or s.model.qkv_bias) and s.plan.attention == "unfused"
 
@@ -76,12 +76,12 @@ def _projections_backward(s: Shard) -> Items:
 
 
 def qkv_columns(s: Shard) -> int:
-    """Columns of the one matrix to queries, keys and values."""
+    """Return the number of columns of the GPU's matrix that projects to queries, keys and values."""
     return s.heads * s.model.query_dim + s.kv_heads * (s.model.query_dim + s.model.value_dim)
 
 
 def positions(s: Shard, backward: str = "") -> Operators:
-    """Norms of queries and keys, and their rotation."""
+    """Return the norms and rotary positions of queries and keys; backward: "" or "-backward"."""
     heads = s.heads + s.kv_heads
     operators = []
     if s.model.qk_norm:
@@ -93,19 +93,19 @@ def positions(s: Shard, backward: str = "") -> Operators:
 
 
 def _compressed_width(s: Shard) -> int:
-    """Values of a token that the matrices split by columns take in: compressed ones, queries' maybe not."""
+    """Return the number of input values per token of the matrices split by columns; queries may be uncompressed."""
     latent = s.latent
     return (latent.query_rank or s.model.hidden) + latent.key_value_rank + latent.rope_dim
 
 
 def compressing(s: Shard) -> tuple[int, ...]:
-    """Columns of the matrices that compress, which every GPU has whole."""
+    """Return the numbers of columns of the compressing matrices, which are not split over GPUs."""
     latent = s.latent
     return tuple(filter(None, (latent.query_rank, latent.key_value_rank + latent.rope_dim)))
 
 
 def _expanding(s: Shard) -> tuple[tuple[int, int], ...]:
-    """Columns and rows of the matrices from compressed values to heads: queries, keys and values."""
+    """Return the numbers of columns and rows of the matrices from compressed values to the heads' values."""
     latent = s.latent
     queries = s.heads * s.model.query_dim
     keys_values = s.heads * (latent.nope_dim + latent.value_dim)
@@ -113,14 +113,14 @@ def _expanding(s: Shard) -> tuple[tuple[int, int], ...]:
 
 
 def latent_norms(s: Shard, backward: str = "") -> Operators:
-    """Of what is compressed."""
+    """Return the norms of compressed values; backward: "" or "-backward"."""
     latent = s.latent
     ranks = filter(None, (latent.query_rank, latent.key_value_rank))
     return tuple(s.operator(f"norm{backward}", s.rows, rank) for rank in ranks)
 
 
 def _latent_projections(s: Shard) -> Items:
-    """Compress, normalise, and expand to heads; with sequence parallelism compressed values are gathered."""
+    """Return compression, norms and expansion to heads; sequence parallelism gathers the compressed values."""
     h = s.model.hidden
     down = tuple(s.gemm(s.rows, columns, h) for columns in compressing(s))
     up = tuple(s.gemm(s.tokens, columns, k) for columns, k in _expanding(s))

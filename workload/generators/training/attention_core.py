@@ -1,9 +1,9 @@
-"""Attention's core, from queries, keys and values to what they give, and how context parallelism shares it.
+"""Core of attention (scores, softmax, weighted values), and its distribution by context parallelism.
 
-Shared along the sequence each GPU has two pieces, of which a causal mask leaves all GPUs the same work (zigzag: piece i
-and piece 2 cp - 1 - i of 2 cp). Keys and values go round in a ring, behind the computation (Liu et al., arXiv
-2310.01889; Transformer Engine's p2p), or are gathered before (Llama 3, arXiv 2407.21783, section 3.3.2); or heads are
-exchanged for the sequence (DeepSpeed Ulysses, arXiv 2309.14509).
+Each GPU has two pieces of the sequence, chosen so that a causal mask leaves all GPUs the same work (zigzag: pieces i
+and 2 cp - 1 - i of 2 cp). Keys and values either travel around a ring, overlapped with the computation (Liu et al.,
+arXiv 2310.01889; Transformer Engine's p2p), or are gathered first (Llama 3, arXiv 2407.21783, section 3.3.2), or an
+all-to-all distributes heads instead of the sequence (DeepSpeed Ulysses, arXiv 2309.14509).
 """
 
 from et import CollectiveCommType
@@ -11,18 +11,18 @@ from workload.generators.training.items import Compute, GroupCollective, Items, 
 from workload.generators.training.shard import Operators, Shard
 
 _KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1
-"""Tags."""
+"""Message tags of the ring, above those of pipeline parallelism."""
 
 
 def forward(s: Shard) -> Items:
-    """Of one micro-batch."""
+    """Return the forward pass of one micro-batch."""
     if s.plan.cp == 1:
         return [Compute("attention", pieces(s, s.sequence, s.sequence, s.heads, s.kv_heads))]
     return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[s.plan.context](s, backward=False)
 
 
 def backward(s: Shard) -> Items:
-    """Its gradients."""
+    """Return the backward pass of one micro-batch."""
     if s.plan.cp == 1:
         return [Compute("attention", pieces(s, s.sequence, s.sequence, s.heads, s.kv_heads, backward=True))]
     return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[s.plan.context](s, backward=True)
@@ -31,10 +31,20 @@ def backward(s: Shard) -> Items:
 def pieces(
     s: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
 ) -> Operators:
-    """Return the operators of queries on keys.
+    """Return the operators of attention between ranges of tokens.
 
-    Unfused attention writes scores and dropout's mask to memory, and changes the layout of its output, backward also
-    that of the gradients of queries, keys and values (Megatron-LM, core/transformer/dot_product_attention.py).
+    Unfused attention writes scores and the dropout mask to memory and changes the layout of its output; its backward
+    pass also changes the layout of the gradients of queries, keys and values (Megatron-LM,
+    core/transformer/dot_product_attention.py).
+
+    Args:
+        s: The GPU's share of the model.
+        queries: Number of query tokens per sequence.
+        keys: Number of key tokens per sequence.
+        heads: Number of query heads.
+        kv_heads: Number of heads of keys and values.
+        backward: Whether to return the backward pass.
+        causal: Whether a causal mask applies.
     """
     b, d, dv = s.plan.micro_batch, s.model.query_dim, s.model.value_dim
     if s.plan.attention == "flash":
@@ -65,15 +75,16 @@ def pieces(
 
 
 def key_value_values(s: Shard) -> int:
-    """Keys and values of a GPU's tokens, in values."""
+    """Return the number of values in the keys and values of a GPU's tokens."""
     return s.tokens * s.kv_heads * (s.model.query_dim + s.model.value_dim)
 
 
 def _ring(s: Shard, *, backward: bool) -> Items:
-    """The own piece, then those of the others as they come round; backward their gradients follow them home.
+    """Return attention on the GPU's own piece, then on the other GPUs' pieces as they arrive on the ring.
 
-    Of a piece from elsewhere a causal mask leaves half: all queries on half the keys, or half the queries on all. Which
-    of the two it is depends on the GPU, how much work it is does not.
+    In the backward pass the gradients of keys and values follow around the ring back to their GPU. A causal mask leaves
+    half of the work for a piece of another GPU: all queries on half of the keys, or half of the queries on all keys.
+    Which of the two depends on the GPU, but the amount of work does not.
     """
     local, cp = s.sequence // s.plan.cp, s.plan.cp
     size = key_value_values(s) * s.value_bytes
@@ -95,7 +106,7 @@ def _ring(s: Shard, *, backward: bool) -> Items:
 
 
 def _hop(size: int, tag: int, key: str, needs: tuple[str, ...], *, is_early: bool) -> Items:
-    """To the neighbour after, and from the one before."""
+    """Return a send to the next neighbour and a receive from the previous one."""
     return [
         RingMessage("attention/cp:send", size, receives=False, tag=tag, needs=needs, is_early=is_early),
         RingMessage("attention/cp:receive", size, receives=True, tag=tag, key=key, needs=needs, is_early=is_early),
@@ -109,7 +120,7 @@ def _of_turn(s: Shard, local: int, turn: int, *, backward: bool) -> Operators:
 
 
 def _gathered(s: Shard, *, backward: bool) -> Items:
-    """All keys and values at once, backward again, and their gradients summed."""
+    """Return attention after an all-gather of keys and values; backward also the reduce-scatter of their gradients."""
     half, size = s.sequence // s.plan.cp // 2, key_value_values(s) * s.value_bytes
     gather = GroupCollective("attention/cp:all-gather", CollectiveCommType.ALL_GATHER, size, "cp")
     if s.plan.attention == "unfused":
@@ -127,7 +138,7 @@ def _gathered(s: Shard, *, backward: bool) -> Items:
 
 
 def _exchanged(s: Shard, *, backward: bool) -> Items:
-    """Queries, keys and values of all the sequence for some heads, and back."""
+    """Return attention of some heads on the whole sequence, between all-to-alls that exchange heads and sequence."""
     cp, width = s.plan.cp, s.value_bytes * s.tokens
     queries, keys = s.heads * s.model.query_dim * width, s.kv_heads * s.model.query_dim * width
     values, outputs = s.kv_heads * s.model.value_dim * width, s.heads * s.model.value_dim * width

@@ -1,8 +1,8 @@
-"""From items to a block of rows of a trace, which is stamped for every micro-batch.
+"""Translation of items into blocks of trace rows, which are stamped (copied into the trace) for every micro-batch.
 
-Computations of a GPU form a chain. A collective comes after the computations before it, and what comes after waits for
-it, unless it has a key: then only what needs the key does, and the next collective of its family. Items need keys of
-their own block; others are ports, which each stamp connects.
+The computations of a GPU form a chain. A collective waits for the computations before it, and all later items wait for
+it, unless it has a key: then only the items that need the key, and the next collective of its family, wait for it.
+Items may need keys of their own block; other keys become ports of the block, which each stamp connects to rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,17 +18,18 @@ from workload.errors import WorkloadError
 from workload.generators.training.items import Compute, GroupCollective, Item, Memory, RingMessage
 
 COMPUTED, SENT, OWN = "computed", "sent", "own"
-"""Ports: the last computation; the sends that the next one waits for; of a pass that is done in turn with another one,
-what its next computation waits for."""
+"""Ports: the last computation; the sends for which the next computation waits; in a pass that alternates with another
+pass, the rows for which its next computation waits."""
 QUEUED = ("dp", "edp", "dp-other", "edp-other")
-"""Families, and ports, whose collectives follow each other from block to block."""
-_MOST = 2**63 - 1
+"""Families, and ports, whose collectives run one at a time across blocks."""
+_MAX_INTEGER = 2**63 - 1
+"""Maximum of the integer attributes of a trace's node (int64)."""
 _ON_HOST = 1
-"""tensor_loc of what lies in the host's memory."""
+"""tensor_loc of a tensor in the host's memory."""
 
 
 class Ring(NamedTuple):
-    """Neighbours of the trace's example NPU in a ring."""
+    """Numbers of the NPUs after and before the trace's example NPU in the ring of context parallelism."""
 
     after: int
     before: int
@@ -36,20 +37,20 @@ class Ring(NamedTuple):
 
 NO_RING = Ring(-1, -1)
 _STAGES, _RING = "pp", "cp"
-"""Families whose communicators messages go by: between stages of a pipeline, and round the ring of an attention."""
+"""Families whose communicators carry messages: between pipeline stages, and in the ring of context parallelism."""
 
 
 class FinishedBlock(NamedTuple):
-    """A block, and which of its rows those of later blocks come after.
+    """A block, and those of its rows that rows of later blocks wait for.
 
     Attributes:
-        block: the rows.
-        ports: what a stamp may connect.
-        ends: rows after which the next computation comes.
-        computed: the last computation, -1 = none.
-        sent: sends that the next computation may have to wait for.
-        last: of each family of QUEUED the last collective.
-        keys: of collectives that later blocks may need.
+        block: Rows of the block.
+        ports: Names of the ports that a stamp may connect.
+        ends: Rows that must end before the next computation.
+        computed: Row of the last computation, -1 = no computation.
+        sent: Rows of sends that may have to end before the next computation.
+        last: Row of the last collective by family of QUEUED.
+        keys: Row of a collective, message or transfer by the key that later blocks may need.
     """
 
     block: Block
@@ -62,12 +63,12 @@ class FinishedBlock(NamedTuple):
 
 
 class BlockBuilder:
-    """Takes items and makes rows.
+    """Builder of the blocks of a pass from its items.
 
     Args:
-        ring: neighbours for messages of context parallelism.
-        cuts: a new block begins with each computation that has waited for a collective, so that the blocks of two
-            passes can be stamped in turn.
+        ring: Neighbours for the messages of context parallelism.
+        cuts: Whether each computation that waits for a collective begins a new block, so that the blocks of two passes
+            can be stamped alternately.
     """
 
     def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
@@ -90,7 +91,7 @@ class BlockBuilder:
         self._open_attributes: list[Attribute] = []
 
     def add(self, layer: str, items: Iterable[Item]) -> None:
-        """Add what is done in a layer, "" = in none."""
+        """Add items of a layer; layer "" = outside layers."""
         for item in items:
             if isinstance(item, Compute):
                 self._compute(layer, item)
@@ -102,31 +103,39 @@ class BlockBuilder:
                 self._memory(layer, item)
 
     def wait(self, keys: Iterable[str]) -> None:
-        """Make the next computation wait for keys, of this block or of others."""
+        """Make the next computation wait for keys of this block or of other blocks."""
         awaited = [self._keys.get(key, key) for key in keys]
         if awaited:
             self._flush()
             self._chain += awaited
 
     def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
-        """Receive what the next computation needs; after: ports."""
+        """Add a receive that must end before the next computation.
+
+        Args:
+            name: Name of the row.
+            size: Message size in bytes.
+            peer: Number of the sending NPU.
+            tag: Tag of the message.
+            after: Ports that must end before the receive.
+        """
         self._flush()
         size = _bounded(name, "bytes", size, MAX_BYTES)
         row = self._block.recv(name, size, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
         self._chain.append(row)
 
     def send(self, name: str, size: int, peer: int, tag: int) -> None:
-        """Send what has been worked out."""
+        """Add a send to NPU `peer` of `size` bytes, which waits for the computations so far."""
         self._flush()
         after = self._noted(self._chain)
         self._sent.append(self._block.send(name, size, peer=peer, tag=tag, group=_STAGES, after=after))
 
     def note(self, attribute_name: str, text: str) -> None:
-        """Give the last computation, after which nothing has been added yet, an attribute: a list of one text."""
+        """Add an attribute, a list of one text, to the computation that was added last."""
         self._open_attributes.append(attribute(attribute_name, "string_list", [text]))
 
     def finish(self) -> list[FinishedBlock]:
-        """The blocks, without empty ones; one unless `cuts`."""
+        """Return the blocks that have rows; at most one unless `cuts`."""
         self._flush()
         ends = tuple(row for row in self._chain if isinstance(row, int))
         ports = frozenset(self._ports)
@@ -151,15 +160,15 @@ class BlockBuilder:
             self._flush()
 
     def _flush(self) -> None:
-        """Make one row of computations between which nothing happens, named by that with the most work."""
+        """Add one row for the consecutive computations so far, named after the one with the most operations."""
         if not self._open:
             return
         total = _total(tuple(operator for item in self._open for operator in item.operators))
         name = max(self._open, key=lambda item: _total(item.operators).weight).name
         row = self._block.comp(
             _path(self._open_layer, name),
-            num_ops=_bounded(name, "operations", total.flops, _MOST),
-            tensor_size=_bounded(name, "bytes", total.bytes, _MOST),
+            num_ops=_bounded(name, "operations", total.flops, _MAX_INTEGER),
+            tensor_size=_bounded(name, "bytes", total.bytes, _MAX_INTEGER),
             operators=total.text,
             is_cpu_op=any(item.on_host_micros for item in self._open),
             duration_micros=sum(item.on_host_micros for item in self._open),
@@ -210,7 +219,7 @@ class BlockBuilder:
         kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
         needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
         after = self._noted([*self._chain, *needed])
-        size = _bounded(item.name, "bytes", item.bytes, _MOST)
+        size = _bounded(item.name, "bytes", item.bytes, _MAX_INTEGER)
         row = self._block.mem(_path(layer, item.name), kind, size, tensor_loc=_ON_HOST, after=after)
         if item.key:
             self._keys[item.key] = row
@@ -218,25 +227,27 @@ class BlockBuilder:
             self._chain = [row]
 
     def _noted(self, after: Iterable[int | str]) -> list[int | str]:
-        """Parents, of which each port is one of the block's."""
+        """Return distinct parents, and record their ports as ports of the block."""
         parents = list(dict.fromkeys(after))
         self._ports.update(parent for parent in parents if isinstance(parent, str))
         return parents
 
 
-def _bounded(name: str, what: str, value: int, most: int) -> int:
-    """A number that a trace can hold.
+def _bounded(name: str, quantity: str, value: int, maximum: int) -> int:
+    """Return a value that a node of a trace can hold.
 
     Raises:
-        WorkloadError: it cannot.
+        WorkloadError: If the value exceeds the maximum.
     """
-    if value > most:
-        raise WorkloadError(f"{name}: {value:.3g} {what} in a node, expected {most} at most: fewer tokens or more GPUs")
+    if value > maximum:
+        raise WorkloadError(
+            f"{name}: {value:.3g} {quantity} in a node, expected {maximum} at most: fewer tokens or more GPUs"
+        )
     return value
 
 
 class _Total(NamedTuple):
-    """What a node says of its operators; weight: for choosing a name."""
+    """Totals of a node's operators: floating-point operations, bytes, attribute text, and sort key for the name."""
 
     flops: int
     bytes: int

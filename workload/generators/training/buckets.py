@@ -1,24 +1,24 @@
-"""Gradients of parameters that are reduced together, and parameters that are gathered together."""
+"""Buckets: parameters whose gradients one collective reduces, and which one collective gathers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from workload.generators.training.units import ModelUnit
 
-MEGATRON_LEAST, MEGATRON_PER_REPLICA = 40_000_000, 1_000_000
-"""Elements of a bucket: max(40 M, 1 M replicas) (Megatron-LM, core/distributed/distributed_data_parallel.py)."""
+MEGATRON_MINIMUM, MEGATRON_PER_REPLICA = 40_000_000, 1_000_000
+"""Elements per bucket: max(40 M, 1 M per replica) (Megatron-LM, core/distributed/distributed_data_parallel.py)."""
 DEEPSPEED = 500_000_000
-"""Elements of DeepSpeed's reduce_bucket_size and allgather_bucket_size (runtime/zero/config.py)."""
+"""Elements per bucket: DeepSpeed's reduce_bucket_size and allgather_bucket_size (runtime/zero/config.py)."""
 
 
 class ParameterBucket(NamedTuple):
-    """Some parameters of one chunk.
+    """A bucket of parameters of one chunk.
 
     Attributes:
-        number: within the chunk, in the order of the backward pass.
-        size: of parameters.
-        units: first and last unit that it has parameters of; the backward pass is done with it at the first.
-        is_expert: of experts, whose replicas are others.
+        number: Number within the chunk, in the order of the backward pass.
+        size: Number of parameters.
+        units: First and last unit with parameters in the bucket; the backward pass completes it at the first.
+        is_expert: Whether the parameters are those of experts, which have other replicas.
     """
 
     number: int
@@ -27,16 +27,16 @@ class ParameterBucket(NamedTuple):
     is_expert: bool
 
 
-def buckets(units: Sequence[ModelUnit], most: int | None, *, before: bool) -> list[ParameterBucket]:
-    """Cut a chunk's parameters into buckets, in the order in which the backward pass finishes them.
+def buckets(units: Sequence[ModelUnit], limit: int | None, *, before: bool) -> list[ParameterBucket]:
+    """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them.
 
     Args:
-        units: of the chunk, in the order of the forward pass.
-        most: parameters of a bucket; None = all in one, but experts apart.
-        before: a bucket is closed before the tensor that would make it larger (DeepSpeed), else after the tensor that
-            made it large enough (Megatron-LM).
+        units: Units of the chunk in the order of the forward pass.
+        limit: Number of parameters per bucket; None = one bucket for dense parameters and one for experts.
+        before: Whether a bucket ends before the tensor that would exceed the limit (DeepSpeed); otherwise it ends
+            after the tensor that reaches the limit (Megatron-LM).
     """
-    made: list[ParameterBucket] = []
+    closed: list[ParameterBucket] = []
     for is_expert in (False, True):
         tensors = [
             (number, tensor.size)
@@ -44,20 +44,21 @@ def buckets(units: Sequence[ModelUnit], most: int | None, *, before: bool) -> li
             for tensor in reversed(units[number].tensors)
             if tensor.is_expert == is_expert
         ]
-        held: list[tuple[int, int]] = []
+        bucket: list[tuple[int, int]] = []
         for number, count in tensors:
-            if before and most is not None and held and sum(c for _, c in held) + count > most:
-                made.append(_bucket(held, is_expert=is_expert))
-                held = []
-            held.append((number, count))
-            if not before and most is not None and sum(c for _, c in held) >= most:
-                made.append(_bucket(held, is_expert=is_expert))
-                held = []
-        if held:
-            made.append(_bucket(held, is_expert=is_expert))
-    made.sort(key=lambda bucket: -bucket.units[0])
-    return [bucket._replace(number=number) for number, bucket in enumerate(made)]
+            if before and limit is not None and bucket and sum(c for _, c in bucket) + count > limit:
+                closed.append(_closed(bucket, is_expert=is_expert))
+                bucket = []
+            bucket.append((number, count))
+            if not before and limit is not None and sum(c for _, c in bucket) >= limit:
+                closed.append(_closed(bucket, is_expert=is_expert))
+                bucket = []
+        if bucket:
+            closed.append(_closed(bucket, is_expert=is_expert))
+    closed.sort(key=lambda bucket: -bucket.units[0])
+    return [bucket._replace(number=number) for number, bucket in enumerate(closed)]
 
 
-def _bucket(held: Sequence[tuple[int, int]], *, is_expert: bool) -> ParameterBucket:
-    return ParameterBucket(0, sum(count for _, count in held), (held[-1][0], held[0][0]), is_expert)
+def _closed(tensors: Sequence[tuple[int, int]], *, is_expert: bool) -> ParameterBucket:
+    """Return the bucket of tensors, each given as the number of its unit and its number of parameters."""
+    return ParameterBucket(0, sum(count for _, count in tensors), (tensors[-1][0], tensors[0][0]), is_expert)

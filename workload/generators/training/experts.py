@@ -1,8 +1,9 @@
-"""Mixtures of experts, forward and backward.
+"""Mixture of experts, forward and backward.
 
-As in Megatron-LM's all-to-all dispatcher (core/transformer/moe/token_dispatcher.py): each GPU routes its own tokens, an
-all-to-all of the expert-parallel group brings them to the GPUs that have their experts, another one back. Experts that
-are split too (expert-tensor parallelism) gather the tokens of their group before and reduce-scatter after.
+As in Megatron-LM's all-to-all dispatcher (core/transformer/moe/token_dispatcher.py), each GPU routes its own tokens, an
+all-to-all of the expert-parallel group brings them to the GPUs with their experts, and another one brings the results
+back. With expert-tensor parallelism, the GPUs that share an expert gather their tokens before it and reduce-scatter its
+results.
 """
 
 from typing import NamedTuple
@@ -16,13 +17,12 @@ from workload.generators.training.shard import Operators, Shard
 
 
 class ExpertTokens(NamedTuple):
-    """Tokens of a GPU, once for each of their experts.
+    """Numbers of tokens that a GPU sends and receives; a token counts once for each of its experts.
 
     Attributes:
-        sent: to the experts of each member of the expert-parallel group.
-        received: of all members together, by this one's experts, before those of expert-tensor parallelism are
-            gathered.
-        is_even: whether all members get the same.
+        sent: Tokens that the GPU sends to each member of the expert-parallel group.
+        received: Tokens that this GPU's experts receive from all members, before expert-tensor parallelism gathers.
+        is_even: Whether all members receive the same number.
     """
 
     sent: tuple[int, ...]
@@ -31,7 +31,7 @@ class ExpertTokens(NamedTuple):
 
 
 def flow(s: Shard, layer: int) -> ExpertTokens:
-    """What goes where in a layer."""
+    """Return the numbers of tokens that the GPU exchanges in a layer."""
     experts, ep = s.experts, s.plan.ep
     if not s.plan.imbalance:
         total = s.routed_rows * experts.top_k
@@ -45,7 +45,7 @@ def flow(s: Shard, layer: int) -> ExpertTokens:
 
 
 def forward(s: Shard, layer: int) -> Items:
-    """Of one micro-batch."""
+    """Return the forward pass of one micro-batch."""
     experts, h = s.experts, s.model.hidden
     tokens = flow(s, layer)
     rows = tokens.received * s.plan.etp
@@ -66,7 +66,7 @@ def forward(s: Shard, layer: int) -> Items:
 
 
 def backward(s: Shard, layer: int) -> Items:
-    """Its gradients."""
+    """Return the backward pass of one micro-batch."""
     experts, h = s.experts, s.model.hidden
     tokens = flow(s, layer)
     rows, sent = tokens.received * s.plan.etp, sum(tokens.sent)
@@ -92,22 +92,26 @@ def backward(s: Shard, layer: int) -> Items:
 
 
 def _rejoin(s: Shard) -> Items:
-    """Without sequence parallelism each of a tensor-parallel group has all tokens, of which it routed a share.
+    """Return the all-gather of the experts' results over the tensor-parallel group.
 
-    As DeepSpeed's (moe/mappings.py, drop_tokens and gather_tokens).
+    Without sequence parallelism each GPU of the group has all tokens but routes a share of them only, as in DeepSpeed
+    (moe/mappings.py, drop_tokens and gather_tokens).
     """
     return [] if s.plan.sequence_parallel else all_gather(s, "combine", s.tokens * s.model.hidden)
 
 
 def _router(s: Shard) -> Operators:
-    """Scores, which are never worked out in FP8 (Megatron-LM, core/transformer/moe/router.py), and choices."""
+    """Return the router's scores, never in FP8 (Megatron-LM, core/transformer/moe/router.py), and choice of experts."""
     experts = s.experts
     scores = s.operator("gemm", s.routed_rows, experts.count, s.model.hidden)
     return scores, s.operator("routing", s.routed_rows, experts.count, experts.top_k)
 
 
 def _products(s: Shard, rows: int, *, backward: bool = False) -> Operators:
-    """Both products of all experts of the GPU, over rows in all; those for weights' gradients are of the same shape."""
+    """Return both products of the GPU's experts with `rows` rows in total.
+
+    The products for gradients of weights have the same shapes as the forward pass.
+    """
     experts, h = s.experts, s.model.hidden
     width, local = experts.ffn // s.plan.etp, experts.count // s.plan.ep
     both = 2 * width if s.model.is_gated else width

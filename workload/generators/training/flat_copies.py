@@ -1,17 +1,17 @@
 """Copies between a layer's tensors and the flat buffers that PyTorch FSDP gathers into and reduces from.
 
-PyTorch's `fully_shard` (FSDP2) shards each tensor along its first dimension, so that what an all-gather of a layer
-brings is ordered by GPU and not by tensor. Two copies of the whole layer run on the stream of the computation, where
-nothing hides them (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py and _fsdp_param_group.py):
+PyTorch's `fully_shard` (FSDP2) shards each tensor along its first dimension, so that the result of a layer's all-gather
+is ordered by GPU and not by tensor. Two copies of the whole layer run on the computation's stream, where they overlap
+nothing (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py and _fsdp_param_group.py):
 
 - `foreach_all_gather_copy_out` waits for the all-gather, then copies the flat buffer into the tensors. This happens
   before the forward pass of each layer, and before its backward pass if parameters are gathered again.
 - `foreach_reduce_scatter_copy_in` copies the gradients into the flat buffer, in the data type of the reduction. Before
-  it, `post_backward` makes the computation wait for the reduce-scatter of the layer before, whose buffer is freed then.
+  it, `post_backward` makes the computation wait for the reduce-scatter of the previous layer and then frees its buffer.
 
 The copies of a GPU's own share (copy-in of the all-gather, gradients after the reduce-scatter) run on other streams and
-are smaller by the number of replicas, so they are left out. FSDP1 (`FullyShardedDataParallel`) gathers into one flat
-parameter of which the tensors are views: it has the copy of gradients alone.
+are smaller by the number of replicas, so Nadi leaves them out. FSDP1 (`FullyShardedDataParallel`) gathers into one flat
+parameter whose views are the tensors, so it copies gradients only.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def unpacked(layer: str, values: int, plan: ParallelPlan, gathered: Sequence[str
     Args:
         layer: Name of the layer.
         values: Number of gathered parameters, padding included.
-        plan: Parallel plan.
+        plan: Parallel plan of the step.
         gathered: Keys of the all-gathers that bring the parameters.
     """
     size = _parameter_bytes(plan)
@@ -40,8 +40,8 @@ def packed(layer: str, values: int, plan: ParallelPlan, reduced: Sequence[str]) 
     Args:
         layer: Name of the layer.
         values: Number of gradients, padding included.
-        plan: Parallel plan.
-        reduced: Keys of the reduce-scatters that must end before.
+        plan: Parallel plan of the step.
+        reduced: Keys of the reduce-scatters that must end before the copy.
     """
     copy = _copy(values, _parameter_bytes(plan), int(DTYPE_BYTES[plan.grad_dtype]))
     return Compute(f"{layer}/copy-in", (copy,), tuple(reduced), weights=True)

@@ -1,4 +1,4 @@
-"""From a model and a parallel plan to the traces of a training step."""
+"""Generator of the traces of training steps from a model and a parallel plan."""
 
 from collections.abc import Iterator
 
@@ -14,40 +14,41 @@ from workload.generators.training.stage import Stage, refuse_too_large
 from workload.trace_sets.trace_set import TraceSet
 
 NODE_BYTES = 400
-"""Of a trace in memory, while it is made and written: seen with traces of 10^6 nodes."""
-_NODES_OF_A_LAYER, _NODES_IN_PIECES = 50, 130
-"""And micro-batch, without those of context parallelism: what plans with the most have, without and with overlap_tp."""
+"""Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes."""
+_NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 50, 130
+"""Maximum number of nodes per layer and micro-batch over all plans, without and with overlap_tp; nodes of context
+parallelism do not count."""
 
 
 def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
-    """Nodes that the distinct traces of a plan have together, or some more.
+    """Return an upper bound of the number of nodes of a plan's distinct traces together.
 
     Raises:
-        WorkloadError: the model cannot be trained so.
+        WorkloadError: If the model cannot be trained with the plan.
     """
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)
-    of_layer = _NODES_IN_PIECES if plan.overlap_tp else _NODES_OF_A_LAYER
-    of_layer += 8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0
-    kinds = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
+    per_layer = _NODES_PER_LAYER_IN_PIECES if plan.overlap_tp else _NODES_PER_LAYER
+    per_layer += 8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0
+    # In a ring of at least 3, the first and the last NPU have other relative neighbours than those between.
+    traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
     layers = (model.layers + model.mtp_layers + 1) * (2 if plan.is_mirrored else 1)
-    per_micro_batch = layers * of_layer + 4 * plan.pp * plan.vpp
-    return kinds * plan.steps * stages.micro_batches(plan) * per_micro_batch
+    per_micro_batch = layers * per_layer + 4 * plan.pp * plan.vpp
+    return traces_per_stage * plan.steps * stages.micro_batches(plan) * per_micro_batch
 
 
 def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> TraceSet:
-    """The traces of all NPUs of a plan, in memory.
+    """Generate the traces of all NPUs of a plan in memory.
 
-    NPUs that do the same share a trace: those of a stage, unless context parallelism's ring or uneven experts tell
-    them apart.
+    The NPUs of a stage share a trace unless the ring of context parallelism or imbalanced experts distinguish them.
 
     Args:
-        model: what is trained.
-        plan: how; what it leaves open is settled as `rules.settle` says.
-        framework: by whose rules: megatron, deepspeed or fsdp.
+        model: Model to train.
+        plan: Parallel plan; `rules.settle` sets the fields that it leaves open.
+        framework: Training framework whose rules apply: megatron, deepspeed or fsdp.
 
     Raises:
-        WorkloadError: the model cannot be trained so.
+        WorkloadError: If the model cannot be trained with the plan.
     """
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)
@@ -66,16 +67,16 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
 
 
 def alike(plan: ParallelPlan) -> Iterator[list[int]]:
-    """NPUs that do the same, stage by stage."""
+    """Yield the lists of NPUs that share a trace, stage by stage."""
     size = ranks.stage_size(plan)
     for stage in range(plan.pp):
-        found: dict[tuple[int, ...], list[int]] = {}
+        sharing: dict[tuple[int, ...], list[int]] = {}
         for npu in range(stage * size, (stage + 1) * size):
-            found.setdefault(_what_differs(plan, npu), []).append(npu)
-        yield from found.values()
+            sharing.setdefault(_distinction(plan, npu), []).append(npu)
+        yield from sharing.values()
 
 
-def _what_differs(plan: ParallelPlan, npu: int) -> tuple[int, ...]:
-    """How far away its neighbours in a ring are, and which experts it has, where that matters."""
+def _distinction(plan: ParallelPlan, npu: int) -> tuple[int, ...]:
+    """Return what distinguishes the trace of an NPU in its stage: relative ring neighbours, expert rank."""
     ring = tuple(other - npu for other in ranks.neighbours(plan, npu)) if plan.context == "ring" else ()
     return (*ring, ranks.place(plan, npu).ep if plan.imbalance else 0)

@@ -1,6 +1,6 @@
-"""What a GPU of a parallel plan holds of a model's parameters, before ZeRO shares them among replicas.
+"""Number of parameters per GPU of a parallel plan, before ZeRO shards them over the replicas.
 
-All GPUs of a stage hold equally many.
+All GPUs of a stage hold the same number.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,12 +14,12 @@ from workload.generators.training.stages import Chunk, chunks, padded_vocab
 
 
 class HeldParameters(NamedTuple):
-    """Parameters of one GPU.
+    """Numbers of parameters of one GPU.
 
     Attributes:
-        dense: that all replicas have: dp * cp GPUs hold the same.
-        experts: of routed experts: tp * cp * dp / (ep * etp) GPUs hold the same.
-        embedding: of dense: the word embedding and the output layer, as far as they are here.
+        dense: Parameters outside routed experts; dp * cp GPUs hold the same ones.
+        experts: Parameters of routed experts; tp * cp * dp / (ep * etp) GPUs hold the same ones.
+        embedding: Dense parameters that belong to the word embedding and the output layer.
     """
 
     dense: int
@@ -28,12 +28,12 @@ class HeldParameters(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all parameters."""
         return self.dense + self.experts
 
 
 def share(model: Model, plan: ParallelPlan, part: Weights) -> int:
-    """How many parameters of a part one GPU has, if its stage has the part."""
+    """Return the number of a part's parameters on each GPU of a stage that has the part."""
     if part.split == "tp":
         return part.size // plan.tp
     if part.split == "kv":
@@ -45,7 +45,7 @@ def share(model: Model, plan: ParallelPlan, part: Weights) -> int:
 
 
 def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[Weights]:
-    """What a chunk needs, with the output layer as a matrix of its own; vocabulary padded."""
+    """Yield the weights that a chunk uses, with a padded vocabulary and the output layer as a separate matrix."""
     vocab = padded_vocab(model, plan)
     if chunk.is_first:
         yield from weights.embedding(model, vocab)
@@ -59,35 +59,36 @@ def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[We
 
 
 def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weights]:
-    """What the GPUs of a stage have. An output layer that is tied to an embedding on the same stage is this embedding.
+    """Yield the weights of a stage; an output layer that is tied to the stage's own embedding does not count again.
 
-    Layers of multi-token prediction share embedding and output layer with the model (DeepSeek-V3, section 2.2), which
-    costs a copy of the embedding where the last stage has none.
+    Layers of multi-token prediction share the embedding and the output layer with the model (DeepSeek-V3, section 2.2),
+    so that a last stage without an embedding holds a copy.
     """
-    own = chunks(model, plan)[stage]
-    has_embedding = any(chunk.is_first for chunk in own)
-    for chunk in own:
+    stage_chunks = chunks(model, plan)[stage]
+    has_embedding = any(chunk.is_first for chunk in stage_chunks)
+    for chunk in stage_chunks:
         for part in chunk_weights(model, plan, chunk):
             if part.part != "output" or not (model.tied_embeddings and has_embedding):
                 yield part
-    if model.mtp_layers and any(chunk.is_last for chunk in own) and not has_embedding and not model.tied_embeddings:
+    has_end = any(chunk.is_last for chunk in stage_chunks)
+    if model.mtp_layers and has_end and not has_embedding and not model.tied_embeddings:
         yield weights.embedding(model, padded_vocab(model, plan))[0]
 
 
 def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
-    """What each GPU of a stage has, for a plan that `rules.check` has passed."""
+    """Return the numbers of parameters of each GPU of a stage, for a plan that `rules.check` accepts."""
     return count(model, plan, stage_weights(model, plan, stage))
 
 
 def count(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> HeldParameters:
-    """How many parameters of some parts one GPU has."""
-    dense = experts = words = 0
+    """Return the numbers of parameters of the given parts on one GPU."""
+    dense = experts = embedding = 0
     for part in parts:
-        own = share(model, plan, part)
+        size = share(model, plan, part)
         if part.split == "experts":
-            experts += own
+            experts += size
         else:
-            dense += own
+            dense += size
         if part.part in {"embedding", "output"}:
-            words += own
-    return HeldParameters(dense, experts, words)
+            embedding += size
+    return HeldParameters(dense, experts, embedding)

@@ -1,20 +1,20 @@
-"""How much slower computation is while collectives run beside it, by framework and GPU (docs/explanation/compute.md).
+"""Slowdown of computation that overlaps collectives, by framework and GPU (docs/explanation/compute.md).
 
-NCCL's kernels hold one multiprocessor (SM) per channel from their launch to their end. What that costs the computation
-beside them depends on whether the framework leaves these SMs free:
+NCCL's kernels occupy one multiprocessor (SM) per channel from launch to end. The slowdown of overlapped computation
+depends on whether the framework leaves these SMs free:
 
-- Where it does, computation has the other SMs, and would take SMs / (SMs - channels) times as long at the same clock.
-  But products that follow one another are bound by power on Hopper and later (`in_a_row` of a GPU's file): with fewer
-  SMs at work the clock rises. So they take as long as the slower of the two allows: of 0.90 x 132 / 116 on H100, 2.4 %
-  more, in place of 13.8 %. That the clock rises so far is assumed, not measured.
-- Where it does not, matrix products of GPUs with thread block clusters (Hopper and later) take twice as long. Their
-  kernels are persistent: they launch one block per SM, and each block has its share of the tiles. With one SM or more
-  taken, some blocks wait until the others have ended. Users of FSDP on H100 measured this: matmuls "take 2x as long"
-  beside a NCCL kernel that holds about a tenth of the SMs (github.com/pytorch/pytorch/issues/143988; the remedy, an SM
-  carve-out, is off by default: pull request 147966). Kernels of older GPUs are not persistent, so they have the other
-  SMs.
+- If it does, computation uses the other SMs and would take SMs / (SMs - channels) times as long at the same clock. But
+  on Hopper and later, power limits consecutive products (`in_a_row` of a GPU's file), and with fewer active SMs the
+  clock rises. So the slower of the two limits applies: on H100, 0.90 x 132 / 116 is 2.4 % more time instead of 13.8 %.
+  That the clock rises so far is an assumption, not a measurement.
+- If it does not, matrix products on GPUs with thread block clusters (Hopper and later) take twice as long. Their
+  kernels are persistent: they launch one block per SM, and each block computes its share of the tiles. If at least one
+  SM is occupied, some blocks wait until others have ended. Users of FSDP on H100 measured this: matmuls "take 2x as
+  long" during a NCCL kernel that occupies about a tenth of the SMs (github.com/pytorch/pytorch/issues/143988; the
+  remedy, an SM carve-out, is off by default: pull request 147966). Kernels of older GPUs are not persistent and use
+  the other SMs.
 
-FSDP's copies between tensors and flat buffers cost its computation as much again (`flat_copies`).
+FSDP's copies between tensors and flat buffers add a similar cost (`flat_copies`).
 """
 
 import numpy as np
@@ -28,24 +28,25 @@ from workload.generators.training.rules import Framework
 from workload.shape import shape_of
 
 TWO_WAVES = 2.0
-"""Times as long that a persistent product takes when not all of its blocks find an SM."""
+"""Slowdown of a persistent product if not all of its blocks find a free SM."""
 _HOSTS = 2
-"""Hosts whose channels are counted: NCCL plans as many for more."""
+"""Number of hosts for which channels are planned: NCCL uses as many channels for more hosts."""
 
 
 def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool) -> float:
-    """Return how many times as long computation takes while a collective runs, to a thousandth.
+    """Return the factor by which computation takes longer while a collective runs, rounded to a thousandth.
 
-    On GPUs without a factor `in_a_row` (A100), power is taken to leave no clock to rise.
+    On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise.
 
     Megatron-Core leaves SMs free for NCCL (SM margins of Transformer Engine's kernels, NVTE_FWD_LAYERNORM_SM_MARGIN and
     the like, as NVIDIA's recipes set them). PyTorch FSDP and DeepSpeed leave none.
 
     Args:
-        framework: Framework of the training step; "inference" runs nothing beside its collectives, and gives 1.
-        gpu: GPU that does both.
-        channels: NCCL's channels, each of which holds one SM.
-        in_a_row: Whether times of products count with the power that they have in a row (workload.compute.Pace).
+        framework: Framework of the training step; "inference" overlaps nothing with its collectives: the factor is 1.
+        gpu: GPU that runs both.
+        channels: Number of NCCL channels, each of which occupies one SM.
+        in_a_row: Whether the times of products include the power limit of consecutive products
+            (workload.compute.Pace).
     """
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold
         return 1.0
@@ -58,7 +59,7 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
 
 
 def copied_groups(framework: Framework, plan: ParallelPlan) -> frozenset[str]:
-    """Return the names of groups whose collectives copy engines do, so that they hold no SMs.
+    """Return the names of group families whose collectives run on copy engines and therefore occupy no SMs.
 
     With overlap_tp, Megatron-Core exchanges the pieces of tensor-parallel collectives by Transformer Engine's
     userbuffers, most of them by copy engines.

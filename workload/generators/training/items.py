@@ -1,6 +1,6 @@
-"""What a GPU does in a part of a pass, one after another: computations, collectives and messages.
+"""Items: the computations, collectives, messages and host-memory transfers of one GPU in a part of a pass, in order.
 
-Layers make lists of items; `workload.generators.training.blocks` makes rows of a trace of them.
+The modules of the layers return lists of items; `workload.generators.training.blocks` turns them into trace rows.
 """
 
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from workload.compute.operators import Operator
 
 
 class Compute(NamedTuple):
-    """Operators, after the computation before and after what that one waits for.
+    """A sequence of operators that starts when the previous computation and everything it waits for have ended.
 
     Attributes:
-        name: within its layer, "attention".
-        operators: done one after another.
-        needs: keys of collectives and messages beside earlier computations that must be done first.
-        weights: it works out gradients of weights, which a split backward pass leaves for later.
-        on_host_micros: the host does it, and takes so long; 0 = the accelerator does.
+        name: Name within the layer, for example "attention".
+        operators: Operators in the order of execution.
+        needs: Keys of the overlapped collectives and messages that must end before the computation starts.
+        weights: Whether the operators compute gradients of weights, which a split backward pass defers.
+        on_host_micros: Duration in microseconds if the host computes it; 0 = the accelerator computes it.
     """
 
     name: str
@@ -28,17 +28,17 @@ class Compute(NamedTuple):
 
 
 class GroupCollective(NamedTuple):
-    """A collective of a GPU's group of a family.
+    """A collective in the GPU's group of a group family.
 
     Attributes:
-        name: within its layer, "attention/tp:all-gather".
-        kind: which.
-        bytes: comm_size as traces count it: a member's contribution to an all-gather, else its whole buffer.
-        family: of groups.
-        key: "" = what comes after waits for it; else only what needs this key does.
-        needs: as of Compute.
-        weights: as of Compute.
-        splits: of an uneven all-to-all, what goes to each member, and what comes from each, in the same unit.
+        name: Name within the layer, for example "attention/tp:all-gather".
+        kind: Type of the collective operation.
+        bytes: comm_size of the trace: a member's contribution to an all-gather, else a member's whole buffer.
+        family: Name of the group family, for example "tp".
+        key: Key that later items list in `needs` to wait for the collective; "" = all later items wait for it.
+        needs: Same as Compute.needs.
+        weights: Same as Compute.weights.
+        splits: Amounts that an uneven all-to-all sends to, and receives from, each member, both in the same unit.
     """
 
     name: str
@@ -52,17 +52,17 @@ class GroupCollective(NamedTuple):
 
 
 class RingMessage(NamedTuple):
-    """A send to, or a receive from, a neighbour in the ring of a family.
+    """A send to the next GPU, or a receive from the previous GPU, of the ring of context parallelism.
 
     Attributes:
-        name: within its layer, "attention/cp:send".
-        bytes: of the message.
-        receives: whether it is the receive, from the neighbour before; sends go to the one after.
-        tag: of both ends.
-        key: what needs it; "" = a send that nobody waits for.
-        needs: as of Compute.
-        weights: as of Compute.
-        is_early: it waits for what it needs only, not for the computation before.
+        name: Name within the layer, for example "attention/cp:send".
+        bytes: Message size in bytes.
+        receives: Whether the message comes from the previous neighbour; otherwise it is sent to the next one.
+        tag: Message tag, the same at the sender and the receiver.
+        key: Key that later items list in `needs` to wait for it; "" = no item waits for it (a send).
+        needs: Same as Compute.needs.
+        weights: Same as Compute.weights.
+        is_early: Whether the message waits for its `needs` alone and not for the previous computation.
     """
 
     name: str
@@ -76,15 +76,16 @@ class RingMessage(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """A tensor that comes from the host's memory, or goes there.
+    """A transfer of a tensor from or to the host's memory.
 
     Attributes:
-        name: within its layer, "memory:load".
-        bytes: of the tensor.
-        loads: whether it comes.
-        key: what needs it; "" = what comes after waits, but for what goes nobody.
-        needs: as of Compute.
-        weights: as of Compute.
+        name: Name within the layer, for example "memory:load".
+        bytes: Tensor size in bytes.
+        loads: Whether the tensor moves from the host to the GPU.
+        key: Key that later items list in `needs` to wait for it; "" = all later items wait for a load, none for a
+            store.
+        needs: Same as Compute.needs.
+        weights: Same as Compute.weights.
     """
 
     name: str
@@ -100,9 +101,9 @@ Items = list[Item]
 
 
 def only(items: Items, *, weights: bool) -> Items:
-    """Items of a split backward pass: those that work out gradients of weights, or the others.
+    """Return the items of one half of a split backward pass: gradients of weights, or everything else.
 
-    What the others did before is long done when the weights' pass comes, so that nothing of it is needed any more.
+    The other half ends long before the pass of the weights, so the function drops the `needs` that name its items.
     """
     chosen = [item for item in items if item.weights == weights]
     keys = {item.key for item in chosen if not isinstance(item, Compute)}

@@ -1,15 +1,16 @@
 """Communication of tensor-parallel matrices, as in Megatron-LM.
 
-Before a matrix that is split by columns and after one that is split by rows (Shoeybi et al., arXiv 1909.08053; with
-sequence parallelism Korthikanti et al., arXiv 2205.05198):
+Collectives before a matrix that is split by columns and after a matrix that is split by rows (Shoeybi et al., arXiv
+1909.08053; with sequence parallelism, sp, Korthikanti et al., arXiv 2205.05198):
 
 | | forward | backward |
 | --- | --- | --- |
 | columns | nothing; sp: all-gather of the input | all-reduce; sp: reduce-scatter, and all-gather of the input again |
 | rows | all-reduce; sp: reduce-scatter | nothing; sp: all-gather |
 
-As in Megatron-LM (core/tensor_parallel/layers.py) the second gather hides behind the product for the input's gradient,
-and the reduction of that behind the product for the weights'; before Megatron-LM 3.0 (`async_tp` false) neither does.
+As in Megatron-LM (core/tensor_parallel/layers.py), the second gather overlaps the product for the input gradient, and
+the reduction of the input gradient overlaps the product for the weight gradient; before Megatron-LM 3.0 (`async_tp`
+false) neither does.
 
 With FP8 all three gathers of sequence parallelism carry one byte per value, because Transformer Engine quantises before
 it gathers (pytorch/module/layernorm_linear.py, linear.py, layernorm_mlp.py: the input of a matrix split by columns is
@@ -28,15 +29,15 @@ from workload.generators.training.shard import Operators, Shard
 def all_gather(
     s: Shard, part: str, values: int, *, key: str = "", weights: bool = False, quantised: bool = False
 ) -> Items:
-    """Gather values over the tensor-parallel group.
+    """Return the all-gather of values over the tensor-parallel group.
 
     Args:
-        s: the GPU's share.
-        part: name of the part of the layer.
-        values: number of values of the whole group.
-        key: key of the collective, "" = what comes after waits for it.
-        weights: whether it belongs to the gradients of weights.
-        quantised: whether the values are operands of a product in the plan's data type, quantised before the gather.
+        s: The GPU's share of the model.
+        part: Name of the part of the layer.
+        values: Number of values of the whole group.
+        key: Key of the collective; "" = all later items wait for it.
+        weights: Whether the collective belongs to the gradients of weights.
+        quantised: Whether the values are operands of a product in the plan's data type, quantised before the gather.
     """
     if s.plan.tp == 1:
         return []
@@ -46,7 +47,7 @@ def all_gather(
 
 
 def reduction(s: Shard, part: str, values: int, *, key: str = "") -> Items:
-    """Sum so many values over the group; with sequence parallelism each keeps its share."""
+    """Return the sum of values over the group: a reduce-scatter with sequence parallelism, else an all-reduce."""
     if s.plan.tp == 1:
         return []
     if s.plan.sequence_parallel:
@@ -60,34 +61,34 @@ def enter(s: Shard, part: str, width: int, *, quantised: bool = True) -> Items:
     """Return the gather before a matrix split by columns, and backward before one split by rows.
 
     Args:
-        s: the GPU's share.
-        part: name of the part of the layer.
-        width: values of a token.
-        quantised: whether the matrix is multiplied in the plan's data type; false for both ends of the model.
+        s: The GPU's share of the model.
+        part: Name of the part of the layer.
+        width: Number of values per token.
+        quantised: Whether the matrix is multiplied in the plan's data type; false for both ends of the model.
     """
     return all_gather(s, part, s.tokens * width, quantised=quantised) if s.plan.sequence_parallel else []
 
 
 def leave(s: Shard, part: str, width: int) -> Items:
-    """After a matrix split by rows."""
+    """Return the reduction after a matrix split by rows."""
     return reduction(s, part, s.tokens * width)
 
 
 def enter_backward(
     s: Shard, part: str, width: int, data: Operators, weights: Operators, *, quantised: bool = True
 ) -> tuple[Items, str]:
-    """Backward through matrices split by columns.
+    """Return the backward pass of matrices split by columns.
 
     Args:
-        s: the GPU's share.
-        part: of the layer.
-        width: of the input, over all of the matrices' different inputs.
-        data: operators for the gradient of the input.
-        weights: operators for that of the weights.
-        quantised: as of `enter`.
+        s: The GPU's share of the model.
+        part: Name of the part of the layer.
+        width: Number of input values per token, summed over the matrices' different inputs.
+        data: Operators for the gradient of the input.
+        weights: Operators for the gradient of the weights.
+        quantised: Whether the matrices are multiplied in the plan's data type.
 
     Returns:
-        The items, and the key that whoever needs the input's gradient waits for, "" = none.
+        The items, and the key that users of the input gradient wait for; "" = the items end with it.
     """
     if s.plan.tp == 1:
         return [Compute(part, data), weights_product(s, part, weights)], ""
@@ -104,7 +105,7 @@ def enter_backward(
 
 
 def weights_product(s: Shard, part: str, products: Operators, needs: tuple[str, ...] = ()) -> Compute:
-    """Products for gradients of weights; where these are summed up by operators of their own, those too."""
+    """Return the products for gradients of weights, and their sums over micro-batches where these are not fused."""
     sums: Operators = ()
     if not s.plan.fused_accumulation:
         values = sum(_weights_of(product) for product in products)
@@ -113,12 +114,12 @@ def weights_product(s: Shard, part: str, products: Operators, needs: tuple[str, 
 
 
 def _weights_of(product: Operator) -> int:
-    """How many weights a product gives gradients of; grouped ones have the shape of the forward pass."""
+    """Return the number of weights whose gradients a product computes; grouped products have the forward shape."""
     if product.kind == "gemm":
         return product.shape[0] * product.shape[1]
     return product.shape[0] * product.shape[2] * product.shape[3] if product.kind == "grouped-gemm" else 0
 
 
 def waiting(key: str) -> tuple[str, ...]:
-    """The `needs` of whoever waits for a key, if there is one."""
+    """Return the `needs` of an item that waits for a key; empty for the key ""."""
     return (key,) if key else ()

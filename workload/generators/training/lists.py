@@ -1,21 +1,22 @@
-"""Parameters that DeepSpeed of 2021 gathered tensor by tensor, into lists of one tensor for each GPU (`gather=list`).
+"""ZeRO-3 of DeepSpeed in 2021, which gathered each tensor by itself into a list of one view per GPU (`gather=list`).
 
-What is done for each tensor, from the sources of then (DeepSpeed 0.3.13 to 0.5, partition_parameters.py and stage3.py
+The steps for each tensor, from the sources of that time (DeepSpeed 0.3.13 to 0.5, partition_parameters.py and stage3.py
 in runtime/zero; PyTorch 1.8, torch/lib/c10d/ProcessGroupNCCL.cpp):
 
-- `_allgather_param` fills a flat tensor with zeros, waits until the device is idle, makes a view of it for each GPU in
-  a loop of Python, and calls all_gather with that list. PyTorch gathers into a tensor of its own, and copies each GPU's
-  share from there into its view: a launch each.
-- `_reduce_scatter_gradient` makes such a list of the gradient; PyTorch copies each view into a flat tensor first. The
-  next module's tensors are fetched when the device is idle again, so that nothing hides a reduction.
-- Tensors of fewer than PERSISTENT elements stay whole on all GPUs until the optimizer's step. After it all of them are
-  gathered at once, and `_allgather_params` takes them apart by a loop over tensors and GPUs.
-- A tensor is dropped after its module unless it is used again within MOST_REUSE elements of others. With whole layers
-  recomputed that far are all but the last ones of a large layer, so that they are gathered a third time.
+- `_allgather_param` fills a flat tensor with zeros, waits until the device is idle, creates a view of it for each GPU
+  in a Python loop, and calls all_gather with the list of views. PyTorch gathers into a separate tensor, then copies
+  each GPU's share from there into its view with one kernel launch per share.
+- `_reduce_scatter_gradient` creates such a list of the gradient; PyTorch first copies each view into a flat tensor.
+  DeepSpeed fetches the next module's tensors when the device is idle again, so that no reduction overlaps computation.
+- Tensors of fewer than PERSISTENT elements stay unsharded on all GPUs until the optimizer's step. After it, one
+  all-gather brings all of them, and `_allgather_params` unpacks them in a loop over tensors and GPUs.
+- DeepSpeed drops a tensor after its module unless the tensor is used again within MAX_REUSE elements of other tensors.
+  If whole layers are recomputed, all but the last tensors of a large layer exceed this distance and are gathered a
+  third time.
 
-DeepSpeed's PR #1188 (June 2021) says that these copies and waits are what makes ZeRO-3 slow, and that PyTorch's
-`_all_gather_base` has none of them; PR #1453 took it up. Until PR #1170 (June 2021) the order of modules was traced off
-by one, and where tracing fails nothing is fetched ahead: `prefetch=0`.
+DeepSpeed's PR #1188 (June 2021) states that these copies and waits make ZeRO-3 slow and that PyTorch's
+`_all_gather_base` avoids them; PR #1453 adopted it. Until PR #1170 (June 2021) the traced order of modules was off by
+one, and without a trace nothing is prefetched: `prefetch=0`.
 """
 
 from typing import NamedTuple
@@ -25,25 +26,25 @@ from workload.compute.operators import Operator
 from workload.generators.training.items import Compute, GroupCollective, Items
 
 PERSISTENT = 100_000
-"""Elements (stage3_param_persistence_threshold)."""
-MOST_REUSE = 10**9
-"""Elements (stage3_max_reuse_distance)."""
+"""Minimum size of a sharded tensor in elements (stage3_param_persistence_threshold)."""
+MAX_REUSE = 10**9
+"""Maximum distance between two uses of a tensor that is kept, in elements (stage3_max_reuse_distance)."""
 VIEW_NANOS = 1_700
-"""Of the host for each entry of a list, `partitions.append(flat.narrow(0, i * size, size))`. Measured on 2026-11-22
-with PyTorch 2.14 on one core of an AMD EPYC, the best of some 100 loops of 1,536."""
-TAKE_APART_NANOS = 6_000
-"""Of the host for each GPU's share of a tensor in `_allgather_params`: three views and a comparison, 3.4 us, the call
-of copy_, 0.65 us, both measured like VIEW_NANOS, and its launch, 2 us as the GPUs' files assume."""
+"""Host time in nanoseconds per entry of a list, `partitions.append(flat.narrow(0, i * size, size))`. Measured on
+2026-11-22 with PyTorch 2.14 on one core of an AMD EPYC: the best of some 100 loops of 1,536."""
+UNPACK_NANOS = 6_000
+"""Host time in nanoseconds per GPU's share of a tensor in `_allgather_params`: three views and a comparison take 3.4 us
+and the call of copy_ 0.65 us (both measured like VIEW_NANOS), its launch takes 2 us as in the GPUs' files."""
 
 
 class ListedTensor(NamedTuple):
-    """A tensor that is gathered and reduced by itself.
+    """A tensor with its own all-gather and reduce-scatter.
 
     Attributes:
-        name: beginning of its names, "layer17/tensor3".
-        size: elements.
-        members: GPUs that share it.
-        family: their groups.
+        name: Prefix of its items' names, for example "layer17/tensor3".
+        size: Number of elements.
+        members: Number of GPUs over which it is sharded.
+        family: Name of the family of these GPUs' groups.
     """
 
     name: str
@@ -53,12 +54,12 @@ class ListedTensor(NamedTuple):
 
     @property
     def share(self) -> int:
-        """Elements of each GPU."""
+        """Number of elements per GPU, padding included."""
         return -(-self.size // self.members)
 
 
 def gather(tensor: ListedTensor, value_bytes: int, key: str, needs: tuple[str, ...] = ()) -> Items:
-    """The list is made, and its all-gather begins."""
+    """Return the creation of the list of views, and the all-gather."""
     size = tensor.share * value_bytes
     kind = CollectiveCommType.ALL_GATHER
     return [
@@ -68,13 +69,13 @@ def gather(tensor: ListedTensor, value_bytes: int, key: str, needs: tuple[str, .
 
 
 def unpacked(tensor: ListedTensor, dtype: str, key: str) -> Compute:
-    """The flat tensor's zeros, and the copies after the all-gather."""
+    """Return the zero fill of the flat tensor, and the copies after the all-gather with the given key."""
     zeros = Operator("elementwise", (tensor.share * tensor.members, 0, 1), dtype)
     return Compute(f"{tensor.name}/unpack", (zeros, _copies(tensor, dtype)), needs=(key,))
 
 
 def reduce(tensor: ListedTensor, value_bytes: int, dtype: str, key: str) -> Items:
-    """A gradient's list, the copies of its entries, and the reduce-scatter."""
+    """Return the creation of a gradient's list, the copies of its entries, and the reduce-scatter."""
     size = tensor.share * tensor.members * value_bytes
     return [
         _views(tensor),
@@ -86,29 +87,32 @@ def reduce(tensor: ListedTensor, value_bytes: int, dtype: str, key: str) -> Item
 
 
 def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str) -> Items:
-    """After a step: tensors that all GPUs have whole, of one family. The last loop's copies hide behind its Python."""
+    """Return the gather of one family's unsharded tensors after a step.
+
+    The copies of the last loop overlap its Python code, so that the host's time alone counts.
+    """
     if not tensors:
         return []
-    together = tensors[0]._replace(name="persistent", size=sum(t.share for t in tensors) * tensors[0].members)
-    passes = sum(min(t.members, t.size) for t in tensors)
-    key = f"persistent {together.family}"
+    flat = tensors[0]._replace(name="persistent", size=sum(t.share for t in tensors) * tensors[0].members)
+    iterations = sum(min(t.members, t.size) for t in tensors)
+    key = f"persistent {flat.family}"
     return [
-        *gather(together, value_bytes, key),
-        Compute("persistent/unpack", (_copies(together, dtype),), needs=(key,)),
-        Compute("persistent/take-apart", (), on_host_micros=_micros(passes * TAKE_APART_NANOS)),
+        *gather(flat, value_bytes, key),
+        Compute("persistent/unpack", (_copies(flat, dtype),), needs=(key,)),
+        Compute("persistent/take-apart", (), on_host_micros=_micros(iterations * UNPACK_NANOS)),
     ]
 
 
 def is_far(sizes: list[int], number: int) -> bool:
-    """Whether a tensor of a layer is dropped between the layer's recomputation and its backward pass.
+    """Return whether a tensor of a layer is dropped between the layer's recomputation and its backward pass.
 
-    Between them are the later ones, forward and backward.
+    The layer's later tensors are used twice between them: forward and backward.
 
     Args:
-        sizes: of the layer's tensors, in the order of the forward pass.
-        number: of these.
+        sizes: Numbers of elements of the layer's tensors, in the order of the forward pass.
+        number: Index of the tensor in `sizes`.
     """
-    return 2 * sum(sizes[number + 1 :]) >= MOST_REUSE
+    return 2 * sum(sizes[number + 1 :]) >= MAX_REUSE
 
 
 def _views(tensor: ListedTensor, needs: tuple[str, ...] = ()) -> Compute:

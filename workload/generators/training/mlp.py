@@ -6,7 +6,7 @@ from workload.generators.training.shard import Operators, Shard
 
 
 def forward(s: Shard) -> Items:
-    """Of one micro-batch."""
+    """Return the forward pass of one micro-batch."""
     h = s.model.hidden
     return [
         Compute("mlp-norm", (s.operator("norm", s.rows, h),)),
@@ -16,7 +16,7 @@ def forward(s: Shard) -> Items:
 
 
 def backward(s: Shard) -> Items:
-    """Its gradients."""
+    """Return the backward pass of one micro-batch."""
     h = s.model.hidden
     items, key = matrices_backward(s, "mlp", s.model.ffn_width // s.plan.tp)
     norm = (s.operator("norm-backward", s.rows, h), s.residual_backward())
@@ -24,7 +24,7 @@ def backward(s: Shard) -> Items:
 
 
 def matrices(s: Shard, part: str, width: int) -> Items:
-    """The two or three matrices; width: of this GPU's columns."""
+    """Return the products with the two or three matrices of an MLP; width: this GPU's part of the inner width."""
     h, m = s.model.hidden, s.tokens
     both = 2 * width if s.model.is_gated else width
     operators = (s.gemm(m, both, h), s.activation(m, width), s.gemm(m, h, width))
@@ -32,7 +32,7 @@ def matrices(s: Shard, part: str, width: int) -> Items:
 
 
 def matrices_backward(s: Shard, part: str, width: int) -> tuple[Items, str]:
-    """Their gradients, and the key of that of the input."""
+    """Return the backward pass of `matrices`, and the key of the input gradient's reduction."""
     h, m = s.model.hidden, s.tokens
     both = 2 * width if s.model.is_gated else width
     second: Operators = (s.gemm(m, width, h),)

@@ -1,31 +1,39 @@
-"""What a pass moves to and from the host's memory, and the optimizer's step there.
+"""Transfers of a pass to and from the host's memory, and the optimizer's step on the host.
 
-ZeRO-Offload (arXiv 2101.06840): gradients go to the host, which does the step, and weights come back. ZeRO-Infinity
-(arXiv 2104.07857): a GPU's share of a layer's weights comes before the layer is gathered. Activations go after a
-layer's forward pass, beside the next layers, and come back one layer ahead of the backward pass.
+ZeRO-Offload (arXiv 2101.06840) sends gradients to the host, which runs the optimizer's step and sends weights back.
+ZeRO-Infinity (arXiv 2104.07857) loads a GPU's share of a layer's weights before the layer is gathered. Activations move
+to the host after a layer's forward pass, overlapping the next layers, and return one layer ahead of the backward pass.
 """
 
 from collections.abc import Sequence
 
-from workload.generators.memory.offload import moves_of_step
+from workload.generators.memory.offload import optimizer_transfers
 from workload.generators.training.held import held
 from workload.generators.training.items import Compute, Items, Memory
 from workload.generators.training.shard import Shard
 from workload.generators.training.units import ModelUnit
 
 _HOST_BYTES_PER_MICRO = 51_200
-"""Of memory bandwidth that a host has for each GPU: a DGX A100 has 409.6 GB/s for 8 (two sockets of 8 channels of
-DDR4-3200 each)."""
+"""Host memory bandwidth per GPU in bytes per microsecond: a DGX A100 has 409.6 GB/s for 8 GPUs (two sockets with 8
+channels of DDR4-3200 each)."""
 
 
 def after_forward(s: Shard, unit: ModelUnit) -> Items:
-    """A layer's activations go."""
-    goes = unit.kept and "activations" in s.plan.offload
-    return [Memory("memory:store", unit.kept, loads=False)] if goes else []
+    """Return the store of a layer's activations to the host after the layer's last unit."""
+    is_offloaded = unit.kept and "activations" in s.plan.offload
+    return [Memory("memory:store", unit.kept, loads=False)] if is_offloaded else []
 
 
 def before_backward(s: Shard, units: Sequence[ModelUnit], number: int) -> tuple[Items, list[str]]:
-    """Those of the layer below begin to come; those of the unit's own, which it waits for, have begun above it."""
+    """Return the loads of activations that start before a unit's backward pass, and the keys that the unit waits for.
+
+    A layer's activations start to load before the backward pass of the layer above; those of the last layer at once.
+
+    Args:
+        s: The GPU's share of the model.
+        units: Units of the chunk in the order of the forward pass.
+        number: Index of the unit in `units`.
+    """
     if not units[number].kept or "activations" not in s.plan.offload:
         return [], []
     layers = [i for i in reversed(range(len(units))) if units[i].kept]
@@ -38,16 +46,16 @@ def before_backward(s: Shard, units: Sequence[ModelUnit], number: int) -> tuple[
 
 
 def step(s: Shard, stage: int, compute: Compute) -> Items:
-    """The optimizer's step where the optimizer is."""
-    moves = moves_of_step(held(s.model, s.plan, stage), s.plan)
-    if not moves:
+    """Return the optimizer's step, on the host with its transfers if the optimizer is offloaded."""
+    transfers = optimizer_transfers(held(s.model, s.plan, stage), s.plan)
+    if transfers is None:
         return [compute]
     micros = -(-sum(operator.bytes for operator in compute.operators) // _HOST_BYTES_PER_MICRO)
     sent = "optimizer gradients"
     return [
-        *(Memory("memory:store", move.store_bytes, loads=False, key=sent) for move in moves),
+        Memory("memory:store", transfers.store_bytes, loads=False, key=sent),
         compute._replace(needs=(sent,), on_host_micros=micros),
-        *(Memory("memory:load", move.load_bytes, loads=True) for move in moves),
+        Memory("memory:load", transfers.load_bytes, loads=True),
     ]
 
 

@@ -1,9 +1,9 @@
-"""Tensor-parallel communication cut in pieces that run beside the products next to them.
+"""Tensor-parallel communication in pieces that overlap the adjacent products.
 
-As Transformer Engine's userbuffers (comm_gemm_overlap; tp_comm_overlap of Megatron-LM): an all-gather's first piece
-comes before the product of the first piece of rows, the others beside; a reduction's pieces follow the product of their
-rows, and only the last one's is waited for. Pieces are of rows, so that only operators of which each row is by itself
-are cut: attention's core is not.
+The model is Transformer Engine's userbuffers (comm_gemm_overlap; tp_comm_overlap of Megatron-LM). The first piece of an
+all-gather precedes the product of the first piece of rows, and the other pieces overlap products. The pieces of a
+reduction follow the product of their rows, and later items wait for the last piece only. Because a piece is a range of
+rows, only operators that treat each row separately are cut: attention's core is not.
 """
 
 from et import CollectiveCommType
@@ -11,31 +11,32 @@ from workload.compute.operators import Operator
 from workload.generators.training.items import Compute, GroupCollective, Items
 
 PIECES = 4
+"""Number of pieces per collective: userbuffers split a tensor into one chunk per GPU or into 4 (num_splits)."""
 _BY_ROWS = ("gemm", "norm", "norm-backward", "elementwise", "dropout")
 _REDUCTIONS = (CollectiveCommType.REDUCE_SCATTER, CollectiveCommType.ALL_REDUCE)
 
 
 def overlapped(items: Items) -> Items:
-    """Items whose all-gathers before, and reductions after, a computation by rows are cut with it."""
-    made: Items = []
+    """Return items in which each all-gather before, and each reduction after, a computation by rows is cut with it."""
+    result: Items = []
     number = 0
     for item in items:
-        before = made[-1] if made else None
+        before = result[-1] if result else None
         if isinstance(item, Compute) and _is_waited_for(before, CollectiveCommType.ALL_GATHER) and _is_by_rows(item):
-            assert isinstance(before, GroupCollective)  # noqa: S101 - for the type checker: _is_waited_for says so
-            made[-1:] = _gathered(before, item, number)
+            assert isinstance(before, GroupCollective)  # noqa: S101 - for the type checker: _is_waited_for checks it
+            result[-1:] = _gathered(before, item, number)
             number += 1
         elif (
             isinstance(item, GroupCollective)
             and _is_waited_for(item, *_REDUCTIONS)
             and not item.name.startswith("loss")
         ):
-            first = _of_pieces(made)
-            made[first:] = _reduced(made[first:], item, number)
+            first = _first_piece(result)
+            result[first:] = _reduced(result[first:], item, number)
             number += 1
         else:
-            made.append(item)
-    return made
+            result.append(item)
+    return result
 
 
 def _is_waited_for(item: object, *kinds: CollectiveCommType) -> bool:
@@ -47,7 +48,7 @@ def _is_by_rows(item: Compute) -> bool:
 
 
 def _gathered(gather: GroupCollective, compute: Compute, number: int) -> Items:
-    """All pieces of the gather begin one after another; each piece of the computation waits for its own."""
+    """Return the pieces of the gather, then the pieces of the computation, each of which waits for its gather."""
     sizes, computes = shares(gather.bytes), _pieces(compute)
     keys = [f"piece {number}.{i}" for i in range(PIECES)]
     gathers = [gather._replace(bytes=size, key=key) for size, key in zip(sizes, keys, strict=True)]
@@ -55,15 +56,16 @@ def _gathered(gather: GroupCollective, compute: Compute, number: int) -> Items:
     return [*(each for each in gathers if each.bytes), *waiting]
 
 
-def _of_pieces(made: Items) -> int:
-    """Where the last computation begins that can be cut, or is cut already."""
-    at = len(made)
-    if at and isinstance(made[-1], Compute) and _is_by_rows(made[-1]):
+def _first_piece(items: Items) -> int:
+    """Return the index of the last computation if it is by rows, or of its first piece if it is cut already.
+
+    The result is len(items) if the last item is no such computation.
+    """
+    at = len(items)
+    last = items[-1] if items else None
+    if isinstance(last, Compute) and _is_by_rows(last):
         at -= 1
-        first = made[at]
-        while (
-            at and isinstance(made[at - 1], Compute) and isinstance(first, Compute) and _is_piece(made[at - 1], first)
-        ):
+        while at and _is_piece(items[at - 1], last):
             at -= 1
     return at
 
@@ -73,20 +75,20 @@ def _is_piece(item: object, of: Compute) -> bool:
 
 
 def _reduced(computes: Items, reduction: GroupCollective, number: int) -> Items:
-    """Each piece is reduced once it is worked out."""
+    """Return the pieces of the computation, each followed by its piece of the reduction."""
     if not computes:
         return [reduction]
     pieces = computes if len(computes) > 1 else list(_pieces(computes[0])) if isinstance(computes[0], Compute) else []
     keys = [f"reduced {number}.{i}" for i in range(PIECES)]
-    made: Items = []
+    result: Items = []
     for compute, size, key in zip(pieces, shares(reduction.bytes), keys, strict=True):
-        made += [compute, reduction._replace(bytes=size, key=key)]
-    return [*made[:-1], reduction._replace(bytes=shares(reduction.bytes)[-1])]
+        result += [compute, reduction._replace(bytes=size, key=key)]
+    return [*result[:-1], reduction._replace(bytes=shares(reduction.bytes)[-1])]
 
 
-def shares(whole: int) -> list[int]:
-    """Whole numbers that are nearly equal and together are `whole`."""
-    return [whole * (i + 1) // PIECES - whole * i // PIECES for i in range(PIECES)]
+def shares(total: int) -> list[int]:
+    """Return PIECES nearly equal integers whose sum is `total`."""
+    return [total * (i + 1) // PIECES - total * i // PIECES for i in range(PIECES)]
 
 
 def _pieces(compute: Compute) -> list[Compute]:

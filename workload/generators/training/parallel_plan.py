@@ -1,7 +1,7 @@
-"""A parallel plan: over how many GPUs, along which axes, and in what manner a model is trained or served.
+"""Parallel plans: the number of GPUs per parallel axis and the options with which a model is trained or served.
 
-Users write it as "tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full": a number after an axis, words for switches, and
-key=value for all else; or as a table of a run file with the fields as keys.
+Users write a plan as "tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full" (a number after an axis, words for switches,
+key=value for everything else), or as a table of a run file whose keys are the fields.
 """
 
 import functools
@@ -16,11 +16,11 @@ from pydantic_core import PydanticCustomError
 from workload.errors import WorkloadError
 from workload.generators.training import pipeline
 
-_MOST = 2**31 - 1
+_MAX_NUMBER = 2**31 - 1
 _AUTO = "auto"
 
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
-Number = Annotated[int, Field(ge=0, le=_MOST)]
+Number = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
 
 
 def _known_schedule(name: str) -> str:
@@ -31,54 +31,55 @@ def _known_schedule(name: str) -> str:
 
 
 class ParallelPlan(BaseModel):
-    """How a model is spread and trained. Whether a model can be trained so, `workload.generators.training.rules` says.
+    """A plan for training or serving a model on GPUs; `workload.generators.training.rules` checks it for a model.
 
     Attributes:
-        tp: tensor parallelism, GPUs that share each matrix.
-        pp: pipeline parallelism, stages.
-        dp: data parallelism, replicas; without cp.
-        cp: context parallelism, GPUs that share each sequence.
-        ep: expert parallelism, GPUs that share the experts of a layer; they are among the tp * cp * dp of a stage.
-        etp: tensor parallelism of each expert's matrices.
-        vpp: model chunks of a pipeline stage (interleaving).
-        micro_batch: b, sequences that go through the pipeline together.
-        global_batch: B, sequences of a step over all replicas; 0 = the model's published one if dp * micro_batch
-            divides it, else dp * micro_batch * 4 pp.
-        sequence: s, tokens of a sequence; 0 = the model's.
-        steps: optimizer steps.
-        schedule: of the pipeline; auto is interleaved with vpp > 1, else 1f1b.
-        uneven: stages may differ in their number of layers, the first and the last have the fewest.
-        sequence_parallel: norms and dropouts are shared along the sequence by the tp group (arXiv 2205.05198).
-        zero: 0, or what the replicas share: 1 optimizer states, 2 gradients too, 3 parameters too (arXiv 1910.02054).
-            Megatron's distributed optimizer is 1, FSDP is 3.
-        recompute: what the backward pass works out again: nothing, attention's core (selective), or all of a layer.
-        attention: flash is one fused operator, unfused writes the scores to memory.
-        context: how cp exchanges keys and values: ring (one neighbour at a time, behind the computation), all-gather,
-            or a2a (DeepSpeed Ulysses: heads in place of the sequence).
-        overlap_grad_reduce: gradients are reduced bucket by bucket beside the backward pass.
-        overlap_param_gather: sharded parameters are gathered bucket by bucket beside the forward pass.
-        async_tp: the input gradient's tensor-parallel communication hides behind the product for the weights' gradient
-            (Megatron-LM from 3.0 on).
-        fused_accumulation: the product for the weights' gradient adds to the sum over micro-batches itself; else an
-            operator of its own does (Megatron-LM before 3.0).
+        tp: Tensor parallelism: number of GPUs that share each matrix.
+        pp: Pipeline parallelism: number of pipeline stages.
+        dp: Data parallelism: number of replicas, not counting context parallelism.
+        cp: Context parallelism: number of GPUs that share each sequence.
+        ep: Expert parallelism: number of GPUs, among the tp * cp * dp of a stage, that share the experts of a layer.
+        etp: Expert-tensor parallelism: number of GPUs that share each expert's matrices.
+        vpp: Number of model chunks per pipeline stage (interleaving).
+        micro_batch: b, number of sequences per micro-batch.
+        global_batch: B, number of sequences per step over all replicas; 0 = the model's published global batch if
+            dp * micro_batch divides it, else dp * micro_batch * 4 pp.
+        sequence: s, number of tokens per sequence; 0 = the model's sequence length.
+        steps: Number of optimizer steps.
+        schedule: Name of the pipeline schedule; auto = interleaved if vpp > 1, else 1f1b.
+        uneven: Whether stages may have different numbers of layers; the first and the last have the fewest.
+        sequence_parallel: Whether the tp group shares norms and dropouts along the sequence (arXiv 2205.05198).
+        zero: ZeRO stage, the states that replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also
+            parameters (arXiv 1910.02054). Megatron's distributed optimizer is 1, FSDP is 3.
+        recompute: Activations that the backward pass recomputes: none, attention's core (selective), or whole layers
+            (full).
+        attention: Attention kernels: flash is one fused operator, unfused writes the scores to memory.
+        context: Exchange of keys and values with cp > 1: ring (one neighbour at a time, overlapped with computation),
+            all-gather, or a2a (DeepSpeed Ulysses: an all-to-all splits heads instead of the sequence).
+        overlap_grad_reduce: Whether buckets of gradients are reduced during the backward pass.
+        overlap_param_gather: Whether buckets of sharded parameters are gathered during the forward pass.
+        async_tp: Whether the tensor-parallel communication of the input gradient overlaps the product for the weight
+            gradient (Megatron-LM since 3.0).
+        fused_accumulation: Whether the product for the weight gradient also adds it to the sum over micro-batches; if
+            not, a separate operator does (Megatron-LM before 3.0).
         defer_embedding_wgrad: Number of micro-batches, the first of a step, for which the last stage computes the
             gradient of the output layer's weights after its last backward pass, while the other stages still drain the
             pipeline (Megatron-Core's defer_embedding_wgrad_compute and wgrad_deferral_limit); 0 = none.
-        overlap_tp: tensor-parallel communication is split and runs beside the product next to it.
-        overlap_p2p: with interleaving a stage computes on while its messages cross (overlap_p2p_comm). Megatron-LM
-            before 3.0 waited for them.
-        scatter_gather: a stage's output crosses nodes once, not once for each of the tp group (arXiv 2104.04473, 4.1).
-        bucket_bytes: of gradients or parameters in one collective; 0 = what the framework takes.
-        prefetch: layers whose parameters ZeRO-3 gathers ahead.
-        gather: how DeepSpeed's ZeRO-3 gathers and reduces: tensor is one collective of a layer, list one of each tensor
-            into a list of one entry for each GPU, with a copy of each, as until 2021
-            (workload.generators.training.lists).
-        capacity: an expert takes so many times its even share of tokens and no more; 0 = all that come.
-        imbalance: how unevenly tokens go to experts, 0 = evenly (docs/explanation/training.md says which distribution).
-        seed: of that distribution.
-        dtype: of weights and activations.
-        grad_dtype: of gradients when they are reduced.
-        offload: what is kept in the host's memory.
+        overlap_tp: Whether tensor-parallel collectives are split into pieces that overlap the adjacent product.
+        overlap_p2p: Whether, with interleaving, a stage computes while its messages are sent (overlap_p2p_comm);
+            Megatron-LM before 3.0 waited for them.
+        scatter_gather: Whether a stage's output crosses nodes once instead of once per GPU of the tp group (arXiv
+            2104.04473, section 4.1).
+        bucket_bytes: Bytes of gradients or parameters per collective; 0 = the framework's default.
+        prefetch: Number of layers whose parameters ZeRO-3 gathers in advance.
+        gather: Granularity of DeepSpeed's ZeRO-3 collectives: tensor = one collective per layer; list = one per tensor
+            into a list with one entry per GPU, plus the copies, as until 2021 (workload.generators.training.lists).
+        capacity: Maximum number of tokens per expert as a multiple of the even share; 0 = unlimited.
+        imbalance: Exponent of the Zipf distribution of tokens over experts; 0 = even (docs/explanation/training.md).
+        seed: Random seed of the distribution of tokens over experts.
+        dtype: Data type of weights and activations.
+        grad_dtype: Data type of gradients in their reduction.
+        offload: States that are kept in the host's memory.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -90,7 +91,7 @@ class ParallelPlan(BaseModel):
     ep: Size = 1
     etp: Size = 1
     vpp: Size = 1
-    micro_batch: Annotated[int, Field(ge=1, le=_MOST)] = 1
+    micro_batch: Annotated[int, Field(ge=1, le=_MAX_NUMBER)] = 1
     global_batch: Number = 0
     sequence: Number = 0
     steps: Annotated[int, Field(ge=1, le=10**6)] = 1
@@ -121,27 +122,27 @@ class ParallelPlan(BaseModel):
 
     @property
     def gpus(self) -> int:
-        """GPUs of the plan."""
+        """Number of GPUs of the plan."""
         return self.tp * self.cp * self.dp * self.pp
 
     @property
     def pipeline_schedule(self) -> str:
-        """The schedule, settled."""
+        """Name of the pipeline schedule, with "auto" resolved."""
         if self.schedule != _AUTO:
             return self.schedule
         return "interleaved" if self.vpp > 1 else "1f1b"
 
     @property
     def is_mirrored(self) -> bool:
-        """Whether every slice of the model is held by two stages; see workload.generators.training.pipeline."""
+        """Whether two stages hold every slice of the model; see workload.generators.training.pipeline."""
         return pipeline.is_mirrored(self.pipeline_schedule)
 
     def __str__(self) -> str:
-        """The plan as users write it: axes of more than one GPU, and what differs from the defaults."""
+        """Return the plan as users write it: axes with more than one GPU, and other fields that are not default."""
         return _text(self, {field for field in ParallelPlan.model_fields if _differs(self, field)}) or "tp1"
 
     def constraints(self) -> str:
-        """The fields that were given, as users write them, also those at their default; "" if none was."""
+        """Return the fields that the user gave, in the users' notation, defaults included; "" without any."""
         return _text(self, self.model_fields_set)
 
 
@@ -159,21 +160,21 @@ _AXES = {
     "zero": "zero",
     "steps": "steps",
 }
-"""What a number may follow: "tp8"."""
+"""Field by the short name that users write before a number, as in "tp8"."""
 _WORDS: dict[str, tuple[str, Any]] = {
     "sp": ("sequence_parallel", True),
     "uneven": ("uneven", True),
     "fp8": ("dtype", "fp8"),
 }
-"""Words that stand alone, beside the names of schedules."""
+"""Field and value by the word that users write for them, in addition to the names of schedules."""
 _AXIS = re.compile(r"([a-z]+)([0-9]{1,10})")
 
 
 def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
-    """The plan of "tp8,pp4,dp32,recompute=full", or of a table.
+    """Parse a parallel plan from text such as "tp8,pp4,dp32,recompute=full", or from a table.
 
     Raises:
-        WorkloadError: an unknown word or key, a value out of range, or one that is given twice.
+        WorkloadError: If a word or key is unknown, a value is out of range, or a field is given twice.
     """
     values = dict(text) if isinstance(text, Mapping) else _values(text)
     if isinstance(values.get("offload"), str):
@@ -191,7 +192,7 @@ def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
 
 @functools.cache
 def _words() -> dict[str, tuple[str, Any]]:
-    """Words that stand alone, and what they mean."""
+    """Return field and value by word, names of schedules included."""
     return _WORDS | {name: ("schedule", name) for name in sorted(pipeline.schedules())}
 
 
@@ -212,20 +213,20 @@ def _values(text: str) -> dict[str, Any]:
                 "or key=value, as in tp8,pp4,dp32,recompute=full"
             )
         if field in values:
-            raise WorkloadError(f"plan: {part!r} says {field} a second time, expected it once")
+            raise WorkloadError(f"plan: {part!r} sets {field} a second time, expected it once")
         values[field] = given
     return values
 
 
 def _text(plan: ParallelPlan, fields: AbstractSet[str]) -> str:
-    """Some fields of a plan as users write them: axes first, then words that stand alone, then key=value."""
+    """Return the given fields of a plan as users write them: axes, then words, then key=value."""
     axes = [f"{short}{getattr(plan, field)}" for short, field in _AXES.items() if field in fields]
-    alone = {field: word for word, (field, value) in _words().items() if getattr(plan, field) == value}
-    words = [word for field, word in alone.items() if field in fields]
+    word_of_field = {field: word for word, (field, value) in _words().items() if getattr(plan, field) == value}
+    words = [word for field, word in word_of_field.items() if field in fields]
     others = [
         f"{field}={_shown(getattr(plan, field))}"
         for field in ParallelPlan.model_fields
-        if field not in alone and field not in _AXES.values() and field in fields
+        if field not in word_of_field and field not in _AXES.values() and field in fields
     ]
     return ",".join([*axes, *words, *others])
 

@@ -1,4 +1,4 @@
-"""Parameters that one GPU holds, tensor by tensor in the order in which the forward pass uses them."""
+"""Parameter tensors of one GPU, in the order in which the forward pass uses them."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from workload.generators.training.shard import Shard
 
 
 class ParameterTensor(NamedTuple):
-    """Some parameters.
+    """One or several parameter tensors on this GPU.
 
     Attributes:
-        size: of this GPU.
-        is_expert: shared by fewer replicas, as experts are spread over GPUs that hold the same of all else.
-        is_summed: with sequence parallelism each of the tensor-parallel group has the gradient of its own tokens, which
-            they have to sum.
-        pieces: equal tensors of the framework that it stands for.
+        size: Number of parameters on this GPU.
+        is_expert: Whether the parameters are those of experts, which have fewer replicas than others.
+        is_summed: Whether the tensor-parallel group must sum the gradients with sequence parallelism, because each of
+            its GPUs computes them for its own tokens.
+        pieces: Number of the framework's equal tensors that this one represents.
     """
 
     size: int
@@ -26,26 +26,26 @@ Tensors = list[ParameterTensor]
 
 
 def embedding(s: Shard) -> Tensors:
-    """Words, and positions where they are learned."""
+    """Return the word embedding, and the learned position embedding if there is one."""
     h = s.model.hidden
     positions = [ParameterTensor(s.model.sequence * h)] if s.model.positions == "learned" else []
     return [ParameterTensor(s.vocabulary * h), *positions]
 
 
 def head(s: Shard, *, has_embedding: bool) -> Tensors:
-    """Last norm and output matrix; a tied one is the embedding, which a stage that is both ends has once."""
+    """Return the last norm and the output matrix, without the matrix if it is tied to the stage's own embedding."""
     tied_here = s.model.tied_embeddings and has_embedding
     return [norm(s), *([] if tied_here else [ParameterTensor(s.vocabulary * s.model.hidden)])]
 
 
 def norm(s: Shard, width: int = 0) -> ParameterTensor:
-    """LayerNorm has two vectors, RMSNorm one."""
+    """Return a norm: LayerNorm has two vectors, RMSNorm one."""
     vectors = 2 if s.model.norm == "layernorm" else 1
     return ParameterTensor((width or s.model.hidden) * vectors, is_summed=True, pieces=vectors)
 
 
 def attention(s: Shard) -> Tensors:
-    """Norm, projections, output."""
+    """Return the tensors of an attention: norm, projections, output matrix."""
     model, h = s.model, s.model.hidden
     tensors = [norm(s)]
     if model.latent is None:
@@ -71,25 +71,25 @@ def attention(s: Shard) -> Tensors:
 
 
 def mlp(s: Shard) -> Tensors:
-    """Norm and matrices."""
+    """Return the tensors of a plain MLP: norm and matrices."""
     return [norm(s), *_matrices(s, s.model.ffn_width, s.plan.tp, bias=s.model.bias)]
 
 
 def experts(s: Shard) -> Tensors:
-    """Norm, router, shared experts, and the GPU's own of the others."""
+    """Return the tensors of a layer's experts: norm, router, shared experts, and the GPU's routed experts."""
     routed = s.experts
     local = routed.count // s.plan.ep
-    of_one = _matrices(s, routed.ffn, s.plan.etp, bias=False)
-    own = [ParameterTensor(tensor.size * local, is_expert=True, pieces=local) for tensor in of_one]
+    matrices = _matrices(s, routed.ffn, s.plan.etp, bias=False)
+    own = [ParameterTensor(tensor.size * local, is_expert=True, pieces=local) for tensor in matrices]
     shared = _matrices(s, routed.shared_width, s.plan.tp, bias=False) if routed.shared_width else []
     gate = [ParameterTensor(s.model.hidden, is_summed=True)] if routed.shared_gate else []
     return [norm(s), ParameterTensor(routed.count * s.model.hidden, is_summed=True), *gate, *shared, *own]
 
 
 def prediction(s: Shard, *, has_embedding: bool) -> Tensors:
-    """Of a layer of multi-token prediction, before the layer: two norms, and a projection that all GPUs have whole.
+    """Return the tensors before a multi-token prediction layer: two norms, and a projection that is not split.
 
-    Embedding and output matrix are the model's; a stage with neither of them has a copy of the embedding.
+    The layer uses the model's embedding and output matrix; a stage without the embedding holds a copy of it.
     """
     h = s.model.hidden
     copied = [] if has_embedding or s.model.tied_embeddings else [ParameterTensor(s.vocabulary * h)]

@@ -1,8 +1,8 @@
-"""Numbers of the NPUs of a plan, and their groups.
+"""Ranks of the NPUs of a plan, and their groups.
 
-As in Megatron-LM the tensor-parallel rank changes fastest, then that of context parallelism, of data parallelism and of
-the pipeline. Experts cut a stage's GPUs anew: expert-tensor parallelism fastest, then expert parallelism, then the
-replicas of experts (core/parallel_state.py, order tp-cp-ep-dp-pp).
+As in Megatron-LM, the tensor-parallel rank changes fastest, then the ranks of context parallelism, data parallelism and
+the pipeline. Experts divide the same GPUs of a stage differently: the expert-tensor-parallel rank changes fastest, then
+the expert-parallel rank, then the replica of experts (core/parallel_state.py, order tp-cp-ep-dp-pp).
 """
 
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from workload.generators.training.parallel_plan import ParallelPlan
 
 
 class RankPlace(NamedTuple):
-    """Where an NPU stands.
+    """Ranks of an NPU.
 
     Attributes:
-        tp, cp, dp, stage: ranks of the axes.
-        ep: rank among the GPUs that share experts.
+        tp, cp, dp, stage: Ranks on the axes of the plan.
+        ep: Rank in the expert-parallel group.
     """
 
     tp: int
@@ -28,7 +28,7 @@ class RankPlace(NamedTuple):
 
 
 def place(plan: ParallelPlan, npu: int) -> RankPlace:
-    """Of an NPU."""
+    """Return the ranks of an NPU."""
     rest, tp = divmod(npu, plan.tp)
     rest, cp = divmod(rest, plan.cp)
     stage, dp = divmod(rest, plan.dp)
@@ -36,17 +36,22 @@ def place(plan: ParallelPlan, npu: int) -> RankPlace:
 
 
 def stage_size(plan: ParallelPlan) -> int:
-    """NPUs of a stage."""
+    """Return the number of NPUs per stage."""
     return plan.tp * plan.cp * plan.dp
 
 
 def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Groups of more than one NPU.
+    """Return the groups of more than one NPU by family.
 
-    pp: the stages of a pipeline, at one place in each; dp: replicas of what is not an expert, over data and context
-    parallelism; edp: those of experts; model: all stages and the tensor-parallel group of one replica; embedding: the
-    first and the last stage; world: all. With DualPipe each slice of the model is on two stages, whose replicas are one
-    group; dp-other is the same for the other slice.
+    - tp, cp, ep, etp: groups of the plan's axes,
+    - pp: NPUs with the same rank in each stage,
+    - dp: replicas of dense parameters, over data and context parallelism,
+    - edp: replicas of experts,
+    - model: all stages and the tensor-parallel group of one replica,
+    - embedding: NPUs with the same rank in the first and the last stage,
+    - world: all NPUs,
+    - dp-other, edp-other: with DualPipe two stages hold each slice of the model, and their replicas form one group; dp
+      and edp are for the slices of the first half, dp-other and edp-other for those of the second half.
     """
     npus = np.arange(plan.gpus).reshape(plan.pp, plan.dp, plan.cp, plan.tp)
     experts = np.arange(plan.gpus).reshape(plan.pp, -1, plan.ep, plan.etp)
@@ -72,15 +77,15 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 
 def neighbours(plan: ParallelPlan, npu: int) -> tuple[int, int]:
-    """The NPUs after and before in the ring of context parallelism."""
-    where = place(plan, npu)
-    first = npu - where.cp * plan.tp
-    after, before = (where.cp + 1) % plan.cp, (where.cp - 1) % plan.cp
+    """Return the next and the previous NPU in the ring of context parallelism."""
+    rank = place(plan, npu).cp
+    first = npu - rank * plan.tp
+    after, before = (rank + 1) % plan.cp, (rank - 1) % plan.cp
     return first + after * plan.tp, first + before * plan.tp
 
 
 def _groups(array: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Rows of the last dimension, none if they are of one NPU."""
+    """Return the rows along the last dimension as groups; empty if the groups have one NPU."""
     if array.shape[-1] < 2:
         return ()
     return tuple(map(tuple, array.reshape(-1, array.shape[-1]).tolist()))

@@ -1,4 +1,4 @@
-"""What replicas of the same parameters say to each other in a step: gradients, parameters, and when.
+"""Collectives between replicas of the same parameters in a step: which gradients and parameters, and when.
 
 | framework | zero | gradients | parameters |
 | --- | --- | --- | --- |
@@ -9,11 +9,11 @@
 | deepspeed | 3 | reduce-scatter of layers, every micro-batch | all-gather of layers, forward and backward |
 | fsdp | 2, 3 | reduce-scatter of layers, every micro-batch | all-gather of layers, forward; 3: and backward |
 
-Megatron-LM's distributed optimizer gathers beside the first forward pass, or without overlap_param_gather at the end of
-the step. DeepSpeed reduces with all-reduces though each GPU needs a share only, as use_multi_rank_bucket_allreduce is
-on unless told otherwise (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list its ZeRO-3 does tensor by
-tensor what else goes layer by layer (`workload.generators.training.lists`). FSDP copies what it gathers and reduces
-(`workload.generators.training.flat_copies`).
+Megatron-LM's distributed optimizer gathers during the first forward pass, or without overlap_param_gather at the end of
+the step. DeepSpeed uses all-reduces although each GPU needs only its share, because use_multi_rank_bucket_allreduce is
+on by default (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list, its ZeRO-3 runs one collective per
+tensor instead of one per layer (`workload.generators.training.lists`). FSDP copies the tensors that it gathers and
+reduces (`workload.generators.training.flat_copies`).
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from workload.compute.operators import DTYPE_BYTES
 from workload.generators.training import flat_copies, lists
 from workload.generators.training.buckets import (
     DEEPSPEED,
-    MEGATRON_LEAST,
+    MEGATRON_MINIMUM,
     MEGATRON_PER_REPLICA,
     ParameterBucket,
     buckets,
@@ -37,15 +37,15 @@ from workload.generators.training.units import HEAD, ModelUnit
 
 @dataclass(frozen=True)
 class Replicas:
-    """Of one chunk of a stage.
+    """The collectives between the replicas of one chunk of a stage.
 
     Attributes:
-        plan: how all is spread.
-        framework: by whose rules.
-        units: of the chunk.
-        chunk: its number in the stage.
-        is_first: of its stage it is the one that has the first layers, on the first stage.
-        is_other: it is of the slices whose replicas are the families with "-other" (DualPipe).
+        plan: Settled parallel plan.
+        framework: Name of the training framework whose rules apply.
+        units: Units of the chunk in the order of the forward pass.
+        chunk: Number of the chunk in its stage.
+        is_first: Whether the chunk has the model's first layers.
+        is_other: Whether its replicas are the groups of the "-other" families (second half of DualPipe's slices).
     """
 
     plan: ParallelPlan
@@ -56,29 +56,29 @@ class Replicas:
     is_other: bool = False
 
     def family(self, *, is_expert: bool) -> str:
-        """Of groups with the same parameters."""
+        """Return the name of the family of groups that hold the same parameters."""
         return ("edp" if is_expert else "dp") + ("-other" if self.is_other else "")
 
     def count(self, *, is_expert: bool) -> int:
-        """Replicas."""
+        """Return the number of replicas."""
         plan = self.plan
-        twice = 2 if plan.is_mirrored else 1
-        own = plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp) if is_expert else plan.dp * plan.cp
-        return own * twice
+        copies_per_pipeline = 2 if plan.is_mirrored else 1
+        in_stage = plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp) if is_expert else plan.dp * plan.cp
+        return in_stage * copies_per_pipeline
 
     @cached_property
     def shares_parameters(self) -> bool:
-        """Layers are gathered when they are needed."""
+        """Whether parameters are sharded and each layer is gathered before its use."""
         return self.plan.zero == 3 or self.framework == "fsdp"
 
     @property
     def in_lists(self) -> bool:
-        """Tensors go one by one, as lists."""
+        """Whether each tensor has its own collectives, on lists (gather=list)."""
         return self.plan.gather == "list"
 
     @cached_property
     def gradient_bytes(self) -> int:
-        """Of one; DeepSpeed reduces them in the data type of the model unless the plan says another."""
+        """Bytes per gradient in a reduction; DeepSpeed uses the model's data type unless the plan sets grad_dtype."""
         plan = self.plan
         is_default = "grad_dtype" not in plan.model_fields_set
         dtype = plan.dtype if self.framework == "deepspeed" and is_default else plan.grad_dtype
@@ -86,22 +86,27 @@ class Replicas:
 
     @cached_property
     def parameter_bytes(self) -> int:
-        """Of one when it is gathered; products in FP8 take parameters of 16 bits."""
+        """Bytes per parameter in an all-gather; products in FP8 use parameters of 16 bits."""
         return max(2, int(DTYPE_BYTES[self.plan.dtype]))
 
     @cached_property
     def buckets(self) -> list[ParameterBucket]:
-        """Of gradients; with the distributed optimizer of parameters too."""
+        """Buckets of gradients and, with the distributed optimizer, of parameters."""
         plan = self.plan
-        asked = plan.bucket_bytes // self.gradient_bytes or None
+        requested = plan.bucket_bytes // self.gradient_bytes or None
         if self.framework == "deepspeed":
-            return buckets(self.units, asked or DEEPSPEED, before=True)
-        whole = not plan.overlap_grad_reduce or not self.is_first
-        default = max(MEGATRON_LEAST, MEGATRON_PER_REPLICA * plan.dp * plan.cp)
-        return buckets(self.units, asked or (None if whole else default), before=False)
+            return buckets(self.units, requested or DEEPSPEED, before=True)
+        is_single = not plan.overlap_grad_reduce or not self.is_first
+        default = max(MEGATRON_MINIMUM, MEGATRON_PER_REPLICA * plan.dp * plan.cp)
+        return buckets(self.units, requested or (None if is_single else default), before=False)
 
     def before_forward(self, number: int, *, is_first: bool) -> tuple[Items, list[str]]:
-        """What begins before a unit, and which keys the unit waits for; is_first: the step's first micro-batch."""
+        """Return the collectives that start before a unit's forward pass, and the keys that the unit waits for.
+
+        Args:
+            number: Number of the unit in the chunk.
+            is_first: Whether the pass is the step's first one.
+        """
         if self.shares_parameters:
             return self._gathers(number, 1)
         if not is_first or not self.gathers_beside:
@@ -109,25 +114,34 @@ class Replicas:
         return [], [self._key(b) for b in self.buckets if b.units[0] <= number <= b.units[1] and self._is_shared(b)]
 
     def before_backward(self, number: int) -> tuple[Items, list[str]]:
-        """The same of the backward pass; with zero 2 FSDP still has them from the forward pass."""
+        """Return `before_forward`'s result for the backward pass; FSDP with zero 2 keeps gathered parameters."""
         return self._gathers(number, -1) if self.plan.zero == 3 and self.shares_parameters else ([], [])
 
     def after_backward(self, number: int, *, is_last: bool) -> Items:
-        """Reductions that begin when a unit's gradients are done; is_last: its last micro-batch."""
+        """Return the reductions that start when a unit's gradients are complete.
+
+        Args:
+            number: Number of the unit in the chunk.
+            is_last: Whether the pass is the chunk's last one of the step.
+        """
         if self.shares_parameters:
-            first, own = self._wrap(number)
+            first, wrap = self._wrap(number)
             if first != number:
                 return []
-            return self._reduce_tensors(own) if self.in_lists else self._reduce_layer(own)
-        every = self.framework == "deepspeed" and self.plan.zero == 2
-        if not self.plan.overlap_grad_reduce or not (is_last or every):
+            return self._reduce_tensors(wrap) if self.in_lists else self._reduce_layer(wrap)
+        if not self.plan.overlap_grad_reduce or not (is_last or self._reduces_every_micro_batch):
             return []
-        begun = [b for b in self.buckets if b.units[0] == number and not self._is_deferred(b)]
-        return [item for b in begun for item in self._reduce(b, beside=True)]
+        complete = [b for b in self.buckets if b.units[0] == number and not self._is_deferred(b)]
+        return [item for b in complete for item in self._reduce(b, beside=True)]
+
+    @property
+    def _reduces_every_micro_batch(self) -> bool:
+        """Whether buckets are reduced after every micro-batch and not after the last one only."""
+        return self.framework == "deepspeed" and self.plan.zero == 2
 
     def after_micro_batch(self) -> Items:
-        """Reductions of every micro-batch that nothing hides."""
-        if self.framework == "deepspeed" and self.plan.zero == 2 and not self.plan.overlap_grad_reduce:
+        """Return the reductions after every micro-batch that overlap no computation."""
+        if self._reduces_every_micro_batch and not self.plan.overlap_grad_reduce:
             return [item for b in self.buckets for item in self._reduce(b, beside=False)]
         return []
 
@@ -143,19 +157,22 @@ class Replicas:
         return any(self.units[number].name == HEAD for number in range(bucket.units[0], bucket.units[1] + 1))
 
     def after_all(self) -> Items:
-        """Reductions at the end of a step that nothing hides."""
-        every = self.framework == "deepspeed" and self.plan.zero == 2
-        if self.shares_parameters or self.plan.overlap_grad_reduce or every:
+        """Return the reductions at the end of a step that overlap no computation."""
+        if self.shares_parameters or self.plan.overlap_grad_reduce or self._reduces_every_micro_batch:
             return []
         return [item for b in self.buckets for item in self._reduce(b, beside=False)]
 
     @property
     def gathers_beside(self) -> bool:
-        """Parameters come beside the first forward pass of the next step."""
+        """Whether updated parameters are gathered during the first forward pass of the next step."""
         return self.framework == "megatron" and self.plan.zero == 1 and self.plan.overlap_param_gather
 
     def gathers(self, *, beside: bool) -> Items:
-        """All-gathers of the parameters that the optimizer has worked out, in the order of the forward pass."""
+        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
+
+        Args:
+            beside: Whether they overlap the forward pass, so that only units that need a bucket wait for it.
+        """
         if self.in_lists:
             return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":
@@ -191,28 +208,37 @@ class Replicas:
         return [GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
 
     def _wrap(self, number: int) -> tuple[int, list[int]]:
-        """The units that are gathered together with one, both of a layer, and the first of them."""
+        """Return the first unit, and all units, of the layer of a unit, which FSDP calls a wrap.
+
+        The units of a wrap are gathered and reduced together.
+        """
         unit = self.units[number]
         if not unit.layer:
             return number, [number]
-        own = [i for i in range(number - 3, number + 4) if self._layer(i) == unit.layer]
-        return own[0], own
+        # A layer of multi-token prediction has the most units of all layers: four.
+        wrap = [i for i in range(number - 3, number + 4) if self._layer(i) == unit.layer]
+        return wrap[0], wrap
 
     def _layer(self, number: int) -> str:
         return self.units[number].layer if 0 <= number < len(self.units) else ""
 
     @cached_property
     def _wraps(self) -> list[list[int]]:
-        """Units that are gathered together, in the order of the forward pass."""
+        """The wraps of the chunk in the order of the forward pass."""
         return [self._wrap(number)[1] for number in range(len(self.units)) if self._wrap(number)[0] == number]
 
     def _gathers(self, number: int, step: int) -> tuple[Items, list[str]]:
-        """Before a layer: its parameters are awaited, and those of `prefetch` layers further on begin to come.
+        """Return the all-gathers that start before a unit, and the keys that the unit waits for.
 
-        Those of the first layer of a pass, and of those that are fetched ahead with it, begin before it.
+        Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before
+        the first layer of a pass, those of all layers up to there start.
+
+        Args:
+            number: Number of the unit in the chunk.
+            step: 1 for a forward pass, -1 for a backward pass.
         """
         wraps = self._wraps[::step]
-        at = next(i for i, own in enumerate(wraps) if number in own)
+        at = next(i for i, wrap in enumerate(wraps) if number in wrap)
         entry = wraps[at][0] if step > 0 else wraps[at][-1]
         if number != entry:
             return [], []
@@ -220,54 +246,54 @@ class Replicas:
         end = at + self.plan.prefetch + 1
         if self.in_lists:
             return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=step < 0), []
-        items = [item for own in wraps[begin:end] for item in self._gather_layer(own)]
+        items = [item for wrap in wraps[begin:end] for item in self._gather_layer(wrap)]
         awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
         if self.framework == "fsdp" and awaited:
             items.append(flat_copies.unpacked(self._name(wraps[at]), self._padded(wraps[at]), self.plan, awaited))
         return items, awaited
 
-    def _gather_layer(self, own: Sequence[int]) -> Items:
+    def _gather_layer(self, wrap: Sequence[int]) -> Items:
         items: Items = []
-        for is_expert, count in self._counts(own):
+        for is_expert, count in self._counts(wrap):
             size = -(-count // self.count(is_expert=is_expert)) * self.parameter_bytes
             family = self.family(is_expert=is_expert)
-            name, key = f"{self._name(own)}/dp:all-gather", f"gathered {own[0]} {family}"
+            name, key = f"{self._name(wrap)}/dp:all-gather", f"gathered {wrap[0]} {family}"
             needs: tuple[str, ...] = ()
-            if "parameters" in self.plan.offload:  # the own share comes from the host first
-                needs = (f"loaded {own[0]} {family}",)
-                items.append(Memory(f"{self._name(own)}/memory:load", size, loads=True, key=needs[0]))
+            if "parameters" in self.plan.offload:  # the GPU first loads its shard from the host
+                needs = (f"loaded {wrap[0]} {family}",)
+                items.append(Memory(f"{self._name(wrap)}/memory:load", size, loads=True, key=needs[0]))
             items.append(GroupCollective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
         return items
 
-    def _reduce_layer(self, own: Sequence[int]) -> Items:
+    def _reduce_layer(self, wrap: Sequence[int]) -> Items:
         items: Items = []
-        if self.framework == "fsdp" and self._counts(own):
-            values = self._padded(own)
-            items.append(flat_copies.packed(self._name(own), values, self.plan, self._reduced_before(own)))
-        for is_expert, count in self._counts(own):
+        if self.framework == "fsdp" and self._counts(wrap):
+            values = self._padded(wrap)
+            items.append(flat_copies.packed(self._name(wrap), values, self.plan, self._reduced_before(wrap)))
+        for is_expert, count in self._counts(wrap):
             members = self.count(is_expert=is_expert)
             size = -(-count // members) * members * self.gradient_bytes
             family = self.family(is_expert=is_expert)
-            name, key = f"{self._name(own)}/dp:reduce-scatter", self._reduced_key(own, family)
+            name, key = f"{self._name(wrap)}/dp:reduce-scatter", self._reduced_key(wrap, family)
             items.append(GroupCollective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
         return items
 
-    def _padded(self, own: Sequence[int]) -> int:
-        """Return the number of parameters of units that are shared, padded to a multiple of the replicas."""
-        counts = [(count, self.count(is_expert=is_expert)) for is_expert, count in self._counts(own)]
+    def _padded(self, wrap: Sequence[int]) -> int:
+        """Return the number of sharded parameters of a layer, padded to a multiple of the replicas."""
+        counts = [(count, self.count(is_expert=is_expert)) for is_expert, count in self._counts(wrap)]
         return sum(-(-count // members) * members for count, members in counts)
 
-    def _reduced_key(self, own: Sequence[int], family: str) -> str:
-        return f"reduced {own[0]} {family}"
+    def _reduced_key(self, wrap: Sequence[int], family: str) -> str:
+        return f"reduced {wrap[0]} {family}"
 
-    def _reduced_before(self, own: Sequence[int]) -> list[str]:
+    def _reduced_before(self, wrap: Sequence[int]) -> list[str]:
         """Return the keys of the reductions that precede those of a layer in the backward pass."""
-        at = self._wraps.index(list(own)) + 1
+        at = self._wraps.index(list(wrap)) + 1
         return self._reductions(self._wraps[at]) if at < len(self._wraps) else []
 
-    def _reductions(self, own: Sequence[int]) -> list[str]:
+    def _reductions(self, wrap: Sequence[int]) -> list[str]:
         """Return the keys of the reductions of a layer."""
-        return [self._reduced_key(own, self.family(is_expert=is_expert)) for is_expert, _ in self._counts(own)]
+        return [self._reduced_key(wrap, self.family(is_expert=is_expert)) for is_expert, _ in self._counts(wrap)]
 
     def awaited_after_micro_batch(self) -> list[str]:
         """Return the keys of reductions that must end before anything follows a backward pass.
@@ -279,7 +305,16 @@ class Replicas:
         return self._reductions(self._wraps[0]) if is_fsdp and self._wraps else []
 
     def _gather_lists(self, wraps: Sequence[Sequence[int]], at: int, begun: range, *, is_backward: bool) -> Items:
-        """Layer `at` is awaited, those of `begun` begin to come, once the gradients above are reduced."""
+        """Return the items with which the GPU waits for layer `at` and starts to gather the layers of `begun`.
+
+        In a backward pass the gathers start when the previous layer's gradients are reduced.
+
+        Args:
+            wraps: Layers in the order of the pass.
+            at: Index of the layer that is about to be computed.
+            begun: Indices of the layers whose gathers start here.
+            is_backward: Whether the layers belong to a backward pass.
+        """
         reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
         needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))
         items: Items = []
@@ -297,22 +332,22 @@ class Replicas:
         return lists.unpacked(tensor, self._dtype(self.parameter_bytes), key)
 
     def _load(self, tensor: lists.ListedTensor) -> Items:
-        """The own share comes from the host before it is sent."""
+        """Return the load of the GPU's shard from the host's memory, if parameters are offloaded."""
         if "parameters" not in self.plan.offload:
             return []
         return [Memory(f"{tensor.name}/memory:load", tensor.share * self.parameter_bytes, loads=True)]
 
-    def _reduce_tensors(self, own: Sequence[int]) -> Items:
-        """The last of a layer's gradients is done first."""
+    def _reduce_tensors(self, wrap: Sequence[int]) -> Items:
+        """Return the reductions of a layer's tensors, last tensor first, as the backward pass computes them."""
         dtype = self._dtype(self.gradient_bytes)
         return [
             item
-            for number, tensor in reversed(list(enumerate(self._tensors(own))))
-            for item in lists.reduce(tensor, self.gradient_bytes, dtype, f"reduced {own[0]} {number}")
+            for number, tensor in reversed(list(enumerate(self._tensors(wrap))))
+            for item in lists.reduce(tensor, self.gradient_bytes, dtype, f"reduced {wrap[0]} {number}")
         ]
 
     def _gather_persistent(self) -> Items:
-        tensors = [tensor for own in self._wraps for tensor in self._tensors(own) if tensor.size < lists.PERSISTENT]
+        tensors = [t for wrap in self._wraps for t in self._tensors(wrap) if t.size < lists.PERSISTENT]
         families = dict.fromkeys(tensor.family for tensor in tensors)
         dtype = self._dtype(self.parameter_bytes)
         return [
@@ -323,27 +358,27 @@ class Replicas:
             )
         ]
 
-    def _tensors(self, own: Sequence[int]) -> list[lists.ListedTensor]:
-        """Of units, in the order of the forward pass, that are shared."""
-        found = [tensor for i in own for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
-        made = []
-        for number, tensor in enumerate(found):
+    def _tensors(self, wrap: Sequence[int]) -> list[lists.ListedTensor]:
+        """Return the sharded tensors of a layer in the order of the forward pass."""
+        pieces = [tensor for i in wrap for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
+        listed = []
+        for number, tensor in enumerate(pieces):
             members, family = self.count(is_expert=tensor.is_expert), self.family(is_expert=tensor.is_expert)
             if members > 1:
-                name = f"{self._name(own)}/tensor{number}"
-                made.append(lists.ListedTensor(name, tensor.size // tensor.pieces, members, family))
-        return made
+                name = f"{self._name(wrap)}/tensor{number}"
+                listed.append(lists.ListedTensor(name, tensor.size // tensor.pieces, members, family))
+        return listed
 
-    def _listed(self, own: Sequence[int], *, is_backward: bool) -> list[tuple[lists.ListedTensor, str]]:
-        """Those that are gathered for a pass, each with its key; one that is dropped on the way comes twice."""
-        tensors = self._tensors(own)
+    def _listed(self, wrap: Sequence[int], *, is_backward: bool) -> list[tuple[lists.ListedTensor, str]]:
+        """Return the tensors that a pass gathers, with keys; a tensor that is dropped and regathered occurs twice."""
+        tensors = self._tensors(wrap)
         sizes = [tensor.size for tensor in tensors]
-        is_redone = is_backward and self.plan.recompute == "full"
+        is_recomputed = is_backward and self.plan.recompute == "full"
         return [
-            (tensor, f"gathered {own[0]} {number} {time}")
+            (tensor, f"gathered {wrap[0]} {number} {time}")
             for number, tensor in enumerate(tensors)
             if tensor.size >= lists.PERSISTENT
-            for time in range(2 if is_redone and lists.is_far(sizes, number) else 1)
+            for time in range(2 if is_recomputed and lists.is_far(sizes, number) else 1)
         ]
 
     def _dtype(self, value_bytes: int) -> str:
@@ -351,14 +386,14 @@ class Replicas:
             return "fp32"
         return "bf16" if self.plan.dtype == "fp8" else self.plan.dtype
 
-    def _name(self, own: Sequence[int]) -> str:
-        return self.units[own[0]].layer or self.units[own[0]].name
+    def _name(self, wrap: Sequence[int]) -> str:
+        return self.units[wrap[0]].layer or self.units[wrap[0]].name
 
-    def _counts(self, own: Sequence[int]) -> list[tuple[bool, int]]:
-        """Parameters of units, of experts and others, that are shared."""
+    def _counts(self, wrap: Sequence[int]) -> list[tuple[bool, int]]:
+        """Return is_expert and the number of sharded parameters of a layer, for dense and for expert parameters."""
         counts = []
         for is_expert in (False, True):
-            count = sum(t.size for i in own for t in self.units[i].tensors if t.is_expert == is_expert)
+            count = sum(t.size for i in wrap for t in self.units[i].tensors if t.is_expert == is_expert)
             if count and self.count(is_expert=is_expert) > 1:
                 counts.append((is_expert, count))
         return counts

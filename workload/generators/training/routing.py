@@ -1,9 +1,9 @@
-"""How many of a GPU's tokens go to each expert.
+"""Distribution of a GPU's tokens over the experts of a layer.
 
-With imbalance x the experts of a layer are in a random order of liking, and the one in place i = 1, 2, ... gets tokens
-in proportion to i^-x (Zipf's law): x = 0 is even. The order is that of the plan's seed and the layer's number, the same
-on all GPUs and for all micro-batches. A token's experts differ from each other, so that one gets at most all tokens;
-with a capacity it takes so many times its even share at most, and what is above is dropped.
+With imbalance x, the experts of a layer have a random order of popularity, and expert i = 1, 2, ... of this order
+receives tokens in proportion to i^-x (Zipf's law); x = 0 is even. The plan's seed and the layer's number determine the
+order, which is the same on all GPUs and for all micro-batches. The experts of a token are distinct, so that an expert
+receives each token at most once. With a capacity, an expert drops the tokens above that multiple of its even share.
 """
 
 import functools
@@ -17,24 +17,24 @@ from workload.generators.training.parallel_plan import ParallelPlan
 
 @functools.lru_cache(maxsize=4096)
 def tokens_of_experts(plan: ParallelPlan, experts: Experts, rows: int, layer: int) -> tuple[int, ...]:
-    """Of `rows` tokens how many go to each expert; a token counts once for each of its experts."""
+    """Return how many of `rows` tokens each expert receives; a token counts once for each of its experts."""
     total = rows * experts.top_k
     weight = np.arange(1, experts.count + 1, dtype=np.float64) ** -plan.imbalance
     np.random.default_rng((plan.seed, layer)).shuffle(weight)
-    counts = _shared_out(total, weight, rows)
+    counts = _distributed(total, weight, rows)
     if plan.capacity:
-        most = math.ceil(plan.capacity * total / experts.count)
-        counts = np.minimum(counts, most)
+        limit = math.ceil(plan.capacity * total / experts.count)
+        counts = np.minimum(counts, limit)
     return tuple(counts.tolist())
 
 
-def _shared_out(total: int, weight: np.ndarray, most: int) -> np.ndarray:
-    """Whole numbers in proportion to weights, none above `most`, which together are `total`."""
+def _distributed(total: int, weight: np.ndarray, maximum: int) -> np.ndarray:
+    """Return integers with sum `total`, in proportion to weights as far as none exceeds `maximum`."""
     counts = np.zeros(len(weight), np.int64)
     while (left := total - int(counts.sum())) > 0:
-        is_open = counts < most
+        is_open = counts < maximum
         share = left * np.where(is_open, weight, 0.0) / weight[is_open].sum()
-        added = np.minimum(np.floor(share).astype(np.int64), most - counts)
+        added = np.minimum(np.floor(share).astype(np.int64), maximum - counts)
         if not np.any(added):
             by_share = np.argsort(-np.where(is_open, share, -1.0), kind="stable")
             added[by_share[: min(left, int(is_open.sum()))]] = 1

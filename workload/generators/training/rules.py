@@ -1,6 +1,6 @@
-"""Which parallel plans a model can be trained or served by, and what is settled where a plan leaves it open.
+"""Rules for the parallel plans with which a model can be trained or served, and defaults for a plan's open fields.
 
-Each rule names itself in one line: what was found, what was expected, and the nearest values that are valid. Rules are
+Each rule's message is one line with the actual value, the expected value, and the nearest valid values. The rules are
 those of the frameworks: Megatron-Core (megatron/training/arguments.py, core/transformer/transformer_config.py),
 DeepSpeed (runtime/pipe/engine.py), DualPipe (github.com/deepseek-ai/DualPipe, dualpipe.py).
 """
@@ -19,16 +19,16 @@ from workload.generators.training.stages import layers_of_slots, micro_batches, 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
 
 _OPEN = {"global_batch": 0, "sequence": 0, "schedule": "auto"}
-"""Values by which a plan leaves a field open."""
+"""Value of a plan's field that leaves the field open."""
 _MICRO_BATCHES_PER_STAGE = 4
-"""Of a step whose global batch nobody says: a bubble of a quarter."""
+"""Micro-batches per stage of a step without a given global batch: the pipeline bubble is about a quarter."""
 
 
 def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> ParallelPlan:
-    """The plan with sequence, global batch and schedule settled, and without what changes nothing.
+    """Return the plan with all open fields set: sequence, global batch and schedule.
 
-    The global batch is the model's published one where all rules allow it, else 4 micro-batches for each stage. FSDP is
-    ZeRO-3. Sequence parallelism over one GPU is none.
+    The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
+    ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
     """
     plan = plan.model_copy(
         update={
@@ -41,22 +41,22 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
     if plan.global_batch:
         return plan
     published = plan.model_copy(update={"global_batch": model.global_batch})
-    if model.global_batch and not any(_of_the_batch(model, published, framework)):
+    if model.global_batch and not any(_batch_rules(model, published, framework)):
         return published
     batch = plan.dp * plan.micro_batch * _MICRO_BATCHES_PER_STAGE * plan.pp
     return plan.model_copy(update={"global_batch": batch})
 
 
 def is_open(field: str, value: object) -> bool:
-    """Whether a value of a plan's field leaves the field to `settle`, as a global batch of 0."""
+    """Return whether a field's value leaves the field for `settle` to set, for example a global batch of 0."""
     return field in _OPEN and _OPEN[field] == value
 
 
 def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:
-    """Refuse a plan by which a model cannot be trained (or, framework "inference", served).
+    """Refuse a plan with which a model cannot be trained (or, with framework "inference", served).
 
     Raises:
-        WorkloadError: one line: which rule, what was found, what was expected, the nearest valid values.
+        WorkloadError: If the plan breaks a rule; the message names the rule and the nearest valid values.
     """
     broken = first_broken(model, plan, framework)
     if broken:
@@ -64,39 +64,39 @@ def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -
 
 
 def first_broken(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> str:
-    """The first rule that a plan breaks, "" = none."""
+    """Return the message of the first rule that a plan breaks; "" if it breaks no rule."""
     settled = settle(model, plan, framework)
     return next((text for rule in _RULES for text in rule(model, settled, framework)), "")
 
 
 def valid_values(model: Model, key: str) -> tuple[int, ...]:
-    """Values of an axis that a model allows, whatever the others are; of keys that it does not limit, none.
+    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit.
 
     Args:
-        model: what is trained.
-        key: tp, etp, ep, or vpp * pp as "slots" (stages, or with interleaving chunks of all stages, of equal layers).
+        model: Model to train.
+        key: "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
     """
-    found: Iterable[int] = ()
+    values: Iterable[int] = ()
     if key == "tp":
-        found = (tp for tp in _divisors(model.heads) if not _tp_complaint(model, tp))
+        values = (tp for tp in _divisors(model.heads) if not _tp_complaint(model, tp))
     elif key == "slots":
-        found = _divisors(model.layers)
+        values = _divisors(model.layers)
     elif model.experts is not None and key == "ep":
-        found = _divisors(model.experts.count)
+        values = _divisors(model.experts.count)
     elif model.experts is not None and key == "etp":
-        found = _divisors(model.experts.ffn)
-    return tuple(found)
+        values = _divisors(model.experts.ffn)
+    return tuple(values)
 
 
-def _of_tensors(model: Model, plan: ParallelPlan, _framework: Framework) -> Iterator[str]:
-    """Heads and matrices are shared by the tensor-parallel group."""
+def _tensor_rules(model: Model, plan: ParallelPlan, _framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for tensor parallelism of heads and matrices."""
     complaint = _tp_complaint(model, plan.tp)
     if complaint:
         yield f"tp is {plan.tp}, expected {complaint}; {_nearest(plan.tp, valid_values(model, 'tp'))}"
 
 
 def _tp_complaint(model: Model, tp: int) -> str:
-    """What a tensor-parallel size breaks, as what was expected; "" = nothing."""
+    """Return the expected values if a model does not allow a tensor-parallel size; "" if it does."""
     if model.heads % tp:
         return f"a divisor of the {model.heads} heads"
     if model.latent is None and model.key_value_heads % tp and tp % model.key_value_heads:
@@ -109,7 +109,7 @@ def _tp_complaint(model: Model, tp: int) -> str:
     return ""
 
 
-def _of_experts(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+def _expert_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     experts = model.experts
     if experts is None:
         for key in ("ep", "etp"):
@@ -119,10 +119,10 @@ def _of_experts(model: Model, plan: ParallelPlan, framework: Framework) -> Itera
             if getattr(plan, key):
                 yield f"{key} is {getattr(plan, key):g}, expected 0, as the model has no experts"
         return
-    for key, whole, what in (("ep", experts.count, "experts"), ("etp", experts.ffn, "columns of an expert")):
+    for key, total, unit in (("ep", experts.count, "experts"), ("etp", experts.ffn, "columns of an expert")):
         value = getattr(plan, key)
-        if whole % value:
-            yield f"{key} is {value}, expected a divisor of the {whole} {what}; {_nearest(value, _divisors(whole))}"
+        if total % value:
+            yield f"{key} is {value}, expected a divisor of the {total} {unit}; {_nearest(value, _divisors(total))}"
     replicas, own = plan.tp * plan.cp * plan.dp, plan.ep * plan.etp
     if replicas % own:
         valid = [ep for ep in valid_values(model, "ep") if replicas % (ep * plan.etp) == 0]
@@ -134,7 +134,7 @@ def _of_experts(model: Model, plan: ParallelPlan, framework: Framework) -> Itera
         yield f"experts with tp {plan.tp} but without sequence parallelism, expected sp in the plan (Megatron's rule)"
 
 
-def _of_the_pipeline(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+def _pipeline_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     schedule = plan.pipeline_schedule
     if schedule == "interleaved" and plan.vpp == 1:
         yield "the schedule is interleaved with vpp 1, expected vpp of 2 or more"
@@ -148,25 +148,25 @@ def _of_the_pipeline(model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"pp is {plan.pp} with dualpipe, expected an even number of stages; {_around(plan.pp, 2)}"
     if framework == "deepspeed" and plan.pp > 1 and schedule not in {"1f1b", "interleaved"}:
         yield f"the schedule is {schedule}, expected 1f1b (DeepSpeed's only one)"
-    yield from _of_layers(model, plan)
+    yield from _layer_rules(model, plan)
 
 
-def _of_layers(model: Model, plan: ParallelPlan) -> Iterator[str]:
-    """Each slot has layers, with `uneven` in all but the first and the last."""
+def _layer_rules(model: Model, plan: ParallelPlan) -> Iterator[str]:
+    """Yield the broken rules for layers per slot: none is empty, except the first and the last with `uneven`."""
     count = slots(plan)
-    what = f"pp * vpp is {plan.pp} * {plan.vpp}" if plan.vpp > 1 else f"pp is {plan.pp}"
-    most = model.layers + 2 if plan.uneven and plan.vpp > 1 else model.layers
-    if count > most:
-        yield f"{what}, expected {most} at most, as the model has {model.layers} layers"
+    actual = f"pp * vpp is {plan.pp} * {plan.vpp}" if plan.vpp > 1 else f"pp is {plan.pp}"
+    maximum = model.layers + 2 if plan.uneven and plan.vpp > 1 else model.layers
+    if count > maximum:
+        yield f"{actual}, expected {maximum} at most, as the model has {model.layers} layers"
     elif not plan.uneven and model.layers % count:
         sizes = layers_of_slots(model.layers, count)
         yield (
-            f"{what}, expected a divisor of the {model.layers} layers; {_nearest(count, _divisors(model.layers))}, "
+            f"{actual}, expected a divisor of the {model.layers} layers; {_nearest(count, _divisors(model.layers))}, "
             f"or uneven (from {min(sizes)} to {max(sizes)} layers)"
         )
 
 
-def _of_sequences(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+def _sequence_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     if model.positions == "learned" and plan.sequence > model.sequence:
         yield f"seq is {plan.sequence}, expected {model.sequence} at most, as the model learns its positions"
     if plan.cp > 1:
@@ -182,12 +182,12 @@ def _of_sequences(model: Model, plan: ParallelPlan, framework: Framework) -> Ite
     parts = (1 if plan.context == "a2a" or plan.cp == 1 else 2) * plan.cp
     unit = parts * (plan.tp if plan.sequence_parallel else 1)
     if framework != "inference" and plan.sequence % unit:
-        why = [f"{parts} parts of context parallelism"] * (plan.cp > 1) + [f"tp {plan.tp}"] * plan.sequence_parallel
-        what = f"a multiple of {unit} ({', '.join(why)})"
-        yield f"seq is {plan.sequence}, expected {what}; {_around(plan.sequence, unit)}"
+        reasons = [f"{parts} parts of context parallelism"] * (plan.cp > 1) + [f"tp {plan.tp}"] * plan.sequence_parallel
+        expected = f"a multiple of {unit} ({', '.join(reasons)})"
+        yield f"seq is {plan.sequence}, expected {expected}; {_around(plan.sequence, unit)}"
 
 
-def _of_the_batch(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     if framework == "inference":
         return
     unit = plan.dp * plan.micro_batch
@@ -205,10 +205,10 @@ def _of_the_batch(_model: Model, plan: ParallelPlan, framework: Framework) -> It
             f"{_around(batch, unit * plan.pp)}"
         )
     if schedule == "dualpipe" and (count % 2 or count < 2 * plan.pp):
-        least = 2 * plan.pp
+        minimum = 2 * plan.pp
         yield (
-            f"dualpipe with {count} micro-batches, expected an even number of at least {least} (2 pp); global batch: "
-            + (_around(batch, 2 * unit) if count > least else f"nearest {least * unit}")
+            f"dualpipe with {count} micro-batches, expected an even number of at least {minimum} (2 pp); global batch: "
+            + (_around(batch, 2 * unit) if count > minimum else f"nearest {minimum * unit}")
         )
     if schedule not in {"interleaved", "dualpipe"} and (plan.vpp == 1 or pipeline.takes_vpp(schedule)):
         wrong = pipeline.complaint(schedule, plan.pp, count, pipeline.chunks(schedule, plan.vpp))
@@ -216,25 +216,28 @@ def _of_the_batch(_model: Model, plan: ParallelPlan, framework: Framework) -> It
             yield f"schedule {schedule}: {wrong}"
 
 
-def _of_deferral(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
-    """Rules of Megatron-Core's ModelParallelConfig for defer_embedding_wgrad_compute, and what is not modelled."""
+def _deferral_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules of Megatron-Core's ModelParallelConfig for defer_embedding_wgrad_compute.
+
+    Multi-token prediction is refused as well, because its deferral is not modelled.
+    """
     if not plan.defer_embedding_wgrad:
         return
-    found = f"defer_embedding_wgrad is {plan.defer_embedding_wgrad}"
+    actual = f"defer_embedding_wgrad is {plan.defer_embedding_wgrad}"
     if framework != "megatron":
-        yield f"{found} with {framework}, expected 0 (only megatron has it)"
+        yield f"{actual} with {framework}, expected 0 (only megatron has it)"
     elif plan.pp == 1:
-        yield f"{found} with pp 1, expected pp of 2 or more, or 0"
+        yield f"{actual} with pp 1, expected pp of 2 or more, or 0"
     elif not plan.fused_accumulation:
-        yield f"{found} without fused_accumulation, expected fused_accumulation=true, or 0"
+        yield f"{actual} without fused_accumulation, expected fused_accumulation=true, or 0"
     elif plan.pipeline_schedule not in {"1f1b", "interleaved"}:
-        yield f"{found} with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or 0"
+        yield f"{actual} with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or 0"
     elif model.mtp_layers:
-        yield f"{found} with multi-token prediction, expected 0 (not modelled)"
+        yield f"{actual} with multi-token prediction, expected 0 (not modelled)"
 
 
-def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
-    """ZeRO and what is offloaded."""
+def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for ZeRO, offloading, and the number of GPUs."""
     if framework == "megatron" and plan.zero > 1:
         yield f"zero is {plan.zero}, expected 0 or 1 (Megatron's distributed optimizer); deepspeed and fsdp have more"
     if framework == "inference" and plan.zero:
@@ -254,13 +257,13 @@ def _of_sharing(_model: Model, plan: ParallelPlan, framework: Framework) -> Iter
 
 
 _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = (
-    _of_sharing,
-    _of_tensors,
-    _of_experts,
-    _of_the_pipeline,
-    _of_sequences,
-    _of_the_batch,
-    _of_deferral,
+    _sharding_rules,
+    _tensor_rules,
+    _expert_rules,
+    _pipeline_rules,
+    _sequence_rules,
+    _batch_rules,
+    _deferral_rules,
 )
 
 
@@ -270,14 +273,14 @@ def _divisors(number: int) -> list[int]:
 
 
 def _nearest(value: int, valid: Iterable[int], name: str = "") -> str:
-    """The next valid value below and above."""
+    """Return a text with the next valid values below and above."""
     below = max((each for each in valid if each < value), default=None)
     above = min((each for each in valid if each > value), default=None)
-    found = " and ".join(str(each) for each in (below, above) if each is not None)
-    return f"nearest {name} {found}" if name else f"nearest {found}"
+    values = " and ".join(str(each) for each in (below, above) if each is not None)
+    return f"nearest {name} {values}" if name else f"nearest {values}"
 
 
 def _around(value: int, unit: int) -> str:
-    """The multiples of a unit below and above."""
+    """Return a text with the next multiples of a unit below and above."""
     below = value // unit * unit
     return f"nearest {below} and {below + unit}" if below else f"nearest {unit}"

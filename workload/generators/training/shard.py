@@ -1,4 +1,4 @@
-"""What one GPU has of a model's activations and matrices under a plan, and operators on it."""
+"""One GPU's share of a model's activations and matrices under a parallel plan, and operators on it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,18 +6,19 @@ from functools import cached_property
 from workload.compute.operators import DTYPE_BYTES, Operator
 from workload.generators.models.model import Experts, LatentAttention, Model
 from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.stages import padded_vocab
 
 Operators = tuple[Operator, ...]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A GPU's share.
+    """One GPU's share of a model.
 
     Attributes:
-        model: the model.
-        plan: how it is spread.
-        expert_rank: of the GPU among those that share the experts.
+        model: Model to train or serve.
+        plan: Parallel plan of the model.
+        expert_rank: Rank of the GPU in its expert-parallel group.
     """
 
     model: Model
@@ -26,75 +27,74 @@ class Shard:
 
     @property
     def latent(self) -> LatentAttention:
-        """The model's latent attention, which it has."""
-        assert self.model.latent is not None  # noqa: S101 - for the type checker: the caller has asked
+        """The model's latent attention; only for models that have it."""
+        assert self.model.latent is not None  # noqa: S101 - for the type checker: the caller checks it
         return self.model.latent
 
     @property
     def experts(self) -> Experts:
-        """The model's experts, which it has."""
-        assert self.model.experts is not None  # noqa: S101 - for the type checker: the caller has asked
+        """The model's experts; only for models that have them."""
+        assert self.model.experts is not None  # noqa: S101 - for the type checker: the caller checks it
         return self.model.experts
 
     @cached_property
     def sequence(self) -> int:
-        """s, tokens of a sequence."""
+        """s, number of tokens per sequence."""
         return self.plan.sequence or self.model.sequence
 
     @cached_property
     def tokens(self) -> int:
-        """Of a micro-batch that go through the GPU's matrices: b s / cp."""
+        """Number of tokens per micro-batch that pass through the GPU's matrices: b s / cp."""
         return self.plan.micro_batch * self.sequence // self.plan.cp
 
     @cached_property
     def rows(self) -> int:
-        """Of these the tokens that it normalises: with sequence parallelism 1 / tp of them."""
+        """Number of tokens that the GPU normalises: all, or 1 / tp of them with sequence parallelism."""
         return self.tokens // self.plan.tp if self.plan.sequence_parallel else self.tokens
 
     @cached_property
     def routed_rows(self) -> int:
-        """Of these the tokens that it routes to experts: where all of a group have the same, each routes a share."""
+        """Number of tokens that the GPU routes to experts: the tensor-parallel group shares the routing."""
         return -(-self.tokens // self.plan.tp)
 
     @cached_property
     def heads(self) -> int:
-        """Query heads."""
+        """Number of query heads on the GPU."""
         return self.model.heads // self.plan.tp
 
     @cached_property
     def kv_heads(self) -> int:
-        """Heads of keys and values; where there are fewer than GPUs, several have the same one."""
+        """Number of key and value heads on the GPU; several GPUs share one if there are fewer heads than GPUs."""
         if self.model.latent is not None:
             return self.heads
         return max(1, self.model.key_value_heads // self.plan.tp)
 
     @cached_property
     def activation_dtype(self) -> str:
-        """Of what is not multiplied: FP8 is for products only."""
+        """Data type of activations outside products; FP8 is for products only."""
         return "bf16" if self.plan.dtype == "fp8" else self.plan.dtype
 
     @cached_property
     def value_bytes(self) -> int:
-        """Bytes of an activation in memory, and on the wire unless it is quantised before (`operand_bytes`)."""
+        """Bytes per activation in memory, and in a collective without quantisation (see `operand_bytes`)."""
         return int(DTYPE_BYTES[self.activation_dtype])
 
     @cached_property
     def operand_bytes(self) -> int:
-        """Bytes of a value that a product in the plan's data type takes."""
+        """Bytes per operand of a product in the plan's data type."""
         return int(DTYPE_BYTES[self.plan.dtype])
 
     @cached_property
     def vocabulary(self) -> int:
-        """Columns of the output matrix: Megatron pads the vocabulary to a multiple of 128 tp."""
-        unit = 128 * self.plan.tp
-        return -(-self.model.vocab // unit) * unit // self.plan.tp
+        """Number of the output matrix's columns on the GPU, padding included."""
+        return padded_vocab(self.model, self.plan) // self.plan.tp
 
     def gemm(self, m: int, n: int, k: int) -> Operator:
-        """A product in the plan's data type."""
+        """Return a matrix product in the plan's data type."""
         return Operator("gemm", (m, n, k), self.plan.dtype)
 
     def operator(self, kind: str, *shape: int) -> Operator:
-        """Another operator, in the data type of activations."""
+        """Return an operator in the data type of activations."""
         return Operator(kind, shape, self.activation_dtype)
 
     def residual(self) -> Operator:
@@ -106,27 +106,24 @@ class Shard:
         return self.operator("elementwise", self.rows * self.model.hidden, 2, 1)
 
     def leave_backward(self) -> Operators:
-        """Return what comes backward between a layer's residual and its output matrix.
+        """Return the backward operators between a layer's residual and its output matrix.
 
-        The gradient passes the dropout, and is summed over tokens for the bias that is fused into the residual.
+        The gradient passes through the dropout, and its sum over tokens is the gradient of the bias, which is fused
+        into the residual.
         """
         values = self.rows * self.model.hidden
         dropout = (self.operator("dropout", values, 1, 1),) if self.model.dropout else ()
         return (*dropout, *self.bias_gradient(values))
 
     def bias_gradient(self, values: int) -> Operators:
-        """Return the sum over tokens that is the gradient of a bias which is fused into another operator.
-
-        Args:
-            values: number of gradients that the sum reads.
-        """
+        """Return the sum of `values` gradients over tokens: the gradient of a bias that is fused when forward."""
         return (self.operator("elementwise", values, 1, 0),) if self.model.bias else ()
 
     def activation(self, rows: int, width: int) -> Operator:
-        """Of an MLP's inner values; gated ones read two matrices."""
+        """Return the activation function of an MLP's inner values; a gated one reads two matrices."""
         return self.operator("elementwise", rows * width, 2 if self.model.is_gated else 1, 1)
 
     def activation_backward(self, rows: int, width: int) -> Operator:
-        """Gradient of `activation`."""
+        """Return the gradient of `activation`."""
         gates = 2 if self.model.is_gated else 1
         return self.operator("elementwise", rows * width, gates + 1, gates)

@@ -1,4 +1,4 @@
-"""The trace of one NPU: blocks stamped in the order of the pipeline's schedule, and the end of the step."""
+"""Trace of one NPU: blocks that are stamped in the order of the pipeline schedule, and the end of the step."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,34 +23,42 @@ from workload.generators.training.stages import Chunk, chunks, micro_batches
 from workload.generators.training.units import HEAD, ModelUnit, units
 
 _POSTED = "posted"
-"""Port of a receive: when it is posted."""
+"""Port of a receive: the computation after which the receive is posted."""
 NO_ROWS: Mapping[str, list[int]] = MappingProxyType({})
 _PREFIX = {"forward": "forward", "backward": "backward", "weights": "backward-weights"}
-_MOST_PIPELINE_TAGS = 1 << 23
-"""Tags from here on are those of context parallelism."""
+_PIPELINE_TAGS = 1 << 23
+"""Number of message tags for pipeline parallelism; context parallelism uses the tags from here on."""
 
 
 @dataclass
 class _State:
-    """Rows of the trace so far that blocks come after, by port."""
+    """Rows of the trace so far that later blocks wait for, by port."""
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 
     def after(self, block: FinishedBlock, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
-        """What a stamp of a block connects; own: rows of its pass, where it is done in turn with another one."""
+        """Return the rows to which a stamp of a block connects, by port.
+
+        Args:
+            block: Block to stamp.
+            own: Rows of the block's pass by port, if the pass alternates with another one.
+        """
         rows = {**self.rows, **own} if own else self.rows
         return {port: rows[port] for port in block.ports if port in rows}
 
     def advance(self, block: FinishedBlock, first: int) -> None:
-        """A block has been stamped whose first row is `first`."""
+        """Record that a block was stamped with `first` as its first row."""
         if block.ends:
             self.rows[_POSTED] = self.rows.get(COMPUTED, [])
             self.rows[COMPUTED] = [first + row for row in block.ends]
         for name, row in (*block.last.items(), *block.keys.items()):
             self.rows[name] = [first + row]
 
-    def advance_in_turn(self, block: FinishedBlock, first: int, own: dict[str, list[int]]) -> None:
-        """The same of a pass that is done in turn with another one, which does not wait for its collectives."""
+    def advance_alternately(self, block: FinishedBlock, first: int, own: dict[str, list[int]]) -> None:
+        """Record that a block of a pass was stamped that alternates with another pass.
+
+        The other pass does not wait for this pass's collectives, so they go into `own`.
+        """
         if block.computed >= 0:
             self.rows[COMPUTED] = [first + block.computed]
         own[OWN] = [first + row for row in block.ends]
@@ -60,8 +68,8 @@ class _State:
             own[name] = [first + row]
 
 
-class _Named(NamedTuple):
-    """Blocks of a pass, and of which micro-batch."""
+class _PassBlocks(NamedTuple):
+    """Blocks of a pass, the prefix of their names, and the number of the micro-batch."""
 
     blocks: Sequence[FinishedBlock]
     prefix: str
@@ -69,23 +77,23 @@ class _Named(NamedTuple):
 
 
 class Stage:
-    """What an NPU does.
+    """Generator of the trace of one NPU.
 
     Args:
-        model: what is trained.
-        plan: settled, by rules that have passed.
-        framework: megatron, deepspeed or fsdp.
-        npu: whose trace it is.
+        model: Model to train.
+        plan: Settled parallel plan that passed the rules.
+        framework: Training framework: megatron, deepspeed or fsdp.
+        npu: Number of the NPU.
     """
 
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
-        where = place(plan, npu)
-        self._plan, self._framework, self._npu, self._stage = plan, framework, npu, where.stage
+        rank = place(plan, npu)
+        self._plan, self._framework, self._npu, self._stage = plan, framework, npu, rank.stage
         self._schedule = plan.pipeline_schedule
-        self._shard = Shard(model, plan, where.ep)
-        self._own: Sequence[Chunk] = chunks(model, plan)[where.stage]
+        self._shard = Shard(model, plan, rank.ep)
+        self._chunks: Sequence[Chunk] = chunks(model, plan)[rank.stage]
         self._ring = Ring(*neighbours(plan, npu))
-        has_embedding = any(chunk.is_first for chunk in self._own)
+        has_embedding = any(chunk.is_first for chunk in self._chunks)
         self._replicas = [
             Replicas(
                 plan,
@@ -95,36 +103,37 @@ class Stage:
                 chunk.slot == 0,
                 plan.is_mirrored and chunk.slot >= plan.pp // 2,
             )
-            for number, chunk in enumerate(self._own)
+            for number, chunk in enumerate(self._chunks)
         ]
         self._blocks: dict[tuple[str, int, bool, bool, bool, bool], list[FinishedBlock]] = {}
-        self._columns = TraceColumns(npu, f"stage {where.stage}")
+        self._columns = TraceColumns(npu, f"stage {rank.stage}")
         self._state = _State()
 
     def table(self) -> TraceTable:
-        """The whole trace."""
+        """Return the whole trace."""
         count = micro_batches(self._plan)
-        works = pipeline.order(self._schedule, self._stage, self._plan.pp, count, len(self._own))
+        works = pipeline.order(self._schedule, self._stage, self._plan.pp, count, len(self._chunks))
         firsts, lasts = self._ends(works)
         for step in range(self._plan.steps):
             self._stamp(self._gathering, f"step{step}/forward/")
             for number, work in enumerate(works):
-                is_in_turn = work.is_paired or (number > 0 and works[number - 1].is_paired)
-                blocks = self._block(work, is_in_turn, is_first=number in firsts, is_last=number in lasts)
-                named = _Named(blocks, f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/", work.micro_batch)
+                alternates = work.is_paired or (number > 0 and works[number - 1].is_paired)
+                blocks = self._block(work, alternates, is_first=number in firsts, is_last=number in lasts)
+                prefix = f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/"
+                current = _PassBlocks(blocks, prefix, work.micro_batch)
                 if work.is_paired:
-                    before = named
-                elif is_in_turn:
-                    self._stamp_in_turn(before, named)
+                    previous = current
+                elif alternates:
+                    self._stamp_alternately(previous, current)
                 else:
-                    self._stamp(*named)
+                    self._stamp(*current)
             self._stamp(self._deferred, f"step{step}/backward-weights/")
             self._stamp(self._ending, f"step{step}/optimizer/")
         return self._columns.table()
 
     @staticmethod
     def _ends(works: Sequence[Work]) -> tuple[set[int], set[int]]:
-        """Which works are the first forward passes of their chunks, and the last that make gradients of weights."""
+        """Return the indices of the chunks' first forward passes, and of their last passes that end with gradients."""
         firsts: dict[int, int] = {}
         lasts: dict[int, int] = {}
         for number, work in enumerate(works):
@@ -142,41 +151,42 @@ class Stage:
             if self._waits_for_sends:
                 self._state.rows[SENT] = [first + row for row in block.sent]
 
-    def _stamp_in_turn(self, *passes: "_Named") -> None:
-        """A computation of one, then of the other, so that the collectives of each hide behind the other."""
+    def _stamp_alternately(self, *passes: _PassBlocks) -> None:
+        """Stamp the blocks of passes alternately, so that collectives of each overlap computations of the other."""
         state, posted = self._state, self._state.rows.get(COMPUTED, [])
         own: list[dict[str, list[int]]] = [{} for _ in passes]
-        for blocks in zip_longest(*(named.blocks for named in passes)):
-            for block, named, rows in zip(blocks, passes, own, strict=True):
+        for blocks in zip_longest(*(each.blocks for each in passes)):
+            for block, each, rows in zip(blocks, passes, own, strict=True):
                 if block is not None:
-                    after, tag = state.after(block, rows), self._tag_of(named.micro_batch)
-                    first = self._columns.stamp(block.block, named.prefix, after=after, tag=tag)
-                    state.advance_in_turn(block, first, rows)
+                    after, tag = state.after(block, rows), self._tag_of(each.micro_batch)
+                    first = self._columns.stamp(block.block, each.prefix, after=after, tag=tag)
+                    state.advance_alternately(block, first, rows)
         ends = (*state.rows[COMPUTED], *(row for rows in own for row in rows.get(OWN, ())))
         state.rows[COMPUTED] = sorted(set(ends))
         state.rows[_POSTED] = posted
 
     def _tag_of(self, micro_batch: int) -> int:
-        most = _MOST_PIPELINE_TAGS // self._tags_of_micro_batch
-        return micro_batch % most * self._tags_of_micro_batch
+        distinct = _PIPELINE_TAGS // self._tags_per_micro_batch
+        return micro_batch % distinct * self._tags_per_micro_batch
 
     @cached_property
-    def _tags_of_micro_batch(self) -> int:
-        """A tag for each boundary between slices, and direction."""
-        return 2 * pipeline.slices(self._schedule, self._plan.pp, len(self._own))
+    def _tags_per_micro_batch(self) -> int:
+        """Number of tags per micro-batch: one for each slice and direction."""
+        return 2 * pipeline.slices(self._schedule, self._plan.pp, len(self._chunks))
 
     @cached_property
     def _waits_for_sends(self) -> bool:
-        """Megatron-LM's plain schedules, and DeepSpeed's, wait until what they send is sent.
+        """Whether the next computation waits for the stage's sends.
 
-        Interleaved ones do not with overlap_p2p_comm, nor do those of PyTorch.
+        The plain schedules of Megatron-LM and DeepSpeed wait. Interleaved schedules with overlap_p2p_comm, and those of
+        PyTorch, do not.
         """
         waits = pipeline.waits_for_sends(self._schedule, overlap_p2p=self._plan.overlap_p2p)
         return self._framework != "fsdp" and waits
 
     @cached_property
     def _gathering(self) -> list[FinishedBlock]:
-        """Parameters come beside the first forward pass."""
+        """Blocks of the parameter all-gathers that overlap the first forward pass."""
         builder = BlockBuilder()
         for replicas in self._replicas:
             if replicas.gathers_beside:
@@ -185,9 +195,9 @@ class Stage:
 
     @cached_property
     def _deferred(self) -> list[FinishedBlock]:
-        """The deferred gradients of the output layer's weights.
+        """Blocks of the deferred gradients of the output layer's weights.
 
-        Each product runs beside the gather of the next one's input (drain_embedding_wgrad_compute of
+        Each product overlaps the gather of the next product's input (drain_embedding_wgrad_compute of
         megatron/core/utils.py).
         """
         builder = BlockBuilder()
@@ -209,22 +219,22 @@ class Stage:
 
     @cached_property
     def _ending(self) -> list[FinishedBlock]:
-        """What comes after the last backward pass."""
+        """Blocks of the items after the last backward pass."""
         builder = BlockBuilder()
         for replicas in self._replicas:
             builder.add("", replicas.after_all())
         builder.wait(QUEUED)
-        is_at_an_end = any(chunk.is_first or chunk.is_last for chunk in self._own)
-        has_loss = [r for r, chunk in zip(self._replicas, self._own, strict=True) if chunk.is_last]
+        is_at_an_end = any(chunk.is_first or chunk.is_last for chunk in self._chunks)
+        has_loss = [r for r, chunk in zip(self._replicas, self._chunks, strict=True) if chunk.is_last]
         builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
-    def _block(self, work: Work, is_in_turn: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:
+    def _block(self, work: Work, alternates: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:
         kind = "backward-data" if work.is_split else work.kind
         defers = work.micro_batch < self._plan.defer_embedding_wgrad
-        key = kind, work.chunk, is_in_turn, is_first, is_last, defers
+        key = kind, work.chunk, alternates, is_first, is_last, defers
         if key not in self._blocks:
-            builder = BlockBuilder(self._ring, cuts=is_in_turn)
+            builder = BlockBuilder(self._ring, cuts=alternates)
             if kind == "forward":
                 self._forward(builder, work.chunk, is_first=is_first)
             else:
@@ -260,7 +270,7 @@ class Stage:
             self._receive(builder, chunk, is_forward=False)
         for number in reversed(range(len(replicas.units))):
             unit = replicas.units[number]
-            if kind != "weights":  # whose products are of activations and gradients
+            if kind != "weights":  # products for weight gradients do not read parameters
                 begun, awaited = replicas.before_backward(number)
                 builder.add("", begun)
                 builder.wait(awaited)
@@ -280,12 +290,13 @@ class Stage:
             self._send(builder, chunk, is_forward=False)
 
     def _receive(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
-        """What the passes of a chunk begin with, if not at an end of the model."""
+        """Add the receive with which a pass of a chunk begins, unless it begins at an end of the model."""
         source = self._beside(chunk, is_forward=not is_forward)
         if source is None:
             return
         name = "pp:receive"
-        tag = self._tag(self._own[chunk].slot - 1 if is_forward else self._own[chunk].slot, is_forward=is_forward)
+        slot = self._chunks[chunk].slot
+        tag = self._tag(slot - 1 if is_forward else slot, is_forward=is_forward)
         ports: Iterable[str] = (COMPUTED if self._waits_for_sends else _POSTED,)
         builder.receive(name, self._message_bytes, self._npu_of(source[0]), tag, ports)
         if self._plan.scatter_gather and not self._plan.sequence_parallel:
@@ -295,13 +306,13 @@ class Stage:
     def _send(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
         target = self._beside(chunk, is_forward=is_forward)
         if target is not None:
-            slot = self._own[chunk].slot
+            slot = self._chunks[chunk].slot
             tag = self._tag(slot if is_forward else slot - 1, is_forward=is_forward)
             builder.send("pp:send", self._message_bytes, self._npu_of(target[0]), tag)
 
     def _beside(self, chunk: int, *, is_forward: bool) -> tuple[int, int] | None:
         beside = pipeline.after if is_forward else pipeline.before
-        return beside(self._schedule, self._stage, chunk, self._plan.pp, len(self._own))
+        return beside(self._schedule, self._stage, chunk, self._plan.pp, len(self._chunks))
 
     @staticmethod
     def _tag(boundary: int, *, is_forward: bool) -> int:
@@ -312,19 +323,22 @@ class Stage:
 
     @cached_property
     def _message_bytes(self) -> int:
-        """Of activations between stages: b s h / cp values; a tensor-parallel share where all have another one."""
+        """Bytes of activations that a GPU sends to the next stage.
+
+        The tensor has b s h / cp values. With sequence parallelism or scatter_gather each GPU sends a 1 / tp share.
+        """
         s, plan = self._shard, self._plan
         size = s.tokens * s.model.hidden * s.value_bytes
         return -(-size // plan.tp) if plan.scatter_gather or plan.sequence_parallel else size
 
 
 def _kept(unit: ModelUnit) -> str:
-    """What a layer keeps of a micro-batch, as a text of attributes."""
+    """Return the attribute text for the activations that a layer keeps per micro-batch."""
     return f"{unit.layer}/activations {unit.kept}"
 
 
 def _numbered(item: GroupCollective | Compute, micro_batch: int) -> GroupCollective | Compute:
-    """Return an item of a micro-batch whose name and keys no other micro-batch has."""
+    """Return an item with name and keys that are unique to the micro-batch."""
     needs = tuple(f"{key} {micro_batch}" for key in item.needs)
     name = f"mb{micro_batch}/head/{item.name}"
     if isinstance(item, GroupCollective):
@@ -337,7 +351,7 @@ def _of_kind(items: Items, kind: str) -> Items:
 
 
 def refuse_too_large(plan: ParallelPlan) -> None:
-    """Raise WorkloadError if a trace would have more micro-batches than tags of messages can tell."""
+    """Raise WorkloadError if a trace would have more micro-batches than message tags can distinguish."""
     if plan.pp > 1 and micro_batches(plan) * plan.steps >= 1 << 20:
         raise WorkloadError(
             f"plan {plan}: {micro_batches(plan)} micro-batches and {plan.steps} steps, expected below 2^20 together"

@@ -1,9 +1,9 @@
-"""Which layers each stage of a pipeline has, and in which chunks.
+"""Assignment of layers to the stages of a pipeline and their chunks.
 
-The layers are dealt out over `slots`: the stages, or with interleaving the chunks of all stages, in the order in which
-a micro-batch goes through them. Slot k is chunk k // pp of stage k % pp. DualPipe (DeepSeek-V3, arXiv 2412.19437,
-section 3.2.1) feeds micro-batches from both ends: stage i has the layers of slots i and pp - 1 - i, so that all layers
-are there twice.
+Layers are distributed over slots: the stages or, with interleaving, the chunks of all stages, in the order in which a
+micro-batch passes through them. Slot k is chunk k // pp of stage k % pp. DualPipe (DeepSeek-V3, arXiv 2412.19437,
+section 3.2.1) feeds micro-batches from both ends: stage i has the layers of slots i and pp - 1 - i, so that every layer
+has two copies.
 """
 
 from functools import lru_cache
@@ -14,17 +14,17 @@ from workload.generators.training import pipeline
 from workload.generators.training.parallel_plan import ParallelPlan
 
 VOCABULARY_ROWS = 128
-"""The vocabulary of each GPU is a multiple of it (Megatron's --make-vocab-size-divisible-by)."""
+"""Vocabulary rows per GPU are a multiple of it (default of Megatron's --make-vocab-size-divisible-by)."""
 
 
 class Chunk(NamedTuple):
-    """What a stage does in one go.
+    """Consecutive layers that a stage runs without exchanging messages.
 
     Attributes:
-        layers: numbers of the model's layers, from 0.
-        slot: where it stands in the order of the model.
-        is_first: begins with the embedding.
-        is_last: ends with the norm, the layers of multi-token prediction, the output layer and the loss.
+        layers: Numbers of the model's layers, from 0.
+        slot: Position in the order of the model, from 0.
+        is_first: Whether the chunk begins with the embedding.
+        is_last: Whether the chunk ends with norm, multi-token prediction layers, output layer and loss.
     """
 
     layers: range
@@ -34,46 +34,48 @@ class Chunk(NamedTuple):
 
 
 def slots(plan: ParallelPlan) -> int:
-    """Over how many the layers are dealt out."""
+    """Return the number of slots over which the layers are distributed."""
     return plan.pp * plan.vpp
 
 
 def layers_of_slots(layers: int, count: int) -> tuple[int, ...]:
-    """How many layers each slot has: ceil(layers / count), and one less in as many as need be.
+    """Return the number of layers of each slot: ceil(layers / count), or one less where the layers do not suffice.
 
-    These are the last, the first, the last but one, the second, ...: the ends have the embedding and the output layer,
-    as in Llama 3 405B, whose 126 layers stand on 128 slots of one, the first and the last without a layer
-    (arXiv 2407.21783, section 3.3.2).
+    The slots with one layer less are the last, the first, the last but one, the second, and so on, because the ends
+    also have the embedding and the output layer. Llama 3 405B does so: its 126 layers fill 128 slots of one layer, the
+    first and the last slot are empty (arXiv 2407.21783, section 3.3.2).
     """
-    most = -(-layers // count)
-    fewer = most * count - layers
-    at_the_end, at_the_beginning = -(-fewer // 2), fewer // 2
-    return tuple(most - (slot < at_the_beginning or slot >= count - at_the_end) for slot in range(count))
+    maximum = -(-layers // count)
+    missing = maximum * count - layers
+    at_the_end, at_the_beginning = -(-missing // 2), missing // 2
+    return tuple(maximum - (slot < at_the_beginning or slot >= count - at_the_end) for slot in range(count))
 
 
 @lru_cache(maxsize=256)
 def chunks(model: Model, plan: ParallelPlan) -> tuple[tuple[Chunk, ...], ...]:
-    """For each stage its chunks, for a plan that `rules.check` has passed."""
+    """Return the chunks of each stage, for a plan that `rules.check` accepts."""
     count = slots(plan)
     sizes = layers_of_slots(model.layers, count)
     begins = [sum(sizes[:slot]) for slot in range(count)]
-    made = [
+    chunk_of_slot = [
         Chunk(range(begin, begin + size), slot, slot == 0, slot == count - 1)
         for slot, (begin, size) in enumerate(zip(begins, sizes, strict=True))
     ]
-    schedule, own = plan.pipeline_schedule, pipeline.chunks(plan.pipeline_schedule, plan.vpp)
+    schedule, per_stage = plan.pipeline_schedule, pipeline.chunks(plan.pipeline_schedule, plan.vpp)
     return tuple(
-        tuple(made[pipeline.position(schedule, stage, chunk, plan.pp, own)] for chunk in range(own))
+        tuple(
+            chunk_of_slot[pipeline.position(schedule, stage, chunk, plan.pp, per_stage)] for chunk in range(per_stage)
+        )
         for stage in range(plan.pp)
     )
 
 
 def padded_vocab(model: Model, plan: ParallelPlan) -> int:
-    """Rows of the embedding over all of a tensor-parallel group."""
+    """Return the number of vocabulary rows of a whole tensor-parallel group, padding included."""
     unit = VOCABULARY_ROWS * plan.tp
     return -(-model.vocab // unit) * unit
 
 
 def micro_batches(plan: ParallelPlan) -> int:
-    """Micro-batches that a replica does in a step, for a plan that `rules.settle` has settled."""
+    """Return the number of micro-batches per replica and step, for a plan that `rules.settle` completed."""
     return plan.global_batch // (plan.dp * plan.micro_batch)

@@ -1,6 +1,6 @@
-"""What comes after the last backward pass of a step: sums over groups, the gradients' norm, the optimizer.
+"""Items after the last backward pass of a step: sums over groups, the norm of the gradients, the optimizer.
 
-In the order of Megatron-LM (core/distributed/finalize_model_grads.py, core/optimizer/optimizer.py).
+The order is that of Megatron-LM (core/distributed/finalize_model_grads.py, core/optimizer/optimizer.py).
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from workload.generators.training.replicas import Replicas
 from workload.generators.training.shard import Shard
 
 _NUMBER_BYTES = 4
-"""Of a norm or a loss."""
+"""Bytes of a norm or a loss (FP32)."""
 _STATE_BYTES = 28
-"""The optimizer (Adam) reads a gradient, and reads and writes weight, momentum and variance, all in FP32."""
+"""Bytes per parameter that Adam reads (gradient) and reads and writes (weight, momentum, variance), all in FP32."""
 
 
 def items(
     s: Shard, stage: int, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool
 ) -> Items:
-    """The end of a step.
+    """Return the items at the end of a step.
 
     Args:
-        s: the GPU's share.
-        stage: of the pipeline.
-        replicas: of each chunk.
-        losses: of the chunk that has the loss, if it is one of them.
-        is_at_an_end: the stage has the embedding or the output layer.
+        s: The GPU's share of the model.
+        stage: Number of the pipeline stage.
+        replicas: Replica collectives of each chunk of the stage.
+        losses: Replica collectives of the stage's chunks with a loss: at most one.
+        is_at_an_end: Whether the stage has the embedding or the output layer.
     """
     own = sum(_own_parameters(each) for each in replicas)
     return [
@@ -43,7 +43,7 @@ def items(
 
 
 def _own_parameters(replicas: Replicas) -> int:
-    """Parameters that this GPU's optimizer works on."""
+    """Return the number of parameters that this GPU's optimizer updates."""
     count = {False: 0, True: 0}
     for unit in replicas.units:
         for tensor in unit.tensors:
@@ -54,12 +54,12 @@ def _own_parameters(replicas: Replicas) -> int:
 
 
 def _bytes(s: Shard) -> int:
-    """Of a parameter; those of the model are written too if they are not the FP32 ones."""
+    """Return the bytes per parameter of the optimizer's step, including the model's 16-bit copy if there is one."""
     return _STATE_BYTES + (0 if s.plan.dtype == "fp32" else 2)
 
 
 def _norms(s: Shard, replicas: Sequence[Replicas]) -> Items:
-    """With sequence parallelism each GPU of a tensor-parallel group has norms' gradients of its own tokens only."""
+    """Return the sum of the norms' gradients, which sequence parallelism computes per GPU for its own tokens."""
     if not s.plan.sequence_parallel or s.plan.tp == 1:
         return []
     count = sum(tensor.size for each in replicas for unit in each.units for tensor in unit.tensors if tensor.is_summed)
@@ -70,10 +70,13 @@ def _norms(s: Shard, replicas: Sequence[Replicas]) -> Items:
 
 
 def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
-    """The first and the last stage have gradients of an embedding that both use; with DualPipe they have both ends."""
+    """Return the sum of the gradients of an embedding that the first and the last stage share.
+
+    With DualPipe each of these stages has both ends of the model, so that no collective is needed.
+    """
     plan = s.plan
-    is_twice = s.model.tied_embeddings or s.model.mtp_layers
-    if not is_at_an_end or not is_twice or plan.pp == 1 or plan.is_mirrored:
+    is_shared = s.model.tied_embeddings or s.model.mtp_layers
+    if not is_at_an_end or not is_shared or plan.pp == 1 or plan.is_mirrored:
         return []
     size = s.vocabulary * s.model.hidden * replicas[0].gradient_bytes
     if replicas[0].shares_parameters:
@@ -82,7 +85,7 @@ def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: boo
 
 
 def _grad_norm(s: Shard) -> Items:
-    """Over all that have different parameters."""
+    """Return the sum of the squared norm over all GPUs with different parameters."""
     plan = s.plan
     family = "world" if plan.zero or plan.ep > 1 or plan.is_mirrored else "model"
     members = plan.gpus if family == "world" else plan.tp * plan.pp

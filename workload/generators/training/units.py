@@ -1,4 +1,4 @@
-"""The units of a chunk of a pipeline stage: embedding, attention and MLP of each layer, head; in both passes."""
+"""The units of a pipeline stage's chunk in both passes: the embedding, attention and MLP of each layer, the head."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,19 +13,19 @@ from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk
 
 HEAD = "head"
-"""Name of the unit of the final norm, the output layer and the loss."""
+"""Name of the unit that holds the final norm, the output layer and the loss."""
 
 
 class ModelUnit(NamedTuple):
-    """A part of the model with parameters of its own.
+    """A part of the model with its own parameters.
 
     Attributes:
-        layer: beginning of its names, "layer17", "embedding" or "head".
-        name: within the layer, "attention" or "mlp"; "" = the whole.
-        forward: what its forward pass does.
-        backward: what its backward pass does, with what is worked out again before.
-        tensors: its parameters in the order in which the forward pass uses them.
-        kept: bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit.
+        layer: Prefix of its items' names, for example "layer17"; "" outside layers.
+        name: Name of the unit: "embedding", "attention", "mlp", "projection" or HEAD.
+        forward: Items of its forward pass.
+        backward: Items of its backward pass, recomputation included.
+        tensors: Parameter tensors in the order in which the forward pass uses them.
+        kept: Bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit.
     """
 
     layer: str
@@ -37,11 +37,17 @@ class ModelUnit(NamedTuple):
 
 
 def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
-    """Units of a chunk in the order of the forward pass; has_embedding: the stage has the embedding."""
-    made: list[ModelUnit] = []
+    """Return the units of a chunk in the order of the forward pass.
+
+    Args:
+        s: The GPU's share of the model.
+        chunk: Chunk of the pipeline stage.
+        has_embedding: Whether the stage has the embedding, in this chunk or another.
+    """
+    chunk_units: list[ModelUnit] = []
     if chunk.is_first:
         tensors = parameters.embedding(s)
-        made.append(_unit(s, "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), tensors))
+        chunk_units.append(_unit(s, "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), tensors))
     plain = _layer(s, 0, has_experts=False)
     routed: tuple[ModelUnit, ModelUnit] | None = None
     for number in chunk.layers:
@@ -51,29 +57,29 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
             pair = routed = _layer(s, number, has_experts=True)
         else:
             pair = routed
-        made += [unit._replace(layer=f"layer{number}") for unit in pair]
+        chunk_units += [unit._replace(layer=f"layer{number}") for unit in pair]
     if chunk.is_last:
         tensors = parameters.head(s, has_embedding=has_embedding)
-        made.append(_unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), tensors))
+        chunk_units.append(_unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), tensors))
         for number in range(s.model.mtp_layers):
-            made += _prediction(s, number, has_embedding=has_embedding or number > 0)
-    return made
+            chunk_units += _prediction(s, number, has_embedding=has_embedding or number > 0)
+    return chunk_units
 
 
 def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[ModelUnit]:
-    """A layer of multi-token prediction, with a loss of its own; it is as the last one of the model."""
+    """Return the units of a multi-token prediction layer: a layer like the model's last one, with its own loss."""
     tensors = parameters.prediction(s, has_embedding=has_embedding)
     last = s.model.layers - 1
-    made = [
+    prediction_units = [
         _unit(s, "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
         *_layer(s, last, vocabulary.prediction(s), has_experts=s.model.has_experts(last)),
         _unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
     ]
-    return [unit._replace(layer=f"prediction{number}") for unit in made]
+    return [unit._replace(layer=f"prediction{number}") for unit in prediction_units]
 
 
 def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: bool) -> tuple[ModelUnit, ModelUnit]:
-    """Attention and MLP. With full recomputation `before` and the layer are done again before its backward pass."""
+    """Return the attention and the MLP of a layer; full recomputation repeats the items `before` it as well."""
     first = attention.forward(s)
     second = experts.forward(s, number) if has_experts else mlp.forward(s)
     first_back = attention.backward(s, again=s.plan.recompute == "selective")
@@ -89,7 +95,7 @@ def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: b
 
 
 def _unit(s: Shard, name: str, forward: Items, backward: Items, tensors: Tensors) -> ModelUnit:
-    """A unit of no layer yet."""
+    """Return a unit whose layer the caller sets."""
     if s.plan.overlap_tp and s.plan.tp > 1:
         return ModelUnit("", name, overlapped(forward), overlapped(backward), tensors)
     return ModelUnit("", name, forward, backward, tensors)

@@ -1,8 +1,8 @@
-"""Both ends of the model: the word embedding and the output layer with its loss, split by the vocabulary.
+"""Both ends of the model: the word embedding, and the output layer with its loss, split along the vocabulary.
 
-Neither is done in FP8: Megatron-LM's output layer is no layer of Transformer Engine (core/models/gpt/gpt_model.py:
-tensor_parallel.ColumnParallelLinear), and DeepSeek-V3 keeps both in BF16, too (arXiv 2412.19437, section 3.3.1). So
-their products and gathers are in the data type of activations.
+Neither uses FP8: Megatron-LM's output layer is not a layer of Transformer Engine (core/models/gpt/gpt_model.py:
+tensor_parallel.ColumnParallelLinear), and DeepSeek-V3 keeps both in BF16 (arXiv 2412.19437, section 3.3.1). Therefore
+their products and gathers use the data type of activations.
 """
 
 from et import CollectiveCommType
@@ -11,11 +11,11 @@ from workload.generators.training.linear import enter, enter_backward, leave, wa
 from workload.generators.training.shard import Shard
 
 _LOSS_BYTES = 4
-"""Logits are FP32 in the loss."""
+"""Bytes per logit in the loss (FP32)."""
 
 
 def embedding(s: Shard) -> Items:
-    """Rows of the own part of the table, which are summed over the group."""
+    """Return the lookup in the GPU's part of the table, and the sum over the tensor-parallel group."""
     h = s.model.hidden
     operators = [s.operator("embedding", s.tokens, h)]
     if s.model.positions == "learned":
@@ -24,17 +24,17 @@ def embedding(s: Shard) -> Items:
 
 
 def embedding_backward(s: Shard) -> Items:
-    """Gradients are added to the rows of the own part."""
+    """Return the addition of gradients to the GPU's part of the table."""
     h = s.model.hidden
     gradient = enter(s, "embedding", h, quantised=False)
     return [*gradient, Compute("embedding", (s.operator("embedding-backward", s.tokens, h),))]
 
 
 def head(s: Shard) -> Items:
-    """Last norm, logits of the own part of the vocabulary, loss.
+    """Return the last norm, the logits of the GPU's part of the vocabulary, and the loss.
 
-    The loss takes three all-reduces of one number for each token: the largest logit, the logit of the right word, and
-    the sum of exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
+    The loss needs three all-reduces of one number per token: the largest logit, the target's logit, and the sum of
+    exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
     """
     h = s.model.hidden
     sums = [] if s.plan.tp == 1 else [_sum_over_words(s)]
@@ -50,7 +50,7 @@ def head(s: Shard) -> Items:
 
 
 def head_backward(s: Shard) -> Items:
-    """Gradients of the output matrix and of the last norm; those of the loss are `head`'s."""
+    """Return the gradients of the output matrix and of the last norm; `head` includes the gradient of the loss."""
     h, m, v = s.model.hidden, s.tokens, s.vocabulary
     data, weights = s.operator("gemm", m, h, v), s.operator("gemm", v, h, m)
     items, key = enter_backward(s, "head", h, (data,), (weights,), quantised=False)
@@ -58,10 +58,10 @@ def head_backward(s: Shard) -> Items:
 
 
 def prediction(s: Shard) -> Items:
-    """What comes before a layer of multi-token prediction.
+    """Return the items before a multi-token prediction layer.
 
-    The next tokens' embedding and the layer's before are normalised and projected to one (DeepSeek-V3, arXiv
-    2412.19437, section 2.2).
+    The embedding of the next tokens and the output of the previous layer are normalised, and one projection merges
+    them (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     """
     h, rows = s.model.hidden, s.rows
     operators = (s.operator("norm", 2 * rows, h), s.gemm(rows, h, 2 * h))
@@ -69,7 +69,7 @@ def prediction(s: Shard) -> Items:
 
 
 def prediction_backward(s: Shard) -> Items:
-    """Its gradients."""
+    """Return the backward pass of `prediction`."""
     h, rows = s.model.hidden, s.rows
     return [
         Compute("projection", (s.gemm(rows, 2 * h, h),)),

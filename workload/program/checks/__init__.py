@@ -1,1 +1,1 @@
-"""What must hold in traces before a run, so that the engine never waits for what cannot come."""
+"""Checks of traces before a run, so that the engine never waits for a message or collective that cannot occur."""

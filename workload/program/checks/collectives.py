@@ -1,6 +1,6 @@
-"""The members of each group must issue the same collectives in the same order, or somebody waits for ever.
+"""Check that the members of each group issue the same collectives in the same order, so that no NPU waits for ever.
 
-Ranks compare digests of what their members issue. Only when something is wrong do those that have it say more.
+Ranks compare digests of the collectives that their members issue. Only if digests differ do they exchange details.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ _ANY_SIZE = -1
 
 
 class _Slots(NamedTuple):
-    """The slots of a rank's NPUs, u of them, by group and then NPU.
+    """The u slots of a rank's NPUs, by group and then NPU.
 
     Attributes:
-        group: int64[u].
-        npu: int64[u].
-        slot: int64[u], the NPU's own number for the group.
-        issued: uint64[u, 2], digest of the collectives that the NPU issues there.
+        group: int64[u], group of each slot.
+        npu: int64[u], NPU of each slot.
+        slot: int64[u], number of the slot on its NPU.
+        issued: uint64[u, 2], digest of the collectives that the NPU issues in the group.
     """
 
     group: Int64
@@ -42,14 +42,14 @@ class _Slots(NamedTuple):
 
 
 class _Summary(NamedTuple):
-    """What a rank says about the k groups of its NPUs.
+    """A rank's summary of the k groups of its NPUs.
 
     Attributes:
-        group: int64[k].
-        members: int64[k], how many the group has.
-        users: int64[k], how many of them are this rank's and use it.
+        group: int64[k], numbers of the groups.
+        members: int64[k], numbers of members.
+        users: int64[k], numbers of members that are this rank's NPUs and use the group.
         issued: uint64[k, 2], digest of the first user's collectives.
-        alike: bool[k], that of all users.
+        alike: bool[k], whether all users have this digest.
     """
 
     group: Int64
@@ -60,14 +60,14 @@ class _Summary(NamedTuple):
 
 
 class _Issued(NamedTuple):
-    """What an NPU issues in a group, in words; told only when it is not as it should be.
+    """Texts about the collectives that an NPU issues in a group, for error messages.
 
     Attributes:
-        npu: the NPU.
-        group: name of the group.
-        path: the trace.
-        node: file and node of each collective in order.
-        words: kind and size of each, equal for collectives that fit together.
+        npu: Number of the NPU.
+        group: Name of the group.
+        path: Path of the NPU's trace.
+        node: File and node of each collective in order.
+        words: Kind and size of each collective, equal for collectives that match.
     """
 
     npu: int
@@ -81,12 +81,12 @@ def check_collectives(own: OwnTraces, groups: GroupTable, exchange: Exchange = a
     """Check that all members of each group issue the same collectives in the same order.
 
     Args:
-        own: traces of this rank's NPUs.
-        groups: of these traces.
-        exchange: with the other ranks.
+        own: Traces of this rank's NPUs.
+        groups: Groups of these traces.
+        exchange: Exchange with the other ranks.
 
     Raises:
-        WorkloadError: a member lacks a collective, or members disagree in kind or size.
+        WorkloadError: If a member lacks a collective, or members disagree in kind or size.
     """
     slots = _slots(own, groups)
     total = _by_group(exchange(_summary(slots, groups)))
@@ -100,8 +100,8 @@ def check_collectives(own: OwnTraces, groups: GroupTable, exchange: Exchange = a
     at = int(np.argmax(wrong))
     group = int(total.group[first[at]])
     if is_short[at]:
-        _tell_absence(own, groups, slots, group, exchange)
-    _tell_difference(own, slots, group, exchange)
+        _raise_absence(own, groups, slots, group, exchange)
+    _raise_difference(own, slots, group, exchange)
 
 
 def _slots(own: OwnTraces, groups: GroupTable) -> _Slots:
@@ -115,9 +115,9 @@ def _slots(own: OwnTraces, groups: GroupTable) -> _Slots:
 
 
 def _digests(view: TraceView) -> Digests:
-    """uint64[slots, 2]: of the kinds and sizes of each slot's collectives in order; a barrier has no size.
+    """Return uint64[slots, 2]: digests of the kinds and sizes of each slot's collectives in order.
 
-    Members of an all-to-all with split sizes may have different ones.
+    Barriers have no size, and the sizes of an all-to-all with split sizes may differ between members.
     """
     order = np.argsort(view.coll_slot, kind="stable")
     kind = view.coll_kind[order]
@@ -144,32 +144,32 @@ def _summary(slots: _Slots, groups: GroupTable) -> _Summary:
 
 
 def _by_group(of_ranks: Sequence[_Summary]) -> _Summary:
-    """Summaries of all ranks, those of a group together."""
+    """Return the summaries of all ranks, sorted by group."""
     order = np.argsort(np.concatenate([summary.group for summary in of_ranks]), kind="stable")
     return _Summary(*(np.concatenate(column)[order] for column in zip(*of_ranks, strict=True)))
 
 
 def _firsts(group: Int64) -> Int64:
-    """Where each run of equal groups begins."""
+    """Return the first index of each run of equal groups."""
     return np.flatnonzero(np.diff(group, prepend=-1))
 
 
 def _alike(issued: Digests, alike: Mask, first: Int64) -> Mask:
-    """Of each run that begins at `first`: whether all are alike, among themselves and with each other."""
+    """Return for each run that begins at `first` whether its digests are equal and its entries of `alike` are true."""
     if len(first) == 0:
         return np.zeros(0, np.bool_)
-    least, most = (np.asarray(pick.reduceat(issued, first, axis=0)) for pick in (np.minimum, np.maximum))
-    return np.all(least == most, axis=1) & np.logical_and.reduceat(alike, first)
+    smallest, largest = (np.asarray(pick.reduceat(issued, first, axis=0)) for pick in (np.minimum, np.maximum))
+    return np.all(smallest == largest, axis=1) & np.logical_and.reduceat(alike, first)
 
 
-def _tell_absence(own: OwnTraces, groups: GroupTable, slots: _Slots, group: int, exchange: Exchange) -> NoReturn:
+def _raise_absence(own: OwnTraces, groups: GroupTable, slots: _Slots, group: int, exchange: Exchange) -> NoReturn:
     """Raise the error of the first member that does not use the group at all."""
     members, users = (
         np.concatenate(of_ranks)
         for of_ranks in zip(*exchange((groups.members(group), slots.npu[slots.group == group])), strict=True)
     )
     absent = int(np.setdiff1d(members, users)[0])
-    first, path = _told(exchange, _issued(own, slots, group, int(users.min())), _path(own, absent))
+    first, path = _gathered(exchange, _issued(own, slots, group, int(users.min())), _path(own, absent))
     state = f"whose trace {path} has no collective of this group" if path else "no trace"
     raise WorkloadError(
         f'{first.node[0]}: group "{first.group}": {first.words[0]}, the first of the group, has no counterpart '
@@ -177,13 +177,13 @@ def _tell_absence(own: OwnTraces, groups: GroupTable, slots: _Slots, group: int,
     )
 
 
-def _tell_difference(own: OwnTraces, slots: _Slots, group: int, exchange: Exchange) -> NoReturn:
+def _raise_difference(own: OwnTraces, slots: _Slots, group: int, exchange: Exchange) -> NoReturn:
     """Raise the error of the first member that issues something else than the group's first user."""
     mine = slots.group == group
     of_ranks = exchange(list(zip(slots.npu[mine].tolist(), slots.issued[mine].tolist(), strict=True)))
     (npu, issued), *others = sorted(chain.from_iterable(of_ranks))
     other = next(npu for npu, other_issued in others if other_issued != issued)
-    a, b = _told(exchange, _issued(own, slots, group, npu), _issued(own, slots, group, other))
+    a, b = _gathered(exchange, _issued(own, slots, group, npu), _issued(own, slots, group, other))
     for k, (in_a, in_b) in enumerate(zip(a.words, b.words, strict=False)):
         if in_a != in_b:
             raise WorkloadError(
@@ -198,13 +198,13 @@ def _tell_difference(own: OwnTraces, slots: _Slots, group: int, exchange: Exchan
     )
 
 
-def _told(exchange: Exchange, *facts: object) -> list[Any]:
-    """Facts that one rank each has; None is what the others have."""
+def _gathered(exchange: Exchange, *facts: object) -> list[Any]:
+    """Return facts that one rank each has; the other ranks pass None."""
     return [next((f for f in of_ranks if f is not None), None) for of_ranks in zip(*exchange(facts), strict=True)]
 
 
 def _issued(own: OwnTraces, slots: _Slots, group: int, npu: int) -> _Issued | None:
-    """What an NPU issues in a group; None on other ranks."""
+    """Return the collectives that an NPU issues in a group; None on other ranks."""
     at = np.flatnonzero((slots.group == group) & (slots.npu == npu))
     if len(at) == 0:
         return None
@@ -216,6 +216,6 @@ def _issued(own: OwnTraces, slots: _Slots, group: int, npu: int) -> _Issued | No
 
 
 def _path(own: OwnTraces, npu: int) -> str | None:
-    """The trace of an NPU; None where it has none and on other ranks."""
+    """Return the path of an NPU's trace; None without a trace and on other ranks."""
     trace = own.trace_of_npu[npu]
     return own.views[trace].table.path if trace >= 0 else None

@@ -1,4 +1,4 @@
-"""`nadi trace check --fix`: the same traces in another folder, with what can be mended without guessing."""
+"""`nadi trace check --fix`: writes the traces to another folder with all fixes that need no guessing."""
 
 import shutil
 from pathlib import Path
@@ -16,18 +16,18 @@ from workload.trace_sets.folder import staged_traces
 
 
 def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
-    """Write all traces, and what belongs to them, to a folder; files without mends are copied as they are.
+    """Write all traces, with their manifest or group file, to a folder; files without fixes are copied.
 
     Args:
-        sources: what was checked.
-        folder: made if it is not there; must not be that of the traces.
+        sources: Traces that were checked.
+        folder: Target folder, created if it does not exist; not the folder of the traces.
 
     Returns:
-        What has been mended, of a sort and file each.
+        The fixes, one per type and file.
 
     Raises:
-        WorkloadError: the folder cannot be written, is the traces' own, or holds other traces.
-        TraceError: a file has changed meanwhile.
+        WorkloadError: If the folder is not writable, is that of the traces, or holds other traces.
+        TraceError: If a file has changed since the check.
     """
     own = sources.files[0].parent
     if folder.exists() and folder.samefile(own):
@@ -36,19 +36,19 @@ def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
     beside = [own / manifest.NAME] if is_set(own) else []
     beside += [Path(sources.groups_file)] if sources.groups_file else []
     names = [file.name for file in files] + [GROUPS_NAME if file.suffix != ".json" else file.name for file in beside]
-    mends: list[TraceFix] = []
+    fixes: list[TraceFix] = []
     with staged_traces(folder, names, "these traces") as staging:
         for file, name in zip([*files, *beside], names, strict=True):
             if file in beside:
                 shutil.copyfile(file, staging / name)
             else:
-                mends += _mended(file, staging / name)
-    return mends
+                fixes += _mended(file, staging / name)
+    return fixes
 
 
 def _files(sources: Sources) -> list[Path]:
-    """All files, also those that are equal to another one."""
-    if not sources.whole or is_set(sources.files[0].parent):
+    """Return all files of the traces, including duplicates of other files."""
+    if not sources.is_complete or is_set(sources.files[0].parent):
         return list(sources.files)
     found = []
     for file, users in zip(sources.files, sources.users, strict=True):
@@ -60,12 +60,12 @@ def _files(sources: Sources) -> list[Path]:
 
 
 def _mended(file: Path, out: Path) -> list[TraceFix]:
-    """Write one file; nothing is mended in a file that cannot be read otherwise."""
+    """Write one file, and return its fixes; a file that is unreadable for other reasons is copied."""
     opened = open_trace(0, file)
     raw = opened.raw
     changes = safe_changes(raw) if raw is not None and not opened.error else None
-    if raw is None or changes is None or not changes.mends:
+    if raw is None or changes is None or not changes.fixes:
         shutil.copyfile(file, out)
         return []
     write_frames(out, (frame(message) for message in changed_messages(raw, changes)))
-    return list(changes.mends)
+    return list(changes.fixes)

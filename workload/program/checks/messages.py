@@ -1,9 +1,10 @@
-"""Every send must have its receive, or somebody waits for ever.
+"""Check that every send has its receive, since an NPU would otherwise wait for ever.
 
-Each message has a hash of tag, place and size. For each pair of NPUs the hashes of all sends less those of all receives
-are 0 when every one has its counterpart; times a hash of the pair they make one number for all pairs, which the ranks
-compare. Only when it is not 0 do they look for the pair and tell each other its messages. NPUs that share a trace share
-the sums over its messages, too: these are the same for each of them, whatever number its peer has.
+Each message has a hash of tag, sequence number and size. For each pair of NPUs, the sum of the hashes of all sends
+minus
+those of all receives is 0 if every message has both ends. The sum over all pairs of these differences times a hash of
+the pair is one number, which the ranks compare. Only if it is not 0 do the ranks search for the pair and exchange its
+messages. NPUs that share a trace also share the sums over its messages, which do not depend on the peers' numbers.
 """
 
 from collections import defaultdict
@@ -28,13 +29,13 @@ Mask = NDArray[np.bool_]
 
 
 class _Kinds(NamedTuple):
-    """The messages of a trace, k kinds: those with one peer and direction.
+    """The messages of a trace, of k kinds; a kind is all messages with one peer and direction.
 
     Attributes:
-        peer: int64[k], as the trace has it.
-        is_send: bool[k].
-        ends: uint64[k], hashes of tag and place together, mod 2^64.
-        sizes: uint64[k], hashes of tag, place and size together.
+        peer: int64[k], number of the peer in the trace.
+        is_send: bool[k], direction of the messages.
+        ends: uint64[k], sums of hashes of tag and sequence number, mod 2^64.
+        sizes: uint64[k], sums of hashes of tag, sequence number and size, mod 2^64.
     """
 
     peer: Int64
@@ -44,12 +45,12 @@ class _Kinds(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Hashes of sends less those of receives, mod 2^64, of p pairs of NPUs.
+    """Hashes of sends minus those of receives, mod 2^64, for p pairs of NPUs.
 
     Attributes:
-        pair: int64[p], sorted.
-        ends: uint64[p], of tag and place.
-        sizes: uint64[p], of tag, place and size.
+        pair: int64[p], pairs as source * npus + target.
+        ends: uint64[p], differences for hashes of tag and sequence number.
+        sizes: uint64[p], differences for hashes of tag, sequence number and size.
     """
 
     pair: Int64
@@ -58,7 +59,7 @@ class _Sums(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """One end of a message, in the order in which they are told."""
+    """One end of a message; ends sort in the order of error messages."""
 
     tag: int
     seq: int
@@ -71,12 +72,12 @@ def check_messages(own: OwnTraces, exchange: Exchange = alone) -> None:
     """Check that every send has its receive and the other way round.
 
     Args:
-        own: traces of this rank's NPUs.
-        exchange: with the other ranks.
+        own: Traces of this rank's NPUs.
+        exchange: Exchange with the other ranks.
 
     Raises:
-        WorkloadError: an NPU sends to itself; its number in the trace is another's; a send without receive, a receive
-            without send, or the two differ in size.
+        WorkloadError: If an NPU sends to itself, a trace has another NPU's number as its own end, a send or receive has
+            no counterpart, or the two differ in size.
     """
     npus = len(own.trace_of_npu)
     sums = agree(exchange, lambda: own.each(lambda view, users: _sums(view, users, npus)))
@@ -84,11 +85,11 @@ def check_messages(own: OwnTraces, exchange: Exchange = alone) -> None:
     if sum(exchange(excess)) % 2**64 == 0:
         return
     pair = _first_wrong(exchange(_by_pair(sums)))
-    _tell(pair // npus, pair % npus, exchange(_messages(own, pair)))
+    _raise_unmatched(pair // npus, pair % npus, exchange(_messages(own, pair)))
 
 
 def _sums(view: TraceView, users: Int64, npus: int) -> _Sums:
-    """Of the NPUs that run a trace, whose ends of messages must be theirs."""
+    """Return the sums of the NPUs that run a trace, after checking their own ends of messages."""
     _check_ends(view, users)
     kinds = _kinds(view)
     npu = np.repeat(users, len(kinds.peer))
@@ -100,7 +101,10 @@ def _sums(view: TraceView, users: Int64, npus: int) -> _Sums:
 
 
 def _kinds(view: TraceView) -> _Kinds:
-    """Each place among equal messages is the same for all users: peers that are equal stay equal when they shift."""
+    """Return the messages of a trace by kind.
+
+    Sequence numbers are the same for all users of the trace, because equal peers stay equal when they shift.
+    """
     rows = view.p2p_rows
     size = view.table.comm_size[rows]
     key = view.p2p_peer.astype(np.int64) * 2 + (view.kind[rows] == SEND)
@@ -115,18 +119,18 @@ def _kinds(view: TraceView) -> _Kinds:
 
 
 def _check_ends(view: TraceView, users: Int64) -> None:
-    """Nobody sends to itself, and what a trace says of its own end is so for all who run it.
+    """Check that no NPU sends to itself, and that a trace's own end is right for all NPUs that run it.
 
     Raises:
-        WorkloadError: it is not; of the least NPU.
+        WorkloadError: If the check fails; the error is that of the smallest NPU.
     """
     errors = []
     peer, own = view.p2p_peer, view.p2p_own
-    to_itself = _least_equal(view, users, peer)
+    to_itself = _first_equal(view, users, peer)
     if to_itself is not None:
         wrong = peer + view.shift(to_itself) == to_itself
         errors.append(_wrong_end(view, to_itself, wrong, "sends to or receives from itself, expected another peer"))
-    other = _least_unequal(view, users, own[own >= 0])
+    other = _first_unequal(view, users, own[own >= 0])
     if other is not None:
         wrong = (own >= 0) & (own + view.shift(other) != other)
         errors.append(_wrong_end(view, other, wrong, "runs it, but its own end is another NPU's"))
@@ -134,25 +138,25 @@ def _check_ends(view: TraceView, users: Int64) -> None:
         raise first_of(errors)
 
 
-def _least_equal(view: TraceView, users: Int64, numbers: Int32) -> int | None:
-    """The least of the users whose own number is among some that stand in the trace."""
+def _first_equal(view: TraceView, users: Int64, numbers: Int32) -> int | None:
+    """Return the smallest user whose own number is among the trace's `numbers`, None if there is no such user."""
     if view.example == AS_WRITTEN:
-        found = users[np.isin(users, numbers)]
+        matching = users[np.isin(users, numbers)]
     else:
-        found = users[:1] if np.any(numbers == view.example) else users[:0]
-    return int(found[0]) if len(found) else None
+        matching = users[:1] if np.any(numbers == view.example) else users[:0]
+    return int(matching[0]) if len(matching) else None
 
 
-def _least_unequal(view: TraceView, users: Int64, numbers: Int32) -> int | None:
-    """The least of the users for whom one of some numbers that stand in the trace is not its own."""
+def _first_unequal(view: TraceView, users: Int64, numbers: Int32) -> int | None:
+    """Return the smallest user whose own number differs from one of the trace's `numbers`, None without any."""
     distinct = np.unique(numbers)
     if len(distinct) != 1:
-        found = users[: len(distinct)]
+        differing = users[: len(distinct)]
     elif view.example == AS_WRITTEN:
-        found = users[users != distinct[0]]
+        differing = users[users != distinct[0]]
     else:
-        found = users[: int(distinct[0] != view.example)]
-    return int(found[0]) if len(found) else None
+        differing = users[: int(distinct[0] != view.example)]
+    return int(differing[0]) if len(differing) else None
 
 
 def _wrong_end(view: TraceView, npu: int, wrong: Mask, text: str) -> WorkloadError:
@@ -167,7 +171,7 @@ def _signed(value: UInt64, is_send: Mask) -> UInt64:
 
 
 def _by_pair(sums: Sequence[_Sums]) -> _Sums:
-    """Sums of several, each pair once."""
+    """Return the sums of several, each pair once, sorted."""
     nothing = _Sums(np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.uint64))
     pair, ends, sizes = (np.concatenate(column) for column in zip(nothing, *sums, strict=True))
     order = np.argsort(pair, kind="stable")
@@ -178,16 +182,16 @@ def _by_pair(sums: Sequence[_Sums]) -> _Sums:
 
 
 def _first_wrong(of_ranks: Sequence[_Sums]) -> int:
-    """The pair to tell: the least one with an end alone, else the least one with a size that differs."""
+    """Return the smallest pair with an unmatched end, else the smallest pair with different sizes."""
     total = _by_pair(of_ranks)
     wrong = total.ends if np.any(total.ends) else total.sizes
     return int(total.pair[np.argmax(wrong != 0)])
 
 
 def _messages(own: OwnTraces, pair: int) -> list[_Message]:
-    """Ends of the messages of a pair that this rank has."""
+    """Return the ends of a pair's messages on this rank."""
     ends = divmod(pair, len(own.trace_of_npu))
-    found = []
+    messages = []
     for npu, other, is_send in (*zip(ends, reversed(ends), (True, False), strict=True),):
         if own.trace_of_npu[npu] >= 0:
             view = own.views[own.trace_of_npu[npu]]
@@ -195,12 +199,12 @@ def _messages(own: OwnTraces, pair: int) -> list[_Message]:
             wanted = (view.p2p_peer + view.shift(npu) == other) & ((view.kind[rows] == SEND) == is_send)
             for i in np.flatnonzero(wanted).tolist():
                 message = int(view.p2p_tag[i]), int(view.p2p_seq[i]), not is_send, int(size[rows[i]])
-                found.append(_Message(*message, view.node(int(rows[i]))))
-    return found
+                messages.append(_Message(*message, view.node(int(rows[i]))))
+    return messages
 
 
-def _tell(source: int, target: int, of_ranks: Sequence[list[_Message]]) -> NoReturn:
-    """Raise the error of a pair's first message that is alone, else of the first with two sizes."""
+def _raise_unmatched(source: int, target: int, of_ranks: Sequence[list[_Message]]) -> NoReturn:
+    """Raise the error of a pair's first unmatched message, else of the first with two sizes."""
     ends_of = defaultdict(list)
     for message in sorted(chain.from_iterable(of_ranks)):
         ends_of[message.tag, message.seq].append(message)

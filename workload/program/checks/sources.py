@@ -1,4 +1,4 @@
-"""What `nadi trace check` looks at: a trace set, plain traces by their folder or prefix, or one file."""
+"""Inputs of `nadi trace check`: a trace set, plain traces in a folder or with a prefix, or one file."""
 
 import os
 import re
@@ -27,35 +27,37 @@ _TRACE = re.compile(r"(?P<prefix>.+)\.\d+\.et(\.gz)?")
 def sources_of(
     path: str | os.PathLike[str], *, groups: str | os.PathLike[str] | None = None, npus: int | None = None
 ) -> Sources:
-    """The traces that a path names; none of them is opened as a trace.
+    """Return the traces of a path without opening them as traces.
 
     Args:
-        path: the folder of a trace set, a folder of plain traces `<prefix>.<npu>.et[.gz]`, `<folder>/<prefix>`, or a
-            file, which is then looked at by itself.
-        groups: the group file; None: groups.json or `<prefix>.json` beside the traces, if it is one.
-        npus: how many NPUs there are; None: as many as the set has, or up to the largest number of a file.
+        path: Folder of a trace set, folder of plain traces `<prefix>.<npu>.et[.gz]`, `<folder>/<prefix>`, or one file,
+            which is checked alone.
+        groups: Path of the group file; None = groups.json or `<prefix>.json` next to the traces, if it is a group file.
+        npus: Number of NPUs; None = that of the set, or the largest number in the files' names plus one.
 
     Raises:
-        WorkloadError: there are no traces, several prefixes in a folder, two files for one NPU, more NPUs than `npus`,
-            or a manifest is wrong.
-        TraceError: the group file is wrong.
+        WorkloadError: If there are no traces, several prefixes in a folder, two files for one NPU, more NPUs than
+            `npus`, or an invalid manifest.
+        TraceError: If the group file is invalid.
     """
-    where = Path(path)
-    if where.is_file():
+    source = Path(path)
+    if source.is_file():
         members = read_groups(groups) if groups else {}
         users = (np.zeros(1, np.int64),)
-        found = re.fullmatch(r".*\.(\d+)\.et(\.gz)?", where.name)
-        if found and int(found[1]) <= MAX_NPUS:
-            users = (np.array([int(found[1])]),)
-        return Sources(where, (where,), users, (AS_WRITTEN,), MAX_NPUS + 1, members, {}, str(groups or ""), whole=False)
-    if is_set(where):
-        return _of_set(where, read_groups(groups) if groups else {}, str(groups or ""), npus)
-    prefix = where / _prefix_in(where) if where.is_dir() else where
+        match = re.fullmatch(r".*\.(\d+)\.et(\.gz)?", source.name)
+        if match and int(match[1]) <= MAX_NPUS:
+            users = (np.array([int(match[1])]),)
+        return Sources(
+            source, (source,), users, (AS_WRITTEN,), MAX_NPUS + 1, members, {}, str(groups or ""), is_complete=False
+        )
+    if is_set(source):
+        return _of_set(source, read_groups(groups) if groups else {}, str(groups or ""), npus)
+    prefix = source / _prefix_in(source) if source.is_dir() else source
     files = files_of(prefix, MAX_NPUS + 1 if npus is None else npus)
     users_of = list(users_of_contents(files).values())
     named = groups or _groups_beside(prefix)
     return Sources(
-        path=where,
+        path=source,
         files=tuple(files[npus[0]] for npus in users_of),
         users=tuple(np.array(npus, np.int64) for npus in users_of),
         examples=(AS_WRITTEN,) * len(users_of),
@@ -86,7 +88,7 @@ def _of_set(folder: Path, groups: Mapping[str, tuple[int, ...]], groups_file: st
 
 
 def _prefix_in(folder: Path) -> str:
-    """The beginning of the names of all traces in a folder."""
+    """Return the prefix of the names of all traces in a folder."""
     try:
         names = [file.name for file in folder.iterdir()]
     except OSError as error:
@@ -102,7 +104,7 @@ def _prefix_in(folder: Path) -> str:
 
 
 def _groups_beside(prefix: Path) -> Path | None:
-    """The group file that belongs to traces, by its name."""
+    """Return the group file next to traces, None if there is no such file."""
     for file in (prefix.parent / GROUPS_NAME, prefix.with_name(f"{prefix.name}.json")):
         kind = inputs.kind_of(file) if file.is_file() else None
         if kind is not None and kind.key == "groups":

@@ -1,4 +1,4 @@
-"""What must hold in each trace before a run: sizes, peers, tags and counts that the engine can hold."""
+"""Checks of each trace before a run: sizes, peers, tags and counts within the engine's limits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,14 @@ def check_sizes(view: TraceView, users: Int64, npus: int) -> None:
     """Check sizes, peers and tags of one trace.
 
     Args:
-        view: the trace.
-        users: int64[], the NPUs that run it, ascending.
-        npus: NPUs of the fabric.
+        view: Trace to check.
+        users: int64[], numbers of the NPUs that run it, ascending.
+        npus: Number of NPUs of the fabric.
 
     Raises:
-        WorkloadError: comm_size missing, beyond 64 TiB or (collectives other than barriers and with split sizes) 0,
-            split sizes that do not cut it into whole bytes, a peer missing or out of range, a tag or a count of equal
-            messages or collectives out of range.
+        WorkloadError: If comm_size is missing, above 64 TiB, or 0 (except for barriers and split sizes); split sizes do
+            not cut it into integer bytes; or a peer, a tag, or a count of equal messages or collectives is missing or
+            out of range.
     """
     size = view.table.comm_size[view.coll_rows]
     wrong = np.where(view.coll_uneven, size < 0, (size <= 0) & (view.coll_kind != BARRIER))
@@ -47,25 +47,25 @@ def check_sizes(view: TraceView, users: Int64, npus: int) -> None:
 
 
 def _check_peers(view: TraceView, users: Int64, npus: int) -> None:
-    """The first and the last user have the least and the largest peers."""
+    """Check the peers of the first and the last user, which have the smallest and the largest numbers of peers."""
     peer, is_send = view.p2p_peer, view.kind[view.p2p_rows] == SEND
     first, last = view.shift(int(users[0])), view.shift(int(users[-1]))
     wrong = (peer < 0) | (peer + first < 0) | (peer + last >= npus)
     for name, side in (("comm_dst", is_send), ("comm_src", ~is_send)):
         if np.any(wrong & side):
             at = int(np.argmax(wrong & side))
-            found = int(peer[at])
+            number = int(peer[at])
             shifts = np.array([view.shift(npu) for npu in users.tolist()])
-            there = (found + shifts >= 0) & (found + shifts < npus) & (found >= 0)
-            npu = int(users[np.argmin(there)])
-            said = "missing" if found == -1 else f"{found}{_shifted(view, npu, found)}"
+            is_valid = (number + shifts >= 0) & (number + shifts < npus) & (number >= 0)
+            npu = int(users[np.argmin(is_valid)])
+            value = "missing" if number == -1 else f"{number}{_shifted(view, npu, number)}"
             raise WorkloadError(
-                f"{view.node(int(view.p2p_rows[at]))}: {name} is {said}, expected an NPU from 0 to {npus - 1}", npu
+                f"{view.node(int(view.p2p_rows[at]))}: {name} is {value}, expected an NPU from 0 to {npus - 1}", npu
             )
 
 
 def _shifted(view: TraceView, npu: int, peer: int) -> str:
-    """What the number of a peer means for an NPU, where that is something else."""
+    """Return a text with a peer's number for an NPU, "" if it is the number in the trace."""
     shift = view.shift(npu)
     return f" for NPU {view.example}, which means {peer + shift} for NPU {npu}" if shift else ""
 

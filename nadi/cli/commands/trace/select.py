@@ -132,7 +132,7 @@ def _document(
 ) -> dict[str, Any]:
     chosen = []
     for number, row in enumerate(choice.chosen.tolist()):
-        own = choice.stands_for == number
+        own = choice.representative == number
         farthest = float(choice.distance[own].max())
         weight = float(choice.weights[number])
         chosen.append({"path": str(items[row].path), "weight": weight, "items": int(own.sum()), "farthest": farthest})

@@ -1,32 +1,33 @@
-"""Pipeline schedules, one module each, found here by looking into this folder.
+"""Pipeline schedules, one per module of this folder; `schedules` finds the modules.
 
-A pipeline has p *stages*, each of one or more *chunks*: consecutive layers of the model. The model is cut into slices,
-numbered from 0 at its beginning, and each chunk holds one of them. A step sends m micro-batches through all slices
-forward, and back.
+A pipeline has p *stages*, each with one or more *chunks* of consecutive layers. The model is cut into slices, numbered
+from 0 at its beginning, and each chunk holds one slice. A step sends m micro-batches through all slices forward and
+then backward.
 
-A module has
+A module defines
 
-- `NAME`, as users write it,
-- `order(stage, stages, micro_batches, chunks) -> list[Work]`: what a stage does, one after another,
-- `in_flight(stage, stages, micro_batches, chunks) -> int`: most pairs of micro-batch and chunk whose activations a
-  stage holds, each from the begin of its forward pass to the end of its backward pass, weights' gradients and all,
-- `complaint(stages, micro_batches, chunks) -> str`: what is wrong with these numbers and what would do, "" = nothing,
+- `NAME`: the schedule's name in plans,
+- `order(stage, stages, micro_batches, chunks) -> list[Work]`: the passes of a stage in the order of execution,
+- `in_flight(stage, stages, micro_batches, chunks) -> int`: maximum number of pairs of micro-batch and chunk whose
+  activations a stage holds at a time, each from the start of its forward pass to the end of its backward pass,
+  including the gradients of weights,
+- `complaint(stages, micro_batches, chunks) -> str`: the invalid number and the valid ones, "" if all are valid,
 
-and unless each stage has one chunk, the slice of its own number,
+and, unless stage s has one chunk with slice s,
 
-- `chunks(vpp) -> int`: of a stage,
-- `position(stage, chunk, stages, chunks) -> int`: the slice that a chunk holds,
-- `at(position, chunk, stages, chunks) -> (stage, chunk)`: where a micro-batch that went through `chunk` before is at a
-  slice. Where slices are held twice (DualPipe), a micro-batch keeps to one of the two ways.
-- `micro_batches_of(chunk, micro_batches, chunks) -> range`: which micro-batches go through a chunk; without, all,
-- `in_flight_of_chunks(stage, stages, micro_batches, chunks) -> tuple[int, ...]`: `in_flight` chunk by chunk.
+- `chunks(vpp) -> int`: number of chunks per stage,
+- `position(stage, chunk, stages, chunks) -> int`: slice of a chunk,
+- `at(position, chunk, stages, chunks) -> (stage, chunk)`: place of a slice for a micro-batch that comes from `chunk`
+  of another stage; if two stages hold each slice (DualPipe), a micro-batch keeps its direction,
+- `micro_batches_of(chunk, micro_batches, chunks) -> range`: micro-batches that pass through a chunk; default all,
+- `in_flight_of_chunks(stage, stages, micro_batches, chunks) -> tuple[int, ...]`: `in_flight` per chunk,
 
-Where it is so, it also says
+and, where it applies,
 
-- `TAKES_VPP = True`: users may write vpp, and stages have so many chunks,
-- `IS_MIRRORED = True`: every slice is held twice, slices s and p - 1 - s by stage s and again by stage p - 1 - s; both
-  are replicas of each other,
-- `waits_for_sends(overlap_p2p) -> bool`: whether Megatron-LM waits until what a stage sends is sent; without, no.
+- `TAKES_VPP = True`: plans may set vpp, the number of chunks per stage,
+- `IS_MIRRORED = True`: two stages hold every slice; stages s and p - 1 - s both hold the slices s and p - 1 - s and are
+  replicas of each other,
+- `waits_for_sends(overlap_p2p) -> bool`: whether Megatron-LM waits until a stage's messages are sent; default false.
 """
 
 import functools
@@ -57,73 +58,73 @@ __all__ = [
     "waits_for_sends",
 ]
 
-_MOST_COUNT = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 
 
 class PipelineSchedule(Protocol):
-    """What every module of this folder has; those after `complaint` some only."""
+    """Members of a schedule's module; those after `complaint` are optional."""
 
     NAME: str
 
     @staticmethod
     def order(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Work]:
-        """What a stage does, one after another."""
+        """Return the passes of a stage in the order of execution."""
 
     @staticmethod
     def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> int:
-        """Most activations that a stage holds."""
+        """Return the maximum number of micro-batches, counted per chunk, whose activations a stage holds."""
 
     @staticmethod
     def complaint(stages: int, micro_batches: int, chunks: int) -> str:
-        """What is wrong."""
+        """Return the invalid number and the valid ones; "" if all are valid."""
 
     @staticmethod
     def chunks(vpp: int) -> int:
-        """Of a stage."""
+        """Return the number of chunks per stage."""
 
     @staticmethod
     def position(stage: int, chunk: int, stages: int, chunks: int) -> int:
-        """The slice of a chunk."""
+        """Return the slice of a chunk."""
 
     @staticmethod
     def at(position: int, chunk: int, stages: int, chunks: int) -> tuple[int, int]:
-        """Stage and chunk of a slice."""
+        """Return the stage and chunk of a slice."""
 
     @staticmethod
     def micro_batches_of(chunk: int, micro_batches: int, chunks: int) -> range:
-        """Which go through a chunk."""
+        """Return the micro-batches that pass through a chunk."""
 
     @staticmethod
     def in_flight_of_chunks(stage: int, stages: int, micro_batches: int, chunks: int) -> tuple[int, ...]:
-        """Most activations that a stage holds, chunk by chunk."""
+        """Return the number of micro-batches per chunk whose activations a stage holds at its maximum."""
 
     @staticmethod
     def waits_for_sends(*, overlap_p2p: bool) -> bool:
-        """Whether a stage waits until what it sends is sent."""
+        """Return whether a stage waits until its messages are sent."""
 
 
 @functools.cache
 def schedules() -> dict[str, PipelineSchedule]:
-    """All schedules by name."""
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    """Return all schedules by name."""
+    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
     return {module.NAME: cast("PipelineSchedule", module) for module in modules if hasattr(module, "NAME")}
 
 
 def order(schedule: str, stage: int, stages: int, micro_batches: int, chunks: int = 1) -> list[Work]:
-    """What a stage does, one after another: m forward and m backward passes of each slice's micro-batches.
+    """Return the passes of a stage in the order of execution: each micro-batch of each chunk forward and backward.
 
     Raises:
-        WorkloadError: as `check`.
+        WorkloadError: If `check` refuses the pipeline.
     """
     check(schedule, stages, micro_batches, chunks)
     return _schedule(schedule).order(stage, stages, micro_batches, chunks)
 
 
 def chunks(schedule: str, vpp: int) -> int:
-    """Chunks of a stage, of a plan with `vpp` of them.
+    """Return the number of chunks per stage of a plan with `vpp`.
 
     Raises:
-        WorkloadError: an unknown schedule.
+        WorkloadError: If the schedule is unknown.
     """
     count = getattr(_schedule(schedule), "chunks", None)
     return vpp if count is None else int(count(vpp))
@@ -131,10 +132,10 @@ def chunks(schedule: str, vpp: int) -> int:
 
 @functools.cache
 def slices(schedule: str, stages: int, chunks: int = 1) -> int:
-    """Into how many slices the model is cut.
+    """Return the number of slices into which the model is cut.
 
     Raises:
-        WorkloadError: an unknown schedule.
+        WorkloadError: If the schedule is unknown.
     """
     return 1 + max(
         position(schedule, stage, chunk, stages, chunks) for stage in range(stages) for chunk in range(chunks)
@@ -142,130 +143,137 @@ def slices(schedule: str, stages: int, chunks: int = 1) -> int:
 
 
 def position(schedule: str, stage: int, chunk: int, stages: int, chunks: int = 1) -> int:
-    """The slice of the model that a chunk holds, 0 first.
+    """Return the slice of the model that a chunk holds, from 0.
 
     Raises:
-        WorkloadError: an unknown schedule.
+        WorkloadError: If the schedule is unknown.
     """
     place = getattr(_schedule(schedule), "position", None)
     return stage if place is None else int(place(stage, chunk, stages, chunks))
 
 
 def micro_batches_of(schedule: str, chunk: int, micro_batches: int, chunks: int = 1) -> range:
-    """The micro-batches that go through a chunk.
+    """Return the micro-batches that pass through a chunk.
 
     Raises:
-        WorkloadError: an unknown schedule.
+        WorkloadError: If the schedule is unknown.
     """
-    which = getattr(_schedule(schedule), "micro_batches_of", None)
-    return range(micro_batches) if which is None else which(chunk, micro_batches, chunks)
+    own = getattr(_schedule(schedule), "micro_batches_of", None)
+    return range(micro_batches) if own is None else own(chunk, micro_batches, chunks)
 
 
 def before(schedule: str, stage: int, chunk: int, stages: int, chunks: int = 1) -> tuple[int, int] | None:
-    """Stage and chunk from which forward passes of a chunk get their input, and to which backward passes send.
+    """Return stage and chunk of the previous slice, the source of forward passes and the target of backward passes.
 
-    None at the beginning of the model. Raises WorkloadError: an unknown schedule.
+    None for the first slice.
+
+    Raises:
+        WorkloadError: If the schedule is unknown.
     """
     return _beside(schedule, (stage, chunk), stages, chunks, -1)
 
 
 def after(schedule: str, stage: int, chunk: int, stages: int, chunks: int = 1) -> tuple[int, int] | None:
-    """Stage and chunk to which forward passes of a chunk send, and from which backward passes get their input.
+    """Return stage and chunk of the next slice, the target of forward passes and the source of backward passes.
 
-    None at the end of the model. Raises WorkloadError: an unknown schedule.
+    None for the last slice.
+
+    Raises:
+        WorkloadError: If the schedule is unknown.
     """
     return _beside(schedule, (stage, chunk), stages, chunks, 1)
 
 
 def in_flight(schedule: str, stage: int, stages: int, micro_batches: int, chunks: int = 1) -> int:
-    """Most pairs of micro-batch and chunk whose activations a stage holds at a time.
+    """Return the maximum number of pairs of micro-batch and chunk whose activations a stage holds at a time.
 
     Raises:
-        WorkloadError: as `check`.
+        WorkloadError: If `check` refuses the pipeline.
     """
     check(schedule, stages, micro_batches, chunks)
     return _schedule(schedule).in_flight(stage, stages, micro_batches, chunks)
 
 
 def in_flight_of_chunks(schedule: str, stage: int, stages: int, micro_batches: int, chunks: int = 1) -> tuple[int, ...]:
-    """For each chunk of a stage, how many micro-batches' activations it holds when the stage holds most of all.
+    """Return the number of micro-batches per chunk whose activations a stage holds when it holds the most.
 
     Raises:
-        WorkloadError: as `check`.
+        WorkloadError: If `check` refuses the pipeline.
     """
     check(schedule, stages, micro_batches, chunks)
-    told = getattr(_schedule(schedule), "in_flight_of_chunks", None)
-    if told is not None:
-        return tuple(told(stage, stages, micro_batches, chunks))
+    own = getattr(_schedule(schedule), "in_flight_of_chunks", None)
+    if own is not None:
+        return tuple(own(stage, stages, micro_batches, chunks))
     if chunks == 1:
         return (in_flight(schedule, stage, stages, micro_batches),)
-    held, most = [0] * chunks, (0,) * chunks
+    held, maximum = [0] * chunks, (0,) * chunks
     for work in order(schedule, stage, stages, micro_batches, chunks):
         if work.kind == "forward":
             held[work.chunk] += 1
         elif work.kind == "weights" or not work.is_split:
             held[work.chunk] -= 1
-        most = max(most, tuple(held), key=sum)
-    return most
+        maximum = max(maximum, tuple(held), key=sum)
+    return maximum
 
 
 def takes_vpp(schedule: str) -> bool:
-    """Whether stages have as many chunks as users write with vpp.
+    """Return whether vpp sets the number of chunks per stage.
 
     Raises:
-        WorkloadError: an unknown schedule.
+        WorkloadError: If the schedule is unknown.
     """
     return bool(getattr(_schedule(schedule), "TAKES_VPP", False))
 
 
 def is_mirrored(schedule: str) -> bool:
-    """Whether every slice is held twice, those of stage s by stage p - 1 - s too.
+    """Return whether stages s and p - 1 - s hold the same slices.
 
     Raises:
-        WorkloadError: an unknown schedule.
+        WorkloadError: If the schedule is unknown.
     """
     return bool(getattr(_schedule(schedule), "IS_MIRRORED", False))
 
 
 def waits_for_sends(schedule: str, *, overlap_p2p: bool) -> bool:
-    """Whether Megatron-LM waits until what a stage sends is sent.
+    """Return whether Megatron-LM waits until a stage's messages are sent.
 
     Raises:
-        WorkloadError: an unknown schedule.
+        WorkloadError: If the schedule is unknown.
     """
     waits = getattr(_schedule(schedule), "waits_for_sends", None)
     return waits is not None and bool(waits(overlap_p2p=overlap_p2p))
 
 
 def complaint(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> str:
-    """What is wrong with these numbers and what would do, "" = nothing.
+    """Return the invalid number and the valid ones; "" if all are valid.
 
     Raises:
-        WorkloadError: an unknown schedule.
+        WorkloadError: If the schedule is unknown.
     """
     return _schedule(schedule).complaint(stages, micro_batches, chunks)
 
 
 def check(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> None:
-    """Whether a pipeline can be run so.
+    """Check that a schedule supports the numbers of stages, micro-batches and chunks.
 
     Raises:
-        WorkloadError: an unknown schedule, or numbers that it cannot do, with the nearest that it can.
+        WorkloadError: If the schedule is unknown or does not support the numbers; the message has the nearest ones.
     """
-    for what, count in (("pp", stages), ("micro-batches", micro_batches), ("vpp", chunks)):
-        if not 1 <= count <= _MOST_COUNT:
-            raise WorkloadError(f"plan: schedule {schedule} with {what} {count}: expected at least 1")
-    wrong = complaint(schedule, stages, micro_batches, chunks)
-    if wrong:
-        raise WorkloadError(f"plan: schedule {schedule}: {wrong}")
+    for key, count in (("pp", stages), ("micro-batches", micro_batches), ("vpp", chunks)):
+        if not 1 <= count <= _MAX_COUNT:
+            raise WorkloadError(f"plan: schedule {schedule} with {key} {count}: expected at least 1")
+    message = complaint(schedule, stages, micro_batches, chunks)
+    if message:
+        raise WorkloadError(f"plan: schedule {schedule}: {message}")
 
 
 def _beside(schedule: str, place: tuple[int, int], stages: int, chunks: int, step: int) -> tuple[int, int] | None:
-    wanted = position(schedule, *place, stages, chunks) + step
-    if not 0 <= wanted < slices(schedule, stages, chunks):
+    """Return stage and chunk of the slice that is `step` slices after that of a place, None outside the model."""
+    target = position(schedule, *place, stages, chunks) + step
+    if not 0 <= target < slices(schedule, stages, chunks):
         return None
     at = getattr(_schedule(schedule), "at", None)
-    return (wanted, place[1]) if at is None else at(wanted, place[1], stages, chunks)
+    return (target, place[1]) if at is None else at(target, place[1], stages, chunks)
 
 
 def _schedule(name: str) -> PipelineSchedule:

@@ -1,11 +1,11 @@
-"""DualPipe: micro-batches from both ends at once (DeepSeek-V3, arXiv 2412.19437, section 3.2.1).
+"""DualPipe: micro-batches enter at both ends of the pipeline (DeepSeek-V3, arXiv 2412.19437, section 3.2.1).
 
-Stage s holds two slices of the model: s, as chunk 0, for the first half of the micro-batches, which go from stage 0 to
-p - 1, and p - 1 - s, as chunk 1, for the other half, which go the other way. So every slice is held twice. Forward and
-backward passes of opposite directions are done in pairs. The order is that of the public repository
-(deepseek-ai/DualPipe, dualpipe.py, step, whose eight steps are named here). The bubble is
-(p/2 - 1) (FB + B - 3 W) with FB the time of a pair and B that of a whole backward pass, where B - W is F; a stage holds
-p + 1 micro-batches at most.
+Stage s holds two slices of the model: slice s as chunk 0, for the first half of the micro-batches, which pass from
+stage 0 to p - 1; and slice p - 1 - s as chunk 1, for the second half, which pass in the other direction. So two stages
+hold every slice. Forward and backward passes of opposite directions run in pairs. The order is that of the public
+repository (deepseek-ai/DualPipe, dualpipe.py, `step`, whose eight steps the comments name). The bubble is
+(p/2 - 1) (FB + B - 3 W) with FB the time of a pair, B that of a full backward pass and W that of its gradients of
+weights, where B - W is F; a stage holds at most p + 1 micro-batches.
 """
 
 from collections import deque
@@ -17,8 +17,8 @@ IS_MIRRORED = True
 _CHUNKS = 2
 
 
-class _Stage:
-    """The list of a stage as it grows. Ways are 0, that which begins nearer to the stage, and 1."""
+class _StagePasses:
+    """The growing list of a stage's passes. Way 0 is the direction that begins nearer to the stage, way 1 the other."""
 
     def __init__(self, stage: int, stages: int, micro_batches: int) -> None:
         self.done: list[Work] = []
@@ -53,80 +53,80 @@ class _Stage:
 
 
 def order(stage: int, stages: int, micro_batches: int, _chunks: int) -> list[Work]:
-    """What a stage does."""
+    """Return the passes of a stage in the order of execution."""
     half = stages // 2
     from_end = min(stage, stages - 1 - stage)
     from_middle = half - from_end - 1
-    made = _Stage(stage, stages, micro_batches)
+    passes = _StagePasses(stage, stages, micro_batches)
     for _ in range(2 * from_middle):  # Step 1: nF0
-        made.forward(0)
+        passes.forward(0)
     for _ in range(from_end + 1):  # Step 2: nF0F1
-        made.forward(0)
-        made.forward(1)
+        passes.forward(0)
+        passes.forward(1)
     for _ in range(from_middle):  # Step 3: nB1W1F1
-        made.backward(1, is_split=True)
-        made.weights()
-        made.forward(1)
+        passes.backward(1, is_split=True)
+        passes.weights()
+        passes.forward(1)
     for i in range(micro_batches // 2 - stages + from_end + 1):  # Step 4: nF0B1F1B0
         if i == 0 and from_middle == 0:
-            made.forward(0)
-            made.backward(1)
+            passes.forward(0)
+            passes.backward(1)
         else:
-            made.pair(0, 1)
-        made.pair(1, 0)
+            passes.pair(0, 1)
+        passes.pair(1, 0)
     for _ in range(from_middle):  # Step 5: nB1F1B0
-        made.backward(1)
-        made.pair(1, 0)
-    _last_backwards(made, from_end)
+        passes.backward(1)
+        passes.pair(1, 0)
+    _last_backwards(passes, from_end)
     for _ in range(from_middle):  # Step 7: nWB0
-        made.weights()
-        made.backward(0, is_split=True)
+        passes.weights()
+        passes.backward(0, is_split=True)
     for _ in range(from_end + 1):  # Step 8: nW
-        made.weights()
-    return made.done
+        passes.weights()
+    return passes.done
 
 
-def _last_backwards(made: _Stage, from_end: int) -> None:
-    """Step 6: nB1B0, of which the second half are split."""
-    passes = 2 * (from_end + 1)
-    for i in range(passes):
-        made.backward(1 - i % 2, is_split=i >= passes // 2)
+def _last_backwards(passes: _StagePasses, from_end: int) -> None:
+    """Add step 6: nB1B0, whose second half is split."""
+    count = 2 * (from_end + 1)
+    for i in range(count):
+        passes.backward(1 - i % 2, is_split=i >= count // 2)
 
 
 def in_flight(_stage: int, stages: int, _micro_batches: int, _chunks: int) -> int:
-    """One more than there are stages, everywhere."""
+    """Return the number of stages plus one, the same for every stage."""
     return stages + 1
 
 
 def in_flight_of_chunks(stage: int, stages: int, micro_batches: int, _chunks: int) -> tuple[int, ...]:
-    """Of each direction as many as 1F1B holds at its stages."""
+    """Return the number of micro-batches per direction: as many as 1F1B holds at the stage's position in it."""
     half = micro_batches // 2
     return min(half, stages - stage), min(half, stage + 1)
 
 
 def chunks(_vpp: int) -> int:
-    """One of each direction."""
+    """Return two: one chunk per direction."""
     return _CHUNKS
 
 
 def position(stage: int, chunk: int, stages: int, _chunks: int) -> int:
-    """Chunk 1 goes the other way."""
+    """Return the slice of a chunk; chunk 1 belongs to the reverse direction."""
     return stages - 1 - stage if chunk else stage
 
 
 def at(position: int, chunk: int, stages: int, _chunks: int) -> tuple[int, int]:
-    """A micro-batch keeps its direction."""
+    """Return the place of a slice in the direction of the micro-batch's current chunk."""
     return (stages - 1 - position if chunk else position), chunk
 
 
 def micro_batches_of(chunk: int, micro_batches: int, _chunks: int) -> range:
-    """Half of them."""
+    """Return the half of the micro-batches that passes in the chunk's direction."""
     half = micro_batches // 2
     return range(half, 2 * half) if chunk else range(half)
 
 
 def complaint(stages: int, micro_batches: int, chunks: int) -> str:
-    """An even number of stages, and twice as many micro-batches or more."""
+    """Return a message unless stages and micro-batches are even and micro-batches are at least 2 p."""
     if chunks != _CHUNKS:
         return f"{chunks} chunks of a stage, expected {_CHUNKS}"
     if stages % 2:

@@ -1,6 +1,7 @@
 """GPipe: all forward passes, then all backward passes (Huang et al., arXiv 1811.06965).
 
-Of a step of m (F + B) of work, (p - 1) (F + B) is bubble. All m micro-batches' activations are held.
+A step takes m (F + B) of work plus a bubble of (p - 1) (F + B), with F and B the times of a forward and a backward
+pass. Each stage holds the activations of all m micro-batches.
 """
 
 from workload.generators.training.pipeline.one_chunk import always_waits, no_chunks
@@ -10,7 +11,7 @@ NAME = "gpipe"
 
 
 def order(_stage: int, _stages: int, micro_batches: int, _chunks: int) -> list[Work]:
-    """What a stage does: the backward passes in the same order."""
+    """Return all forward passes, then all backward passes in the same order of micro-batches."""
     return [
         *(Work("forward", micro_batch) for micro_batch in range(micro_batches)),
         *(Work("backward", micro_batch) for micro_batch in range(micro_batches)),
@@ -18,7 +19,7 @@ def order(_stage: int, _stages: int, micro_batches: int, _chunks: int) -> list[W
 
 
 def in_flight(_stage: int, _stages: int, micro_batches: int, _chunks: int) -> int:
-    """All of them."""
+    """Return the number of all micro-batches."""
     return micro_batches
 
 

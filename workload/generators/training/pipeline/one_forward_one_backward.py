@@ -1,6 +1,6 @@
-"""1F1B: a backward pass as soon as there is one to do (Narayanan et al., arXiv 2104.04473, section 2.2.1).
+"""1F1B: each backward pass as soon as its input is available (Narayanan et al., arXiv 2104.04473, section 2.2.1).
 
-Also known as PipeDream-Flush. The bubble is GPipe's, (p - 1) (F + B); stage s holds p - s micro-batches at most.
+It is also known as PipeDream-Flush. The bubble is GPipe's, (p - 1) (F + B); stage s holds at most p - s micro-batches.
 """
 
 from workload.generators.training.pipeline.one_chunk import always_waits, no_chunks
@@ -10,18 +10,18 @@ NAME = "1f1b"
 
 
 def order(stage: int, stages: int, micro_batches: int, _chunks: int) -> list[Work]:
-    """What a stage does: p - 1 - s forward passes, then one of each, then the backward passes that are left."""
+    """Return p - 1 - s forward passes, then alternating forward and backward passes, then the other backward passes."""
     ahead = min(stages - 1 - stage, micro_batches)
-    done = [Work("forward", micro_batch) for micro_batch in range(ahead)]
+    passes = [Work("forward", micro_batch) for micro_batch in range(ahead)]
     for micro_batch in range(micro_batches):
         if micro_batch + ahead < micro_batches:
-            done.append(Work("forward", micro_batch + ahead))
-        done.append(Work("backward", micro_batch))
-    return done
+            passes.append(Work("forward", micro_batch + ahead))
+        passes.append(Work("backward", micro_batch))
+    return passes
 
 
 def in_flight(stage: int, stages: int, micro_batches: int, _chunks: int) -> int:
-    """Those of the first forward passes, and one."""
+    """Return the number of the first forward passes plus one."""
     return min(stages - stage, micro_batches)
 
 

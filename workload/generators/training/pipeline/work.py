@@ -1,4 +1,4 @@
-"""What a stage of a pipeline does at a time."""
+"""Passes of a pipeline stage."""
 
 from typing import Literal, NamedTuple
 
@@ -9,13 +9,13 @@ class Work(NamedTuple):
     """One pass of one micro-batch through one chunk of layers.
 
     Attributes:
-        kind: forward; backward, which works out gradients of weights too unless is_split; weights, what a split
-            backward left.
-        micro_batch: from 0, unique over the whole step of a replica.
-        chunk: of the stage's chunks, from 0.
-        is_split: of a backward: gradients of inputs only. The weights' follow as a Work of their own, later.
-        is_paired: this forward and the backward after it in the list are done together, layer by layer, so that the
-            communication of each hides behind the computation of the other.
+        kind: "forward"; "backward", including gradients of weights unless is_split; or "weights", the gradients of
+            weights that a split backward pass defers.
+        micro_batch: Number of the micro-batch, from 0, unique in the step of a replica.
+        chunk: Number of the chunk in the stage, from 0.
+        is_split: Whether a backward pass computes gradients of inputs only; those of weights are a later Work.
+        is_paired: Whether this forward pass runs together with the backward pass that follows it in the list, layer by
+            layer, so that the communication of each overlaps the computation of the other.
     """
 
     kind: Pass
