@@ -1,8 +1,8 @@
-"""The front door: command line, run files, wiring of the stages, results and reports.
+"""Command line, run files, simulation stages, results and reports.
 
-`nadi.simulate(...)` runs a simulation from Python, `nadi.generate(...)` makes traces of a model for it, and
-`nadi.Run(folder)` opens the results of an earlier one. `nadi.plan(...)` ranks parallel plans; `nadi.explain(run)`,
-`nadi.compare(run, other)` and `nadi.net(run)` give what the commands of these names print as JSON.
+`nadi.simulate(...)` runs a simulation from Python, `nadi.generate(...)` generates traces of a model for it, and
+`nadi.Run(folder)` opens the results of an earlier run. `nadi.plan(...)` ranks parallel plans. `nadi.explain(run)`,
+`nadi.compare(run, other)` and `nadi.net(run)` return what the commands of these names print as JSON.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module offers
-    """What is heavy is imported when it is asked for: `nadi --help` must start fast."""
+    """Import heavy modules on first use, because `nadi --help` must start fast."""
     if name in {"compare", "explain", "generate", "net", "plan", "simulate"}:
         from nadi import api
 

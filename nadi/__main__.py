@@ -1,19 +1,19 @@
-"""`python -m nadi` is the command `nadi`; Ctrl-C ends it in one line, also while modules are imported."""
+"""Entry point of `nadi` and `python -m nadi`; Ctrl-C ends it with one line, even during imports."""
 
 import os
 import sys
 from typing import NoReturn
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    # `python -m nadi` puts the user's folder first on the import path, and a `json.py` or `workload.py` there would be
-    # taken for ours. It stays only where Nadi itself was found in it.
+    # `python -m nadi` puts the user's folder first on the import path, so Python would import a `json.py` or
+    # `workload.py` from it. The folder stays on the path only if it contains Nadi itself.
     _FOUND_IN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib yet
     if sys.path[0] != _FOUND_IN:
         del sys.path[0]
 
 
 def _open_closed_streams() -> None:
-    """Have standard streams that were closed (`>&-`) lead nowhere; else a file could get their number."""
+    """Open closed standard streams (`>&-`) on /dev/null, so that no other file gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is that of the stream

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nadi.configuration.bounds import MOST_GPUS, MOST_WORKERS
+from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.launching.gather import ALONE
@@ -185,10 +185,10 @@ def plan(
     from nadi.studies.planner.requests import plan_request
     from nadi.studies.planner.reserve import MemoryReserve
 
-    _check_within("gpus", gpus, 1, MOST_GPUS, whole=True)
-    _check_within("confirm", confirm, 0, MOST_GPUS, whole=True)
+    _check_within("gpus", gpus, 1, MAX_GPUS, whole=True)
+    _check_within("confirm", confirm, 0, MAX_GPUS, whole=True)
     _check_within("tokens", tokens, 0, _MAX_TOKENS)
-    _check_within("workers", workers, 1, MOST_WORKERS, whole=True)
+    _check_within("workers", workers, 1, MAX_WORKERS, whole=True)
     request = replace(
         plan_request(str(model), str(cluster), gpus, constraints, framework, gpu),
         confirm=confirm,

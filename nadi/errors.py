@@ -1,13 +1,13 @@
-"""What the front door refuses. Errors carry the exit code of the command that they end."""
+"""Errors that a command reports in one line; each class has the exit code of the command that it ends."""
 
 
 class ConfigError(ValueError):
-    """A run file, option or argument is wrong. One line: file, section and key, what was found, what was expected."""
+    """A run file, option or argument is wrong. The message is one line: file, section, key, and what was expected."""
 
     exit_code = 2
 
 
 class OutputError(ValueError):
-    """Results cannot be written where the user wants them. One line: folder or file, and why."""
+    """Results cannot be written where the user requests them. The message has one line: folder or file, and reason."""
 
     exit_code = 2

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from inputs.names import shown
-from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, let_first_end, speaker, speaks
+from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, error_prefix, prints_error, wait_for_rank_0
 from nadi.terminal.printing import never_fail_to_print
 
 FAILED = 1
@@ -73,9 +73,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _end(error: BaseException) -> int:
     """Print the error, end the other ranks, and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
-        let_first_end()
+        wait_for_rank_0()
     silent = INTERRUPTED if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", FAILED))
-    code = _report(error) if speaks(error) else silent
+    code = _report(error) if prints_error(error) else silent
     end_others(error, code)
     return code
 
@@ -140,5 +140,5 @@ def _discard_output() -> None:
 
 def _say(text: str, error: BaseException) -> None:
     with suppress(OSError):  # standard error may be unusable too
-        sys.stderr.write(f"nadi: error: {speaker(error)}{shown(_LONG_WORD.sub(_shortened, text), lines=True)}\n")
+        sys.stderr.write(f"nadi: error: {error_prefix(error)}{shown(_LONG_WORD.sub(_shortened, text), lines=True)}\n")
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""When a key of a run file matters: a table of conditions, and the keys that a user named without any effect.
+"""Conditions under which keys of a run file have an effect, and the keys that a user set without any effect.
 
-A key that cannot matter is no error: run files are used again with another fidelity, and sweeps go through switches and
-controls. `without_effect` names all such keys, so that nobody takes a key for the reason of a result.
+A key without effect is not an error: users reuse run files with another fidelity, and sweeps vary switches and
+controls. `without_effect` lists all such keys, so that nobody attributes a result to one of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from topologies.units import format_rate, format_time
 
 
 class DurationSources(NamedTuple):
-    """What the times of compute and memory nodes come from, beside durations of the traces.
+    """Sources of the times of compute and memory nodes, besides durations in the traces.
 
     Attributes:
         operators: Number of nodes that take the times of their operators on a GPU.
@@ -29,15 +29,15 @@ class DurationSources(NamedTuple):
 
 
 UNKNOWN = DurationSources(1, 1, 1)
-"""Of traces that were not read yet: they may have everything."""
+"""Sources for traces that are not read yet: they may have all of them."""
 
 
 class EffectContext(NamedTuple):
-    """What conditions are asked of.
+    """A run and the sources of its times, as the input of conditions.
 
     Attributes:
-        config: Settled configuration.
-        times: What the times of its nodes come from.
+        config: Settled configuration of the run.
+        times: Sources of the times of its nodes.
     """
 
     config: RunConfig
@@ -45,16 +45,16 @@ class EffectContext(NamedTuple):
 
     @property
     def network(self) -> NetworkSection:
-        """The section [network]."""
+        """Return the section [network]."""
         return self.config.network
 
 
 class Condition(NamedTuple):
-    """What a key needs to matter.
+    """Requirement of a key.
 
     Attributes:
-        needs: The condition in words of run files, for "needs ...".
-        holds: Whether a run meets it.
+        needs: Requirement in words of run files, to follow "needs".
+        holds: Function that returns whether a run meets the requirement.
     """
 
     needs: str
@@ -86,7 +86,7 @@ def _repeats_selectively(run: EffectContext) -> bool:
 
 
 def _weights_choose_switch(run: EffectContext) -> bool:
-    """Whether class_weights is the only key that asks for shared buffers."""
+    """Return whether class_weights is the only key that requires shared buffers."""
     others = {"switch", "congestion_control", *FABRIC_KEYS} - {"class_weights"}
     return not any(f"network.{key}" in run.config.named for key in others)
 
@@ -99,7 +99,7 @@ def _can_time_out(run: EffectContext) -> bool:
 
 _PACKETS = _fidelity("packet")
 _LINKS = _fidelity("packet", "closed-form")
-_WHOLE = _fidelity("analytical")
+_MESSAGE_LEVEL = _fidelity("analytical")
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 _PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
@@ -184,12 +184,12 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     },
     "network": {
         "fidelity": _ALWAYS,
-        "congestion_aware": (_WHOLE,),
+        "congestion_aware": (_MESSAGE_LEVEL,),
         "endpoint_delay": _ALWAYS,
         "reduction_bandwidth": _ALWAYS,
         "send_latency": (_LINKS,),
         "acknowledged": (_LINKS,),
-        "resolution": (_WHOLE,),
+        "resolution": (_MESSAGE_LEVEL,),
         "mtu": (_LINKS,),
         "header": (_LINKS,),
         "ack": (_LINKS,),
@@ -251,7 +251,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "output": dict.fromkeys(("dir", "nodes", "flows", "report"), _ALWAYS),
     "energy": {"table": _ALWAYS},
 }
-"""Conditions by section and key: unless all hold, the key cannot matter. [[faults]] have rules of their own."""
+"""Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules."""
 
 
 def without_effect(
@@ -261,17 +261,17 @@ def without_effect(
     faults: pdes.Faults | None = None,
     finish_ps: int | None = None,
 ) -> str:
-    """Name the keys and faults that a user gave and that cannot matter, in one sentence.
+    """Return one sentence that lists the keys and faults which a user set and which have no effect.
 
     Args:
-        config: Settled configuration.
-        times: What the times of nodes come from.
-        graph: The fabric, to find faults that leave a rate as it is; None = not known yet.
-        faults: The faults of `config` on this fabric; None = not known yet.
+        config: Settled configuration of the run.
+        times: Sources of the times of nodes.
+        graph: Fabric, to find faults that do not change a rate; None = not known yet.
+        faults: Faults of `config` on this fabric; None = not known yet.
         finish_ps: End of the run in picoseconds; None = not known yet.
 
     Returns:
-        The sentence; empty if everything that was named may matter.
+        The sentence; empty if everything that the user set may have an effect.
     """
     found = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, times).items()]
     found += _faults_without_effect(config, graph, faults, finish_ps)
@@ -279,14 +279,14 @@ def without_effect(
 
 
 def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
-    """Name the keys that cannot matter in any of several runs, as `without_effect`; keys that matter in one do."""
-    found = [keys_without_effect(config) for config in configs]
-    said = [f"{key} (needs {needs})" for key, needs in found[0].items() if all(key in others for others in found)]
-    return f"without effect in all {len(configs)} runs: {', '.join(said)}" if said else ""
+    """Return a sentence that lists the keys without effect in all of several runs, as `without_effect`."""
+    by_run = [keys_without_effect(config) for config in configs]
+    common = [f"{key} (needs {needs})" for key, needs in by_run[0].items() if all(key in keys for keys in by_run)]
+    return f"without effect in all {len(configs)} runs: {', '.join(common)}" if common else ""
 
 
 def keys_without_effect(config: RunConfig, times: DurationSources = UNKNOWN) -> dict[str, str]:
-    """Return the named keys that cannot matter, "[network] flowlet_gap", each with what it would need."""
+    """Return the keys of the user that have no effect, "[network] flowlet_gap", each with its missing requirement."""
     run = EffectContext(config, times)
     found = {}
     for section, keys in CONDITIONS.items():
@@ -302,7 +302,7 @@ def keys_without_effect(config: RunConfig, times: DurationSources = UNKNOWN) -> 
 def _faults_without_effect(
     config: RunConfig, graph: Graph | None, faults: pdes.Faults | None, finish_ps: int | None
 ) -> list[str]:
-    """Return the faults that change nothing or begin after the end, each with the reason."""
+    """Return the faults that change nothing or begin after the end of the run, each with the reason."""
     of_links = iter(faults.links if faults is not None else ())
     found = []
     for number, fault in enumerate(config.faults):

@@ -1,4 +1,4 @@
-"""[[faults]] of a run file: what they may say."""
+"""Section [[faults]] of a run file."""
 
 from typing import Annotated, Literal, Self
 
@@ -9,12 +9,13 @@ from topologies.bounds import LONGEST_PS
 from topologies.units import format_rate, format_time, parse_delay, parse_link_rate, parse_time_within
 
 PLACES = ("link", "switch", "npu")
-OF_LINKS = ("state", "rate", "added_latency", "error_rate")
-ALLOWED = {"link": OF_LINKS, "switch": ("state", "rate", "added_latency"), "npu": ("slowdown",)}
-"""What may happen to what."""
-MOST_SLOWDOWN = 1000.0
+LINK_CHANGES = ("state", "rate", "added_latency", "error_rate")
+ALLOWED = {"link": LINK_CHANGES, "switch": ("state", "rate", "added_latency"), "npu": ("slowdown",)}
+"""Allowed changes per kind of place."""
+MAX_SLOWDOWN = 1000.0
+"""Maximum factor by which a fault extends computation."""
 FOREVER = 1 << 62
-"""Later than any time (ps)."""
+"""Time in picoseconds after the end of any run."""
 
 
 def _rate(value: object) -> int:
@@ -38,36 +39,40 @@ _OptionalRate = Annotated[
 
 
 class FaultSection(BaseModel):
-    """One of [[faults]]: when, where, what."""
+    """One entry of [[faults]]: a time, a place and a change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    at: _Moment = Field(description="when it begins")
-    until: _OptionalMoment = Field(None, description="when it is taken back; without it, never")
+    at: _Moment = Field(description="time at which the fault begins")
+    until: _OptionalMoment = Field(None, description="time at which the fault ends; default: never")
     link: StrictInt | str | None = Field(
-        None, description='a link by its ends, "leaf 0 - spine 1" or "12-40", or its number; both directions'
+        None, description='link by its ends, "leaf 0 - spine 1" or "12-40", or by number; both directions'
     )
-    cable: StrictInt | None = Field(None, description="which of several cables between the two ends, from 0; all")
-    switch: StrictInt | str | None = Field(None, description='a switch, "leaf 0" or its node number: all its links')
-    npu: StrictInt | str | None = Field(None, description='an NPU, by number or as "npu 3"')
+    cable: StrictInt | None = Field(
+        None, description="index from 0 among several cables between the two ends; default: all"
+    )
+    switch: StrictInt | str | None = Field(
+        None, description='switch with all its links, by name "leaf 0" or node number'
+    )
+    npu: StrictInt | str | None = Field(None, description='NPU, by number or as "npu 3"')
     state: Literal["down"] | None = Field(None, description="all packets are lost")
-    rate: _OptionalRate = Field(None, description='another rate, "50Gbps"')
-    added_latency: _OptionalDelay = Field(None, description="on top of the link's delay")
+    rate: _OptionalRate = Field(None, description='rate during the fault, "50Gbps"')
+    added_latency: _OptionalDelay = Field(None, description="delay in addition to the link's own")
     error_rate: float | None = Field(None, gt=0, le=1, description="probability that a packet is lost")
-    slowdown: float | None = Field(None, ge=1, le=MOST_SLOWDOWN, description="computation takes so many times as long")
+    slowdown: float | None = Field(None, ge=1, le=MAX_SLOWDOWN, description="factor by which computation takes longer")
 
     @model_validator(mode="after")
-    def _one_thing_at_one_place(self) -> Self:
+    def _one_change_at_one_place(self) -> Self:
         places = [key for key in PLACES if getattr(self, key) is not None]
         if len(places) != 1:
             raise ValueError(f"found {' and '.join(places) or 'none'} of link, switch and npu; expected exactly one")
-        what = [key for key in (*OF_LINKS, "slowdown") if getattr(self, key) is not None]
+        what = [key for key in (*LINK_CHANGES, "slowdown") if getattr(self, key) is not None]
         allowed = ALLOWED[places[0]]
         if len(what) != 1 or what[0] not in allowed:
             found = " and ".join(what) or "nothing"
             raise ValueError(f"found {found} for a {places[0]}; expected exactly one of {', '.join(allowed)}")
         if self.cable is not None and not isinstance(self.link, str):
-            raise ValueError('cable stands without two ends; expected link = "a-b" beside it')
+            raise ValueError('cable is set without two ends; expected link = "a-b" beside it')
         if self.until is not None and self.until <= self.at:
             raise ValueError(
                 f"until {format_time(self.until)} is not after at {format_time(self.at)}; expected a later time"
@@ -76,10 +81,10 @@ class FaultSection(BaseModel):
 
     @property
     def what(self) -> str:
-        """The key that says what happens."""
-        return next(key for key in (*OF_LINKS, "slowdown") if getattr(self, key) is not None)
+        """Return the key of the change."""
+        return next(key for key in (*LINK_CHANGES, "slowdown") if getattr(self, key) is not None)
 
     @property
     def until_ps(self) -> int:
-        """When it ends, or later than any time."""
+        """Return the end of the fault in picoseconds, or FOREVER."""
         return FOREVER if self.until is None else self.until

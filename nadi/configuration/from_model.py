@@ -1,6 +1,6 @@
-"""Runs that name a model and a parallel plan in place of traces.
+"""Runs that name a model and a parallel plan instead of traces.
 
-What makes traces is imported where a run names a model: a run of traces needs none of it, and starts sooner.
+Functions import the trace generators on use, because a run of traces does not need them and starts faster without.
 """
 
 from dataclasses import replace
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def settled(config: "RunConfig") -> "RunConfig":
-    """The configuration with plan and GPU settled, and of a cluster as many GPUs as the plan has.
+    """Return the configuration with plan and GPU settled, and with as many GPUs of its cluster as the plan has.
 
     Args:
-        config: of a run file, its paths from the current folder; unless it names a model, it stays as it is.
+        config: Configuration of a run file with absolute paths; without a model it stays unchanged.
 
     Raises:
-        WorkloadError: the model is not known, or cannot be trained by the plan.
-        TopologyError: the cluster has no fabric of so many GPUs.
-        ConfigError: nothing says how long its operators take.
+        WorkloadError: The model is unknown, or the plan cannot train it.
+        TopologyError: The cluster has no fabric for this number of GPUs.
+        ConfigError: The configuration sets neither a GPU nor its peak rate, so operators have no times.
     """
     workload = config.workload
     if workload.model is None or workload.plan is None:
@@ -59,7 +59,7 @@ def settled(config: "RunConfig") -> "RunConfig":
 
 
 def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
-    """Of a settled configuration's training; None where it names traces, or a model that is served."""
+    """Return model and plan of a settled training; None if the configuration names traces or a served model."""
     workload = config.workload
     if workload.model is None or workload.plan is None or workload.framework == "inference":
         return None
@@ -69,10 +69,10 @@ def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
 
 
 def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, ...]] | None":
-    """Of a settled configuration, how a model is served and what is asked; None where none is served.
+    """Return deployment and requests of a settled configuration; None if it does not serve a model.
 
     Raises:
-        WorkloadError: numbers that do not fit together.
+        WorkloadError: The numbers contradict each other.
     """
     workload = config.workload
     if workload.model is None or workload.plan is None or workload.framework != "inference":
@@ -81,53 +81,53 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
     from workload.generators.inference import Lengths, RequestStream, Serving, requests_of
     from workload.generators.models import find
 
-    asked, gpu = config.serving or ServingSection(), config.compute.gpu
+    section, gpu = config.serving or ServingSection(), config.compute.gpu
     serving = Serving(
         model=find(workload.model),
         plan=workload.plan,
-        batch=asked.batch,
-        chunk=asked.chunk,
-        prompt_tokens=asked.prompt_tokens,
+        batch=section.batch,
+        chunk=section.chunk,
+        prompt_tokens=section.prompt_tokens,
         gpu=None if gpu is None else find_gpu(gpu),
-        kv_tokens=asked.kv_tokens,
+        kv_tokens=section.kv_tokens,
     )
-    count = asked.requests or asked.batch * serving.plan.dp
-    prompt, answer = Lengths.parse(asked.prompt, "prompt"), Lengths.parse(asked.generate, "generate")
-    return serving, requests_of(RequestStream(count, prompt, answer, seed=asked.seed))
+    count = section.requests or section.batch * serving.plan.dp
+    prompt, answer = Lengths.parse(section.prompt, "prompt"), Lengths.parse(section.generate, "generate")
+    return serving, requests_of(RequestStream(count, prompt, answer, seed=section.seed))
 
 
 def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
-    """What is to be known of the model's run: GPUs of whose memory it takes more than there is, and idle NPUs.
+    """Return remarks on a model's run: its memory exceeds that of the GPUs, or NPUs are idle.
 
     Args:
-        config: settled.
-        npus: of the fabric; None = not known yet.
+        config: Settled configuration of the run.
+        npus: Number of NPUs of the fabric; None = not known yet.
     """
-    found = model_and_plan(config)
-    if found is None:
+    trained = model_and_plan(config)
+    if trained is None:
         return []
     from workload.generators.memory import does_not_fit
 
-    said = []
+    texts = []
     gpu = config.compute.gpu
     if gpu is not None:
-        said = [does_not_fit(*found, find_gpu(gpu).memory_bytes, config.workload.framework)]
-    plan = found[1]
+        texts = [does_not_fit(*trained, find_gpu(gpu).memory_bytes, config.workload.framework)]
+    plan = trained[1]
     if npus is not None and plan.gpus < npus:
-        said.append(f"{npus - plan.gpus:,} of {npus:,} NPUs have nothing to do: the plan is of {plan.gpus:,} GPUs")
-    return [text for text in said if text]
+        texts.append(f"{npus - plan.gpus:,} of {npus:,} NPUs have nothing to do: the plan is of {plan.gpus:,} GPUs")
+    return [text for text in texts if text]
 
 
 def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> TraceSet:
-    """The traces of the configuration's model and plan.
+    """Return the traces of the configuration's model and plan.
 
     Args:
         config: Settled configuration with a model and a plan.
         npus: Number of NPUs of the fabric; those beyond the plan's GPUs stay idle.
-        own: bool[npus], NPUs of this rank; None = all.
+        own: bool[npus], True = the NPU belongs to this rank; None = all do.
 
     Raises:
-        ConfigError: the fabric has fewer NPUs than the plan.
+        ConfigError: The fabric has fewer NPUs than the plan.
     """
     from workload.generators.models import find
     from workload.generators.training.generator import generate
@@ -144,11 +144,11 @@ def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> 
     if served is not None:
         from workload.generators.inference import generate as serve
 
-        made = serve(*served)
+        traces = serve(*served)
     else:
-        made = generate(find(config.workload.model or ""), plan, config.workload.framework)
+        traces = generate(find(config.workload.model or ""), plan, config.workload.framework)
     trace_of_npu = np.full(npus, IDLE, np.int32)
-    trace_of_npu[: plan.gpus] = made.trace_of_npu
+    trace_of_npu[: plan.gpus] = traces.trace_of_npu
     if own is not None:
         trace_of_npu[~own] = ELSEWHERE
-    return replace(made, trace_of_npu=trace_of_npu)
+    return replace(traces, trace_of_npu=trace_of_npu)

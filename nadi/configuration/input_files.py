@@ -1,4 +1,4 @@
-"""The files that a configuration reads, and their hashes; `named_files` declares which keys name files."""
+"""Files that a configuration reads, and their hashes; `named_files` declares which keys name files."""
 
 import hashlib
 import os
@@ -14,20 +14,21 @@ from nadi.configuration.named_files import Change, NamesFiles
 from nadi.configuration.sections import RunConfig
 from workload.trace_sets.exchange import Exchange, alone
 
-MOST_HASHED_BYTES = 1 << 30
-"""The contents of larger files of one path are not read a second time: reading 1 GiB takes about a second."""
+MAX_HASHED_BYTES = 1 << 30
+"""Maximum size in bytes of the files of one path whose contents are hashed: reading 1 GiB again takes about a
+second."""
 
 
 class InputFiles(NamedTuple):
-    """The files that a run reads because a key names a path.
+    """Files that a run reads because a key names a path.
 
     Attributes:
         key: Section and key, "topology.file".
-        path: The path in the settled configuration.
+        path: Path in the settled configuration.
         files: All files that a run reads for it.
-        bytes: Size of the regular files among them.
-        sha256: Hash of the names and contents of the regular files; beyond MOST_HASHED_BYTES, of their names, sizes
-            and times of change. Empty if there are none, as of a pipe.
+        bytes: Size of the regular files among them in bytes.
+        sha256: Hash of the names and contents of the regular files; above MAX_HASHED_BYTES, of their names, sizes and
+            modification times. Empty if there are no regular files, as for a pipe.
     """
 
     key: str
@@ -37,12 +38,12 @@ class InputFiles(NamedTuple):
     sha256: str
 
     def document(self) -> dict[str, Any]:
-        """For JSON, with the number of files in place of their names."""
+        """Return the entry for JSON, with the number of files instead of their names."""
         return self._asdict() | {"files": len(self.files)}
 
 
 Known = MutableMapping[tuple[str, str], InputFiles]
-"""Files that were hashed before, by key and path."""
+"""Files that were already hashed, by key and path."""
 
 
 def files_read(
@@ -54,13 +55,13 @@ def files_read(
     """List the user's files that a run of a configuration reads, with hashes.
 
     Args:
-        config: Settled configuration.
+        config: Settled configuration of the run.
         known: Files that an earlier call hashed, which are not read again; this call adds its own.
-        exchange: Function by which ranks exchange values; every rank calls `files_read`, and all get the same.
-        opens: Whether this rank may open a file; for each file, at least one rank may.
+        exchange: Function by which ranks exchange values; every rank calls `files_read`, and all get the same result.
+        opens: Function that returns whether this rank may open a file; at least one rank may open each file.
 
     Returns:
-        One entry per path that the configuration names and that is there, in the order of sections and keys.
+        One entry per path that the configuration names and that exists, in the order of sections and keys.
     """
     known = {} if known is None else known
     named = [
@@ -69,7 +70,7 @@ def files_read(
         for key, marker in naming_keys(type(section)).items()
         for path in _paths(getattr(section, key), marker)
     ]
-    found = {(key, path): _there(path, marker) for key, path, marker in named if (key, path) not in known}
+    found = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known}
     own = {str(file): _content_hash(file) for files in found.values() for file in files.hashed if opens(file)}
     hashes = {file: content for part in exchange(own) for file, content in part.items()}
     known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in found.items()})
@@ -78,7 +79,7 @@ def files_read(
 
 
 def changed_paths(config: RunConfig, change: Change) -> RunConfig:
-    """Return the configuration with each path that it names changed."""
+    """Return the configuration with a change applied to each path that it names."""
     sections = {}
     for name, section in _sections(config):
         keys = naming_keys(type(section))
@@ -105,24 +106,24 @@ def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
 
 
 def _paths(value: object, marker: NamesFiles) -> list[str]:
-    """Return the paths in a value, each once; of names of a library, the path that a file of that name would have."""
-    found: list[str] = []
+    """Return the distinct paths in a value; for names of a library, the path that a file of that name would have."""
+    paths: list[str] = []
 
     def note(path: str) -> str:
-        found.append(path)
+        paths.append(path)
         return path
 
     marker.change(value, note)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(paths))
 
 
 class _Files(NamedTuple):
-    """The files of a path that are there.
+    """Existing files of a path.
 
     Attributes:
         every: All files, with their status.
-        regular: The regular ones among them, sorted.
-        bytes: Size of these.
+        regular: Regular files among them, sorted.
+        bytes: Size of the regular files in bytes.
     """
 
     every: dict[Path, os.stat_result]
@@ -131,11 +132,11 @@ class _Files(NamedTuple):
 
     @property
     def hashed(self) -> list[Path]:
-        """Files whose contents are hashed."""
-        return self.regular if self.bytes <= MOST_HASHED_BYTES else []
+        """Return the files whose contents are hashed."""
+        return self.regular if self.bytes <= MAX_HASHED_BYTES else []
 
     def entry(self, key: str, path: str, hashes: Mapping[str, str]) -> InputFiles:
-        """Return what is listed for them; hashes: of contents, by path."""
+        """Return the entry of these files; hashes: hashes of contents by path."""
         made = hashlib.sha256()
         for file in self.regular:
             status = self.every[file]
@@ -144,8 +145,8 @@ class _Files(NamedTuple):
         return InputFiles(key, path, tuple(self.every), self.bytes, made.hexdigest() if self.regular else "")
 
 
-def _there(path: str, marker: NamesFiles) -> _Files:
-    """Return the files of a path. What is missing is left out: the run says what is wrong with it."""
+def _existing_files(path: str, marker: NamesFiles) -> _Files:
+    """Return the existing files of a path; the run itself reports missing files."""
     status = {file: _status(file) for file in marker.files(Path(path))}
     every = {file: found for file, found in status.items() if found is not None and not stat.S_ISDIR(found.st_mode)}
     regular = sorted(file for file, found in every.items() if stat.S_ISREG(found.st_mode))

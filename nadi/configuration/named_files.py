@@ -1,7 +1,7 @@
 """Metadata of a key's field, which declares that the key's value names files.
 
-The declaration has two uses: a run file's relative paths count from its folder, and the files that a configuration
-reads can be listed and hashed (nadi/configuration/input_files.py).
+The declaration has two uses: a run file's relative paths count from its folder, and `input_files` lists and hashes the
+files that a configuration reads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ import topologies
 import workload
 
 Change = Callable[[str], str]
-"""Gives the path that takes the place of a path."""
+"""Function that returns the replacement of a path."""
 
 
 def _itself(path: Path) -> Sequence[Path]:
@@ -22,7 +22,7 @@ def _itself(path: Path) -> Sequence[Path]:
 
 @dataclass(frozen=True)
 class NamesFiles:
-    """The value of a key names files.
+    """Declaration that the value of a key names files.
 
     Attributes:
         change: Function of a value and a `Change`; it returns the value with each of its paths changed.
@@ -42,7 +42,7 @@ def _path_or_word(*words: str) -> Callable[[str, Change], str]:
 
 
 def _if_file(value: str | None, change: Change) -> str | None:
-    """A value that is a name of the library, unless a file has that path."""
+    """Change a value that is a path if the file exists, else a name of the library."""
     if value is None:
         return None
     changed = change(value)
@@ -50,12 +50,12 @@ def _if_file(value: str | None, change: Change) -> str | None:
 
 
 def _by_ending(*endings: str) -> Callable[[str | None, Change], str | None]:
-    """A value that is a path if it has one of these endings, else a name of the library."""
+    """Return a function that changes values with one of these endings, which are paths; others are library names."""
     return lambda value, change: change(value) if value is not None and Path(value).suffix in endings else value
 
 
-def _each(one: Callable[[Any, Change], Any]) -> Callable[[Sequence[Any], Change], tuple[Any, ...]]:
-    return lambda values, change: tuple(one(value, change) for value in values)
+def _each(change_value: Callable[[Any, Change], Any]) -> Callable[[Sequence[Any], Change], tuple[Any, ...]]:
+    return lambda values, change: tuple(change_value(value, change) for value in values)
 
 
 def _spec(value: str | None, change: Change) -> str | None:
@@ -70,14 +70,14 @@ def _spec(value: str | None, change: Change) -> str | None:
 
 
 def _cluster(value: str | None, change: Change) -> str | None:
-    """The file of a cluster, perhaps with parameters, "mine.toml:gpus=8"; names of clusters stay as they are."""
+    """Change the path of a cluster file, perhaps with parameters, "mine.toml:gpus=8"; names of clusters stay."""
     name, colon, rest = (value or "").partition(":")
     return change(name) + colon + rest if Path(name).suffix == ".toml" else value
 
 
 def _params(value: Mapping[str, Any], change: Change) -> dict[str, Any]:
     paths = topologies.path_parameters()
-    return {key: change(str(one)) if key in paths else one for key, one in value.items()}
+    return {key: change(str(entry)) if key in paths else entry for key, entry in value.items()}
 
 
 def _algorithms(value: Mapping[str, str], change: Change) -> dict[str, str]:
@@ -101,5 +101,5 @@ OUTPUT_FOLDER = NamesFiles(_path, lambda _: [])
 
 
 def results_or(*words: str) -> NamesFiles:
-    """The key names the folder of an earlier run, or is one of these words."""
+    """Return the declaration of a key whose value is the folder of an earlier run, or one of these words."""
     return NamesFiles(_path_or_word(*words), _results)

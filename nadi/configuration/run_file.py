@@ -1,7 +1,7 @@
-"""Run files: TOML to a validated configuration (nadi/configuration/sections.py).
+"""Reading of run files: TOML to a validated configuration (nadi/configuration/sections.py).
 
-Whatever is wrong raises ConfigError with one line: file, section and key, what was found, what was expected. An unknown
-key names the nearest known one.
+Every error raises ConfigError with one line: file, section and key, value, expected value. The message for an unknown
+key suggests the nearest known key.
 """
 
 import difflib
@@ -44,21 +44,21 @@ def load_config(
     """Read a run file.
 
     Args:
-        path: the TOML file; its relative paths are relative to its folder. None = there is none, all is said by
-            overrides and sections.
-        overrides: "section.key=value", each in place of what the file says; their paths are relative to the file too.
-        sections: the same as mappings of keys to values, before the overrides.
+        path: Path of the TOML file; its relative paths count from its folder. None = no file; overrides and sections
+            contain everything.
+        overrides: Texts "section.key=value" that replace values of the file; their paths count from its folder too.
+        sections: Mappings of keys to values by section, which overrides replace.
 
     Raises:
-        ConfigError: the file cannot be read or is no TOML; an unknown section or key, a wrong value, a missing one.
-        WorkloadError: the model or the plan is not known, or they do not go together.
+        ConfigError: The file cannot be read or is not TOML; or a section, key or value is unknown, wrong or missing.
+        WorkloadError: The model or the plan is unknown, or they do not fit each other.
     """
     tree = put_over(_read_toml(path) if path else {}, sections or {})
     source = path or "nadi run"
     for override in overrides:
         _apply(tree, override)
     named = _named(tree)
-    where = _nul(tree)
+    where = _find_nul(tree)
     if where:
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
     folder = path.parent if path else Path()
@@ -67,33 +67,33 @@ def load_config(
     except ValidationError as error:
         raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
     try:
-        found = settled(with_paths_from(config, folder))
+        config = settled(with_paths_from(config, folder))
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
-    if found.energy is not None:
-        read_table(found.energy.table)
-    return found.with_named(named)
+    if config.energy is not None:
+        read_table(config.energy.table)
+    return config.with_named(named)
 
 
 def put_over(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree with more in it; mappings within each other likewise, all else takes the place of what was there."""
-    made = dict(tree)
+    """Return the tree with the entries of `more`; nested mappings merge, and other values replace earlier ones."""
+    merged = dict(tree)
     for key, value in more.items():
-        inner = made.get(key)
-        under = inner if isinstance(inner, Mapping) else {}
-        made[key] = put_over(under, value) if isinstance(value, Mapping) else value
-    return made
+        inner = merged.get(key)
+        nested = inner if isinstance(inner, Mapping) else {}
+        merged[key] = put_over(nested, value) if isinstance(value, Mapping) else value
+    return merged
 
 
 def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
-    """A [network] section of defaults and "network.key=value", for commands without a run file.
+    """Return a [network] section of defaults and overrides, for commands without a run file.
 
     Args:
-        overrides: "network.key=value", each.
-        spec: of the fabric; where it names a cluster, the defaults are the cluster's.
+        overrides: Texts of the form "network.key=value".
+        spec: Specification of the fabric; if it names a cluster, the cluster sets the defaults.
 
     Raises:
-        ConfigError: another section, an unknown key, or a wrong value.
+        ConfigError: An override names another section or an unknown key, or has a wrong value.
     """
     tree: dict[str, Any] = {"network": {}}
     for override in overrides:
@@ -106,30 +106,30 @@ def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
         raise ConfigError(f"--set: {explain(error, NetworkSection, ('network',))}") from None
 
 
-_OF_A_COLLECTIVE = ("network", "system", "topology")
+_COLLECTIVE_SECTIONS = ("network", "system", "topology")
 
 
 def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
-    """What a run file would say of one collective on a fabric; it names no traces.
+    """Return the configuration of one collective on a fabric, without traces.
 
     Args:
-        topology: a spec, or the path of a file.
-        overrides: "network.key=value", "system.key=value" and "topology.params.key=value".
+        topology: Specification of the fabric, or path of a file.
+        overrides: Texts "network.key=value", "system.key=value" and "topology.params.key=value".
 
     Raises:
-        ConfigError: another section, an unknown key, or a wrong value.
+        ConfigError: An override names another section or an unknown key, or has a wrong value.
     """
     tree: dict[str, Any] = {"workload": {"traces": "."}, "topology": {"spec": topology}}
     for override in overrides:
         section, *inner = (part.strip() for part in override.partition("=")[0].split("."))
-        if section not in _OF_A_COLLECTIVE or (section == "topology" and inner[:1] != ["params"]):
+        if section not in _COLLECTIVE_SECTIONS or (section == "topology" and inner[:1] != ["params"]):
             raise ConfigError(
                 f"--set {override}: expected network.<key>=<value>, system.<key>=<value> or "
                 "topology.params.<key>=<value>"
             )
         _apply(tree, override)
     named = _named(tree)
-    where = _nul(tree)
+    where = _find_nul(tree)
     if where:
         raise ConfigError(f"--set: {_place(where)}: found a NUL; expected text without one")
     try:
@@ -139,66 +139,65 @@ def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
 
 
 def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, ...] = ()) -> str:
-    """The first complaint of a ValidationError as one line; unknown keys go before others.
+    """Return the first complaint of a ValidationError as one line; unknown keys come before other complaints.
 
     Args:
-        error: what pydantic found.
-        model: the model that was validated.
-        inside: section that the model is.
+        error: Error of pydantic.
+        model: Model that pydantic validated.
+        inside: Section of the run file that the model describes.
     """
-    complaints = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    found = complaints[0]
-    where = (*inside, *(str(part) for part in found["loc"]))
-    if found["type"] == "extra_forbidden":
+    complaints = sorted(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
+    complaint = complaints[0]
+    where = (*inside, *(str(part) for part in complaint["loc"]))
+    if complaint["type"] == "extra_forbidden":
         known = _fields_at(model, where[len(inside) : -1])
         return f"{_place(where)}: unknown key; {_nearest(where[-1], known)}"
-    if found["type"] == "missing":
+    if complaint["type"] == "missing":
         return f"{_place(where)}: missing; expected {_description(model, where[len(inside) :])}"
-    reason = found.get("ctx", {}).get("error")
+    reason = complaint.get("ctx", {}).get("error")
     if reason is not None:
         return f"{_place(where)}: {reason}"
-    expected = _range(model, where[len(inside) :]) if found["type"] in _OUT_OF_RANGE else ""
-    expected = expected or _lower_first(found["msg"]).replace("input should be", "expected")
-    return f"{_place(where)}: found {short(found['input'])}; {expected}"
+    expected = _range(model, where[len(inside) :]) if complaint["type"] in _OUT_OF_RANGE else ""
+    expected = expected or _lower_first(complaint["msg"]).replace("input should be", "expected")
+    return f"{_place(where)}: found {short(complaint['input'])}; {expected}"
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        found = inputs.parse_toml(inputs.read_text(path))
+        tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
-        _refuse_others(path)
+        _refuse_other_kinds(path)
         raise ConfigError(f"{path}: {error.strerror or error}; expected a run file") from None
     except (ValueError, RecursionError) as error:  # also wrong UTF-8, a number of 5,000 digits, lists in lists in lists
-        _refuse_others(path, "text")
+        _refuse_other_kinds(path, "text")
         raise ConfigError(f"{path}: no TOML: {error}; expected a run file") from None
-    if "workload" not in found and "topology" not in found:
-        _refuse_others(path, "text")  # nothing but comments
-    return found
+    if "workload" not in tree and "topology" not in tree:
+        _refuse_other_kinds(path, "text")  # a text of comments only
+    return tree
 
 
-def _refuse_others(path: Path, *also: str) -> None:
-    """Name a file of another kind for what it is."""
+def _refuse_other_kinds(path: Path, *also: str) -> None:
+    """Raise an error that names the file's kind, if it is a known kind other than a run file."""
     kind = inputs.kind_of(path)
     if kind is not None and kind.key not in {"run-file", "toml", *also}:
         raise ConfigError(inputs.complaint(path, kind, "a run file (TOML with [workload] and [topology])"))
 
 
-def _nul(value: object, where: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Where a text holds a NUL, which no path and no name can; nothing if none does."""
+def _find_nul(value: object, where: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the keys that lead to a text with a NUL, which is invalid in paths and names; empty if no text has one."""
     if isinstance(value, dict):
-        inner = [(str(key), each) for key, each in value.items()]
+        entries = [(str(key), entry) for key, entry in value.items()]
     elif isinstance(value, list):
-        inner = [(str(number), each) for number, each in enumerate(value)]
+        entries = [(str(number), entry) for number, entry in enumerate(value)]
     else:
         return where if isinstance(value, str) and "\0" in value else ()
-    return next((found for key, each in inner if (found := _nul(each, (*where, key)))), ())
+    return next((keys for key, entry in entries if (keys := _find_nul(entry, (*where, key)))), ())
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
-    """Put "section.key=value" into the tree. The value is TOML where it can be, else text.
+    """Set "section.key=value" in the tree. The value is TOML if it parses, else text.
 
-    An entry of a list is named by its number, from 0: "faults.0.slowdown=1.1". The number after the last one adds an
-    entry.
+    A number from 0 selects an entry of a list: "faults.0.slowdown=1.1". The number after the last entry appends one.
     """
     path, equals, text = override.partition("=")
     parts = [part.strip() for part in path.split(".")]
@@ -210,32 +209,32 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         value = text
     inner: Any = tree
     for number, part in enumerate(parts[:-1]):
-        inner = _entered(inner, part, override, [] if part in _LISTS and number == 0 else {})
+        inner = _entry(inner, part, override, [] if part in _LISTS and number == 0 else {})
     if isinstance(inner, list):
-        _entered(inner, parts[-1], override, None)
+        _entry(inner, parts[-1], override, None)
         inner[int(parts[-1])] = value
     else:
         inner[parts[-1]] = value
 
 
 _LISTS = tuple(name for name, field in RunConfig.model_fields.items() if get_origin(field.annotation) is tuple)
-"""Sections of which a run file has any number."""
+"""Sections that a run file may repeat."""
 
 
-def _entered(inner: Any, part: str, override: str, new: object) -> Any:  # noqa: ANN401 - of TOML
-    """What a table or a list has at a key or a number; `new` where there is none yet."""
+def _entry(inner: Any, part: str, override: str, new: object) -> Any:  # noqa: ANN401 - of TOML
+    """Return the entry of a table or list at a key or number; create it as `new` if it is missing."""
     if isinstance(inner, list):
         places = f"0 to {len(inner)}" if inner else "0"
         if not part.isascii() or not part.isdecimal() or len(part) > len(str(len(inner))) or int(part) > len(inner):
             raise ConfigError(f"--set {override}: found {part!r} as a number of a list; expected {places}")
         if int(part) == len(inner):
             inner.append(new)
-        found = inner[int(part)]
+        entry = inner[int(part)]
     else:
-        found = inner.setdefault(part, new)
-    if new is not None and not isinstance(found, dict | list):
+        entry = inner.setdefault(part, new)
+    if new is not None and not isinstance(entry, dict | list):
         raise ConfigError(f"--set {override}: {part} is a value, not a section")
-    return found
+    return entry
 
 
 def _named(tree: Mapping[str, Any]) -> list[str]:
@@ -244,7 +243,7 @@ def _named(tree: Mapping[str, Any]) -> list[str]:
 
 
 def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
-    """The cluster that a [topology] section names, as its cluster, its name or in its spec; None = none."""
+    """Return the cluster that a [topology] section names by its keys cluster, name or spec; None = no cluster."""
     for key in ("cluster", "name", "spec"):
         name = topology.get(key)
         if isinstance(name, str):
@@ -254,7 +253,7 @@ def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
 
 
 def _with_cluster_from(folder: Path, tree: dict[str, Any]) -> dict[str, Any]:
-    """The tree with the file of its cluster as an absolute path, from the folder of the run file."""
+    """Return the tree with an absolute path of its cluster file; relative paths count from the run file's folder."""
     topology = tree.get("topology")
     if not isinstance(topology, dict) or not isinstance(topology.get("cluster"), str):
         return tree
@@ -262,7 +261,7 @@ def _with_cluster_from(folder: Path, tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
-    """What a cluster sets stands in the other sections where the run file and --set say nothing."""
+    """Return the tree with the cluster's defaults for keys that neither the run file nor --set contains."""
     topology = tree.get("topology")
     cluster = cluster_of(topology) if isinstance(topology, dict) else None
     own = cluster.defaults() if cluster else {}
@@ -271,24 +270,24 @@ def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
         return tree
     own["network"] = _network_defaults(own["network"], given["network"])
     own["compute"] = _compute_defaults(own["compute"], given["compute"])
-    return tree | {section: _under(defaults, given[section]) for section, defaults in own.items()}
+    return tree | {section: _with_defaults(defaults, given[section]) for section, defaults in own.items()}
 
 
 def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that go together with what is given: what another model, switch or control lacks is left out."""
+    """Return the cluster's defaults that fit the given keys, without those of another model, switch or control."""
     without = set(FABRIC_KEYS) | {"congestion_control"} if given.get("switch") == "output-queued" else set()
     for key, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
         without |= set(keys) if given.get(key) is False else set()
     if without or "congestion_control" in given:
         without.add("congestion")
-    if _is_too_wide({**defaults, **given}):
+    if _is_window_too_large({**defaults, **given}):
         without.add("window")
     models = {"", fidelity_like(given.get("fidelity", "packet"))}
     return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
 
 
-def _is_too_wide(keys: Mapping[str, Any]) -> bool:
-    """Whether a window is more packets than selective repeat keeps; values that are wrong are complained of later."""
+def _is_window_too_large(keys: Mapping[str, Any]) -> bool:
+    """Return whether a window exceeds the packets of selective repeat; validation reports wrong values later."""
     try:
         packets = parse_bytes(keys.get("window")) / parse_bytes(keys.get("mtu", given_default("mtu")))
         overtakes = balancing.balancing(keys.get("load_balancing", "ecmp")).reorders
@@ -298,13 +297,13 @@ def _is_too_wide(keys: Mapping[str, Any]) -> bool:
 
 
 def _compute_defaults(defaults: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster's GPU or roofline, where nothing else says how long compute takes."""
+    """Return the cluster's GPU or roofline, unless the run file sets how long compute takes."""
     is_open = not {"peak_flops", "gpu"} & set(given) and given.get("model") != "trace"
     return defaults if is_open else {}
 
 
-def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, over the defaults; tables in them likewise."""
+def _with_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given keys on top of the defaults; tables among them merge."""
     tables = {
         key: {**value, **given[key]}
         for key, value in defaults.items()
@@ -314,12 +313,12 @@ def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
-    """Relative paths become relative to the folder of the run file."""
+    """Return the configuration with relative paths counted from the run file's folder."""
     return changed_paths(config, lambda path: str(folder / path))
 
 
 def _place(where: Sequence[str]) -> str:
-    """["network", "mtu"] as "[network] mtu"."""
+    """Return ["network", "mtu"] as "[network] mtu"."""
     if where and where[-1].isdigit():
         return f"[{'.'.join(where)}]"
     if len(where) <= 1:
@@ -336,7 +335,7 @@ def _nearest(key: str, known: Mapping[str, str]) -> str:
 
 
 def _fields_at(model: type[BaseModel], where: Sequence[str]) -> dict[str, str]:
-    """Keys of a section, and what they are."""
+    """Return the keys of a section with their descriptions."""
     for part in (part for part in where if not part.isdigit()):
         annotation = model.model_fields[part].annotation
         annotation = next(iter(get_args(annotation)), annotation)
@@ -347,7 +346,7 @@ def _fields_at(model: type[BaseModel], where: Sequence[str]) -> dict[str, str]:
 
 
 def _range(model: type[BaseModel], where: Sequence[str]) -> str:
-    """What a number may be where that has two ends, else ""."""
+    """Return the range of a number if it has two bounds, else ""."""
     for part in where[:-1]:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):

@@ -1,6 +1,6 @@
-"""What a run file may say: an immutable, validated configuration; nadi/configuration/run_file.py reads one.
+"""Immutable, validated configuration of a run; nadi/configuration/run_file.py reads it from a run file.
 
-Each section is a model; its fields are the keys. Values carry units as people write them.
+Each section is a model, and its fields are the keys. Values carry units as people write them.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,15 +26,15 @@ from pydantic import (
 )
 
 from nadi.configuration.bounds import (
-    MOST_AT_A_TIME,
-    MOST_BUFFER_BYTES,
-    MOST_RETRIES,
-    MOST_SEED,
-    MOST_SEQUENCES,
-    MOST_TOKENS,
-    MOST_WINDOW_PACKETS,
-    MOST_WIRE_BYTES,
-    MOST_WORKERS,
+    MAX_BUFFER_BYTES,
+    MAX_COLLECTIVES_IN_FLIGHT,
+    MAX_RETRIES,
+    MAX_SEED,
+    MAX_SEQUENCES,
+    MAX_TOKENS,
+    MAX_WINDOW_PACKETS,
+    MAX_WIRE_BYTES,
+    MAX_WORKERS,
 )
 from nadi.configuration.faults import FaultSection
 from nadi.configuration.named_files import (
@@ -73,11 +73,10 @@ from workload import CollectiveSettings, ComputeModel, TraceSet
 from workload.compute import find_gpu
 from workload.generators.training import ParallelPlan, parallel_plan
 
-AUTO = 0
-"""Of sizes and times that may be "auto": settled from the fabric."""
-UNLIMITED = 0
-WEIGHT_WORDS = ("traces", "fabric")
+WEIGHT_SOURCES = ("traces", "fabric")
+"""Words that [engine] weights accepts besides a folder."""
 _LONGEST_VALUE = 60
+"""Maximum number of digits of a count."""
 
 
 def _format_flops(rate: float | None) -> str | None:
@@ -85,7 +84,7 @@ def _format_flops(rate: float | None) -> str | None:
 
 
 def _or_word(word: str, parse: Callable[[object], int]) -> BeforeValidator:
-    """Values that may be a word, held as 0, or else are above zero."""
+    """Return a validator of numbers above zero that also accepts a word, whose value is 0."""
 
     def parse_value(value: object) -> int:
         if value == word:
@@ -128,15 +127,15 @@ def _parse_path(value: object) -> Path:
 
 def _parse_count(value: object) -> int:
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_AT_A_TIME:
-        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MOST_AT_A_TIME}")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_COLLECTIVES_IN_FLIGHT:
+        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MAX_COLLECTIVES_IN_FLIGHT}")
     return number
 
 
 def _parse_packets(value: object) -> int | str:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_WINDOW_PACKETS
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_WINDOW_PACKETS
     if not is_number and value != "auto":
-        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MOST_WINDOW_PACKETS}, or "auto"')
+        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MAX_WINDOW_PACKETS}, or "auto"')
     return cast("int | str", value)
 
 
@@ -147,11 +146,11 @@ def _parse_choice(value: object) -> bool | str:
 
 
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
-PacketSize = Annotated[int, _not_zero(_bytes_to(MOST_WIRE_BYTES)), PlainSerializer(format_bytes)]
-MessageSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSize = Annotated[int, _not_zero(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MOST_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MOST_BUFFER_BYTES)), _word_or("auto", format_bytes)]
+PacketSize = Annotated[int, _not_zero(_bytes_to(MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
+MessageSize = Annotated[int, _not_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSize = Annotated[int, _not_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MAX_BUFFER_BYTES)), _word_or("auto", format_bytes)]
 SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MAX_BYTES)), _word_or("auto", format_bytes)]
 SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MAX_BYTES)), _word_or("unlimited", format_bytes)]
 Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
@@ -182,12 +181,12 @@ SETTINGS: dict[str, Setting] = {
     for setting in settings_of(owner)
     if setting.is_given
 }
-"""Of the engine, by their keys."""
+"""Settings of the engine, by key."""
 _SHARED_BUFFER = {setting.key: setting for setting in settings_of(SharedBuffer)}
 
 
 def given_default(key: str) -> Any:  # noqa: ANN401 - of any type
-    """What users would write for the engine's default: a word where it is no value, of what has a name its name."""
+    """Return the engine's default as users would write it: a word, a formatted number, or the name of an object."""
     setting = SETTINGS[key]
     if setting.unset and not setting.default:
         return setting.unset
@@ -196,28 +195,27 @@ def given_default(key: str) -> Any:  # noqa: ANN401 - of any type
 
 
 def _engine(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
-    """A key that is a setting of the engine: its default and meaning are declared there."""
+    """Return the field of a key that is a setting of the engine, which declares default and meaning."""
     setting = SETTINGS[key]
-    is_number = isinstance(setting.default, int)  # read sizes and times are numbers, also where users write a word
+    is_number = isinstance(setting.default, int)  # parsed sizes and times are numbers, even if users write a word
     return Field(setting.default if is_number else given_default(key), description=setting.doc, **bounds)
 
 
 def _engine_if(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
-    """The same of a key that some networks lack: None there."""
+    """Return the field of an engine setting that some networks lack; its value is None on those."""
     return Field(None, description=SETTINGS[key].doc, **bounds)
 
 
 class Section(BaseModel):
-    """A section of the run file: immutable, unknown keys rejected."""
+    """A section of the run file: immutable; unknown keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def engine_settings(owner: type, section: Section) -> dict[str, Any]:
-    """What a section says of the engine's settings of a class, by their names; "auto" is the engine's default."""
-    found = {setting: getattr(section, setting.key, None) for setting in settings_of(owner) if setting.is_given}
-    said = {setting.name: value for setting, value in found.items() if value is not None}
-    return {name: value for name, value in said.items() if value != "auto"}
+    """Return the settings of an engine class that a section sets, by name; "auto" leaves the engine's default."""
+    values = {setting.name: getattr(section, setting.key, None) for setting in settings_of(owner) if setting.is_given}
+    return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 
 def _parse_plan(value: object) -> ParallelPlan | None:
@@ -233,7 +231,7 @@ PlanOfRun = Annotated[
     PlainValidator(_parse_plan),
     PlainSerializer(lambda plan: None if plan is None else str(plan)),
 ]
-"""A parallel plan, parsed from text or a table where the run file is read; results hold its text."""
+"""A parallel plan, parsed from text or a table; results contain its text."""
 
 
 def _parse_lengths(value: object) -> str:
@@ -247,7 +245,7 @@ _Lengths = Annotated[str, BeforeValidator(_parse_lengths)]
 
 
 def _given(kind: type) -> PlainValidator:
-    """A value that Python gives, or, read back from results, the words that stand there for it."""
+    """Return a validator of a value that Python gives, or of the text that represents the value in results."""
 
     def parse(value: object) -> object:
         if value is None or isinstance(value, kind) or (isinstance(value, str) and value):
@@ -257,43 +255,43 @@ def _given(kind: type) -> PlainValidator:
     return PlainValidator(parse)
 
 
-def _said_of_graph(value: Graph | str | None) -> str | None:
+def _graph_text(value: Graph | str | None) -> str | None:
     return f"{value.name}, made in Python" if isinstance(value, Graph) else value
 
 
-def _said_of_traces(value: TraceSet | str | None) -> str | None:
+def _traces_text(value: TraceSet | str | None) -> str | None:
     return f"{len(value.traces)} traces, made in Python" if isinstance(value, TraceSet) else value
 
 
-GivenGraph = Annotated[Graph | str | None, _given(Graph), PlainSerializer(_said_of_graph)]
-GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer(_said_of_traces)]
+GivenGraph = Annotated[Graph | str | None, _given(Graph), PlainSerializer(_graph_text)]
+GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer(_traces_text)]
 
 
 class WorkloadSection(Section):
-    """What the NPUs do: traces, or a model and a plan."""
+    """Work of the NPUs: traces, or a model and a plan."""
 
     traces: Annotated[FilePath | None, TRACES] = Field(
         None,
-        description='folder and beginning of the names: "DIR/x" stands for DIR/x.<npu>.et; or folder of a trace set, '
-        "or of traces of one beginning",
+        description='folder and prefix of the traces: "DIR/x" reads DIR/x.<npu>.et; or folder of a trace set, or of '
+        "traces with one prefix",
     )
     trace_set: GivenTraces = Field(
-        None, description="in place of traces: a trace set from Python (docs/reference/python.md); results describe it"
+        None, description="traces that Python gives instead of files (docs/reference/python.md); results contain a text"
     )
     model: Annotated[str | None, MODEL] = Field(
-        None, description="in place of traces: a model's name (`nadi workload models`), or file"
+        None, description="name of a model (`nadi workload models`) or path of its file, instead of traces"
     )
-    plan: PlanOfRun = Field(None, description='how the model is trained, "tp8,pp4,dp32"')
+    plan: PlanOfRun = Field(None, description='parallel plan of the model, "tp8,pp4,dp32"')
     framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
-        "megatron", description="whose training step of the model it is, or that it is served as [serving] says"
+        "megatron", description='framework of the training step; "inference" = the model is served, see [serving]'
     )
     groups: Annotated[FilePath | None, FILE] = Field(
         None,
-        description="JSON file of the communicators that the traces name; without, groups.json if traces is a folder",
+        description="JSON file of the communicators in the traces; default: groups.json if traces is a folder",
     )
     all_gather_size: Literal["contribution", "total"] = Field(
         CollectiveSettings.all_gather_size,
-        description="what comm_size of all-gather and gather counts: one member's part, or all of it",
+        description="meaning of comm_size of all-gather and gather: one member's part, or the whole buffer",
     )
     strict: bool = Field(True, description="refuse dependencies on nodes that a trace lacks; false drops them")
 
@@ -305,52 +303,54 @@ class WorkloadSection(Section):
         if self.trace_set is not None:
             beside = next((key for key in ("traces", "model", "groups") if getattr(self, key) is not None), None)
             if beside is not None:
-                raise ValueError(f"{beside} stands beside trace_set; expected one of them")
+                raise ValueError(f"{beside} is set beside trace_set; expected one of them")
         if (self.model is None) != (self.plan is None):
             if self.model is None:
                 raise ValueError("found plan alone; expected model beside it")
             ranks = f"`nadi plan --model {self.model} --cluster NAME --gpus N` ranks them"
             raise ValueError(f'found model alone; expected plan, as "tp8,pp4,dp32" beside it ({ranks})')
         if self.groups is not None and self.model is not None:
-            raise ValueError("groups stand beside model; expected traces beside them")
+            raise ValueError("groups are set beside model; expected traces beside them")
         return self
 
 
 class ServingSection(Section):
-    """What is asked of a model that is served; all requests come at once."""
+    """Requests to a served model; all of them arrive at once."""
 
-    batch: int = Field(1, ge=1, le=MOST_SEQUENCES, description="sequences that a replica runs at a time")
-    requests: int = Field(0, ge=0, le=MOST_SEQUENCES, description="how many; 0 = as many as all replicas run at a time")
-    prompt: _Lengths = Field("1024", description="tokens of prompts: 1024, uniform:128-2048, lognormal:512,0.8")
-    generate: _Lengths = Field("128", description="tokens that are made for each")
+    batch: int = Field(1, ge=1, le=MAX_SEQUENCES, description="sequences that a replica runs at a time")
+    requests: int = Field(
+        0, ge=0, le=MAX_SEQUENCES, description="number of requests; 0 = as many as all replicas run at a time"
+    )
+    prompt: _Lengths = Field("1024", description="tokens per prompt: 1024, uniform:128-2048, lognormal:512,0.8")
+    generate: _Lengths = Field("128", description="tokens generated per request, as for prompt")
     chunk: int = Field(
-        0, ge=0, le=MOST_TOKENS, description="tokens of an iteration with chunked prefill; 0 = prompts go first, whole"
+        0, ge=0, le=MAX_TOKENS, description="tokens per iteration with chunked prefill; 0 = whole prompts go first"
     )
-    prompt_tokens: int = Field(8192, ge=1, le=MOST_TOKENS, description="of whole prompts in an iteration")
+    prompt_tokens: int = Field(8192, ge=1, le=MAX_TOKENS, description="maximum tokens of whole prompts per iteration")
     kv_tokens: int = Field(
-        0, ge=0, le=MOST_TOKENS, description="that a replica's cache holds; 0 = what the GPU has left"
+        0, ge=0, le=MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
     )
-    seed: int = Field(1, ge=0, le=MOST_SEED, description="of lengths")
+    seed: int = Field(1, ge=0, le=MAX_SEED, description="seed of random lengths")
 
 
 class TopologySection(Section):
-    """The fabric: exactly one of spec, name, file and cluster, or one that Python gives."""
+    """The fabric: exactly one of spec, name, file and cluster, or a fabric that Python gives."""
 
-    spec: Annotated[str | None, SPEC] = Field(None, description='name and parameters, "fat-tree:k=4,rate=100Gbps"')
-    name: str | None = Field(None, description="name of a topology; its parameters stand in params")
+    spec: Annotated[str | None, SPEC] = Field(None, description='topology with parameters, "fat-tree:k=4,rate=100Gbps"')
+    name: str | None = Field(None, description="name of a topology; params has its parameters")
     params: Annotated[dict[str, Any], PARAMS] = Field(
-        {}, description="parameters of the topology called name, or in place of spec's"
+        {}, description="parameters of the topology name, or replacements of spec's parameters"
     )
     file: Annotated[FilePath | None, FILE] = Field(
-        None, description="a network in a file, as `nadi topology build` writes it"
+        None, description="path of a network file, as `nadi topology build` writes it"
     )
     graph: GivenGraph = Field(
-        None, description="a fabric that Python gives (docs/reference/python.md); results hold words for it"
+        None, description="fabric that Python gives (docs/reference/python.md); results contain a text"
     )
     cluster: Annotated[str | None, CLUSTER] = Field(
-        None, description='a cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
+        None, description='cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
     )
-    gpus: int | None = Field(None, ge=1, le=MAX_NODES, description="how many GPUs of the cluster; all if not given")
+    gpus: int | None = Field(None, ge=1, le=MAX_NODES, description="number of GPUs of the cluster; default: all")
 
     @field_validator("cluster")
     @classmethod
@@ -360,26 +360,26 @@ class TopologySection(Section):
         return name
 
     @model_validator(mode="after")
-    def _one_of_four(self) -> Self:
+    def _exactly_one_source(self) -> Self:
         given = [key for key in ("spec", "name", "file", "cluster", "graph") if getattr(self, key) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"
             raise ValueError(f"found {found} of spec, name, file and cluster; expected exactly one, as --cluster NAME")
         beside = next((key for key in ("file", "graph") if self.params and getattr(self, key) is not None), None)
         if beside is not None:
-            raise ValueError(f"params stand beside {beside}; expected name or spec beside them")
+            raise ValueError(f"params are set beside {beside}; expected name or spec beside them")
         if self.gpus is not None and self.cluster is None:
-            raise ValueError("gpus stands without cluster; expected cluster beside it")
+            raise ValueError("gpus is set without cluster; expected cluster beside it")
         if self.cluster is not None:
             find(self.cluster).with_parameters(self.params).topology(self.gpus)
         return self
 
     def source(self) -> str | dict[str, Any]:
-        """What `topologies.build` takes: a spec, a path, or a table.
+        """Return the argument for `topologies.build`: a specification, a path, or a table.
 
         Raises:
-            TopologyError: params stand beside a spec that is none.
-            ConfigError: it is a fabric that Python has given, in another process.
+            TopologyError: The section has params, but its spec is not a specification.
+            ConfigError: Another process got the fabric from Python.
         """
         if self.graph is not None:
             raise ConfigError(f"[topology] graph: {self.graph!s:.100}; no file holds it, so only that process has it")
@@ -395,26 +395,26 @@ class TopologySection(Section):
 
 
 class SystemSection(Section):
-    """How collectives are done."""
+    """Algorithms and scheduling of collectives."""
 
     collectives: Annotated[dict[str, str], ALGORITHMS] = Field(
-        {}, description='algorithm of each kind, all-reduce = "ring"; others: default'
+        {}, description='algorithm per kind, all-reduce = "ring"; other kinds use the default'
     )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
     splits: int = Field(
         CollectiveSettings.splits,
         ge=1,
         le=1024,
-        description="into how many parts algorithms of several dimensions cut a buffer",
+        description="number of parts into which algorithms of several dimensions split a buffer",
     )
     dataset_splits: int = Field(
         CollectiveSettings.dataset_splits,
         ge=1,
         le=1024,
-        description="into how many parts a buffer is cut that are collectives one after another",
+        description="number of successive collectives into which a buffer is split",
     )
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = Field(
-        CollectiveSettings.dimension_order, description="in which order the splits take the dimensions"
+        CollectiveSettings.dimension_order, description="order in which the splits use the dimensions"
     )
     scheduling: Literal["fifo", "lifo", "priority"] = _engine("scheduling")
     phases_per_dimension: CountOrUnlimited = _engine("phases_per_dimension")
@@ -424,27 +424,27 @@ class SystemSection(Section):
     compute_slowdown: FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
-OF_PACKETS = ("collectives_in_flight", "rendezvous", "rendezvous_control")
-"""Keys of [system] that only the packet network has; others take no notice of them."""
+PACKET_SYSTEM_KEYS = ("collectives_in_flight", "rendezvous", "rendezvous_control")
+"""Keys of [system] that only the packet network supports; other models ignore them."""
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
 FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")
 """Keys that only switches with shared buffers have."""
-_OF_FIDELITY = {"analytical": ("congestion_aware", "resolution")}
+_FIDELITY_KEYS = {"analytical": ("congestion_aware", "resolution")}
 """Keys of models other than packets."""
 _FIDELITY_LIKE = {"closed-form": "packet"}
-"""Models with the keys of another: closed forms are those of packets on an idle network."""
-_OF_ALL = ("fidelity", "endpoint_delay", "reduction_bandwidth")
-"""Keys that all models have. The others are those of packets."""
+"""Models with the keys of another: closed forms are computed for packets on an idle network."""
+_COMMON_KEYS = ("fidelity", "endpoint_delay", "reduction_bandwidth")
+"""Keys that all models have; all further keys belong to packets."""
 
 
 class NetworkSection(Section):
     """Packets, queues, transport, switches and congestion control.
 
-    `switch` is settled when the section is read. Keys that cannot matter have their defaults, whatever was given: those
-    of another model of the network, those of shared buffers with output queues and the other way round, those of PFC
-    and ECN without these. Keys of shared buffers and of the analytical network are None then. Keys of another model of
-    the network are not written.
+    Validation settles `switch`. Keys without effect get their defaults, whatever the user set: those of another model
+    of the network, those of shared buffers with output queues and vice versa, and those of PFC and ECN without PFC and
+    ECN. Keys of shared buffers and of the analytical network are None in that case. Results omit keys of another model
+    of the network.
     """
 
     fidelity: Literal["packet", "analytical", "closed-form"] = _engine("fidelity")
@@ -461,7 +461,7 @@ class NetworkSection(Section):
     queue_limit: SizeOrUnlimited = _engine("queue_limit")
     cut_through: StrictBool = _engine("cut_through")
     rto: TimeOrAuto = _engine("rto")
-    max_retries: int = _engine("max_retries", ge=1, le=MOST_RETRIES)
+    max_retries: int = _engine("max_retries", ge=1, le=MAX_RETRIES)
     detection_time: Moment = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
@@ -493,10 +493,10 @@ class NetworkSection(Section):
             return found
         values = {key: value for key, value in found.items() if value is not None}
         model = fidelity_like(values.get("fidelity", "packet"))
-        if isinstance(model, str) and model in _OF_FIDELITY:
+        if isinstance(model, str) and model in _FIDELITY_KEYS:
             if values.get("switch") == "auto":
                 del values["switch"]
-            return {key: given_default(key) for key in _OF_FIDELITY[model]} | values
+            return {key: given_default(key) for key in _FIDELITY_KEYS[model]} | values
         if values.get("switch", "auto") == "auto":
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
@@ -514,14 +514,14 @@ class NetworkSection(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _with_defaults(cls, found: object, read: ModelWrapValidatorHandler[Self]) -> Self:
-        """Give keys that cannot matter their defaults, once their values are known to be right."""
+        """Set keys without effect to their defaults, after their values were validated."""
         section = read(found)
         fields = cls.model_fields
         without = {key: fields[key].default for key in section.model_fields_set if not section.has(key)}
         return section.model_copy(update=without) if without else section
 
     def has(self, key: str) -> bool:
-        """Whether the section's model of the network, its switches, PFC and ECN have a key."""
+        """Return whether a key has an effect with the section's model of the network, its switches, PFC and ECN."""
         if fidelity_of(key) not in {"", fidelity_like(self.fidelity)}:
             return False
         if key == "queue_limit":
@@ -544,63 +544,65 @@ class NetworkSection(Section):
         return {key: value for key, value in written.items() if fidelity_of(key) in own}
 
     def _complaint(self) -> str:
-        """What does not go together; empty if all is well."""
+        """Return a contradiction between keys, or an empty text."""
         if self.switch == "output-queued":
             return ""
-        found = []
+        complaints = []
         if self.cut_through:
-            found += ['cut_through = true with switch = "shared-buffer"; expected cut_through = false']
+            complaints += ['cut_through = true with switch = "shared-buffer"; expected cut_through = false']
         if self.trimming and self.pfc:
-            found += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
+            complaints += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
         if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
             low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
-            found += [f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax"]
-        return found[0] if found else ""
+            complaints += [f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax"]
+        return complaints[0] if complaints else ""
 
 
 def fidelity_of(key: str) -> str:
-    """The model of the network that has a key, empty where all have it."""
-    if key in _OF_ALL:
+    """Return the model of the network that has a key; empty if all models have it."""
+    if key in _COMMON_KEYS:
         return ""
-    return next((name for name, keys in _OF_FIDELITY.items() if key in keys), "packet")
+    return next((name for name, keys in _FIDELITY_KEYS.items() if key in keys), "packet")
 
 
 def fidelity_like(given: Any) -> Any:  # noqa: ANN401 - as it was read, of any type
-    """The model whose keys a given one has: closed forms have those of packets; what is no model stays as it is."""
+    """Return the model whose keys a model has: closed forms have those of packets. Other values stay unchanged."""
     return _FIDELITY_LIKE.get(given, given) if isinstance(given, str) else given
 
 
 class ComputeSection(Section):
-    """How long compute nodes take."""
+    """Durations of compute nodes."""
 
     model: Literal["auto", "trace", "roofline"] = Field(
         ComputeModel.model,
-        description="duration of the trace; operators, or num_ops and tensor_size; or what the node has",
+        description='source of durations: "trace" = the trace\'s durations; "roofline" = operators, or num_ops and '
+        'tensor_size; "auto" = what the node has',
     )
     peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
     gpu: Annotated[str | None, GPU] = Field(
-        None, description="on which operators are done: `nadi workload gpus` lists them, or the path of a TOML file"
+        None, description="GPU that runs operators: a name (`nadi workload gpus` lists them) or the path of a TOML file"
     )
     tables: Annotated[tuple[str, ...], TABLES] = Field(
-        (), description="measured times of operators: names, or paths of CSV or Parquet"
+        (), description="tables of measured times of operators: names, or paths of CSV or Parquet files"
     )
     scale_from: Annotated[str | None, GPU] = Field(
-        None, description="GPU whose measured times are scaled where the tables have none of gpu"
+        None, description="GPU whose measured times are scaled if the tables have no times of gpu"
     )
     efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
-        {}, description="share of the GPU's rates by class of operators; defaults: docs/explanation/compute.md"
+        {},
+        description="share of the GPU's rates that a class of operators reaches; defaults: docs/explanation/compute.md",
     )
 
     pace: Literal["step", "serving", "alone"] | None = Field(
         None,
-        description="operators of gpu are as slow as in a training step, as in a server that replays CUDA graphs, or "
-        "as fast as alone in a benchmark; without: serving where the traces name requests, else step",
+        description="pace of operators: as in a training step, as in a server that replays CUDA graphs, or as alone in "
+        "a benchmark; default: serving if the traces name requests, else step",
     )
 
     @field_validator("gpu", "scale_from")
     @classmethod
     def _known_gpu(cls, value: str | None) -> str | None:
-        if value is not None and not value.endswith(".toml"):  # the path of a file is from the run file's folder
+        if value is not None and not value.endswith(".toml"):  # run_file.py resolves paths
             find_gpu(value)
         return value
 
@@ -608,78 +610,77 @@ class ComputeSection(Section):
 class MemorySection(Section):
     """Memory of an NPU."""
 
-    latency: Time = Field(0, description="of each memory node")
-    bandwidth: OptionalRate = Field(None, description='of memory nodes and of the roofline, "2.04TB/s"')
+    latency: Time = Field(0, description="latency of each memory node")
+    bandwidth: OptionalRate = Field(None, description='bandwidth of memory nodes and of the roofline, "2.04TB/s"')
     remote: Literal["npu", "node", "pool", "none"] | None = Field(
         None,
-        description="memory of tensors that are elsewhere (tensor_loc other than 0): each NPU has one of its own, "
-        "each host has one, NPUs of the fabric serve them over the network, or there is none; without, they are "
-        "treated as local",
+        description="memory of remote tensors (tensor_loc other than 0): one per NPU, one per host, NPUs of the fabric "
+        "that serve tensors over the network, or no such memory; default: remote tensors count as local",
     )
     remote_npus: tuple[Annotated[int, Field(ge=0, le=MAX_NODES)], ...] = Field(
-        (), description="NPUs that are the memory of a pool, and have no traces"
+        (), description="NPUs without traces that form the memory pool"
     )
-    remote_latency: Time = Field(0, description="of each access to remote memory")
-    remote_bandwidth: OptionalRate = Field(None, description='of remote memory, "64GB/s"')
+    remote_latency: Time = Field(0, description="latency of each access to remote memory")
+    remote_bandwidth: OptionalRate = Field(None, description='bandwidth of remote memory, "64GB/s"')
 
     @model_validator(mode="after")
-    def _remote_is_said(self) -> Self:
+    def _remote_is_complete(self) -> Self:
         if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
             key = "remote_latency" if self.remote_latency else "remote_bandwidth"
-            raise ValueError(f'{key} stands without remote = "npu", "node" or "pool"; expected both or neither')
+            raise ValueError(f'{key} is set without remote = "npu", "node" or "pool"; expected both or neither')
         if (self.remote == "pool") != bool(self.remote_npus):
             raise ValueError('expected remote = "pool" and remote_npus together, as remote_npus = [64, 65]')
         return self
 
 
 class EngineSection(Section):
-    """The engine."""
+    """Workers and partition of the engine."""
 
-    seed: int = _engine("seed", ge=0, le=MOST_SEED)
+    seed: int = _engine("seed", ge=0, le=MAX_SEED)
     backend: Backend = _engine("backend")
-    workers: int = _engine("workers", ge=1, le=MOST_WORKERS)
+    workers: int = _engine("workers", ge=1, le=MAX_WORKERS)
     share_memory: bool = _engine("share_memory")
-    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MOST_WORKERS)
+    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
     partitioner: str = Field(
-        DEFAULT_METHOD, description="how the fabric is divided; docs/explanation/parallel.md lists the methods"
+        DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
-    weights: Annotated[str, results_or(*WEIGHT_WORDS)] = Field(
-        "traces", description='what the division weighs: "traces", "fabric" or the folder of an earlier run'
+    weights: Annotated[str, results_or(*WEIGHT_SOURCES)] = Field(
+        "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
     )
 
 
 class EnergySection(Section):
-    """What energy and cost are counted by."""
+    """Source of powers and prices."""
 
     table: Annotated[FilePath | None, FILE] = Field(
-        None, description="powers and prices in TOML, over the default ones"
+        None, description="TOML file of powers and prices that replace the default ones"
     )
 
 
 class OutputSection(Section):
-    """What is written."""
+    """Files that a run writes."""
 
     dir: Annotated[FilePath | None, OUTPUT_FOLDER] = Field(
-        None, description="folder of the results; --out goes before it; without either, no files"
+        None, description="folder of the results; --out overrides it; without both, the run writes no files"
     )
-    nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row for each trace node of each NPU")
-    flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row for each message")
-    report: bool = Field(default=False, description="report.html, a page of the run, as --report has it written, too")
+    nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row per trace node and NPU")
+    flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row per message")
+    report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
 
 
 @dataclass(frozen=True)
 class NamedKeys:
-    """The keys that a user gave. They are no part of what a configuration means, so any two are equal.
+    """Keys that a user set. They do not change the meaning of a configuration, so any two objects are equal.
 
     Attributes:
-        keys: Section and key, "network.mtu".
+        keys: Sections and keys, "network.mtu".
     """
 
     keys: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 class RunConfig(Section):
-    """A run file."""
+    """Configuration of a run."""
 
     workload: WorkloadSection
     serving: ServingSection | None = None
@@ -691,17 +692,17 @@ class RunConfig(Section):
     engine: EngineSection = EngineSection()
     output: OutputSection = OutputSection()
     energy: EnergySection | None = None
-    faults: tuple[FaultSection, ...] = Field((), description="what fails, slows down or comes back, and when")
+    faults: tuple[FaultSection, ...] = Field((), description="failures and slowdowns with their times")
 
     _named: NamedKeys = PrivateAttr(default=NamedKeys())
 
     @property
     def named(self) -> frozenset[str]:
-        """Keys that the user gave, "network.mtu", without those that a cluster sets; empty if nobody knows."""
+        """Return the keys that the user set, "network.mtu", without those of a cluster; empty if unknown."""
         return self._named.keys
 
     def with_named(self, keys: Iterable[str]) -> Self:
-        """Return the configuration with the keys that the user gave."""
+        """Return the configuration with the keys that the user set."""
         config = self.model_copy()
         config._named = NamedKeys(frozenset(keys))  # noqa: SLF001 - of this class
         return config
@@ -710,10 +711,10 @@ class RunConfig(Section):
     def _serves(self) -> Self:
         if self.serving is not None and (self.workload.framework != "inference" or self.workload.model is None):
             raise ValueError(
-                '[serving] stands without a model that is served; expected [workload] framework = "inference"'
+                '[serving] is set without a model that is served; expected [workload] framework = "inference"'
             )
         return self
 
     def settled(self) -> dict[str, Any]:
-        """All values as a run file would have them, defaults too; for summary.json."""
+        """Return all values as in a run file, including defaults; for summary.json."""
         return self.model_dump(mode="json", exclude_none=True)

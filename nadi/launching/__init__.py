@@ -1,1 +1,1 @@
-"""How a run starts, among whom it is shared, how far it is and how it ends: launchers, ranks, workers, signals."""
+"""Start, workers, progress and end of a run: launchers, ranks, workers, signals."""

@@ -1,4 +1,4 @@
-"""How a command ends before its time: by a signal, or on a rank that fails. Imports nothing heavy."""
+"""Early end of a command: by a signal, or by a rank that fails. This module imports nothing heavy."""
 
 import os
 import signal
@@ -10,19 +10,22 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-FIRST_ENDS_US_S = 1.0
+RANK_0_ENDS_OTHERS_S = 1.0
+"""Seconds for which other ranks wait for rank 0 to end them."""
 INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a shell: 128 + SIGINT."""
 _SAME_PRESS_S = 0.5
-"""Within so long a second SIGINT is the same press of Ctrl-C: terminal and launcher both tell a rank."""
-_READ_S = 0.1
-"""Once told to end all, MPICH's launcher forwards no more of what ranks have printed: it has so long to read that."""
+"""Seconds within which a second SIGINT counts as the same press of Ctrl-C: terminal and launcher both signal a rank."""
+_LAUNCHER_READS_S = 0.1
+"""Seconds for MPICH's launcher to read the output of ranks before an abort, after which it forwards no more output."""
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 _SEGMENTS = "/dev/shm/mpich_shm_"  # noqa: S108 - files of MPICH, found by what this process has mapped
+"""Prefix of MPICH's shared-memory files."""
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class EndedBySignalError(BaseException):
-    """The process was asked to end; `exit_code` is what a shell says of a process that a signal has ended."""
+    """A signal requested the end of the process; `exit_code` is the code by which shells report that signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -30,14 +33,14 @@ class EndedBySignalError(BaseException):
 
 
 class Interrupts:
-    """Ctrl-C: the first one raises KeyboardInterrupt, a later one ends the process at once.
+    """Handling of Ctrl-C: the first one raises KeyboardInterrupt, a later one ends the process at once.
 
-    An exception of a signal handler is lost where C calls Python and cannot pass it on, as in callbacks of LLVM while
-    kernels are compiled, or in a finalizer. So it is kept, and `check` raises it: progress and the end of a command
-    call that.
+    An exception of a signal handler gets lost if C code calls Python and cannot pass it on, as in callbacks of LLVM
+    during compilation, or in a finalizer. Therefore this class keeps the exception, and `check` raises it. The progress
+    display and the end of a command call `check`.
 
     Attributes:
-        pending: Exception that the handler of a signal has raised; None if no signal has come.
+        pending: Exception that a signal handler raised; None = no signal has come.
     """
 
     pending: BaseException | None = None
@@ -45,7 +48,7 @@ class Interrupts:
 
     @classmethod
     def heed(cls) -> None:
-        """Handle Ctrl-C from now on, unless it is ignored (a job of the background) or has another handler."""
+        """Handle Ctrl-C from now on, unless it is ignored (a background job) or has another handler."""
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, cls._interrupt)
             usual = sys.unraisablehook
@@ -53,13 +56,13 @@ class Interrupts:
 
     @classmethod
     def ignore(cls) -> None:
-        """Have Ctrl-C change nothing from now on: the process is about to end."""
+        """Ignore Ctrl-C from now on, because the process is about to end."""
         if signal.getsignal(signal.SIGINT) == cls._interrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @classmethod
     def check(cls) -> None:
-        """Raise what a signal handler has raised, if it was lost."""
+        """Raise the exception of a signal handler if it was lost."""
         if cls.pending is not None:
             raise cls.pending
 
@@ -69,22 +72,23 @@ class Interrupts:
         if not isinstance(cls.pending, KeyboardInterrupt):
             cls.pending, cls._first_s = KeyboardInterrupt(), now_s
             raise cls.pending
-        if now_s > cls._first_s + _SAME_PRESS_S:  # the user will not wait for the cleaning up; the next run does it
+        if now_s > cls._first_s + _SAME_PRESS_S:  # the user does not wait for the cleanup; the next run does it
             say_interrupted()
             os._exit(INTERRUPTED)
 
 
 def say_interrupted() -> None:
-    """Print that the command was interrupted, on the first rank only; to the file descriptor, without a buffer."""
+    """Print on the first rank that the command was interrupted, unbuffered to the file descriptor."""
     if _is_first():
         os.write(2, b"nadi: error: interrupted\n")
 
 
 @contextmanager
 def unwound() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise EndedBySignalError in the block, so that it can clean up.
+    """Raise EndedBySignalError on SIGTERM and SIGHUP in the block, so that the block can clean up.
 
-    Where they are ignored (nohup), handled by somebody else, or this is not the main thread, they are left alone.
+    The function leaves signals alone that are ignored (nohup) or have another handler, and all signals outside the main
+    thread.
     """
     try:
         ours = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
@@ -99,29 +103,29 @@ def unwound() -> Iterator[None]:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
         if isinstance(Interrupts.pending, EndedBySignalError):
-            Interrupts.pending = None  # it is on its way
+            Interrupts.pending = None  # it is propagating already
 
 
 def _unwind(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of signal handlers
-    for each in _SIGNALS:
-        signal.signal(each, signal.SIG_IGN)  # a second one would break off the cleaning up
+    for other in _SIGNALS:
+        signal.signal(other, signal.SIG_IGN)  # a second signal would interrupt the cleanup
     Interrupts.pending = EndedBySignalError(number)
     raise Interrupts.pending
 
 
 def end_others(error: BaseException, code: int) -> None:
-    """After an error that only this rank knows of, end the others, which may be waiting for it."""
+    """End the other ranks after an error that only this rank knows of; they may be waiting for this rank."""
     world = _others()
     if world is not None and not getattr(error, "agreed", False):
         sys.stdout.flush()
         sys.stderr.flush()
         _remove_segments()
-        time.sleep(_READ_S)
+        time.sleep(_LAUNCHER_READS_S)
         world.Abort(code)
 
 
 def _remove_segments() -> None:
-    """MPICH removes its files of shared memory only where MPI ends well; else a megabyte for each rank would stay."""
+    """Remove MPICH's shared-memory files, about a megabyte per rank, which MPICH removes only after a normal end."""
     with suppress(OSError):
         for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
             name = line.split()[-1]
@@ -129,23 +133,23 @@ def _remove_segments() -> None:
                 Path(name).unlink(missing_ok=True)
 
 
-def speaks(error: BaseException) -> bool:
-    """Whether this rank is the one to print an error: what all ranks raise rank 0 prints."""
+def prints_error(error: BaseException) -> bool:
+    """Return whether this rank prints an error; rank 0 prints errors that all ranks raise."""
     world = _others()
     if world is None and isinstance(error, KeyboardInterrupt):
         return _is_first()
     return world is None or not getattr(error, "agreed", False) or bool(world.Get_rank() == 0)
 
 
-def let_first_end() -> None:
-    """After what reaches all ranks at once, as Ctrl-C does: rank 0 cleans up, says so, and ends the others."""
+def wait_for_rank_0() -> None:
+    """Wait, after a signal that reaches all ranks, until rank 0 has cleaned up and ends the other ranks."""
     world = _others()
     if world is not None and world.Get_rank() > 0:
-        time.sleep(FIRST_ENDS_US_S)
+        time.sleep(RANK_0_ENDS_OTHERS_S)
 
 
 def _is_first() -> bool:
-    """Whether this is rank 0, or alone, by what the launcher says: MPI may not be there yet."""
+    """Return whether this is rank 0 or a single process, by the launcher's variables if MPI is not initialised yet."""
     world = _others()
     if world is not None:
         return bool(world.Get_rank() == 0)
@@ -154,8 +158,8 @@ def _is_first() -> bool:
     return next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0"
 
 
-def speaker(error: BaseException) -> str:
-    """What stands before an error that only this rank knows of: its number, where there are others."""
+def error_prefix(error: BaseException) -> str:
+    """Return the prefix of an error that only this rank knows of: its rank if there are several."""
     world = _others()
     if world is None or getattr(error, "agreed", False):
         return ""
@@ -164,7 +168,7 @@ def speaker(error: BaseException) -> str:
 
 
 def _others() -> Any | None:  # noqa: ANN401 - mpi4py is optional
-    """The communicator, where this process is one of several ranks."""
+    """Return the communicator if this process is one of several ranks, else None."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized() or mpi.COMM_WORLD.Get_size() == 1:
         return None

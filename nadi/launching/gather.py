@@ -1,4 +1,4 @@
-"""How the ranks of a run bring together what each has of it: every function here is called by all of them at once."""
+"""Exchange of values between the ranks of a run; all ranks call each function at the same point."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,18 +6,19 @@ from typing import Any, NamedTuple
 from workload.trace_sets.exchange import Exchange, alone
 
 Gather = Callable[[Any], list[Any] | None]
-"""Takes this rank's value, which can be pickled; rank 0 gets the values of all ranks in rank order, others None."""
+"""Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others
+None."""
 
 
 class RankGather(NamedTuple):
-    """What a rank can say to the others.
+    """This rank and its connections to the others.
 
     Attributes:
-        exchange: to all of them.
-        gather: to rank 0.
-        rank: its own number.
-        size: how many ranks there are.
-        communicator: of mpi4py, None = no other ranks.
+        exchange: Function that returns the values of all ranks on every rank.
+        gather: Function that returns the values of all ranks on rank 0.
+        rank: Number of this rank.
+        size: Number of ranks.
+        communicator: Communicator of mpi4py, None = there are no other ranks.
     """
 
     exchange: Exchange

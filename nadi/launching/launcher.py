@@ -1,10 +1,11 @@
-"""Which launcher started this process, with how many others, and whether MPI agrees.
+"""Launcher of this process, the number of processes that it started, and whether MPI agrees with it.
 
-A launcher says in the environment how many processes it started. MPI says how many it sees. Where the two differ, each
-process is a world of its own and all would run the same simulation and write over each other: that is refused, with
-the launcher to use instead. Only this file imports mpi4py for commands, and only where a launcher asks for it.
+A launcher puts the number of its processes into the environment, and MPI reports how many it connects. If the two
+differ, each process forms a world of its own, and all would run the same simulation and overwrite each other's results.
+This module refuses that case with a message that names a suitable launcher. For commands, only this module imports
+mpi4py, and only if a launcher requires it.
 
-What the launchers say, as seen with Hydra 5.0.2, Open MPI 4.1.4 and SLURM 22.05:
+Variables that launchers set, observed with Hydra 5.0.2, Open MPI 4.1.4 and SLURM 22.05:
 
     mpiexec of MPICH, Intel MPI     PMI_SIZE, PMI_RANK; inside sbatch also SLURM_STEP_*, of the step of its proxies
     mpirun of Open MPI              OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK, PMIX_RANK; inside sbatch as above
@@ -21,44 +22,48 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nadi.launching.gather import ALONE as ALONE_RANKS
-from nadi.launching.gather import RankGather
+from nadi.launching.gather import ALONE, RankGather
 
-ALONE = "NADI_LAUNCHER"
-"""Set to "none", each process is a run of its own, whatever started it."""
+LAUNCHER_VARIABLE = "NADI_LAUNCHER"
+"""Variable that makes each process a run of its own if it is "none", whatever started the process."""
 _SIZE_AND_RANK = {"OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "PMI_SIZE": "PMI_RANK"}
 _STEP_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 _FIRST_SPECIAL_STEP = 0xFFFF_FFF0
-"""SLURM numbers batch scripts, interactive shells and the like from here on."""
-_RANK_0_SPEAKS_S = 1.0
-"""Launchers kill all processes when one fails: the others wait until rank 0 has said why."""
+"""First step number that SLURM uses for batch scripts, interactive shells and the like."""
+_RANK_0_REPORTS_S = 1.0
+"""Seconds for which other ranks wait until rank 0 has printed the error: launchers kill all processes when one
+fails."""
 
 Family = Literal["MPICH", "Open MPI", "Intel MPI"]
-_BESIDE: dict[Family, str] = {"MPICH": "mpichversion", "Open MPI": "ompi_info", "Intel MPI": "impi_info"}
-"""A program that an MPI installs beside its mpiexec, and no other MPI does."""
-_SRUN: dict[Family, str] = {
+_MARKER_PROGRAM: dict[Family, str] = {"MPICH": "mpichversion", "Open MPI": "ompi_info", "Intel MPI": "impi_info"}
+"""Program that an MPI installs next to its mpiexec, and that no other MPI installs."""
+_SRUN_OPTIONS: dict[Family, str] = {
     "MPICH": "srun --mpi=pmi2",
     "Open MPI": "srun --mpi=pmix",
     "Intel MPI": "srun --mpi=pmi2 with I_MPI_PMI_LIBRARY naming SLURM's libpmi2.so",
 }
+"""Command of SLURM that starts the ranks of an MPI."""
 
 
 class LauncherError(ValueError):
-    """Processes were started in a way that MPI does not see. One line with the fix; empty where rank 0 says it."""
+    """MPI does not support how the processes were started.
+
+    The message has one line with the fix; it is empty on ranks other than 0.
+    """
 
     exit_code = 2
     agreed = True
 
 
 def launched_size(environ: Mapping[str, str]) -> tuple[int | None, str]:
-    """How many processes the launcher started, and the variable that says so.
+    """Return the number of processes that the launcher started, and the variable that contains it.
 
-    The innermost launcher counts: mpiexec inside sbatch starts its proxies with srun, so SLURM is asked last.
+    The innermost launcher counts: mpiexec inside sbatch starts its proxies with srun, so SLURM's variables come last.
 
     Returns:
-        (None, "") without a launcher; (None, variable) where it does not say how many.
+        (None, "") without a launcher; (None, variable) if the launcher does not set the number.
     """
-    if environ.get(ALONE) == "none":
+    if environ.get(LAUNCHER_VARIABLE) == "none":
         return None, ""
     for variable in _SIZE_AND_RANK:
         if variable in environ:
@@ -70,7 +75,7 @@ def launched_size(environ: Mapping[str, str]) -> tuple[int | None, str]:
 
 
 def launched_rank(environ: Mapping[str, str]) -> int | None:
-    """The rank that the launcher gave this process; None without a launcher."""
+    """Return the rank that the launcher assigned to this process; None without a launcher."""
     _, variable = launched_size(environ)
     if not variable:
         return None
@@ -78,7 +83,7 @@ def launched_rank(environ: Mapping[str, str]) -> int | None:
 
 
 def wants_mpi(environ: Mapping[str, str]) -> bool:
-    """Whether a launcher started this process beside others, so that mpi4py is needed."""
+    """Return whether a launcher started this process together with others, so that it needs mpi4py."""
     size, variable = launched_size(environ)
     return variable != "" and size != 1
 
@@ -87,12 +92,12 @@ def check(environ: Mapping[str, str], size: int, library: str) -> None:
     """Refuse a communicator that lacks processes that the launcher started.
 
     Args:
-        environ: of this process.
-        size: of MPI.COMM_WORLD.
-        library: MPI.Get_library_version().
+        environ: Environment of this process.
+        size: Size of MPI.COMM_WORLD.
+        library: Result of MPI.Get_library_version().
 
     Raises:
-        LauncherError: the sizes differ.
+        LauncherError: The sizes differ.
     """
     launched, variable = launched_size(environ)
     if launched is not None and launched != size:
@@ -102,15 +107,15 @@ def check(environ: Mapping[str, str], size: int, library: str) -> None:
 
 
 def check_library(environ: Mapping[str, str], library: str) -> None:
-    """Refuse what would end in MPI_Init, which says neither in one line nor with the fix what is wrong.
+    """Refuse combinations of launcher and library with which MPI_Init would end the process without a useful message.
 
     Args:
-        environ: of this process.
-        library: MPI.Get_library_version().
+        environ: Environment of this process.
+        library: Result of MPI.Get_library_version().
 
     Raises:
-        LauncherError: MPICH without PMIx is started over PMIx, by Open MPI's mpirun or SLURM; or Open MPI by an srun
-            that offers neither PMIx nor PMI.
+        LauncherError: Open MPI's mpirun or SLURM starts an MPICH without PMIx over PMIx; or an srun without PMIx and
+            PMI starts Open MPI.
     """
     family = _family(library)
     over_pmix = "PMIX_RANK" in environ and "PMI_SIZE" not in environ
@@ -123,11 +128,11 @@ def check_library(environ: Mapping[str, str], library: str) -> None:
 
 
 def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py is optional
-    """The communicator of all ranks, MPI initialised; None for a process on its own, which mpi4py is not loaded for.
+    """Return the communicator of all ranks after MPI_Init; None for a single process, which does not load mpi4py.
 
     Raises:
-        LauncherError: mpi4py or MPI is missing, or the launcher is of another MPI. Its text is empty on all ranks but
-            the first, and comes there a moment later.
+        LauncherError: mpi4py or MPI is missing, or the launcher belongs to another MPI. On all ranks but the first, the
+            message is empty and the error comes a moment later.
     """
     if not wants_mpi(environ):
         return None
@@ -136,19 +141,19 @@ def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py 
     except LauncherError:
         if not launched_rank(environ):
             raise
-        time.sleep(_RANK_0_SPEAKS_S)
+        time.sleep(_RANK_0_REPORTS_S)
         raise LauncherError from None
 
 
 def connected_ranks(environ: Mapping[str, str]) -> RankGather:
-    """This rank and the others; alone without a launcher. To be called before anything imports mpi4py.
+    """Return this rank and the others, or a single rank without a launcher. Call it before anything imports mpi4py.
 
     Raises:
-        LauncherError: as `connect`.
+        LauncherError: As for `connect`.
     """
     communicator = connect(environ)
     if communicator is None:
-        return ALONE_RANKS
+        return ALONE
     from nadi.launching.world import ranks_of
 
     return ranks_of(communicator)
@@ -161,9 +166,10 @@ def _world(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py i
         launched, variable = launched_size(environ)
         started = f"{launched} processes were started ({variable})" if launched else f"{variable} is set"
         raise LauncherError(
-            f"{started}, but mpi4py is missing; pip install 'nadi[mpi]', or set {ALONE}=none for runs of one process"
+            f"{started}, but mpi4py is missing; pip install 'nadi[mpi]', or set {LAUNCHER_VARIABLE}=none for runs of "
+            "one process"
         ) from None
-    mpi4py.rc.initialize = False  # MPI_Init ends the process where launcher and library do not fit
+    mpi4py.rc.initialize = False  # MPI_Init ends the process if launcher and library do not fit
     mpi4py.rc.finalize = True
     try:
         from mpi4py import MPI
@@ -176,7 +182,7 @@ def _world(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py i
     if not MPI.Is_initialized():
         check_library(environ, library)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of a wrong launcher, which `check` explains
+            warnings.simplefilter("ignore", RuntimeWarning)  # `check` explains a wrong launcher better
             MPI.Init_thread()
     size = MPI.COMM_WORLD.Get_size()
     check(environ, size, library)
@@ -189,7 +195,7 @@ def _number(environ: Mapping[str, str], variable: str) -> int | None:
 
 
 def _in_srun(environ: Mapping[str, str]) -> bool:
-    """Whether this is a task of a step: the batch script and an interactive shell are none."""
+    """Return whether this process is a task of a step; the batch script and an interactive shell are not."""
     step = _number(environ, "SLURM_STEP_ID")
     return step is not None and step < _FIRST_SPECIAL_STEP and any(name in environ for name in _STEP_SIZES)
 
@@ -201,7 +207,7 @@ def _family(library: str) -> Family:
 
 
 def _name(library: str) -> str:
-    """The MPI and its version: "MPICH Version:      5.0.2" becomes "MPICH 5.0.2"."""
+    """Return the MPI and its version: "MPICH Version:      5.0.2" becomes "MPICH 5.0.2"."""
     first = library.strip("\0 \n").split("\n", maxsplit=1)[0].split(",")[0]
     return " ".join(first.replace("Version:", " ").split())
 
@@ -209,8 +215,8 @@ def _name(library: str) -> str:
 def _fix(environ: Mapping[str, str], library: str) -> str:
     family = _family(library)
     folder = Path(sys.executable).parent
-    beside = (folder / "mpiexec").is_file() and (folder / _BESIDE[family]).is_file()
-    mpiexec = str(folder / "mpiexec") if beside else f"the mpiexec of {family}"
+    has_own_mpiexec = (folder / "mpiexec").is_file() and (folder / _MARKER_PROGRAM[family]).is_file()
+    mpiexec = str(folder / "mpiexec") if has_own_mpiexec else f"the mpiexec of {family}"
     if "SLURM_JOB_ID" in environ:
-        return f"use {_SRUN[family]}, or {mpiexec} inside sbatch"
+        return f"use {_SRUN_OPTIONS[family]}, or {mpiexec} inside sbatch"
     return f"use {mpiexec}"

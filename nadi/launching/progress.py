@@ -1,4 +1,4 @@
-"""How far a run is, on standard error: a live line on a terminal or in a notebook, else a line every few seconds."""
+"""Progress of a run on standard error: a live line on a terminal or in a notebook, else a line every few seconds."""
 
 import sys
 import time
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from pdes import Snapshot
 
 LINE_EVERY_S = 5.0
+"""Minimum seconds between two lines if standard error is not a terminal."""
 _REWRITE_EVERY_S = 0.25
-"""A notebook's server drops what comes much faster."""
+"""Minimum seconds between two updates in a notebook, whose server drops output that comes much faster."""
 _MINUTE_S = 60
 
 
 class Progress:
-    """Called with snapshots; shows at most a few of them."""
+    """Display of progress snapshots, of which it shows only a few."""
 
     def __init__(self, stream: TextIO, live: Live | None, *, rewrites: bool = False) -> None:
         self._stream = stream
@@ -36,29 +37,29 @@ class Progress:
         self._expected = 0.0
 
     def __call__(self, snapshot: "Snapshot") -> None:
-        """Show a snapshot, or not, if one was shown a moment ago; a Ctrl-C that was lost is raised here."""
+        """Show a snapshot unless one was shown a moment ago; raise a lost Ctrl-C."""
         Interrupts.check()
         text = describe(snapshot, self._expected)
         self._show(f"{self._run}: {text}" if self._run else text)
 
     def expect(self, work: float) -> None:
-        """How many packet-hops, or messages at message level, the run that snapshots are of will take."""
+        """Set the expected packet-hops of the run, or messages at message level."""
         self._expected = work
 
     def begin(self, run: str) -> None:
-        """Name the run that snapshots are of from now on, where there are several; shown as they are."""
+        """Set and show the name of the run that the next snapshots belong to, if there are several runs."""
         self._run = run
         self._show(run)
 
     def say(self, text: str) -> None:
-        """One line about what is done now, such as compiling."""
+        """Print one line about the current activity, such as compiling."""
         Interrupts.check()
         self.end_line()
         console = self._live.console if self._live is not None else Terminal(file=self._stream)
         console.print(f"nadi: {text}", soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """One line that is said even where nobody wants to see progress."""
+        """Print one line that also appears if progress is not shown."""
         self.say(text)
 
     def _show(self, text: str) -> None:
@@ -68,18 +69,18 @@ class Progress:
             self._rewrite(f"nadi: {shown(text)}")
         elif time.monotonic() - self._last_s >= LINE_EVERY_S:
             self._last_s = time.monotonic()
-            self._stream.write(f"nadi: {shown(text)}\n")  # at once: a signal must not come before the end of the line
+            self._stream.write(f"nadi: {shown(text)}\n")  # one write: a signal must not split the line
             self._stream.flush()
 
     def end_line(self) -> None:
-        """Have what comes next stand on a line of its own."""
+        """Begin a new line if the current one is not complete."""
         if self._width:
             self._stream.write("\n")
             self._stream.flush()
             self._width = 0
 
     def _rewrite(self, line: str) -> None:
-        """Write over the line before, as browsers show a carriage return."""
+        """Overwrite the previous line, as browsers interpret a carriage return."""
         now_s = time.monotonic()
         if self._width and now_s - self._last_s < _REWRITE_EVERY_S:
             return
@@ -90,10 +91,10 @@ class Progress:
 
 
 class NoProgress:
-    """Shows nothing."""
+    """Progress without output, except warnings."""
 
     def __call__(self, snapshot: "Snapshot") -> None:  # noqa: ARG002 - Progress shows it
-        """Raise a Ctrl-C that was lost; else do nothing."""
+        """Raise a lost Ctrl-C; else do nothing."""
         Interrupts.check()
 
     def expect(self, work: float) -> None:
@@ -103,17 +104,17 @@ class NoProgress:
         """Do nothing."""
 
     def say(self, text: str) -> None:  # noqa: ARG002 - Progress says it
-        """Raise a Ctrl-C that was lost; else do nothing."""
+        """Raise a lost Ctrl-C; else do nothing."""
         Interrupts.check()
 
     def warn(self, text: str) -> None:
-        """One line that is said even here."""
+        """Print one line."""
         sys.stderr.write(f"nadi: {shown(text)}\n")
 
 
 @contextmanager
 def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress | NoProgress]:
-    """A Progress on `stream` (standard error if not given) as long as the block runs."""
+    """Yield a Progress on `stream` (default: standard error) for the block."""
     stream = stream or sys.stderr
     if quiet:
         yield NoProgress()
@@ -121,36 +122,37 @@ def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[P
         with Live(console=Terminal(file=stream), transient=True, refresh_per_second=4) as live:
             yield Progress(stream, live)
     elif in_notebook():
-        telling = Progress(stream, None, rewrites=True)
+        display = Progress(stream, None, rewrites=True)
         try:
-            yield telling
+            yield display
         finally:
-            telling.end_line()
+            display.end_line()
     else:
         yield Progress(stream, None)
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, whose output is no terminal but takes carriage returns."""
+    """Return whether this process is a notebook kernel, whose output interprets carriage returns."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")
 
 
 def describe(snapshot: "Snapshot", expected: float) -> str:
-    """One line: simulated time, packet-hops per second, share of the work done, and time left at the pace so far.
+    """Return one line: simulated time, packet-hops per second, share of the work done, and remaining time.
 
-    What is lost is sent again, so that there may be more packets than expected: then nothing is said of the time left.
+    Retransmissions may add packets beyond the expected number; the line then omits the remaining time, which assumes
+    the mean pace so far.
 
     Args:
-        snapshot: of the run.
-        expected: packet-hops, or messages at message level, that the run will take; 0 = not known.
+        snapshot: Snapshot of the run.
+        expected: Expected packet-hops of the run, or messages at message level; 0 = not known.
     """
     done, what = snapshot.packet_hops, "packet-hops"
     if snapshot.messages is not None:
         done, what = snapshot.messages, "messages"
     rate = snapshot.packet_hops / max(snapshot.wall_s, 1e-9)
-    now_ps = snapshot.now_ps // 1000 * 1000  # picoseconds are noise here
+    now_ps = snapshot.now_ps // 1000 * 1000  # show whole nanoseconds
     begun = f"{format_time(now_ps)} simulated"
     if snapshot.packet_hops or expected > 0:
         begun += f", {rate / 1e6:.1f} M packet-hops/s"

@@ -1,6 +1,6 @@
-"""How Nadi starts Python once more: the folder in which the user works is never on its import path.
+"""Commands that start Python in safe-path mode, without the user's current folder on the import path.
 
-`python -m` and `python -c` would put that folder first, so that a `json.py` or `typer.py` that lies in it is executed.
+`python -m` and `python -c` put that folder first, so Python would run a `json.py` or `typer.py` from it.
 """
 
 import sys

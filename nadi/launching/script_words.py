@@ -1,7 +1,7 @@
-"""How names that a user gave enter a batch script: this module is the only way in.
+"""Quoting of user-given names for batch scripts; every such name passes through this module.
 
-A name may hold a line feed, which would end a comment or a directive and begin a command, or characters that a shell
-or SLURM reads as more than text. So a name that is not one printable line is refused, and every other one is quoted.
+A name may contain a line feed, which would end a comment or a directive and begin a command, or characters that a shell
+or SLURM interprets. This module refuses names that are not one printable line, and quotes all others.
 """
 
 import re
@@ -19,7 +19,7 @@ def one_line(text: str) -> str:
     """Return the text if it is one line of printable characters.
 
     Raises:
-        ConfigError: It holds a control character, a line feed or a byte that is no UTF-8.
+        ConfigError: It contains a control character, a line feed or a byte that is not UTF-8.
     """
     if not text.isprintable():
         raise ConfigError(f"{text!r}: expected a single line of printable characters, as it goes into a batch script")

@@ -1,4 +1,4 @@
-"""Shards: equal parts of many runs, told by their number, and a batch script for SLURM that runs all of them."""
+"""Shards: equal, numbered parts of many runs, and a SLURM batch script that runs all of them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,19 +6,19 @@ from pathlib import Path
 from nadi.errors import ConfigError
 from nadi.launching.script_words import directive, log_path, nadi_line, sbatch_options, shell_line, shell_word
 
-_MOST_SHARDS = 10**5
+_MAX_SHARDS = 10**5
 OWN_OPTIONS = ("job-name", "array", "ntasks", "output", "dependency", "wrap")
 """Options of sbatch that scripts of arrays set themselves."""
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """Number and count of "3/16".
+    """Return number and count of a shard "3/16".
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: The text has another form.
     """
     number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and len(count) < 7 and int(number) < int(count) <= _MOST_SHARDS):
+    if not (number.isdecimal() and count.isdecimal() and len(count) < 7 and int(number) < int(count) <= _MAX_SHARDS):
         raise ConfigError(f"--shard {text!r}: expected I/N with I from 0 below N, as 3/16")
     return int(number), int(count)
 
@@ -45,7 +45,7 @@ def array_script(
         options: Further options of sbatch, for both jobs, as --sbatch takes them.
 
     Raises:
-        ConfigError: A name is not one line of printable characters, or an option is none of sbatch's.
+        ConfigError: A name is not one line of printable characters, or sbatch has no such option.
     """
     name, folder = f"nadi-{words[0]}", str(out)
     extra = sbatch_options(options, OWN_OPTIONS)

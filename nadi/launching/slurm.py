@@ -1,4 +1,4 @@
-"""Batch scripts for SLURM: a job of one run, or an array of runs with other values each."""
+"""Batch scripts for SLURM: a job of one run, or an array of runs with different values."""
 
 import hashlib
 import itertools
@@ -17,7 +17,7 @@ LAUNCHERS = {
     "srun-pmi2": 'srun --mpi=pmi2 --ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1',
     "srun-pmix": 'srun --mpi=pmix --ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1',
 }
-"""What stands before the command, by the name of --launcher. srun takes the CPUs of a task from its own option only."""
+"""Command prefix per name of --launcher. srun takes the CPUs of a task from its own option only."""
 _TIME = re.compile(r"(?:\d+-)?\d+:[0-5]\d:[0-5]\d")
 _MEMORY = re.compile(r"0|[1-9]\d{0,9}[KMGT]?")
 _MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
@@ -26,21 +26,21 @@ OWN_OPTIONS = (
     *("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time", "mem", "partition", "account", "array"),
     *("requeue", "open-mode"),
 )
-"""Options of sbatch that the script sets itself, or that options of `nadi slurm` do."""
+"""Options of sbatch that the script or options of `nadi slurm` set."""
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=:,+-]")
-_LONGEST_FOLDER = 100
+_MAX_FOLDER_LENGTH = 100
 _SBATCH_TIMEOUT_S = 60
 
 
 class SubmitError(RuntimeError):
-    """sbatch did not take the script. One line, sbatch's own."""
+    """sbatch rejected the script. The message has one line with sbatch's own text."""
 
     exit_code = 1
 
 
 class Task(NamedTuple):
-    """A task of a job array: its folder inside the results' folder, and its values as for --set."""
+    """Task of a job array: its folder inside the results' folder, and its values as for --set."""
 
     folder: str
     overrides: tuple[str, ...]
@@ -48,10 +48,10 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What a script is for. Without tasks it is one run.
+    """Contents of a script: one run, or an array of tasks.
 
     Raises:
-        ConfigError: a value that SLURM would refuse or read as something else.
+        ConfigError: SLURM would refuse a value or interpret it differently.
     """
 
     run_file: PurePath
@@ -91,12 +91,12 @@ class Job:
 
     @property
     def ranks(self) -> int:
-        """MPI processes in all."""
+        """Return the number of MPI processes."""
         return self.nodes * self.ranks_per_node
 
 
 def memory_bytes(text: str) -> int | None:
-    """Return the bytes of a value of --mem; None where it leaves the memory open ("" or 0)."""
+    """Return the bytes of a value of --mem; None if it sets no limit ("" or 0)."""
     if not _MEMORY.fullmatch(text) or text == "0":
         return None
     number = text.rstrip("KMGT")
@@ -104,18 +104,18 @@ def memory_bytes(text: str) -> int | None:
 
 
 def job_name(run_file: Path) -> str:
-    """A name that SLURM takes, from that of the run file."""
+    """Return a name that SLURM accepts, from the name of the run file."""
     return _UNSAFE.sub("_", run_file.stem).lstrip(".=:,+-") or "nadi"
 
 
 def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
-    """All combinations of the values of all keys.
+    """Return tasks for all combinations of the values of all keys.
 
     Args:
-        sweeps: "section.key=v1,v2,..."; values that contain commas are separated by semicolons.
+        sweeps: Texts "section.key=v1,v2,..."; semicolons separate values that contain commas.
 
     Raises:
-        ConfigError: no key, no value, or one twice.
+        ConfigError: A key or value is missing or occurs twice.
     """
     settings: dict[str, list[str]] = {}
     for sweep in sweeps:
@@ -126,7 +126,7 @@ def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
         if key in settings:
             raise ConfigError(f"--sweep {sweep!r}: {key} is swept twice; expected all its values in one --sweep")
         if len(set(values)) < len(values):
-            raise ConfigError(f"--sweep {sweep!r}: a value stands twice")
+            raise ConfigError(f"--sweep {sweep!r}: a value is listed twice")
         settings[key] = [f"{key}={value}" for value in values]
     if not settings:
         return ()
@@ -134,7 +134,7 @@ def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
 
 
 def render(job: Job) -> str:
-    """The script."""
+    """Return the script."""
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
@@ -155,11 +155,11 @@ def render(job: Job) -> str:
 
 
 def submit(script: Path) -> str:
-    """Have sbatch take a script; gives what it says.
+    """Submit a script by sbatch and return sbatch's output.
 
     Raises:
-        ConfigError: there is no sbatch.
-        SubmitError: it refuses.
+        ConfigError: There is no sbatch.
+        SubmitError: sbatch rejects the script.
     """
     try:
         done = subprocess.run(  # noqa: S603 - a script that this command has written
@@ -179,8 +179,8 @@ def submit(script: Path) -> str:
 
 
 def _folder(settings: str) -> str:
-    """A name for the results of these settings: as they stand where a file system takes that, else with their hash."""
+    """Return a folder name for these settings: the settings if they are a valid and short name, else a hash follows."""
     name = _UNSAFE.sub("_", settings)
-    if name == settings and len(name) <= _LONGEST_FOLDER:
+    if name == settings and len(name) <= _MAX_FOLDER_LENGTH:
         return name
-    return f"{name[:_LONGEST_FOLDER]}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+    return f"{name[:_MAX_FOLDER_LENGTH]}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""Who runs a simulation: threads or processes of this machine, or MPI ranks with threads of their own."""
+"""Workers of a simulation: threads or processes of this machine, or MPI ranks with threads of their own."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,40 +22,40 @@ Backend = Literal["threads", "processes"]
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of a run, this process being one of `ranks`.
+    """Workers of a run; this process is one of `ranks`.
 
-    Where it is `alone`, rank 0 does all with one worker, and the other ranks wait for its results.
+    If `alone`, rank 0 runs everything with one worker, and the other ranks wait for its results.
     """
 
     ranks: RankGather = setting(ALONE, "this rank and the others", is_given=False)
-    backend: Backend = setting("threads", "what the workers are; those of MPI ranks are threads")
+    backend: Backend = setting("threads", "kind of the workers; MPI ranks always use threads")
     workers: int = setting(1, "threads or processes of this machine; under mpiexec, threads of each rank")
-    lps_per_worker: int = setting(1, "parts of the fabric for each worker; an idle thread takes what is left")
-    share_memory: bool = setting(True, "MPI ranks of one node meet in shared memory")
+    lps_per_worker: int = setting(1, "parts of the fabric per worker; idle threads take remaining parts")
+    share_memory: bool = setting(True, "MPI ranks of one node communicate through shared memory")
     alone: bool = setting(False, "rank 0 does all", is_given=False)
 
     @property
     def total(self) -> int:
-        """Workers of all ranks."""
+        """Return the number of workers of all ranks."""
         return 1 if self.alone else self.ranks.size * self.workers
 
     @property
     def lps(self) -> int:
-        """Logical processes of the run."""
+        """Return the number of logical processes of the run."""
         return self.total * self.lps_per_worker
 
     @property
     def threads(self) -> int:
-        """Threads of each rank or process."""
+        """Return the number of threads of each rank or process."""
         return self.workers if self.backend == "threads" else 1
 
     @property
     def processes(self) -> int:
-        """Processes of each rank."""
+        """Return the number of processes of each rank."""
         return self.workers if self.backend == "processes" else 1
 
     def own_npus(self, owner: NDArray[np.int32], npus: int) -> NDArray[np.bool_]:
-        """bool[npus]: those of this rank's LPs."""
+        """Return bool[npus], True for the NPUs of this rank's LPs."""
         if self.alone:
             return np.full(npus, self.ranks.rank == 0)
         return pdes.shares(owner, self.ranks.size)[:npus] == self.ranks.rank
@@ -68,10 +68,10 @@ class Workers:
         settings: pdes.Settings,
         progress: Progress | NoProgress,
     ) -> pdes.Results:
-        """Build worlds and run them; `owner` has `lps` owners. At message level there is one LP.
+        """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP.
 
         Raises:
-            pdes.RunError: the run failed.
+            pdes.RunError: The run failed.
         """
         if settings.fidelity.act:
             return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
@@ -85,7 +85,7 @@ class Workers:
         return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads)
 
     def by_rank_0(self, npus: int, run: "Callable[[], pdes.Results]") -> pdes.Results:
-        """Rank 0 runs all; the others get its results, without flows and times of trace rows."""
+        """Run on rank 0; the other ranks get its results without flows and times of trace rows."""
         with together(self.ranks):
             results = run() if self.ranks.rank == 0 else None
             light = results and replace(
@@ -96,8 +96,8 @@ class Workers:
                 flows={name: column[:0] for name, column in results.flows.items()},
                 folded=None,
             )
-            told: pdes.Results = self.ranks.exchange(light)[0]
-        return results or told
+            received: pdes.Results = self.ranks.exchange(light)[0]
+        return results or received
 
 
 SERIAL = Workers()

@@ -1,8 +1,8 @@
-"""The ranks of an MPI run: what one of them finds wrong all of them raise, so that none waits for the others.
+"""Ranks of an MPI run that fail together: all ranks raise an error of one rank, so that none waits for the others.
 
-Every exchange tells whether the rank is well. A rank that fails says so in place of its next exchange, and the others
-raise what it says. That holds while all go through the same exchanges (`together`); inside the engine's windows a
-failing rank ends the others through MPI_Abort.
+Every exchange carries the state of each rank. A rank that fails reports its error in its next exchange, and the others
+raise that error. This requires that all ranks do the same exchanges (`together`); inside the engine's windows a failing
+rank ends the others through MPI_Abort.
 """
 
 import traceback
@@ -15,11 +15,11 @@ from nadi.launching.gather import RankGather
 
 
 class AgreedError(Exception):
-    """What all ranks raise because one of them found it.
+    """An error of one rank that all ranks raise.
 
     Attributes:
-        exit_code: that of the first error.
-        of_a_file: a file could not be read or written, the text is why.
+        exit_code: Exit code of the original error.
+        of_a_file: True = a file could not be read or written, and the text is the reason.
     """
 
     agreed = True
@@ -31,13 +31,13 @@ class AgreedError(Exception):
 
 
 def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optional
-    """The ranks of a communicator."""
+    """Return the ranks of a communicator."""
 
     def exchange(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
-        return _agree(communicator, value, None)
+        return _exchange_or_raise(communicator, value, None)
 
     def gather(value: Any) -> list[Any] | None:  # noqa: ANN401 - whatever can be pickled
-        _agree(communicator, None, None)
+        _exchange_or_raise(communicator, None, None)
         gathered: list[Any] | None = communicator.gather(value)
         return gathered
 
@@ -46,10 +46,10 @@ def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optio
 
 @contextmanager
 def together(ranks: RankGather) -> Iterator[None]:
-    """A block in which all ranks do the same exchanges; all leave it well, or all raise.
+    """Run a block in which all ranks do the same exchanges; all ranks complete it, or all raise.
 
     Raises:
-        AgreedError: one of several ranks failed.
+        AgreedError: One of several ranks failed.
     """
     if ranks.communicator is None:
         yield
@@ -59,24 +59,24 @@ def together(ranks: RankGather) -> Iterator[None]:
     except AgreedError:
         raise
     except Exception as error:
-        _agree(ranks.communicator, None, error)
+        _exchange_or_raise(ranks.communicator, None, error)
         raise  # not reached: agreeing on an error raises it
-    _agree(ranks.communicator, None, None)
+    _exchange_or_raise(ranks.communicator, None, None)
 
 
-def _agree(communicator: Any, value: Any, error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is optional
-    """All ranks' values; raises the error of the least rank that has one."""
-    told = None if error is None else _told(error, communicator.Get_rank())
-    found = communicator.allgather((value, told))
-    for _, failure in found:
+def _exchange_or_raise(communicator: Any, value: Any, error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is optional
+    """Return the values of all ranks; raise the error of the lowest rank that has one."""
+    own_failure = None if error is None else _failure(error, communicator.Get_rank())
+    gathered = communicator.allgather((value, own_failure))
+    for _, failure in gathered:
         if failure is not None:
             text, exit_code, of_a_file = failure
             raise AgreedError(text, exit_code, of_a_file=of_a_file) from error
-    return [each for each, _ in found]
+    return [own_value for own_value, _ in gathered]
 
 
-def _told(error: Exception, rank: int) -> tuple[str, int, bool]:
-    """Text, exit code and whether it is of a file. What is not for the user to mend says on which rank it was."""
+def _failure(error: Exception, rank: int) -> tuple[str, int, bool]:
+    """Return the text, the exit code and whether the error concerns a file; a defect's text names rank and line."""
     if isinstance(error, OSError):
         return error.strerror or str(error), 1, True
     if hasattr(error, "exit_code"):

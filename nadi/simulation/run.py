@@ -1,4 +1,4 @@
-"""From a run file's configuration to results: each stage called once, in order."""
+"""From the configuration of a run file to results: each stage is called once, in order."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from et import TraceTable
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, files_read
-from nadi.configuration.sections import OF_PACKETS, NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.configuration.sections import PACKET_SYSTEM_KEYS, NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
 from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.progress import NoProgress, Progress
@@ -45,20 +45,20 @@ from workload import CollectiveSettings, Program
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run: what went in and what came out.
+    """A finished run with its inputs and results.
 
     Attributes:
-        config: of the run file.
-        graph: the fabric.
-        traces: distinct trace files.
+        config: Configuration of the run file.
+        graph: Fabric of the run.
+        traces: Distinct trace files.
         trace_of_npu: int32[npus], trace of each NPU, -1 = none.
-        program: what the NPUs did.
-        settings: settled choices of the packet network.
-        collectives: how collectives were done.
-        workers: who ran it.
-        results: times, counters, flows, links.
-        files: the user's files that the run read, as they were when it began.
-        formulas: at closed forms, schedule and size of the collectives that a formula tells; the others are played.
+        program: Program of the NPUs.
+        settings: Settled settings of the packet network.
+        collectives: Settled algorithms of collectives.
+        workers: Ranks and workers that ran it.
+        results: Times, counters, flows and links.
+        files: User files that the run read, as they were when it began.
+        formulas: Schedule and size of the collectives that a closed-form run computes by formula; it plays the others.
     """
 
     config: RunConfig
@@ -74,7 +74,7 @@ class FinishedRun:
     formulas: frozenset[tuple[int, int]] = frozenset()
 
     def peak_rss_bytes(self) -> int:
-        """The most memory that this rank and the processes that it forked have had."""
+        """Return the peak resident memory in bytes of this rank and of the processes that it forked."""
         return pdes.peak_rss_bytes() + self.results.workers_rss_bytes
 
 
@@ -86,19 +86,19 @@ def simulate(
     force: bool = False,
     keep_flows: bool = True,
 ) -> FinishedRun:
-    """Run what a run file says; on several ranks, each its part.
+    """Run the simulation that a run file describes; on several ranks, each simulates its part.
 
     Args:
-        config: the run file.
-        progress: told what is going on.
-        ranks: this rank and the others.
-        force: try what would take more memory than is free, or more than a day.
-        keep_flows: the results are to have a row for each message, if the run file wants that table.
+        config: Configuration of the run file.
+        progress: Display of progress and warnings.
+        ranks: This rank and the other ranks.
+        force: True = also try a run that needs more memory than is free, or more than a day.
+        keep_flows: True = the results have a row for each message, if the run file enables that table.
 
     Raises:
-        TopologyError, TraceError, WorkloadError, PartitionError: the user's input is wrong (exit code 2).
-        AgreedError: the same, on several ranks.
-        pdes.RunError: the run failed (exit code 1).
+        TopologyError, TraceError, WorkloadError, PartitionError: The user's input is wrong (exit code 2).
+        AgreedError: The input is wrong, on several ranks.
+        pdes.RunError: The run failed (exit code 1).
     """
     with together(ranks):
         _refuse(config, ranks.size, force=force)
@@ -106,13 +106,14 @@ def simulate(
         config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
         files = files_read(config, exchange=ranks.exchange, opens=work.opens)
     if settings.fidelity.is_closed_form:
-        return _at_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
+        return _run_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
     with together(ranks):
         own = estimate(graph, work.program, settings)
     expected = of_all_ranks(own, ranks)
     with together(ranks):
         check_run(own, expected, settings, workers.total, force=force)
-        check_counters(graph, work.program, own)  # of a run that is refused above, pairs of NPUs fill the memory
+        # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
+        check_counters(graph, work.program, own)
     _warn(config, progress, ranks)
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return FinishedRun(
@@ -128,15 +129,15 @@ def check_job(
     progress: Progress | NoProgress,
     limits: NodeLimits,
 ) -> JobCost:
-    """Check a run that a batch job is to do as `simulate` would check it there, and estimate what it costs.
+    """Check a run of a batch job as `simulate` would check it there, and estimate its cost.
 
     Args:
-        config: The run file.
-        nodes: Nodes of the job.
-        ranks_per_node: MPI ranks on each node.
-        threads: Threads of each rank.
-        progress: Shows what is going on.
-        limits: What a node has.
+        config: Configuration of the run file.
+        nodes: Number of nodes of the job.
+        ranks_per_node: Number of MPI ranks per node.
+        threads: Number of threads per rank.
+        progress: Display of progress and warnings.
+        limits: Resources of a node.
 
     Raises:
         ConfigError, TopologyError, TraceError, WorkloadError, PartitionError: `simulate` would refuse the run.
@@ -148,7 +149,7 @@ def check_job(
     config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
     expected = estimate(graph, work.program, settings)
     if settings.fidelity.is_closed_form:
-        _, folded = _laid_out(graph, work, settings, force=force)
+        _, folded = _lay_out(graph, work, settings, force=force)
         return cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
     cost = cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
     check_counters(graph, work.program, expected)
@@ -158,7 +159,7 @@ def check_job(
 def _set_up(
     config: RunConfig, workers: Workers, progress: Progress | NoProgress, *, force: bool, keep_flows: bool
 ) -> tuple[RunConfig, Graph, LoadedWorkload, NDArray[np.int32] | None, pdes.Settings]:
-    """Build what a run needs, and refuse what it cannot do.
+    """Build everything that a run needs, and refuse unsupported combinations.
 
     Returns:
         The configuration with interference settled, the fabric, this rank's work, owners of nodes, and settings.
@@ -187,25 +188,25 @@ def _set_up(
 
 
 def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
-    """Refuse what is known before anything is built: worker processes on several MPI ranks, a large fabric or model."""
+    """Refuse worker processes on several MPI ranks, and fabrics or models that are too large, before any building."""
     if ranks > 1 and config.engine.backend == "processes":
         raise ConfigError(f"[engine] backend: found processes on {ranks} MPI ranks; expected threads there")
-    if config.topology.graph is None:  # which is there already
+    if config.topology.graph is None:  # a fabric given by Python is already built
         check_fabric(config.topology.source(), force=force)
     _check_model(config, force=force)
 
 
-def _laid_out(
+def _lay_out(
     graph: Graph, work: LoadedWorkload, settings: pdes.Settings, *, force: bool
 ) -> tuple[CollectiveCosts, FoldedProgram]:
-    """Lay out a run at closed forms, and refuse one that takes more memory than is free."""
+    """Lay out a run at closed forms, and refuse one that needs more memory than is free."""
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
     folded = running.laid_out(graph, work.program, costs, slow=settings.faults.npus)
     check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
 
 
-def _at_closed_forms(
+def _run_closed_forms(
     config: RunConfig,
     graph: Graph,
     work: LoadedWorkload,
@@ -216,15 +217,15 @@ def _at_closed_forms(
     *,
     force: bool,
 ) -> FinishedRun:
-    """A run in which collectives take their closed forms, on rank 0."""
+    """Run on rank 0 with collectives and messages at their closed forms."""
     formulas: set[tuple[int, int]] = set()
 
     def run() -> pdes.Results:
-        costs, folded = _laid_out(graph, work, settings, force=force)
+        costs, folded = _lay_out(graph, work, settings, force=force)
         costed = running.costed(folded, costs, work.collectives)
         formulas.update(running.formulas(folded, costed, work.program))
         _warn(config, progress)
-        _say_if_compiled(advance, "a few seconds", progress)
+        _announce_compilation(advance, "a few seconds", progress)
         return running.run(graph, folded, costed, costs, settings, progress)
 
     return FinishedRun(
@@ -243,30 +244,30 @@ def _at_closed_forms(
 
 
 def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather = ALONE) -> None:
-    """Name the keys that cannot matter, before a run that may take long, and after all that may be wrong with it."""
+    """Warn of keys without effect, after all checks and before a run that may take long."""
     warning = without_effect(config)
     if warning and ranks.rank == 0:
         progress.warn(warning)
 
 
 def _check_model(config: RunConfig, *, force: bool) -> None:
-    """Refuse a model whose traces take more memory than is free."""
+    """Refuse a model whose traces need more memory than is free."""
     served = serving_and_requests(config)
     if served is not None:
         from workload.generators.inference.generator import nodes_at_least
         from workload.generators.training.generator import NODE_BYTES
 
         check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
-    found = model_and_plan(config)
-    if found is not None:
+    trained = model_and_plan(config)
+    if trained is not None:
         from workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
-        nodes = nodes_at_most(*found, config.workload.framework)
+        nodes = nodes_at_most(*trained, config.workload.framework)
         check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
 def _check_durations(config: RunConfig, program: Program) -> None:
-    """Refuse durations that slowdowns make longer than the engine can count."""
+    """Refuse durations that slowdowns extend beyond the engine's longest time."""
     slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
     longest_ps = int(program.node_duration_ps.max(initial=0))
     if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
@@ -277,7 +278,7 @@ def _check_durations(config: RunConfig, program: Program) -> None:
 
 
 def _workers(config: RunConfig, ranks: RankGather) -> Workers:
-    """Who runs it: the workers that are asked for, or one where the network's model has no more."""
+    """Return the workers of the run file, or one worker if the network's model supports only one."""
     if fidelities.on_one_worker(config.network):
         return Workers(ranks, alone=True)
     engine = config.engine
@@ -293,50 +294,50 @@ def run_program(
     owner: NDArray[np.int32] | None = None,
     expected: Estimate | None = None,
 ) -> pdes.Results:
-    """Build worlds and run them; a word where kernels must be compiled first.
+    """Build the state of a program and run it; announce the compilation of kernels.
 
     Args:
-        graph: the fabric.
-        program: what the NPUs do, those of this rank at least.
-        settings: of the packet network.
-        progress: told what is going on.
-        workers: who runs it.
-        owner: int32[nodes], the LP of each node; None = one LP.
-        expected: work of all ranks, for the progress; None = estimated here.
+        graph: Fabric of the run.
+        program: Program of the NPUs, at least of this rank's.
+        settings: Settings of the packet network.
+        progress: Display of progress and warnings.
+        workers: Ranks and workers that run it.
+        owner: int32[nodes], LP of each node; None = one LP.
+        expected: Estimated work of all ranks, for the progress display; None = the function estimates it.
 
     Raises:
-        pdes.RunError: the run failed.
+        pdes.RunError: The run failed.
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
     kernel = work_messages if settings.fidelity.act else work
-    acts = jit_enabled() and workers.ranks.rank == 0
-    if acts:
-        _tell(progress, cache_complaint())
-    _say_if_compiled(kernel, "up to half a minute", progress)
+    reports_cache = jit_enabled() and workers.ranks.rank == 0
+    if reports_cache:
+        _warn_once(progress, cache_complaint())
+    _announce_compilation(kernel, "up to half a minute", progress)
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
-    if acts:
-        _tell(progress, what_was_not_kept())
+    if reports_cache:
+        _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph)
 
 
-_HAD: set[Callable[..., Any]] = set()
-"""Main kernels that this process has used: it keeps what it has loaded, so that the cache is not looked into again."""
+_LOADED_KERNELS: set[Callable[..., Any]] = set()
+"""Main kernels that this process has already loaded, whose cache entries need no second check."""
 
 
-def _say_if_compiled(kernel: Callable[..., Any], how_long: str, progress: Progress | NoProgress) -> None:
-    """A word where a main kernel must be compiled first."""
-    if jit_enabled() and kernel not in _HAD:
+def _announce_compilation(kernel: Callable[..., Any], how_long: str, progress: Progress | NoProgress) -> None:
+    """Print a line if a main kernel must be compiled first."""
+    if jit_enabled() and kernel not in _LOADED_KERNELS:
         if not is_warm(kernel):
             progress.say(f"compiling the kernels, once, into {cache_dir()} ({how_long})")
-        _HAD.add(kernel)
+        _LOADED_KERNELS.add(kernel)
 
 
 @functools.cache
-def _tell(progress: Progress | NoProgress, complaint: str) -> None:
-    """Say, once, why kernels that were compiled will not be there for the next run."""
+def _warn_once(progress: Progress | NoProgress, complaint: str) -> None:
+    """Warn once why the next run will not find the compiled kernels."""
     if complaint:
-        progress.warn(f"compiled kernels are not kept: {complaint}; `nadi doctor` says more")
+        progress.warn(f"compiled kernels are not kept: {complaint}; `nadi doctor` explains why")
 
 
 def network_settings(
@@ -347,14 +348,14 @@ def network_settings(
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """The engine's settings for the sections [network] and [system].
+    """Return the engine's settings for the sections [network] and [system].
 
     Raises:
-        ConfigError: what is given does not go together.
+        ConfigError: The values contradict each other.
     """
     system = system or SystemSection()
     if network.fidelity != "packet":
-        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in OF_PACKETS})
+        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})
     return pdes.Settings(
         seed=seed,
         record_nodes=record_nodes,

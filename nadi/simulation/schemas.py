@@ -1,7 +1,7 @@
-"""Every Parquet table that Nadi writes: its columns, their types, units and meanings.
+"""Schemas of all Parquet tables that Nadi writes: columns with types, units and meanings.
 
-Writers make their tables with `Schema.table`, which refuses a column that does not stand here; who reads results looks
-here for what a file must have; docs/reference/results.md shows `documentation()`, and a test holds it to that.
+Writers create their tables with `Schema.table`, which refuses unknown columns. Readers check files against the schema.
+docs/reference/results.md includes the output of `documentation()`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LARGEST_VALUE = 1 << 62
-"""Largest number in any table: times end at 2^62 ps, and no count or size comes near it."""
+"""Largest number in any table: times end at 2^62 ps, and counts and sizes stay far below."""
 TEXT, WORD = "text", "word"
-"""Words are text, each kept once: few different ones in many rows."""
+"""Types of text columns. A WORD column is dictionary-encoded: few distinct values in many rows."""
 
 
 class Field(NamedTuple):
-    """One column.
+    """One column of a table.
 
     Attributes:
-        name: of the column; units of times, sizes and rates stand at its end.
-        type: name of an Arrow type, or TEXT or WORD.
-        meaning: a few words.
-        null: when there is no value; "" = there always is one.
-        where: in which files the column is; "" = in all.
+        name: Name of the column, which ends in the unit of times, sizes and rates.
+        type: Name of an Arrow type, or TEXT or WORD.
+        meaning: Short description of the values.
+        null: Rows without a value; "" = every row has one.
+        where: Files that contain the column; "" = all files.
         minimum: Smallest value of a number.
-        below: Key of summary.json whose value the number, an index, stays below; "" = no such key.
+        below: Key of summary.json whose value is larger than every index in the column; "" = no such key.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Field(NamedTuple):
 
     @property
     def is_name(self) -> bool:
-        """Whether values are text rather than numbers."""
+        """Return whether values are text rather than numbers."""
         return self.type in {TEXT, WORD}
 
     @property
     def unit(self) -> str:
-        """As the name says it."""
+        """Return the unit that the name implies."""
         return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
 
 
@@ -65,9 +65,9 @@ class Schema(NamedTuple):
     """One kind of table.
 
     Attributes:
-        name: of its file, without the suffix.
-        row: what has a row.
-        fields: the columns, in order.
+        name: Name of the file without its suffix.
+        row: Description of what one row represents.
+        fields: Columns, in order.
         rows: Key of summary.json that holds the number of rows; "" = no such key.
     """
 
@@ -78,11 +78,11 @@ class Schema(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Name of the file."""
+        """Return the name of the file."""
         return f"{self.name}.parquet"
 
     def arrow(self, names: Iterable[str] | None = None) -> "pa.Schema":
-        """As Arrow has it; names: of the columns of one file, None = those that are in every file."""
+        """Return the Arrow schema of the columns with these names; None = the columns that every file has."""
         import pyarrow as pa
 
         types = {TEXT: pa.string(), WORD: pa.dictionary(pa.int32(), pa.string()), "bool": pa.bool_()}
@@ -94,10 +94,10 @@ class Schema(NamedTuple):
         )
 
     def table(self, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> "pa.Table":
-        """A table of these columns, arrays of NumPy or Arrow or lists; those with `where` may be missing.
+        """Return a table of columns (NumPy or Arrow arrays, or lists); columns with `where` may be missing.
 
         Raises:
-            KeyError: a column that the schema lacks, or one of the schema's that is missing.
+            KeyError: The schema lacks a column, or a required column is missing.
         """
         import pyarrow as pa
 
@@ -112,7 +112,7 @@ class Schema(NamedTuple):
         return pa.Table.from_arrays(arrays, schema=schema.with_metadata(metadata))
 
     def kinds(self, names: Iterable[str]) -> dict[str, bool]:
-        """Of some columns whether they are names; the others are numbers."""
+        """Return for each column name whether its values are text."""
         of_name = {field.name: field.is_name for field in self.fields}
         return {name: of_name[name] for name in names}
 
@@ -120,24 +120,24 @@ class Schema(NamedTuple):
 def _array(values: object, kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
-    made = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
-    return made if made.type == kind else made.cast(kind)
+    array = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
+    return array if array.type == kind else array.cast(kind)
 
 
 NODES = Schema(
     "nodes",
-    "trace node of each NPU",
+    "trace node of an NPU",
     (
-        Field("npu", "int32", "whose node it is", below="npus"),
-        Field("row", "int32", "of the NPU's trace"),
-        Field("node_id", "uint64", "of the trace"),
-        Field("name", WORD, "of the trace"),
+        Field("npu", "int32", "NPU that runs the node", below="npus"),
+        Field("row", "int32", "row of the node in the NPU's trace"),
+        Field("node_id", "uint64", "id of the node in the trace"),
+        Field("name", WORD, "name of the node in the trace"),
         Field("kind", WORD, "noop, compute, memory, send, recv, collective"),
-        Field("lane", WORD, "what the node occupies: cpu, compute, memory, remote", "not compute or memory"),
+        Field("lane", WORD, "resource that the node occupies: cpu, compute, memory, remote", "not compute or memory"),
         Field("group", "int32", "number of the group", "not a collective"),
-        Field("bytes", "int64", "of the message, or the collective's whole buffer"),
-        Field("start_ps", "int64", "when the node began"),
-        Field("finish_ps", "int64", "when it was done"),
+        Field("bytes", "int64", "size of the message, or of the collective's whole buffer"),
+        Field("start_ps", "int64", "start of the node"),
+        Field("finish_ps", "int64", "end of the node"),
     ),
 )
 
@@ -148,14 +148,14 @@ FLOWS = Schema(
         Field("src", "int64", "NPU that sends", below="npus"),
         Field("dst", "int64", "NPU that receives", below="npus"),
         Field("group", "int64", "number of the group; -1 = send and receive of a trace", minimum=-1),
-        Field("seq", "int64", "the how-manieth of its group, or with its peer and tag"),
-        Field("lane", "int64", "of the receiver that takes it; the tag of a send; -1 of a call", minimum=-1),
+        Field("seq", "int64", "index of the message in its group, or for its peer and tag"),
+        Field("lane", "int64", "lane of the receiver; tag of a send; -1 of a call", minimum=-1),
         Field("control", "int8", "0 data, 1 request to send, 2 its answer, 3 call of a collective"),
-        Field("bytes", "int64", "of the message"),
-        Field("start_ps", "int64", "when it was posted"),
-        Field("finish_ps", "int64", "when its last byte was there"),
-        Field("ideal_ps", "int64", "what it takes alone on an idle network", "not worked out"),
-        Field("slowdown", "float64", "(finish_ps - start_ps) / ideal_ps", "not worked out"),
+        Field("bytes", "int64", "size of the message"),
+        Field("start_ps", "int64", "time of its post"),
+        Field("finish_ps", "int64", "arrival of its last byte"),
+        Field("ideal_ps", "int64", "time of the message alone on an idle network", "not computed"),
+        Field("slowdown", "float64", "(finish_ps - start_ps) / ideal_ps", "not computed"),
     ),
 )
 
@@ -163,21 +163,21 @@ LINKS = Schema(
     "links",
     "direction of a cable",
     (
-        Field("link", "int64", "its number; the way back is link ^ 1", below="links"),
+        Field("link", "int64", "number of the link; the opposite direction is link ^ 1", below="links"),
         Field("src", WORD, "node that sends"),
         Field("dst", WORD, "node that receives"),
-        Field("rate_bps", "int64", "what it can send"),
-        Field("delay_ps", "int64", "propagation"),
-        Field("tx_bytes", "int64", "sent, with headers"),
-        Field("tx_packets", "int64", "sent"),
-        Field("dropped_packets", "int64", "lost at its port or by a fault"),
-        Field("max_queue_bytes", "int64", "the longest wait of a packet times rate_bps"),
-        Field("buffered_bytes", "int64", "the most that waited at the port of a shared buffer"),
-        Field("marked_packets", "int64", "marked at the port (ECN)"),
-        Field("trimmed_packets", "int64", "cut to their headers at the port"),
-        Field("pause_frames", "int64", "pauses that were sent over the link"),
-        Field("paused_ps", "int64", "how long the link itself was paused"),
-        Field("utilisation", "float64", "what it sent over what it could have sent"),
+        Field("rate_bps", "int64", "rate of the link"),
+        Field("delay_ps", "int64", "propagation delay"),
+        Field("tx_bytes", "int64", "sent bytes, including headers"),
+        Field("tx_packets", "int64", "sent packets"),
+        Field("dropped_packets", "int64", "packets lost at the port or by a fault"),
+        Field("max_queue_bytes", "int64", "longest wait of a packet times rate_bps"),
+        Field("buffered_bytes", "int64", "maximum of the bytes that waited at the port of a shared buffer"),
+        Field("marked_packets", "int64", "packets marked at the port (ECN)"),
+        Field("trimmed_packets", "int64", "packets cut to their headers at the port"),
+        Field("pause_frames", "int64", "pause frames sent over the link"),
+        Field("paused_ps", "int64", "time for which the link itself was paused"),
+        Field("utilisation", "float64", "sent bytes divided by the bytes that the link could have sent"),
     ),
     rows="links",
 )
@@ -187,20 +187,20 @@ COLLECTIVES = Schema(
     "collective of a group",
     (
         Field("group", "int32", "number of the group; 0 = all NPUs"),
-        Field("group_name", TEXT, "as traces call it"),
-        Field("seq", "int32", "the how-manieth of the group"),
+        Field("group_name", TEXT, "name of the group in traces"),
+        Field("seq", "int32", "index of the collective in its group"),
         Field("kind", WORD, "all-reduce, all-gather, ..."),
-        Field("algorithm", TEXT, "with its parameters"),
-        Field("members", "int64", "NPUs of the group"),
-        Field("bytes", "int64", "the whole buffer, as nccl-tests counts it"),
-        Field("start_ps", "int64", "when the first member began"),
-        Field("ready_ps", "int64", "when the last member began"),
-        Field("finish_ps", "int64", "when the last member was done"),
+        Field("algorithm", TEXT, "algorithm with its parameters"),
+        Field("members", "int64", "number of NPUs of the group"),
+        Field("bytes", "int64", "size of the whole buffer, as nccl-tests counts it"),
+        Field("start_ps", "int64", "start of the first member"),
+        Field("ready_ps", "int64", "start of the last member"),
+        Field("finish_ps", "int64", "end of the last member"),
         Field("time_ps", "int64", "finish_ps - ready_ps"),
-        Field("algbw_Bps", "float64", "bytes over time"),
+        Field("algbw_Bps", "float64", "bytes / time_ps"),
         Field("busbw_Bps", "float64", "algbw_Bps times the factor of nccl-tests"),
-        Field("closed_form_ps", "float64", "what the algorithm takes on an idle network"),
-        Field("closed_form_played", "bool", "its steps were played; else a formula stands"),
+        Field("closed_form_ps", "float64", "time of the algorithm on an idle network"),
+        Field("closed_form_played", "bool", "true: played step by step; false: computed by a formula"),
         Field("ratio", "float64", "time_ps / closed_form_ps", "closed_form_ps is 0"),
     ),
 )
@@ -209,19 +209,19 @@ NPUS = Schema(
     "npus",
     "NPU",
     (
-        Field("npu", "int64", "its number", below="npus"),
-        Field("compute_ps", "int64", "covered by compute nodes of the accelerator"),
-        Field("cpu_ps", "int64", "covered by compute nodes of the host"),
-        Field("memory_ps", "int64", "covered by memory nodes"),
-        Field("communication_ps", "int64", "covered by sends, receives and collectives"),
-        Field("exposed_ps", "int64", "communication that no compute of the accelerator covers"),
-        Field("host_ps", "int64", "covered by compute nodes of the host alone"),
-        Field("idle_ps", "int64", "covered by nothing, up to the end of the run"),
-        Field("finish_ps", "int64", "when its last node was done"),
+        Field("npu", "int64", "number of the NPU", below="npus"),
+        Field("compute_ps", "int64", "time covered by compute nodes of the accelerator"),
+        Field("cpu_ps", "int64", "time covered by compute nodes of the host"),
+        Field("memory_ps", "int64", "time covered by memory nodes"),
+        Field("communication_ps", "int64", "time covered by sends, receives and collectives"),
+        Field("exposed_ps", "int64", "communication time that no compute of the accelerator covers"),
+        Field("host_ps", "int64", "time covered by compute nodes of the host alone"),
+        Field("idle_ps", "int64", "time covered by no node, up to the end of the run"),
+        Field("finish_ps", "int64", "end of its last node"),
         Field(
             "like",
             "int32",
-            "the NPU whose trace nodes stand for its own",
+            "NPU whose trace nodes represent those of this NPU",
             where="runs that fold NPUs",
             below="npus",
         ),
@@ -231,65 +231,65 @@ NPUS = Schema(
 
 QUEUES = Schema(
     "queues",
-    "port and stretch of time (64 at most, wider in longer runs) in which a shared buffer held anything",
+    "port and time interval (at most 64 intervals, longer in longer runs) in which a shared buffer was not empty",
     (
-        Field("link", "int64", "behind the port", below="links"),
-        Field("time_ps", "int64", "when the stretch begins"),
-        Field("bytes", "int64", "the most that waited in it"),
+        Field("link", "int64", "link behind the port", below="links"),
+        Field("time_ps", "int64", "start of the interval"),
+        Field("bytes", "int64", "maximum of the bytes that waited in the interval"),
     ),
 )
 
 MARKS = Schema(
     "marks",
-    "port and stretch of time, as in queues.parquet, in which it marked packets (ECN)",
+    "port and time interval, as in queues.parquet, in which the port marked packets (ECN)",
     (
-        Field("link", "int64", "behind the port", below="links"),
-        Field("time_ps", "int64", "when the stretch begins"),
-        Field("packets", "int64", "that left it marked"),
+        Field("link", "int64", "link behind the port", below="links"),
+        Field("time_ps", "int64", "start of the interval"),
+        Field("packets", "int64", "number of marked packets"),
     ),
 )
 
 PAUSES = Schema(
     "pauses",
-    "pause or resume of a class of a link, the first 65,536",
+    "pause or resume of a traffic class of a link, up to the first 65,536",
     (
-        Field("time_ps", "int64", "when it was sent"),
-        Field("link", "int64", "which is paused or resumed", below="links"),
-        Field("data_class", "int64", "0 or 1"),
-        Field("paused", "bool", "a pause; else a resume"),
+        Field("time_ps", "int64", "time at which the frame was sent"),
+        Field("link", "int64", "paused or resumed link", below="links"),
+        Field("data_class", "int64", "traffic class, 0 or 1"),
+        Field("paused", "bool", "true: pause; false: resume"),
     ),
 )
 
 WORKERS = Schema(
     "workers",
-    "worker: a thread or process that does some of the logical processes; of runs of packets",
+    "worker (a thread or process that runs some of the logical processes) of a packet run",
     (
-        Field("worker", "int64", "its number"),
-        Field("rank", "int64", "of MPI, on which it runs"),
-        Field("packet_hops", "int64", "that it simulated"),
-        Field("events", "int64", "that it acted on"),
-        Field("working_s", "float64", "wall time in which it simulated"),
-        Field("waiting_s", "float64", "wall time in which it waited for other workers, and for what other nodes sent"),
-        Field("windows", "int64", "that it took part in"),
+        Field("worker", "int64", "number of the worker"),
+        Field("rank", "int64", "MPI rank of the worker"),
+        Field("packet_hops", "int64", "simulated packet-hops"),
+        Field("events", "int64", "handled events"),
+        Field("working_s", "float64", "wall time of simulation"),
+        Field("waiting_s", "float64", "wall time of waiting for other workers and for messages of other ranks"),
+        Field("windows", "int64", "number of windows"),
     ),
 )
 
 COMMUNICATION_AXES = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "kv", "world")
-"""What names of communication may begin their last part with: step0/forward/mb3/layer17/tp:all-gather."""
+"""Possible beginnings of the last part of a communication's name, as in step0/forward/mb3/layer17/tp:all-gather."""
 STEP_CATEGORIES = ("compute", *COMMUNICATION_AXES, "unnamed", "bubble", "other", "idle")
-"""Where the time of a training step goes; of communication what is exposed."""
+"""Categories of the time of a training step; communication counts as far as it is exposed."""
 
 STEPS = Schema(
     "steps",
-    "NPU, of runs whose names of communication tell its axis: where its time went; they add up to the run",
+    "NPU of a run whose names of communication contain the axis; the times of a row add up to the run's time",
     (
-        Field("npu", "int64", "its number", below="npus"),
-        Field("compute_ps", "int64", "the accelerator computes"),
+        Field("npu", "int64", "number of the NPU", below="npus"),
+        Field("compute_ps", "int64", "time in which the accelerator computes"),
         *(Field(f"{axis}_ps", "int64", f"exposed communication of the axis {axis}") for axis in COMMUNICATION_AXES),
-        Field("unnamed_ps", "int64", "exposed communication whose name tells no axis"),
-        Field("bubble_ps", "int64", "waits for other stages of the pipeline"),
-        Field("other_ps", "int64", "nodes of the host and of memory"),
-        Field("idle_ps", "int64", "after its last node"),
+        Field("unnamed_ps", "int64", "exposed communication without an axis in its name"),
+        Field("bubble_ps", "int64", "time of waiting for other stages of the pipeline"),
+        Field("other_ps", "int64", "time of nodes of the host and of memory"),
+        Field("idle_ps", "int64", "time after the last node"),
     ),
     rows="npus",
 )
@@ -298,37 +298,37 @@ SWEEP = Schema(
     "collective",
     "algorithm and size of a sweep of `nadi collective`",
     (
-        Field("topology", TEXT, "the fabric"),
-        Field("npus", "int64", "all of them are members"),
+        Field("topology", TEXT, "specification of the fabric"),
+        Field("npus", "int64", "number of NPUs; all are members"),
         Field("kind", TEXT, "all-reduce, all-gather, ..."),
-        Field("algorithm", TEXT, "its name"),
-        Field("parameters", TEXT, "of the algorithm, as users write them"),
-        Field("way", TEXT, "what an algorithm that chooses among several took"),
-        Field("bytes", "int64", "the whole buffer, as nccl-tests counts it"),
-        Field("time_ps", "int64", "of the collective"),
-        Field("algbw_Bps", "float64", "bytes over time"),
+        Field("algorithm", TEXT, "name of the algorithm"),
+        Field("parameters", TEXT, "parameters of the algorithm, as users write them"),
+        Field("way", TEXT, "choice of an algorithm that has several variants"),
+        Field("bytes", "int64", "size of the whole buffer, as nccl-tests counts it"),
+        Field("time_ps", "int64", "time of the collective"),
+        Field("algbw_Bps", "float64", "bytes / time_ps"),
         Field("busbw_Bps", "float64", "algbw_Bps times the factor of nccl-tests"),
-        Field("closed_form_ps", "float64", "what the algorithm takes on an idle network"),
-        Field("closed_form_played", "bool", "its steps were played; else a formula stands"),
+        Field("closed_form_ps", "float64", "time of the algorithm on an idle network"),
+        Field("closed_form_played", "bool", "true: played step by step; false: computed by a formula"),
         Field("ratio", "float64", "time_ps / closed_form_ps", "closed_form_ps is 0"),
-        Field("bound_ps", "float64", "the least that any run takes"),
+        Field("bound_ps", "float64", "lower bound on the time of any run"),
         Field("busiest_link", "float64", "share of the time in which the busiest link sent"),
-        Field("mean_link", "float64", "the same, mean of all links"),
+        Field("mean_link", "float64", "the same share, mean of all links"),
         Field("packet_hops", "int64", "packets times links"),
-        Field("digest", TEXT, "of the run"),
-        Field("fastest", "bool", "no algorithm takes less at this size"),
+        Field("digest", TEXT, "digest of the run"),
+        Field("fastest", "bool", "no algorithm is faster at this size"),
     ),
 )
 
 OF_EVERY_RUN = (NODES, FLOWS, LINKS, COLLECTIVES, NPUS)
 LOGS = (QUEUES, MARKS, PAUSES, WORKERS)
-"""Tables that a run writes only where it has recorded any."""
+"""Tables that a run writes only if it has recorded rows."""
 OF_A_RUN = (*OF_EVERY_RUN, STEPS, *LOGS)
 SCHEMAS = (*OF_A_RUN, SWEEP)
 
 
 def documentation() -> str:
-    """Markdown: a table for each file."""
+    """Return the Markdown documentation of all tables."""
     return "\n".join(_section(schema) for schema in SCHEMAS)
 
 

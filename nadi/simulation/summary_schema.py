@@ -1,4 +1,4 @@
-"""What summary.json of a run holds, for whoever reads one that others may have changed since."""
+"""Schema of summary.json of a run, for readers of files that others may have changed."""
 
 from typing import Annotated, Any, NotRequired, Required
 
@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
 _LARGEST = 1 << 62
 _LARGEST_FABRIC = 1 << 26
-"""NPUs, nodes and links of a fabric: bounds on what readers allocate."""
+"""Maximum number of NPUs, nodes or links of a fabric, which bounds what readers allocate."""
 
 _Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 _Size = Annotated[int, Field(ge=0, le=_LARGEST_FABRIC)]
@@ -17,7 +17,7 @@ _Text = Annotated[str, Field(max_length=10_000)]
 
 
 def _plain_extras(document: dict[str, Any]) -> dict[str, Any]:
-    """Require that keys which the schema does not name hold a text or a number that is not negative."""
+    """Require that keys without a schema hold a text or a non-negative number."""
     for key, value in document.items():
         if key in RunSummary.__annotations__ or isinstance(value, str):
             continue
@@ -28,7 +28,7 @@ def _plain_extras(document: dict[str, Any]) -> dict[str, Any]:
 
 @with_config(_STRICT)
 class ExpectedPorts(TypedDict):
-    """Ports of one kind: the run's share of them and of their rates in bits per second, the bytes sent, all ports."""
+    """Ports of one kind: how many the run uses, their rates in bits per second, sent bytes, and how many there are."""
 
     number: _Amount
     rate_bps: _Amount
@@ -38,7 +38,7 @@ class ExpectedPorts(TypedDict):
 
 @with_config(_STRICT)
 class PortsByKind(TypedDict):
-    """What ports would have sent, of a run at closed forms."""
+    """Expected use of ports in a run at closed forms."""
 
     used: dict[str, ExpectedPorts]
     unused_switches: _Count
@@ -58,7 +58,7 @@ class RequestTimes(TypedDict):
 
 @with_config(_STRICT)
 class ServingFigures(TypedDict):
-    """What requests got."""
+    """Throughput and latencies of served requests."""
 
     requests: _Count
     tokens: _Count
@@ -69,7 +69,7 @@ class ServingFigures(TypedDict):
 
 @with_config(_STRICT)
 class HashedFiles(TypedDict):
-    """The files that a key of the run file named, with their hash."""
+    """Files of one key of the run file, with their hash."""
 
     key: _Text
     path: _Text
@@ -96,7 +96,7 @@ class _Workload(TypedDict, total=False):
 
 @with_config(_STRICT)
 class _Config(TypedDict, total=False):
-    """The settled run file; `nadi.configuration.sections.RunConfig` validates all of it where a run is built again."""
+    """Settled run file; `nadi.configuration.sections.RunConfig` validates all of it before a run is built again."""
 
     workload: _Workload
     topology: dict[str, Any]
@@ -109,7 +109,7 @@ class _Config(TypedDict, total=False):
 
 @with_config(_STRICT)
 class RunSummary(TypedDict, total=False):
-    """The keys that readers use; others are counters and names."""
+    """Keys that readers use; other keys are counters and names."""
 
     version: _Text
     network: Required[_Text]

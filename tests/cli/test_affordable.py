@@ -123,7 +123,7 @@ def test_more_than_a_day(nadi, write_run, monkeypatch, fidelity):
     nodes = [[et.send_node(1, "s", 0, 1, size)], [et.recv_node(1, "r", 0, 1, size)]]
     run = write_run(nodes, f'[network]\nfidelity = "{fidelity}"\n')
     assert nadi("run", run, "-q").code == 0
-    monkeypatch.setattr(affordable, "LONGEST_S", 1e-7)
+    monkeypatch.setattr(affordable, "MAX_WALL_S", 1e-7)
     outcome = nadi("run", run, "-q")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert ("512 packet-hops (256 packets)" if fidelity == "packet" else "1 messages") in outcome.err

@@ -119,7 +119,7 @@ def formula_ps(graph, kind, algorithm, size):
 def test_formulas_meet_every_kind_of_path(monkeypatch, spec, npus, kind, algorithm):
     graph = topologies.build(spec.format(npus))
     found = formula_ps(graph, kind, algorithm, npus << 13)
-    monkeypatch.setattr("nadi.simulation.closed_forms.collective._MOST_SENDS", npus**2)
+    monkeypatch.setattr("nadi.simulation.closed_forms.collective._MAX_SAMPLED_SENDS", npus**2)
     assert found == pytest.approx(formula_ps(graph, kind, algorithm, npus << 13), rel=1e-12)
 
 

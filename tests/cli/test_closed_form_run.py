@@ -66,8 +66,8 @@ def test_report_and_files(nadi, run, tmp_path):
 
 def test_of_many_npus_those_that_do_the_same_are_shown_once(nadi, run, tmp_path, monkeypatch):
     nadi("run", run, "--out", tmp_path / "whole")
-    monkeypatch.setattr(running, "MOST_ROWS", 23)
-    monkeypatch.setattr(running, "MOST_FLOWS", 3)
+    monkeypatch.setattr(running, "MAX_ROWS", 23)
+    monkeypatch.setattr(running, "MAX_FLOWS", 3)
     outcome = nadi("run", run, "--out", tmp_path / "folded")
     assert "2 of 8 NPUs are shown" in outcome.out
     whole, folded = tables(tmp_path / "whole"), tables(tmp_path / "folded")
@@ -116,8 +116,8 @@ def test_a_collective_says_whom_it_waits_for(nadi, write_run):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ('link = "npu 0 - leaf 0"\nstate = "down"\nat = "0s"', "[faults.0] state: closed forms know no losses"),
-        ('link = "npu 0 - leaf 0"\nerror_rate = 0.1\nat = "0s"', "[faults.0] error_rate: closed forms know no losses"),
+        ('link = "npu 0 - leaf 0"\nstate = "down"\nat = "0s"', "[faults.0] state: closed forms model no losses"),
+        ('link = "npu 0 - leaf 0"\nerror_rate = 0.1\nat = "0s"', "[faults.0] error_rate: closed forms model no losses"),
         ('switch = "leaf 0"\nrate = "1Gbps"\nat = "1us"', "[faults.0] at: at closed forms links are slow"),
         ('link = "npu 0 - leaf 0"\nrate = "1Gbps"\nat = "0s"\nuntil = "1s"', "[faults.0] until: at closed forms links"),
     ],
@@ -161,5 +161,5 @@ def test_trace_nodes_beyond_memory_are_refused(monkeypatch):
     monkeypatch.setattr(affordable, "available_bytes", lambda: 6 * affordable.ROW_BYTES - 1)
     affordable.check_rows(5)
     affordable.check_rows(6, force=True)
-    with pytest.raises(ConfigError, match="6 trace nodes of NPUs that all do something else would take"):
+    with pytest.raises(ConfigError, match="6 trace nodes of distinct NPUs would take"):
         affordable.check_rows(6)

@@ -9,7 +9,7 @@ import pytest
 import pdes
 import topologies
 from nadi.configuration.run_file import collective_config, load_config, network_section
-from nadi.configuration.sections import AUTO, NetworkSection, RunConfig, SystemSection
+from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings
@@ -40,7 +40,7 @@ def test_small_packets_fit_the_window_of_a_cluster(name, rule):
     given = [f"network.load_balancing={rule}", "network.mtu=1KiB"]
     network = network_section(given, name)
     fabric.fitted(topologies.build(name), network_settings(network))
-    assert network.window == (2 << 20 if rule == "ecmp" else AUTO)
+    assert network.window == (2 << 20 if rule == "ecmp" else 0)  # 0 = "auto"
     if rule != "ecmp":
         network = network_section([*given, "network.window=2MiB"], name)
         with pytest.raises(ConfigError, match="window: 2048 packets; expected at most 512"):
@@ -159,7 +159,7 @@ def test_the_settled_config_is_a_run_file_again(config):
             'cluster = "selene"\nspec = "ring:npus=4"',
             "[topology]: found spec and cluster of spec, name, file and cluster",
         ),
-        ('spec = "ring:npus=4"\ngpus = 4', "[topology]: gpus stands without cluster"),
+        ('spec = "ring:npus=4"\ngpus = 4', "[topology]: gpus is set without cluster"),
         ("cluster = 3", "[topology] cluster: found 3"),
     ],
 )

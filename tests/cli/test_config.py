@@ -248,7 +248,7 @@ def test_mistakes_are_one_line_with_file_section_and_key(load, text, complaint):
         (LEAST.replace("spec", "#"), "[topology]: found none of spec, name, file and cluster; expected exactly one"),
         (
             LEAST.replace("spec", "file") + "params = { npus = 4 }",
-            "[topology]: params stand beside file; expected name or spec beside them",
+            "[topology]: params are set beside file; expected name or spec beside them",
         ),
     ],
 )

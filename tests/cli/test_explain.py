@@ -203,7 +203,7 @@ def of_all_and_of_classes(tmp_path_factory):
     for most_rows in (None, 1):
         with pytest.MonkeyPatch.context() as patch:
             if most_rows:
-                patch.setattr(running, "MOST_ROWS", most_rows)
+                patch.setattr(running, "MAX_ROWS", most_rows)
             out = tmp_path_factory.mktemp("step") / "out"
             network = {"fidelity": "closed-form"}
             runs.append(package.simulate(workload=STEP, topology={"cluster": "selene"}, network=network, out=out))
@@ -246,7 +246,7 @@ def test_groups_alike_are_told_by_those_that_stand_for_them(tmp_path, monkeypatc
         own.append(et.coll_node(2, "sum", CollectiveCommType.ALL_REDUCE, 1 << 20, pg_name=f"{npu in {1, 2}}", deps=[1]))
         et.write_trace(tmp_path / f"trace.{npu}.et", et.metadata(), [*own, compute(3, 50, 2)])
     (tmp_path / "groups.json").write_text('{"False": [0, 3], "True": [1, 2]}')
-    monkeypatch.setattr(running, "MOST_ROWS", 1)
+    monkeypatch.setattr(running, "MAX_ROWS", 1)
     run = package.simulate(
         workload={"traces": str(tmp_path / "trace"), "groups": str(tmp_path / "groups.json")},
         topology={"spec": "leaf-spine:npus=4,hosts_per_leaf=4,spines=1"},

@@ -102,7 +102,7 @@ def test_memories_of_hosts_are_no_idle_npus(nadi, model):
 
 def test_npus_that_are_folded_have_the_times_of_those_that_are_not(nadi, model, monkeypatch):
     whole = nadi("run", "--model", model, "--plan", "tp2,pp4,dp4,gb16", *ON).document
-    monkeypatch.setattr(running, "MOST_ROWS", 0)
+    monkeypatch.setattr(running, "MAX_ROWS", 0)
     folded = nadi("run", "--model", model, "--plan", "tp2,pp4,dp4,gb16", *ON).document
     assert folded["digest"] == whole["digest"]
     assert folded["step"] == whole["step"]
@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_said(run_file):
         (
             f'model = "small.toml"\nplan = "{PLAN}"\ngroups = "g"',
             'cluster = "selene"',
-            "[workload]: groups stand beside model",
+            "[workload]: groups are set beside model",
         ),
         ('model = "gpt5"\nplan = "tp8"', 'cluster = "selene"', "model 'gpt5': not in the library, nearest"),
         ('model = "small.toml"\nplan = "tp3"', 'cluster = "selene"', "tp is 3, expected a divisor of the 4 heads"),
@@ -219,7 +219,7 @@ def test_a_served_model_runs_as_its_traces_do(nadi, run_file, model, tmp_path):
 @pytest.mark.parametrize(
     ("workload", "text", "words"),
     [
-        (f'model = "small.toml"\nplan = "{PLAN}"', "[serving]\nbatch = 2", "[serving] stands without a model that is"),
+        (f'model = "small.toml"\nplan = "{PLAN}"', "[serving]\nbatch = 2", "[serving] is set without a model that is"),
         (SERVED, '[serving]\nprompt = "many"', "[serving] prompt: tokens: 'many', expected tokens as 1024, uniform"),
         (SERVED, "[serving]\nbatch = 0", "[serving] batch"),
         (SERVED, "[serving]\nbatch = 8\nchunk = 4", "chunk: 4 tokens, expected at least one for each of batch (8)"),

@@ -180,8 +180,8 @@ def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     for tokens in range(1, 200):
         link.collective_ps(GroupCollective("all-reduce", CollectiveCommType.ALL_REDUCE, tokens * 8192, "tp"))
     gc.collect()
-    assert len(made) > 4 * costs._PLANS_KEPT
-    assert sum(reference() is not None for reference in made) <= 2 * costs._PLANS_KEPT
+    assert len(made) > 4 * costs._MAX_KEPT_PLANS
+    assert sum(reference() is not None for reference in made) <= 2 * costs._MAX_KEPT_PLANS
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_files_of_a_run(nadi, write_run, tmp_path):
 
 
 def test_files_of_a_folded_run(nadi, write_run, step, tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "MOST_ROWS", 0)
+    monkeypatch.setattr(running, "MAX_ROWS", 0)
     run = write_run([step] * 4, '[network]\nfidelity = "closed-form"\n')
     assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
     assert check(tmp_path / "out" / schemas.NPUS.file, schemas.NPUS, more=["like"]) == 4

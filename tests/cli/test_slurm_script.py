@@ -166,7 +166,7 @@ def test_folders_of_tasks_are_distinct_and_safe():
         (["--out", "a\nb"], "printable"),
         (["--sweep", "engine.seed"], "expected section.key=value,value"),
         (["--sweep", "engine.seed=1,,2"], "expected section.key=value,value"),
-        (["--sweep", "engine.seed=1,1"], "a value stands twice"),
+        (["--sweep", "engine.seed=1,1"], "a value is listed twice"),
         (["--sweep", "engine.seed=1", "--sweep", "engine.seed=2"], "swept twice"),
         (["--sweep", "engine.sede=1"], "nearest known key: seed"),
         (["--sweep", "engine.seed=1,no"], "seed"),

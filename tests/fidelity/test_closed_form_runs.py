@@ -17,7 +17,7 @@ from nadi.simulation.closed_forms.advancing.likeness import classes_of, every_np
 from nadi.simulation.closed_forms.advancing.run import MessageTimes, digest_of, run_closed_form
 from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.curves import OF_A_RUN, OF_PLANS, Curve, CurveRequest
+from nadi.simulation.closed_forms.curves import PLANNER_EFFORT, RUN_EFFORT, Curve, CurveSource
 from nadi.simulation.run import network_settings, run_program
 from pdes.core.state import INF, LANES
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
@@ -316,8 +316,8 @@ def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
         return ClosedForm(time_of(size), is_played=True)
 
     wrong = ClosedForm(1.0, is_played=False)
-    quick = OF_A_RUN.quick_packets * 256
-    ask = CurveRequest(
+    quick = RUN_EFFORT.max_quick_packets * 256
+    ask = CurveSource(
         lambda size: "slow" if size < 50 << 20 else "fast", lambda size: size / 256, play, lambda _: wrong
     )
     found = Curve(ask, is_exact=False).at(size_bytes)
@@ -338,7 +338,7 @@ def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agre
             played.append(size)
             return ClosedForm(time_of(size), is_played=True)
 
-        return Curve(CurveRequest(lambda _: "", lambda _: 1.0, play, play), is_exact=False)
+        return Curve(CurveSource(lambda _: "", lambda _: 1.0, play, play), is_exact=False)
 
     straight, stepped = curve(lambda size: 1000 + 2.5 * size), curve(lambda size: 1000.0 * (1 + (size > 1250)))
     for each in (straight, stepped):
@@ -372,7 +372,7 @@ def test_curves_of_plans_do_not_depend_on_what_was_asked_before(kind):
     sizes = [300_000, 5_000_000, 17_000_000, 23_000_000, 200_000_000]
     told = []
     for order in (sizes, sizes[::-1]):
-        curve = CollectiveCosts(graph, SETTINGS, OF_PLANS).curve(program, kind, "nccl", members)
+        curve = CollectiveCosts(graph, SETTINGS, PLANNER_EFFORT).curve(program, kind, "nccl", members)
         told.append({size: curve.at(size).time_ps for size in order})
     assert told[0] == told[1]
     exact = CollectiveCosts(graph, SETTINGS).curve(program, kind, "nccl", members)

@@ -61,9 +61,9 @@ def test_what_is_not_known_is_said(monkeypatch):
     graph = build("ring:npus=8")
     table = {"src": np.arange(4), "dst": np.full(4, 7), "bytes": np.full(4, 10)}
     assert (flows.ideal_ps(graph, Settings(cut_through=True), table) == flows.UNKNOWN).all()
-    monkeypatch.setattr(flows, "MOST_HOPS", 3)
+    monkeypatch.setattr(flows, "MAX_HOPS", 3)
     assert (flows.ideal_ps(graph, Settings(), table) == flows.UNKNOWN).tolist() == [False, False, True, True]
-    monkeypatch.setattr(flows, "MOST_PAIRS", 3)
+    monkeypatch.setattr(flows, "MAX_PAIRS", 3)
     assert (flows.ideal_ps(graph, Settings(), table) == flows.UNKNOWN).all()
     times = {"start_ps": np.zeros(2), "finish_ps": np.full(2, 30)}
     assert np.isnan(flows.slowdown(np.array([flows.UNKNOWN, 10]), times)).tolist() == [True, False]

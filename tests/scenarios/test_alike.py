@@ -5,7 +5,7 @@ import pytest
 
 import topologies
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.playing.alike import smaller
+from nadi.simulation.closed_forms.playing.alike import smaller_group
 from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule
 from nadi.simulation.closed_forms.playing.idle_paths import fabric_of
 from pdes import Settings
@@ -31,7 +31,7 @@ def both(spec, kind, algorithm, size, settings):
     graph = topologies.build(spec)
     s = collective_program(kind, graph.npus, size, algorithm).schedules
     fabric = fabric_of(graph, settings, list(range(graph.npus)), pairs(s, 0, 10**6))
-    return (s, fabric), smaller(s, 0, size, fabric)
+    return (s, fabric), smaller_group(s, 0, size, fabric)
 
 
 @pytest.mark.parametrize(("spec", "members"), ALIKE)
@@ -73,7 +73,7 @@ def test_two_ways_round():
         ("ring:npus=24", "ring:bidirectional=true", 24 * 2000, PACKETS),
         ("switch:npus=24", "direct", 24 * 1000, WHOLE),
         ("switch:npus=24", "halving-doubling", 24 * 1000, WHOLE),  # members differ
-        ("ring:npus=2", "ring", 2000, WHOLE),  # none smaller
+        ("ring:npus=2", "ring", 2000, WHOLE),  # no smaller group
     ],
 )
 def test_where_members_are_not_alike_or_wait_for_each_other(spec, algorithm, size, settings):

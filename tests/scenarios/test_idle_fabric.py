@@ -19,7 +19,7 @@ from nadi.simulation.closed_forms.playing.idle_paths import (
     PathTimes,
     fabric_of,
     packet_times,
-    with_own_ties,
+    with_port_ties,
 )
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run
@@ -214,7 +214,7 @@ def test_members_that_stand_alike_have_equal_fabrics():
     assert first[1, 2].first != first[1, 0].first, "the NIC and NVLink"
     assert first[0, 1].last != NONE
     first, second = (
-        with_own_ties(fabric_of(graph, Settings(), npus, pairs)).links for npus in ([0, 1, 8], [16, 17, 24])
+        with_port_ties(fabric_of(graph, Settings(), npus, pairs)).links for npus in ([0, 1, 8], [16, 17, 24])
     )
     assert first == second
 
@@ -431,8 +431,8 @@ def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algo
     program, chosen = collective_program(kind, graph.npus, size, algorithm, graph), Settings()
     fabric = fabric_of(graph, chosen, list(range(graph.npus)), pairs(program.schedules, 0, 10**6))
     each = PreparedSchedule(program.schedules, 0, size, fabric)
-    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._MANY_PACKETS", 1024)
-    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._LONG_MESSAGE", 64)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._BATCH_ABOVE_PACKETS", 1024)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._MIN_PIECES_PER_MESSAGE", 64)
     some = PreparedSchedule(program.schedules, 0, size, fabric)
     assert each.packets / some.packets == pytest.approx(together, rel=PRECISION)
     assert some.time_ps() == pytest.approx(each.time_ps(), rel=PRECISION)
@@ -440,13 +440,13 @@ def test_packets_of_long_messages_that_go_together(monkeypatch, spec, kind, algo
 
 def test_packets_do_not_go_together_where_windows_are_small(monkeypatch):
     """A window that holds a few pieces would hold back what one of as many packets does not."""
-    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._MANY_PACKETS", 1)
-    assert idle_fabric.together(10**9, 10, 31) == 1
-    assert idle_fabric.together(10**9, 10, 64) == 4
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._BATCH_ABOVE_PACKETS", 1)
+    assert idle_fabric.packets_per_batch(10**9, 10, 31) == 1
+    assert idle_fabric.packets_per_batch(10**9, 10, 64) == 4
 
 
 def test_packets_of_short_messages_do_not_go_together(monkeypatch):
-    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._MANY_PACKETS", 1)
+    monkeypatch.setattr("nadi.simulation.closed_forms.playing.idle_fabric._BATCH_ABOVE_PACKETS", 1)
     graph = topologies.build(SWITCH.format(4))
     program = collective_program("all-reduce", 4, MIB, "ring")
     fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 10**6))
@@ -524,7 +524,9 @@ def test_a_lane_that_posts_all_its_messages_at_once(algorithm):
     assert above_of_ps(spec, "all-reduce", f"{algorithm}:chunks=256", MIB, fidelity=ends) == 0
 
 
-@pytest.mark.parametrize("limit", ["_MOST_MESSAGES", "_MOST_PAIRS", "_MOST_HOPS", "_MOST_PACKETS_OF_ESTIMATES"])
+@pytest.mark.parametrize(
+    "limit", ["_MAX_MESSAGES_OF_ESTIMATES", "_MAX_PAIRS", "_MAX_HOPS", "_MAX_PACKETS_OF_ESTIMATES"]
+)
 def test_what_is_too_large_gets_its_formula(monkeypatch, limit):
     algorithm = "nccl:algo=tree"
     graph = topologies.build(HOSTS[2])
@@ -539,7 +541,7 @@ def test_what_is_too_large_gets_its_formula(monkeypatch, limit):
 def test_an_exact_formula_stands_in_sooner(monkeypatch):
     algorithm = "recursive-doubling"
     assert above_of_ps(SWITCH.format(7), "all-reduce", algorithm, MIB) == 0
-    monkeypatch.setattr(played_module, "_MOST_PACKETS", 10)
+    monkeypatch.setattr(played_module, "_MAX_PACKETS", 10)
     assert above_of_ps(SWITCH.format(7), "all-reduce", algorithm, MIB) > 0
 
 

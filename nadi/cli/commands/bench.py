@@ -8,7 +8,7 @@ import typer
 from inputs.units import MIB
 from nadi.cli.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.cli.completion import benches, topology_names
-from nadi.configuration.bounds import MOST_SEED, MOST_WORKERS
+from nadi.configuration.bounds import MAX_SEED, MAX_WORKERS
 
 MAX_RUNS = 10_000
 
@@ -35,9 +35,9 @@ def bench(
         autocompletion=topology_names,
     ),
     size: str = typer.Option("", metavar="BYTES", help="Size of each NPU's message, or of the all-reduce."),
-    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Seed of the permutation and of ECMP."),
+    seed: int = typer.Option(1, min=0, max=MAX_SEED, help="Seed of the permutation and of ECMP."),
     runs: int = typer.Option(5, min=1, max=MAX_RUNS, help="Number of runs, of which the fastest counts."),
-    workers: int = typer.Option(1, "--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP),
+    workers: int = typer.Option(1, "--workers", min=1, max=MAX_WORKERS, metavar="N", help=WORKERS_HELP),
     backend: str = typer.Option("threads", "--backend", metavar="NAME", help=BACKEND_HELP),
     share_memory: bool = typer.Option(True, help="Whether MPI ranks of one node use shared memory."),
     scaling: bool = typer.Option(

@@ -12,7 +12,7 @@ from nadi.cli.commands.run import BACKEND_HELP, WORKERS_HELP
 from nadi.cli.commands.topology import SPEC_HELP
 from nadi.cli.completion import algorithms, kinds, topology_names
 from nadi.cli.options import FORCE_HELP, named_path
-from nadi.configuration.bounds import MOST_SEED, MOST_WORKERS
+from nadi.configuration.bounds import MAX_SEED, MAX_WORKERS
 
 if TYPE_CHECKING:
     from nadi.configuration.sections import RunConfig
@@ -43,8 +43,8 @@ Out = Annotated[
     typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for a Parquet table and a page."),
 ]
 Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help=_SET)]
-Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of all hashed choices.")]
-WorkerCount = Annotated[int, typer.Option("--workers", min=1, max=MOST_WORKERS, metavar="N", help=WORKERS_HELP)]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of all hashed choices.")]
+WorkerCount = Annotated[int, typer.Option("--workers", min=1, max=MAX_WORKERS, metavar="N", help=WORKERS_HELP)]
 BackendName = Annotated[str, typer.Option("--backend", metavar="NAME", help=BACKEND_HELP)]
 Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from nadi.cli.options import SBATCH_HELP, named_path
-from nadi.configuration.bounds import MOST_GPUS, MOST_WORKERS
+from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def plan(
     cluster: str = typer.Option(
         "", metavar="NAME", help="Cluster, as in `nadi run --cluster`: name or file, optionally with parameters."
     ),
-    gpus: int = typer.Option(0, min=0, max=MOST_GPUS, metavar="N", show_default=False, help="Number of GPUs per plan."),
+    gpus: int = typer.Option(0, min=0, max=MAX_GPUS, metavar="N", show_default=False, help="Number of GPUs per plan."),
     base: str = typer.Option(
         "",
         "--plan",
@@ -73,7 +73,7 @@ def plan(
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for plan.json and a page."
     ),
-    workers: int = typer.Option(1, min=1, max=MOST_WORKERS, metavar="N", help="Number of processes."),
+    workers: int = typer.Option(1, min=1, max=MAX_WORKERS, metavar="N", help="Number of processes."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
 ) -> None:

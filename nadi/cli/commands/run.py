@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.cli.options import FORCE_HELP, named_path
-from nadi.configuration.bounds import MOST_WORKERS
+from nadi.configuration.bounds import MAX_WORKERS
 
 if TYPE_CHECKING:
     from nadi.configuration.sections import RunConfig
@@ -47,7 +47,7 @@ Out = Annotated[
 Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help=_SET)]
 WorkerCount = Annotated[
     int,
-    typer.Option("--workers", min=0, max=MOST_WORKERS, metavar="N", show_default=False, help=WORKERS_HELP),
+    typer.Option("--workers", min=0, max=MAX_WORKERS, metavar="N", show_default=False, help=WORKERS_HELP),
 ]
 Backend = Annotated[str, typer.Option("--backend", metavar="NAME", show_default=False, help=BACKEND_HELP)]
 WeightsOf = Annotated[str, typer.Option("--weights", metavar="WHAT", show_default=False, help=_WEIGHTS)]
@@ -89,7 +89,7 @@ def run(
     begin_s = time.monotonic()
     ranks = connected_ranks(os.environ)
     from nadi.configuration.run_file import load_config
-    from nadi.configuration.sections import WEIGHT_WORDS
+    from nadi.configuration.sections import WEIGHT_SOURCES
     from nadi.errors import ConfigError
     from topologies.clusters import with_path_from
 
@@ -107,7 +107,7 @@ def run(
         + [f"engine.backend={backend}"] * bool(backend)
     )
     if weights:
-        from_options.append(f"engine.weights={weights if weights in WEIGHT_WORDS else Path(weights).absolute()}")
+        from_options.append(f"engine.weights={weights if weights in WEIGHT_SOURCES else Path(weights).absolute()}")
     with together(ranks):
         if file is None and not model and not overrides:
             raise ConfigError(

@@ -21,7 +21,7 @@ from nadi.insight.analysis.node_times import (
 )
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
-from nadi.simulation.closed_forms.collective import ClosedForm, closed_form, fullest_ps
+from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.building import memory_nodes
@@ -217,7 +217,7 @@ def _closed_forms(
         group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
         if key[2] == _ANY_SIZE:
-            fullest = fullest_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
+            fullest = busiest_member_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
             known[key] = ClosedForm(fullest, is_played=False)
             continue
         known[key] = closed_form(

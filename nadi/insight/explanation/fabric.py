@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from nadi.insight.explanation.happened import RunEvents
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.curves import OF_CHANGES
+from nadi.simulation.closed_forms.curves import WHAT_IF_EFFORT
 from nadi.simulation.fidelities import fabric_settings
 from nadi.simulation.run import network_settings
 from pdes import Settings
@@ -28,7 +28,7 @@ def closed_forms(run: Run) -> CollectiveCosts:
 
 def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
     """Return closed forms on a fabric; large collectives are extrapolated, because each what-if evaluates all again."""
-    return CollectiveCosts(graph, settings, OF_CHANGES)
+    return CollectiveCosts(graph, settings, WHAT_IF_EFFORT)
 
 
 def shares_of_messages(found: RunEvents, sends: Int64) -> NDArray[np.float64]:

@@ -1,8 +1,9 @@
 """Closed forms (docs/explanation/fidelity.md): times of collectives and messages on an idle fabric, and runs of them.
 
-In reading order: `lone_message`, a message alone on its path; `flows`, that beside each message of a run. `playing`:
-steps of a collective played on its members' own ports. `collective`: played, or told by a formula; `link_bound`, the
-least that links allow. `standing`, `curves` and `costs`: each kind of group once, at any size. `advancing`: runs in
-which all takes times that are given; `sharing` and `running`: runs in which these are closed forms. `sent_bytes`: what
-links would send.
+Modules in reading order: `lone_message` computes the time of a message alone on its path; `flows` compares each message
+of a run with that time. `playing` simulates the steps of one collective on its members' own ports; `collective` returns
+the simulated time or that of a formula. `link_bound` computes a lower bound from link rates. `standing`, `curves` and
+`costs` compute each kind of group once, at any size. `advancing` runs programs whose collectives and messages take
+given times; `sharing` and `running` prepare and run programs with the times of closed forms. `sent_bytes` computes the
+bytes that links would send.
 """

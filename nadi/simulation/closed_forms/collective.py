@@ -1,11 +1,11 @@
-"""What a collective takes on an idle network: its steps played there, or the algorithm's formula.
+"""Time of one collective on an idle network: its steps are played, or the algorithm's formula gives the time.
 
-A formula gets the path's own latency and rate. A message of b bytes between two NPUs is a train of packets: every
-packet adds header_bytes, each link adds its delay, each switch its latency, and all but the slowest link the time of
-the last packet once more (store and forward; with cut-through switches that of the header only). Where an NPU sends and
-receives over the same cable, the acknowledgements of what it receives take turns with the packets that it sends. How
-often messages follow one another is the algorithm's part of the form. Messages at message level take what their model
-says. What passes at the ends of messages is part of the path's latency, but for reductions, which formulas leave out.
+A formula takes the latency and rate of the path. A message of b bytes between two NPUs is a train of packets: every
+packet adds header_bytes, each link adds its delay, each switch adds its latency, and every link except the slowest adds
+the time of the last packet (store and forward) or of its header (cut-through). If an NPU sends and receives over the
+same cable, acknowledgements of received packets alternate with the packets that it sends. The formula contributes the
+number of messages in a row. At message level the message model gives the time of a message. The path's latency includes
+the delays at both ends of a message, except for reductions, which formulas omit.
 """
 
 import math
@@ -30,20 +30,21 @@ from workload.shape import Shape, shape_of
 
 Int64 = NDArray[np.int64]
 
-_MOST_SENDS = 1024
-"""Whose paths are looked at, or as many as there are members if they are more."""
-_MOST_HOPS = 1 << 16
-"""Of their paths: half a second to find them."""
-_FEW_SENDS = 32
-_GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1
+_MAX_SAMPLED_SENDS = 1024
+"""Maximum number of messages whose paths a formula samples; groups with more members sample one message per member."""
+_MAX_SAMPLED_HOPS = 1 << 16
+"""Maximum number of links on all sampled paths together; finding them takes about half a second."""
+_FEW_SAMPLED_SENDS = 32
+"""Number of messages that estimate the mean length of a path."""
+_GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
 
 
 class ClosedForm(NamedTuple):
-    """What a collective takes on an idle network.
+    """Time of a collective on an idle network.
 
     Attributes:
-        time_ps: picoseconds.
-        is_played: its steps were played; else it is what the formula says.
+        time_ps: Time of the collective in picoseconds.
+        is_played: True if the steps were played, False if a formula or an interpolation gives the time.
     """
 
     time_ps: float
@@ -62,103 +63,114 @@ def closed_form(
     size_bytes: int,
     played: PlayedCollectives | None = None,
 ) -> ClosedForm:
-    """A collective on an idle network.
+    """Return the time of one collective on an idle network.
 
-    The steps are played (nadi/simulation/closed_forms/playing). Where that would take too long, the algorithm's
-    formula stands.
+    The function plays the steps (nadi/simulation/closed_forms/playing). If that would take too long, it evaluates the
+    algorithm's formula.
 
-    Where the members' paths differ, a formula's rate is the slowest path's, and its latency the longest one's; of a
-    ring the mean of all but the fastest: a chunk that goes round n members takes n - 1 of its paths. An algorithm that
-    knows the fabric asks it itself.
+    If the members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A
+    ring uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1
+    of the ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
 
     Args:
-        graph: the network.
-        program: with the schedule.
-        settings: packets and switching.
-        kind: see workload.KINDS.
-        algorithm: its name, and parameters if any.
-        schedule: number of the schedule, -1 = a group of one.
+        graph: Network that the collective runs on.
+        program: Program with the schedule.
+        settings: Settings of packets and switches.
+        kind: Kind of collective, a name in workload.KINDS.
+        algorithm: Name of the algorithm, with its parameters if any.
+        schedule: Number of the schedule, -1 = a group of one.
         members: int[n], NPUs of the group.
-        size_bytes: the whole buffer S.
-        played: what has been played of this program; more is added. None = this collective alone is.
+        size_bytes: Size of the whole buffer S in bytes.
+        played: Collectives of this program that were already played; the function adds to them. None = an empty set.
     """
     if schedule < 0:
         return ClosedForm(0.0, is_played=True)
     chosen = collectives.choose(kind, algorithm)
     group = Group(chosen, schedule, members.tolist(), size_bytes)
     played = played or PlayedCollectives()
-    found_ps = played.time_ps(graph, program, settings, group)
-    if found_ps is not None:
-        return ClosedForm(found_ps, is_played=True)
+    played_ps = played.time_ps(graph, program, settings, group)
+    if played_ps is not None:
+        return ClosedForm(played_ps, is_played=True)
     if chosen.needs_shape:
-        shape = _on_the_wire(shape_of(graph, members, trees=chosen.trees), settings, framed=settings.nvlink_framing)
-        found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
-        return ClosedForm(found_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
+        shape = _payload_rates(shape_of(graph, members, trees=chosen.trees), settings, framed=settings.nvlink_framing)
+        formula_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
+        return ClosedForm(formula_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
-    known = schedule, tuple(group.members)
-    if known not in played.paths:
+    key = schedule, tuple(group.members)
+    if key not in played.paths:
         one_way = bool(getattr(chosen.module, "ONE_WAY", False))
-        played.paths[known] = _paths(graph, settings, program.schedules, schedule, group.members, one_way=one_way)
-    paths = played.paths[known]
+        played.paths[key] = _paths(graph, settings, program.schedules, schedule, group.members, one_way=one_way)
+    paths = played.paths[key]
     trains = [train(graph, path.links, math.ceil(payload), settings, both_ways=path.both_ways) for path in paths]
     serial_ps = max(t.serial_ps for t in trains)
-    whole_ps = max(t.total_ps for t in trains)
+    slowest_ps = max(t.total_ps for t in trains)
     if _is_ring(program.schedules, schedule):
-        n, alike = len(members), [path.alike for path in paths]
-        mean_ps = sum(count * t.total_ps for count, t in zip(alike, trains, strict=True)) / sum(alike)
-        whole_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
-    latency_ps = max(0.0, whole_ps - serial_ps)
+        n, counts = len(members), [path.multiplicity for path in paths]
+        mean_ps = sum(count * t.total_ps for count, t in zip(counts, trains, strict=True)) / sum(counts)
+        slowest_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
+    latency_ps = max(0.0, slowest_ps - serial_ps)
     bytes_per_s = data / serial_ps * PS_PER_S if data and serial_ps else float("inf")
-    found_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
-    return ClosedForm(found_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
+    formula_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
+    return ClosedForm(formula_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
 
 
-def fullest_ps(
+def busiest_member_ps(
     graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
 ) -> float:
-    """Picoseconds of the most that a member sends or receives in an all-to-all with split sizes, as one message.
+    """Return the time of the busiest member of an all-to-all with split sizes, in picoseconds.
+
+    The function sends the maximum of the bytes that a member sends or receives as one message over the fastest of some
+    sampled paths.
 
     Args:
-        graph: the network.
-        program: with the schedule.
-        settings: packets and switching.
-        schedule: number of the schedule, -1 = a group of one.
+        graph: Network that the collective runs on.
+        program: Program with the schedule.
+        settings: Settings of packets and switches.
+        schedule: Number of the schedule, -1 = a group of one.
         members: int[n], NPUs of the group.
-        size_bytes: of the buffer.
+        size_bytes: Size of the buffer in bytes.
     """
     if schedule < 0:
         return 0.0
-    fullest_bytes = most_bytes(program.schedules, schedule, size_bytes)
-    if fullest_bytes == 0:
+    busiest_bytes = most_bytes(program.schedules, schedule, size_bytes)
+    if busiest_bytes == 0:
         return 0.0
     paths = (
         topologies.route(graph, int(members[src]), int(members[dst]))
-        for src, dst, _ in _sends(program.schedules, schedule, _FEW_SENDS)
+        for src, dst, _ in _sampled_sends(program.schedules, schedule, _FEW_SAMPLED_SENDS)
     )
-    return min(train(graph, links, fullest_bytes, settings).total_ps for links in paths)
+    return min(train(graph, links, busiest_bytes, settings).total_ps for links in paths)
 
 
 def _paths(
     graph: Graph, settings: Settings, s: Schedules, schedule: int, npus: list[int], *, one_way: bool
 ) -> list[Paths]:
-    """Those of the messages of a schedule, each kind once; one_way: nothing comes in meanwhile."""
-    known: dict[tuple[tuple[Hop, ...], bool], Paths] = {}
-    few = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in _sends(s, schedule, _FEW_SENDS)]
+    """Return the distinct paths of a schedule's messages with their counts, from a sample of the messages.
+
+    `one_way` declares that no member receives while it sends.
+    """
+    kinds: dict[tuple[tuple[Hop, ...], bool], Paths] = {}
+    few = [
+        topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in _sampled_sends(s, schedule, _FEW_SAMPLED_SENDS)
+    ]
     hops = sum(map(len, few)) / len(few)
-    sends = _sends(s, schedule, max(len(few), min(max(len(npus), _MOST_SENDS), int(_MOST_HOPS / hops))))
+    sends = _sampled_sends(
+        s, schedule, max(len(few), min(max(len(npus), _MAX_SAMPLED_SENDS), int(_MAX_SAMPLED_HOPS / hops)))
+    )
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and not settings.fidelity.alone_ps
         both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
-        before = known.get((way, both_ways), Paths(links, both_ways, 0))
-        known[way, both_ways] = before._replace(alike=before.alike + 1)
-    return list(known.values())
+        paths = kinds.get((way, both_ways), Paths(links, both_ways, 0))
+        kinds[way, both_ways] = paths._replace(multiplicity=paths.multiplicity + 1)
+    return list(kinds.values())
 
 
-def _on_the_wire(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
-    """The shape with the rates that are left for payload in full packets; NVLink is what joins the NPUs of a host.
+def _payload_rates(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
+    """Return the shape with the rates that full packets leave for payload; NVLink joins the NPUs of a host.
 
-    Inside a host and between hosts as much goes the other way, and is acknowledged.
+    The rates inside a host and between hosts also carry acknowledgements, because as much data flows in the other
+    direction.
     """
     if settings.fidelity.alone_ps:
         return shape
@@ -175,13 +187,13 @@ def _on_the_wire(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
         inside_bps=payload_bps(shape.inside_bps, framed=framed),
         outside_bps=payload_bps(shape.outside_bps, framed=False),
         trees=tuple(
-            branch._replace(tree=_tree_on_the_wire(branch.tree, settings, framed=framed)) for branch in shape.trees
+            branch._replace(tree=_tree_payload_rates(branch.tree, settings, framed=framed)) for branch in shape.trees
         ),
     )
 
 
-def _tree_on_the_wire(tree: AggregatorTree, settings: Settings, *, framed: bool) -> AggregatorTree:
-    """The tree with the rates that are left for payload; all links but one of a way add the last packet's time."""
+def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: bool) -> AggregatorTree:
+    """Return the tree with its payload rates; each link of a path except one adds the time of a packet."""
     flits = np.array(tree.nvlink) & framed
     full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
     answer = acknowledgement_bytes(flits, settings)
@@ -195,34 +207,37 @@ def _tree_on_the_wire(tree: AggregatorTree, settings: Settings, *, framed: bool)
 
 
 def _is_ring(s: Schedules, schedule: int) -> bool:
-    """Everyone sends to the next."""
+    """Return whether every member sends to one peer at the same distance only."""
     return bool(s.relative[schedule]) and len(offsets(s, schedule)) == 1
 
 
-def _sends(s: Schedules, schedule: int, most: int) -> list[tuple[int, int, int]]:
-    """Messages: sender, receiver, who sends to that sender (itself where nobody does).
+def _sampled_sends(s: Schedules, schedule: int, most: int) -> list[tuple[int, int, int]]:
+    """Return the sender and receiver of each message, and the member that sends to that sender (or the sender itself).
 
-    All of them, or so many spread over the group.
+    A schedule with more than `most` messages returns `most` of them, spread over the group.
     """
     n = int(s.members[schedule])
     if s.relative[schedule]:
         far = offsets(s, schedule)
         if n * len(far) <= most:
-            ends = [(m, *each) for m in range(n) for each in far]
+            ends = [(m, *offset) for m in range(n) for offset in far]
         else:
             members = [k % n for k in range(most)] if most >= n else _spread(n, most)
             ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), most, _SILVER), strict=True)]
-        return [(m, peer(s, schedule, view, m, one), peer(s, schedule, view, m, -one)) for m, view, one in ends]
+        return [
+            (m, peer(s, schedule, view, m, distance), peer(s, schedule, view, m, -distance))
+            for m, view, distance in ends
+        ]
     peers = peers_of_members(s, schedule)
     sender_of = {dst: src for src in range(n) for dst in peers[src]}
-    everyone = [(src, dst, sender_of.get(src, src)) for src in range(n) for dst in peers[src]]
-    return everyone if len(everyone) <= most else [everyone[i] for i in _spread(len(everyone), most)]
+    messages = [(src, dst, sender_of.get(src, src)) for src in range(n) for dst in peers[src]]
+    return messages if len(messages) <= most else [messages[i] for i in _spread(len(messages), most)]
 
 
 def _spread(length: int, count: int, by: float = _GOLDEN) -> list[int]:
-    """So many places below a length, evenly over it in the end and in every part of them, in step with no period.
+    """Return `count` indices below `length` that cover it evenly, as does every prefix of them.
 
-    Multiples of an irrational number (Knuth, volume 3, section 6.4): every so-manieth place would meet the size of a
-    host.
+    The indices are multiples of an irrational number (Knuth, volume 3, section 6.4). A regular stride could coincide
+    with the number of NPUs per host.
     """
     return [int(k * by % 1.0 * length) for k in range(count)]

@@ -1,4 +1,4 @@
-"""What collectives and messages take on an idle fabric, each kind of them once for a process."""
+"""Times of collectives and messages on an idle fabric, computed once per kind and process."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
-from nadi.simulation.closed_forms.collective import ClosedForm, closed_form, fullest_ps
-from nadi.simulation.closed_forms.curves import OF_A_RUN, Curve, CurveRequest, Effort
+from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
+from nadi.simulation.closed_forms.curves import RUN_EFFORT, Curve, CurveSource, Effort
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from nadi.simulation.closed_forms.standing import GroupPositions
@@ -21,20 +21,22 @@ from workload.shape import shape_of
 
 Int64 = NDArray[np.int64]
 
-_MOST_UNEVEN = 1 << 19
-"""Messages of an all-to-all with split sizes that are played; of a larger one what its fullest member takes."""
+_MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
+"""Maximum number of messages of an all-to-all with split sizes that is played. A larger all-to-all takes the time of
+its busiest member."""
 _NOTHING_PLAYED = 0
-_PLANS_KEPT = 16
-"""Plans that one curve remembers. Sizes that are asked often are remembered by their times, so few plans are needed
-again, and each of NCCL's for 8 members takes some 3 MB with the paths of its messages."""
+"""Maximum number of packets to play that leaves every collective to its formula."""
+_MAX_KEPT_PLANS = 16
+"""Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
+plan for 8 members takes about 3 MB with the paths of its messages."""
 
 
 class ClosedFormCosts(NamedTuple):
     """Closed forms of K collectives.
 
     Attributes:
-        time_ps: int64[K].
-        is_played: bool[K], its steps were played; else it is told by a formula or by other sizes.
+        time_ps: int64[K], time of each collective in picoseconds.
+        is_played: bool[K], True = the steps were played; False = a formula or other sizes give the time.
     """
 
     time_ps: Int64
@@ -42,12 +44,12 @@ class ClosedFormCosts(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How a collective is done at the sizes of one class.
+    """Schedule of a collective for one class of buffer sizes.
 
     Attributes:
-        schedules: The plan, packed alone.
+        schedules: Packed schedules that hold this plan only.
         number: Number of the schedule in `schedules`.
-        played: Times of what is played by this plan.
+        played: Times that were played with this plan.
         by_formula: Paths of the plan's messages, for formulas.
     """
 
@@ -58,18 +60,18 @@ class _Plan(NamedTuple):
 
 
 class CollectiveCosts:
-    """Closed forms on one fabric, kept by kind, algorithm, size and how the group stands.
+    """Closed forms on one fabric, kept per kind, algorithm, size and position of the group.
 
     Args:
-        graph: the fabric.
-        settings: of packets and switches.
-        effort: how much is played.
-        planned_on: Fabric by whose rates algorithms choose their plans; None = `graph`. It differs from `graph` where
-            links are slow, which NCCL does not know when it plans.
+        graph: Fabric that the collectives run on.
+        settings: Settings of packets and switches.
+        effort: Limits on the number of packets to play.
+        planned_on: Fabric whose rates the algorithms use to choose their plans; None = `graph`. It differs from `graph`
+            if links are slow, because NCCL does not know that when it plans.
     """
 
     def __init__(
-        self, graph: Graph, settings: Settings, effort: Effort = OF_A_RUN, planned_on: Graph | None = None
+        self, graph: Graph, settings: Settings, effort: Effort = RUN_EFFORT, planned_on: Graph | None = None
     ) -> None:
         self._effort = effort
         self._planned_on = planned_on or graph
@@ -80,87 +82,91 @@ class CollectiveCosts:
     def of_collectives(
         self, program: Program, how: CollectiveSettings, keys: CollectiveKeys, kinds: NDArray[np.int8]
     ) -> ClosedFormCosts:
-        """What collectives of a program take.
+        """Return the times of K collectives of a program.
 
         Args:
-            program: with their schedules and groups.
-            how: algorithms of the kinds.
-            keys: K collectives.
-            kinds: int8[K], rows of workload.KINDS.
+            program: Program with the schedules and groups of the collectives.
+            how: Algorithm of each kind of collective.
+            keys: Keys of the K collectives.
+            kinds: int8[K], index in workload.KINDS of each collective.
         """
         groups = [
             program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
             for group in keys.group.tolist()
         ]
-        found = []
-        stands = self.standing.keys(groups)
+        forms = []
+        positions = self.standing.keys(groups)
         columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist())
-        for schedule, size_bytes, kind, members, stand in zip(*columns, groups, stands, strict=True):
+        for schedule, size_bytes, kind, members, position in zip(*columns, groups, positions, strict=True):
             if program.schedules.uneven[schedule]:
-                found.append(self._uneven(program, schedule, members, size_bytes))
+                forms.append(self._uneven(program, schedule, members, size_bytes))
                 continue
-            known = KINDS[kind], how.algorithm_of(KINDS[kind]), stand
-            if known not in self._curves:
-                self._curves[known] = self.curve(program, *known[:2], members)
-            found.append(self._curves[known].at(size_bytes))
-        times = np.array([round(each.time_ps) for each in found], np.int64)
-        return ClosedFormCosts(times, np.array([each.is_played for each in found], np.bool_))
+            key = KINDS[kind], how.algorithm_of(KINDS[kind]), position
+            if key not in self._curves:
+                self._curves[key] = self.curve(program, *key[:2], members)
+            forms.append(self._curves[key].at(size_bytes))
+        times = np.array([round(form.time_ps) for form in forms], np.int64)
+        return ClosedFormCosts(times, np.array([form.is_played for form in forms], np.bool_))
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
-        """Times of a kind on a group, by sizes.
+        """Return the curve of times over buffer sizes of one kind of collective on one group.
 
         Args:
-            program: any of the fabric.
-            kind: see workload.KINDS.
-            algorithm: its name, and parameters if any.
+            program: Any program of the fabric; the curve replaces its schedules.
+            kind: Kind of collective, a name in workload.KINDS.
+            algorithm: Name of the algorithm, with its parameters if any.
             members: int64[n], NPUs of the group.
         """
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
-        is_even = self._planned_on is self._graph  # formulas are exact where the links of a kind are alike
-        kept: dict[object, _Plan] = {}
+        is_even = self._planned_on is self._graph  # formulas are exact only if all links of a kind have one rate
+        plans: dict[object, _Plan] = {}
 
-        def plan(size_bytes: int) -> _Plan:
-            sort = chosen.size_class(kind, shape, size_bytes) if shape else 0
-            if sort not in kept:
-                if len(kept) >= _PLANS_KEPT:
-                    del kept[next(iter(kept))]  # the oldest
+        def plan_of(size_bytes: int) -> _Plan:
+            size_class = chosen.size_class(kind, shape, size_bytes) if shape else 0
+            if size_class not in plans:
+                if len(plans) >= _MAX_KEPT_PLANS:
+                    del plans[next(iter(plans))]  # the oldest
                 schedules = ScheduleSet()
                 number = schedules.add(kind, algorithm, len(members), shape, size_bytes)
-                kept[sort] = _Plan(schedules.pack(), number, PlayedCollectives(), PlayedCollectives(_NOTHING_PLAYED))
-            return kept[sort]
+                plans[size_class] = _Plan(
+                    schedules.pack(), number, PlayedCollectives(), PlayedCollectives(_NOTHING_PLAYED)
+                )
+            return plans[size_class]
 
-        def told(size_bytes: int, *, play: bool) -> ClosedForm:
-            found = plan(size_bytes)
+        def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
+            plan = plan_of(size_bytes)
             return closed_form(
                 self._graph,
-                program._replace(schedules=found.schedules),
+                program._replace(schedules=plan.schedules),
                 self._settings,
                 kind=kind,
                 algorithm=algorithm,
-                schedule=found.number,
+                schedule=plan.number,
                 members=members,
                 size_bytes=size_bytes,
-                played=found.played if play else found.by_formula,
+                played=plan.played if play else plan.by_formula,
             )
 
         def packets(size_bytes: int) -> float:
-            found = plan(size_bytes)
-            if found.number == DONE_AT_ONCE:
+            plan = plan_of(size_bytes)
+            if plan.number == DONE_AT_ONCE:
                 return 0.0
-            return packet_count(found.schedules, found.number, size_bytes, self._settings.mtu_bytes)
+            return packet_count(plan.schedules, plan.number, size_bytes, self._settings.mtu_bytes)
 
-        def way(size_bytes: int) -> str:
+        def variant(size_bytes: int) -> str:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
-        ask = CurveRequest(way, packets, lambda size: told(size, play=True), lambda size: told(size, play=False))
-        return Curve(ask, is_exact=chosen.is_exact and is_even, effort=self._effort)
+        source = CurveSource(
+            variant, packets, lambda size: evaluate(size, play=True), lambda size: evaluate(size, play=False)
+        )
+        return Curve(source, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
-        """An all-to-all with split sizes, of this program only."""
+        """Return the time of an all-to-all with split sizes; its schedule is valid for this program only."""
         graph, settings = self._graph, self._settings
-        if message_count(program.schedules, schedule) > _MOST_UNEVEN:
-            fullest = fullest_ps(graph, program, settings, schedule, members, size_bytes)
+        if message_count(program.schedules, schedule) > _MAX_PLAYED_UNEVEN_MESSAGES:
+            fullest = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
             return ClosedForm(fullest, is_played=False)
         return closed_form(
             graph,
@@ -175,5 +181,5 @@ class CollectiveCosts:
         )
 
     def of_messages(self, keys: MessageKeys) -> MessageTimes:
-        """What messages between two NPUs take."""
+        """Return the times of messages between two NPUs."""
         return message_times(self._graph, self._settings, keys)

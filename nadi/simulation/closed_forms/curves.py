@@ -1,13 +1,14 @@
-"""What one collective of one group takes at any size: played where that is quick, else told by sizes that were played.
+"""Time of one collective of one group by its size: played if that is quick, else derived from played sizes.
 
-A size is played if that takes few packets. One between two played sizes, at most twice as large and done the same way,
-is read off the line between them where the lines through the next played sizes on either side say the same within half
-a percent. A large one is estimated: by the line through the largest two of three sizes, each half of the next, that are
-quickly played and done the same way, where the lower two foretell the third within one percent and the third is not
-below an eighth of it; else it is played too, or, if it is very large, told by the formula.
+A curve plays a size that needs few packets. It interpolates a size between two played sizes that lie at most a factor
+of two apart and use the same variant of the algorithm, if the lines through the next played sizes on either side agree
+within half a percent. It extrapolates a large size: three smaller sizes, each half of the next, must play quickly and
+use the same variant, the lower two must predict the third within one percent, and the third must be at most
+`Effort.max_halvings` halvings below the large size. Otherwise it plays the size, or evaluates the formula if the size
+is very large.
 
-`Effort` says how many packets are quickly played. Where many sizes will be asked in no certain order (a planner's, by
-several processes), none is read off its neighbours, so that what one takes does not depend on which were asked before.
+`Effort` sets the numbers of packets. With `interpolates=False` the time of a size does not depend on the sizes
+requested before; a planner that runs in several processes needs that.
 """
 
 from bisect import bisect
@@ -17,127 +18,134 @@ from typing import NamedTuple
 
 from nadi.simulation.closed_forms.collective import ClosedForm
 
-_AGREE = 0.005
-_FORETELLS = 0.01
-_LARGEST_STEP = 2
+_MAX_INTERPOLATION_ERROR = 0.005
+"""Relative difference at which neighbouring lines no longer confirm an interpolation."""
+_MAX_EXTRAPOLATION_ERROR = 0.01
+"""Relative error of the prediction of the third size at which extrapolation is rejected."""
+_MAX_STEP = 2
+"""Maximum ratio of neighbouring sizes between which a curve interpolates."""
 _POINTS = 3
+"""Number of sizes that an extrapolation plays."""
 
 
 class Effort(NamedTuple):
-    """How much is played.
+    """Limits on the packets that a curve plays.
 
     Attributes:
-        quick_packets: that are played: a million take a second or so.
-        most_packets: that are played where no smaller sizes tell.
-        most_halvings: from a size to the largest that tells it.
-        off_neighbours: sizes are read off the line between played ones.
+        max_quick_packets: Maximum number of packets of a size that is always played; a million packets take about a
+            second.
+        max_packets: Maximum number of packets of a size that is played if smaller sizes do not predict its time.
+        max_halvings: Maximum number of halvings from a size to the largest size that predicts its time.
+        interpolates: True = the curve interpolates between played sizes.
     """
 
-    quick_packets: int
-    most_packets: int
-    most_halvings: int
-    off_neighbours: bool
+    max_quick_packets: int
+    max_packets: int
+    max_halvings: int
+    interpolates: bool
 
 
-OF_A_RUN = Effort(1 << 20, 1 << 22, 3, off_neighbours=True)
-OF_PLANS = Effort(1 << 19, 1 << 20, 6, off_neighbours=False)
-OF_CHANGES = Effort(1 << 18, 1 << 20, 4, off_neighbours=True)
-"""Of a change to a fabric (nadi.insight.explanation.what_if): what counts is by how much it changes what a collective
-takes."""
+RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)
+"""Effort of a simulation run."""
+PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
+"""Effort of the planner, whose results must not depend on the order of requests."""
+WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
+"""Effort of changes to a fabric (nadi.insight.explanation.what_if), which need only the relative change of a time."""
 
 
-class CurveRequest(NamedTuple):
-    """What a curve asks about a size (bytes).
+class CurveSource(NamedTuple):
+    """Functions of the buffer size in bytes from which a curve computes times.
 
     Attributes:
-        way: how the collective is done, "" = in one way only.
-        packets: about how many there are.
-        play: its time, played.
-        formula: its time as the formula says.
+        variant: Return the variant of the algorithm for a size, "" = the algorithm has one variant only.
+        packets: Return the approximate number of packets of a size.
+        play: Return the time of a size from playing its steps.
+        formula: Return the time of a size from the algorithm's formula.
     """
 
-    way: Callable[[int], str]
+    variant: Callable[[int], str]
     packets: Callable[[int], float]
     play: Callable[[int], ClosedForm]
     formula: Callable[[int], ClosedForm]
 
 
 class Curve:
-    """Times by size of one collective.
+    """Times of one collective by size.
 
     Args:
-        ask: what it asks.
-        is_exact: the formula is that of an idle network, so that it stands for what is not quickly played.
-        effort: how much is played.
+        source: Functions that compute the time of one size.
+        is_exact: True if the formula is exact on an idle network; it then replaces every size that does not play
+            quickly.
+        effort: Limits on the packets to play.
     """
 
-    def __init__(self, ask: CurveRequest, *, is_exact: bool, effort: Effort = OF_A_RUN) -> None:
-        self._ask, self._is_exact, self._effort = ask, is_exact, effort
+    def __init__(self, source: CurveSource, *, is_exact: bool, effort: Effort = RUN_EFFORT) -> None:
+        self._source, self._is_exact, self._effort = source, is_exact, effort
         self._known: dict[int, ClosedForm] = {}
         self._played: dict[str, list[tuple[int, float]]] = {}
 
     def at(self, size_bytes: int) -> ClosedForm:
-        """The time of a size."""
+        """Return the time of a size."""
         if size_bytes not in self._known:
-            between = self._between(size_bytes) if self._effort.off_neighbours else None
-            self._known[size_bytes] = between or self._new(size_bytes)
+            interpolated = self._interpolated(size_bytes) if self._effort.interpolates else None
+            self._known[size_bytes] = interpolated or self._new(size_bytes)
         return self._known[size_bytes]
 
     def _new(self, size_bytes: int) -> ClosedForm:
-        packets = self._ask.packets(size_bytes)
-        if packets <= self._effort.quick_packets:
+        packets = self._source.packets(size_bytes)
+        if packets <= self._effort.max_quick_packets:
             return self.play(size_bytes)
         if self._is_exact:
-            return self._ask.formula(size_bytes)
-        found = self._beyond(size_bytes)
-        if found:
-            return found
-        return self.play(size_bytes) if packets <= self._effort.most_packets else self._ask.formula(size_bytes)
+            return self._source.formula(size_bytes)
+        extrapolated = self._extrapolated(size_bytes)
+        if extrapolated:
+            return extrapolated
+        return self.play(size_bytes) if packets <= self._effort.max_packets else self._source.formula(size_bytes)
 
     def play(self, size_bytes: int) -> ClosedForm:
-        """The time of a size, played whatever is known of others."""
-        found = self._ask.play(size_bytes)
-        points = self._played.setdefault(self._ask.way(size_bytes), [])
+        """Play a size and return its time, whatever is known of other sizes."""
+        found = self._source.play(size_bytes)
+        points = self._played.setdefault(self._source.variant(size_bytes), [])
         points.insert(bisect(points, (size_bytes, 0.0)), (size_bytes, found.time_ps))
         self._known[size_bytes] = found
         return found
 
-    def _between(self, size_bytes: int) -> ClosedForm | None:
-        """Off the line between two played sizes; None where the next ones on either side say something else."""
-        points = self._played.get(self._ask.way(size_bytes), [])
+    def _interpolated(self, size_bytes: int) -> ClosedForm | None:
+        """Return the time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
+        points = self._played.get(self._source.variant(size_bytes), [])
         after = bisect(points, (size_bytes, 0.0))
         if not 2 <= after <= len(points) - 2:
             return None
         four = points[after - 2 : after + 2]
-        if any(b[0] > _LARGEST_STEP * a[0] for a, b in pairwise(four)):
+        if any(b[0] > _MAX_STEP * a[0] for a, b in pairwise(four)):
             return None
         below, between, above = (_line(a, b, size_bytes) for a, b in pairwise(four))
-        if max(abs(below - between), abs(above - between)) > _AGREE * between:
+        if max(abs(below - between), abs(above - between)) > _MAX_INTERPOLATION_ERROR * between:
             return None
         return ClosedForm(between, is_played=False)
 
-    def _exact(self, size_bytes: int) -> ClosedForm:
+    def _played_form(self, size_bytes: int) -> ClosedForm:
         known = self._known.get(size_bytes)
         return known if known is not None and known.is_played else self.play(size_bytes)
 
-    def _beyond(self, size_bytes: int) -> ClosedForm | None:
-        """By the line through three smaller sizes; None where they do not lie on one, or are done another way."""
-        most, quick = self._effort.most_halvings, self._effort.quick_packets
+    def _extrapolated(self, size_bytes: int) -> ClosedForm | None:
+        """Return the time on the line through three smaller sizes; None if they lie on no line or differ in variant."""
+        most, quick = self._effort.max_halvings, self._effort.max_quick_packets
         halvings = 1
-        while halvings < most and self._ask.packets(size_bytes >> halvings) > quick:
+        while halvings < most and self._source.packets(size_bytes >> halvings) > quick:
             halvings += 1
-        if self._ask.packets(size_bytes >> halvings) > quick:
+        if self._source.packets(size_bytes >> halvings) > quick:
             return None
         sizes = [size_bytes >> (halvings + more) for more in reversed(range(_POINTS))]
-        way = self._ask.way(size_bytes)
-        if any(self._ask.way(size) != way for size in sizes):
+        variant = self._source.variant(size_bytes)
+        if any(self._source.variant(size) != variant for size in sizes):
             return None
-        low, middle, high = ((size, self._exact(size).time_ps) for size in sizes)
-        if abs(_line(low, middle, high[0]) - high[1]) > _FORETELLS * high[1]:
+        low, middle, high = ((size, self._played_form(size).time_ps) for size in sizes)
+        if abs(_line(low, middle, high[0]) - high[1]) > _MAX_EXTRAPOLATION_ERROR * high[1]:
             return None
         return ClosedForm(_line(middle, high, size_bytes), is_played=False)
 
 
 def _line(a: tuple[int, float], b: tuple[int, float], size_bytes: int) -> float:
-    """The line through two points, at a size."""
+    """Return the value at `size_bytes` of the line through two points."""
     return a[1] + (b[1] - a[1]) * (size_bytes - a[0]) / (b[0] - a[0])

@@ -1,4 +1,4 @@
-"""How long each message of a run would have taken alone on an idle network, and how much longer it took."""
+"""Ideal time of each message of a run, alone on an idle network, and its slowdown against that time."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import topologies
-from nadi.simulation.closed_forms.lone_message import Way, alone_ps, driven, ways_of
+from nadi.simulation.closed_forms.lone_message import Way, alone_ps, ways_of, with_shares
 from pdes import Settings
 from pdes.wire import is_nvlink
 from topologies import Graph
@@ -17,24 +17,27 @@ from workload.program.assembling import receive_key
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-MOST_PAIRS = 20_000
-MOST_HOPS = 400_000
+MAX_PAIRS = 20_000
+"""Maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes."""
+MAX_HOPS = 400_000
+"""Maximum number of links on these routes."""
 UNKNOWN = -1
+"""Ideal time of a message that `ideal_ps` does not compute."""
 
 
 def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:
-    """float64[m]: at one of how many shares of its port's line rate each message between two NPUs is driven, else 1.
+    """Return float64[m], the shares of each message between two NPUs: its NPU drives it at line rate / shares; else 1.
 
     Args:
-        program: of the run.
-        flows: columns src, dst, group, lane and seq of m messages.
+        program: Program of the run.
+        flows: Columns src, dst, group, lane and seq of m messages.
     """
     shares = np.ones(len(flows["src"]))
     alone = np.flatnonzero(flows["group"] < 0) if len(program.channels.shares) else np.zeros(0, np.int64)
     traces = program.trace_of_npu[flows["src"][alone]]
     src, dst, tag, seq = (flows[name][alone].astype(np.int64) for name in ("src", "dst", "lane", "seq"))
     key = receive_key(dst - src, tag, seq)
-    of_channel = np.append(program.channels.shares, 1.0)  # the last is that of -1
+    of_channel = np.append(program.channels.shares, 1.0)  # the last entry is for channel -1
     for trace in np.unique(traces).tolist():
         first, end = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1])
         rows = first + np.flatnonzero(program.node_kind[first:end] == SEND)
@@ -48,19 +51,19 @@ def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:
 
 
 def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray], shares: Float64 | None = None) -> Int64:
-    """Time of each message alone on an idle network, along a shortest path; exact to the picosecond.
+    """Return the time of each message alone on an idle network along a shortest path, exact to the picosecond.
 
-    Routes are found once for each pair of NPUs. Past MOST_PAIRS pairs or MOST_HOPS links, and where switches cut
-    through, what is left is UNKNOWN.
+    The function computes one route per pair of NPUs. With cut-through switches or more than MAX_PAIRS pairs all times
+    are UNKNOWN; after MAX_HOPS links, those of the remaining pairs are.
 
     Args:
-        graph: the fabric.
-        settings: of the packets.
-        flows: columns src, dst, group and bytes of m messages.
-        shares: float64[m], those of `shares_of`; None = all at the line rate.
+        graph: Fabric of the run.
+        settings: Settings of packets and switches.
+        flows: Columns src, dst, group and bytes of m messages.
+        shares: float64[m], the result of `shares_of`; None = all messages at line rate.
 
     Returns:
-        int64[m] picoseconds.
+        int64[m], time in picoseconds.
     """
     ideal = np.full(len(flows["src"]), UNKNOWN, np.int64)
     if settings.cut_through or not len(ideal):
@@ -70,7 +73,7 @@ def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray], sha
     if settings.p2p_share < 1 or shares is not None:
         key += np.where(flows["group"] < 0, share.reshape(-1) + 1, 0) * graph.npus**2
     pairs, pair = np.unique(key, return_inverse=True)
-    if len(pairs) > MOST_PAIRS:
+    if len(pairs) > MAX_PAIRS:
         return ideal
     ways = _ways(graph, pairs, settings, known)
     number = {way: i for i, way in enumerate(dict.fromkeys(ways))}
@@ -85,25 +88,28 @@ def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray], sha
 
 
 def slowdown(ideal: Int64, flows: Mapping[str, NDArray]) -> NDArray[np.float64]:
-    """float64[m]: completion time over `ideal`; NaN where that is not known."""
+    """Return float64[m], completion time divided by `ideal`; NaN if the ideal time is unknown."""
     ratio = np.full(len(ideal), np.nan)
     np.divide(flows["finish_ps"] - flows["start_ps"], ideal, out=ratio, where=ideal > 0)
     return ratio
 
 
 def _ways(graph: Graph, pairs: Int64, settings: Settings, shares: Float64) -> list[Way]:
-    """The way of each pair (src * npus + dst, + k * npus^2: with shares[k - 1]); one without links beyond MOST_HOPS."""
+    """Return the path of each pair; an empty path after MAX_HOPS links.
+
+    A pair is src * npus + dst, plus k * npus^2 for messages with shares[k - 1].
+    """
     routes: list[list[int]] = []
     hops = 0
     driven_at, pair = np.divmod(pairs, graph.npus**2)
     for src, dst in zip(*(part.tolist() for part in np.divmod(pair, graph.npus)), strict=True):
-        routes.append(topologies.route(graph, src, dst) if hops < MOST_HOPS and src != dst else [])
+        routes.append(topologies.route(graph, src, dst) if hops < MAX_HOPS and src != dst else [])
         hops += len(routes[-1])
-    found = iter(ways_of(graph, settings, [route for route in routes if route]))
-    ways = [next(found) if route else () for route in routes]
+    known = iter(ways_of(graph, settings, [route for route in routes if route]))
+    ways = [next(known) if route else () for route in routes]
     nvlink = is_nvlink(graph)
     for i in np.flatnonzero(driven_at).tolist():
         if ways[i]:
             own = float(shares[driven_at[i] - 1])
-            ways[i] = driven(ways[i], settings, inside=bool(nvlink[routes[i][0]]), shares=own)
+            ways[i] = with_shares(ways[i], settings, inside=bool(nvlink[routes[i][0]]), shares=own)
     return ways

@@ -1,13 +1,15 @@
-"""The least that a program can take: what links need to send all that must cross them, were they never idle.
+"""Lower bound on the time of a program from link rates: the time that links need for the bytes that must cross them.
 
-Which of several equal links a packet takes is up to hashes and queues, so what is counted must cross a set of links
-whatever they choose: the links out of or into one NPU by the port that it must take, or out of or into a leaf with its
-NPUs, a server, a pod. A set of links of rates r takes at least its bytes / sum(r). Data packets have their headers.
-Acknowledgements go the other way; but of the last window of each queue pair the run may end before they are sent.
-On links of NVLink 128 bytes take 160, and an acknowledgement a flit; where a set has links of both kinds, the least of
-either is taken. Every packet's time is rounded to a picosecond, so half of one each is taken off. At message level
-there are neither headers nor acknowledgements, and times are cut to multiples of the model's resolution; where messages
-do not wait for each other, nothing is the least.
+Hashes and queues choose among equal links, so the bound counts bytes that must cross a set of links whatever the
+choice: the links out of or into one NPU by the port that it must take, or out of or into a leaf with its NPUs, a
+server, or a pod. A set of links of rates r needs at least bytes / sum(r).
+
+Data packets include their headers. Acknowledgements travel in the other direction, except those of the last window of
+each queue pair, because the run may end before they are sent. On NVLink 128 bytes take 160, and an acknowledgement
+takes one flit; a set with links of both kinds uses the smaller value of each. The engine rounds the time of every
+packet to a picosecond, so the bound subtracts half a picosecond per packet. At message level there are no headers and
+no acknowledgements, and times are rounded down to multiples of the model's resolution. If messages do not wait for each
+other, there is no bound.
 """
 
 from typing import NamedTuple
@@ -27,18 +29,19 @@ from workload.program.traffic import Traffic, traffic
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-_MOST_PAIRS = 1 << 19  # at once
+_BLOCK_PAIRS = 1 << 19  # at once
+"""Number of pairs of NPUs that are routed at a time."""
 _OUTSIDE = -1
 
 
 class _Load(NamedTuple):
-    """What p pairs of NPUs send at least.
+    """Minimum traffic of p pairs of NPUs.
 
     Attributes:
-        src: int64[p].
-        dst: int64[p].
-        amount: float64[4, p]: payload in bytes, packets of data, acknowledgements, and the picoseconds that rounding
-            may take off all their times on one link.
+        src: int64[p], sending NPU.
+        dst: int64[p], receiving NPU.
+        amount: float64[4, p]: payload in bytes, data packets, acknowledgements, and the picoseconds that rounding may
+            subtract from the sum of their times on one link.
     """
 
     src: Int64
@@ -46,20 +49,20 @@ class _Load(NamedTuple):
     amount: Float64
 
 
-class _Sets(NamedTuple):
+class _LinkSets(NamedTuple):
     """k sets of links.
 
     Attributes:
         rate_bps: float64[k], sum of the rates.
-        most_bps: float64[k], the fastest.
-        delay_ps: float64[k], the shortest.
-        per_byte: float64[k], bytes on the wire for one of payload.
-        header_bytes: float64[k], and for each packet.
-        ack_bytes: float64[k], and for each acknowledgement.
+        max_bps: float64[k], rate of the fastest link.
+        delay_ps: float64[k], delay of the shortest link.
+        per_byte: float64[k], bytes on the wire per byte of payload.
+        header_bytes: float64[k], additional bytes per data packet.
+        ack_bytes: float64[k], bytes per acknowledgement.
     """
 
     rate_bps: Float64
-    most_bps: Float64
+    max_bps: Float64
     delay_ps: Float64
     per_byte: Float64
     header_bytes: Float64
@@ -67,16 +70,16 @@ class _Sets(NamedTuple):
 
 
 class _Fabric:
-    """A fabric whose links are told apart by how they frame packets."""
+    """A fabric with the packet framing of each link."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self.graph, self.settings = graph, settings
-        whole = settings.fidelity.act is not None
-        self.framed = np.zeros(graph.links, np.bool_) if whole else is_framed(graph, settings)
+        message_level = settings.fidelity.act is not None
+        self.framed = np.zeros(graph.links, np.bool_) if message_level else is_framed(graph, settings)
 
 
 def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
-    """Picoseconds that the busiest set of links needs, and its delay; 0 if nothing is sent, or nothing waits."""
+    """Return the time in picoseconds that the busiest set of links needs, with its delay; 0 if nothing waits."""
     if not settings.fidelity.congestion_aware:
         return 0.0
     graph, running, _ = with_reducers(graph, program)
@@ -85,11 +88,11 @@ def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
         return 0.0
     load = _load(graph, running, sent, settings)
     fabric = _Fabric(graph, settings)
-    return max(_at_ports(fabric, load), *(_around(fabric, label, load) for label in _labels(graph)))
+    return max(_bound_at_ports(fabric, load), *(_bound_at_labels(fabric, label, load) for label in _node_labels(graph)))
 
 
 def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> _Load:
-    """Data, and acknowledgements that must be back before the last data leaves."""
+    """Return the data, and the acknowledgements that must return before the last data leaves."""
     src, dst = sent.src.astype(np.int64), sent.dst.astype(np.int64)
     size_bytes = sent.bytes.astype(np.float64)
     if settings.fidelity.act:
@@ -108,18 +111,18 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
     )
 
 
-def _labels(graph: Graph) -> list[Int64]:
-    """int64[nodes] each: nodes of one number belong together; _OUTSIDE to none."""
+def _node_labels(graph: Graph) -> list[Int64]:
+    """Return int64[nodes] arrays; nodes with equal labels form a set (NPU, host, pod, leaf); _OUTSIDE = no set."""
     own = np.arange(graph.nodes)
     labels = [np.where(own < graph.npus, own, _OUTSIDE)]
     host = np.full(graph.nodes, _OUTSIDE, np.int64)
     host[: graph.npus] = graph.host
     beside = (graph.link_dst >= graph.npus) & (graph.link_src < graph.npus)
     switch, of_host = graph.link_dst[beside].astype(np.int64), graph.host[graph.link_src[beside]].astype(np.int64)
-    least, most = np.full(graph.nodes, graph.nodes), np.full(graph.nodes, _OUTSIDE)
-    np.minimum.at(least, switch, of_host)
-    np.maximum.at(most, switch, of_host)
-    host[graph.npus :] = np.where(least == most, most, _OUTSIDE)[graph.npus :]
+    first_host, last_host = np.full(graph.nodes, graph.nodes), np.full(graph.nodes, _OUTSIDE)
+    np.minimum.at(first_host, switch, of_host)
+    np.maximum.at(last_host, switch, of_host)
+    host[graph.npus :] = np.where(first_host == last_host, last_host, _OUTSIDE)[graph.npus :]
     labels += [host, graph.pod.astype(np.int64)]
     if isinstance(graph.routing, TableRouting):
         leaf = own.copy()
@@ -129,8 +132,8 @@ def _labels(graph: Graph) -> list[Int64]:
     return labels
 
 
-def _around(fabric: _Fabric, label: Int64, load: _Load) -> float:
-    """Of what leaves or enters the nodes of one label."""
+def _bound_at_labels(fabric: _Fabric, label: Int64, load: _Load) -> float:
+    """Return the longest time in picoseconds for the traffic that leaves or enters the nodes of one label."""
     graph = fabric.graph
     most = 0.0
     crosses_link = label[graph.link_src] != label[graph.link_dst]
@@ -140,17 +143,21 @@ def _around(fabric: _Fabric, label: Int64, load: _Load) -> float:
         pairs = np.flatnonzero(crosses & (label[end] != _OUTSIDE))
         if len(links) and len(pairs):
             sets = _sets(fabric, links, label[link_end[links]], int(label.max()) + 1)
-            most = max(most, _most_ps(sets, _summed(label[end[pairs]], load.amount[:, pairs], len(sets.rate_bps))))
+            most = max(most, _longest_ps(sets, _summed(label[end[pairs]], load.amount[:, pairs], len(sets.rate_bps))))
     return most
 
 
-def _at_ports(fabric: _Fabric, load: _Load) -> float:
-    """Of the set of ports by which a pair must leave its NPU, or reach it, or all on its way where routes are known."""
+def _bound_at_ports(fabric: _Fabric, load: _Load) -> float:
+    """Return the longest time in picoseconds at ports.
+
+    The traffic of a pair counts at the set of ports that it must take out of its NPU or into the other; with
+    dimension-ordered routing it counts at all sets of links on its path.
+    """
     graph, routing = fabric.graph, fabric.graph.routing
-    blocks = [slice(begin, begin + _MOST_PAIRS) for begin in range(0, len(load.src), _MOST_PAIRS)]
+    blocks = [slice(begin, begin + _BLOCK_PAIRS) for begin in range(0, len(load.src), _BLOCK_PAIRS)]
     parts = [_Load(load.src[b], load.dst[b], load.amount[:, b]) for b in blocks]
     if isinstance(routing, DimensionRouting):
-        return _by_dimension(fabric, routing, parts)
+        return _bound_by_dimension(fabric, routing, parts)
     homes = routing.home.shape[1]
     size = graph.npus * homes
     out, into = (np.zeros((len(load.amount), size)) for _ in range(2))
@@ -165,12 +172,12 @@ def _at_ports(fabric: _Fabric, load: _Load) -> float:
         home = routing.home_node[routing.home[npu_end[links]]] == switch_end[links][:, None]
         column = (home & (routing.home[npu_end[links]] >= 0)).argmax(axis=1)
         sets = _sets(fabric, links, npu_end[links].astype(np.int64) * homes + column, size)
-        most = max(most, _most_ps(sets, sums))
+        most = max(most, _longest_ps(sets, sums))
     return most
 
 
 def _columns(routing: TableRouting, load: _Load) -> tuple[Int64, Int64]:
-    """int64[p] each: which of its switches a pair must leave by, and reach its NPU from; -1 = one of several."""
+    """Return int64[p], twice: the home switch that a pair must leave through, and arrive through; -1 = several."""
     here, there = routing.home[load.src], routing.home[load.dst]
     row = routing.row[routing.home_node[here]]
     hops = routing.hops[row[:, :, None], there[:, None, :]].astype(np.int64)
@@ -180,12 +187,15 @@ def _columns(routing: TableRouting, load: _Load) -> tuple[Int64, Int64]:
 
 
 def _only(possible: NDArray[np.bool_]) -> Int64:
-    """int64[p]: the column of the only True in each row, -1 where there are several."""
+    """Return int64[p], the column of the only True in each row; -1 = several are True."""
     return np.where(possible.sum(axis=1) == 1, possible.argmax(axis=1), -1)
 
 
-def _by_dimension(fabric: _Fabric, routing: DimensionRouting, parts: list[_Load]) -> float:
-    """Of each set of equal links, without pairs that stand opposite each other on a ring: these have two ways."""
+def _bound_by_dimension(fabric: _Fabric, routing: DimensionRouting, parts: list[_Load]) -> float:
+    """Return the longest time of a set of equal links.
+
+    Pairs on opposite sides of a ring do not count, because they have two shortest paths.
+    """
     count = len(routing.set_ptr) - 1
     sums = np.zeros((len(parts[0].amount), count))
     of_set = np.repeat(np.arange(count), np.diff(routing.set_ptr))
@@ -199,11 +209,11 @@ def _by_dimension(fabric: _Fabric, routing: DimensionRouting, parts: list[_Load]
         ends = part.src[sure], part.dst[sure]
         loads = (partition.link_loads(fabric.graph, *ends, values[sure]) for values in part.amount)
         sums += [of_link[routing.set_link[routing.set_ptr[:-1]]] * sizes for of_link in loads]
-    return _most_ps(_sets(fabric, routing.set_link, of_set, count), sums)
+    return _longest_ps(_sets(fabric, routing.set_link, of_set, count), sums)
 
 
-def _sets(fabric: _Fabric, links: NDArray[np.integer], number: Int64, count: int) -> _Sets:
-    """Sets of links, by the number that each link has."""
+def _sets(fabric: _Fabric, links: NDArray[np.integer], number: Int64, count: int) -> _LinkSets:
+    """Return `count` sets of links; `number` holds the set of each link."""
     graph, settings = fabric.graph, fabric.settings
     rate, most = np.zeros(count), np.zeros(count)
     delay = np.full(count, np.inf)
@@ -218,21 +228,21 @@ def _sets(fabric: _Fabric, links: NDArray[np.integer], number: Int64, count: int
     )
     ack = np.where(flits, min(settings.ack_bytes, FLIT_BYTES), settings.ack_bytes)
     per_byte = np.where(flits & (framed == links_of), 1 + PER_LINE_BYTES / LINE_BYTES, 1.0)
-    return _Sets(rate, most, delay, per_byte, header, ack)
+    return _LinkSets(rate, most, delay, per_byte, header, ack)
 
 
 def _summed(number: Int64, amount: Float64, count: int) -> Float64:
-    """float64[4, count]: amounts, float64[4, n], by number."""
+    """Return float64[4, count], the sums of amounts (float64[4, n]) with equal numbers."""
     return np.stack([np.bincount(number, values, minlength=count) for values in amount])
 
 
-def _most_ps(sets: _Sets, amount: Float64) -> float:
-    """The longest that a set takes for what crosses it, float64[4, k], with its delay.
+def _longest_ps(sets: _LinkSets, amount: Float64) -> float:
+    """Return the longest time in picoseconds that a set needs for its traffic, float64[4, k], including its delay.
 
-    With r the rates, b bytes and n packets of which rounding takes c each: T sum(r) >= sum(b) - c n max(r).
+    With rates r, b bytes, and n packets of which rounding subtracts c each: T sum(r) >= sum(b) - c n max(r).
     """
     payload, packets, acks, cut_ps = amount
     total = sets.per_byte * payload + sets.header_bytes * packets + sets.ack_bytes * acks
     used = (total > 0) & (sets.rate_bps > 0)
-    busy_ps = (PS_PER_BYTE_AT_1_BPS * total[used] - cut_ps[used] * sets.most_bps[used]) / sets.rate_bps[used]
+    busy_ps = (PS_PER_BYTE_AT_1_BPS * total[used] - cut_ps[used] * sets.max_bps[used]) / sets.rate_bps[used]
     return float((busy_ps + sets.delay_ps[used])[busy_ps > 0].max(initial=0.0))

@@ -1,4 +1,4 @@
-"""A run at closed forms: costs, folding of NPUs that do the same, the run of one of each, and Results of all."""
+"""Runs at closed forms: costs of collectives, classes of equal NPUs, the run of one NPU per class, and results."""
 
 import time
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import pdes
 import topologies
 from nadi.launching.progress import NoProgress, Progress
-from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out
+from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
 from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, classes_of, every_npu, pairs_of
 from nadi.simulation.closed_forms.advancing.run import (
     ClassTimes,
@@ -26,10 +26,11 @@ from workload import CollectiveSettings, Program
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-MOST_ROWS = 1 << 22
-"""Trace nodes of all NPUs together that results hold each; of more those of one NPU of each class."""
-MOST_FLOWS = 1 << 22
-"""Messages of all NPUs together that results hold."""
+MAX_ROWS = 1 << 22
+"""Maximum number of trace nodes of all NPUs together for which results hold every node; larger programs keep the nodes
+of one NPU per class."""
+MAX_FLOWS = 1 << 22
+"""Maximum number of messages of all NPUs together that results hold; larger programs keep no messages."""
 _SEND = 3
 
 
@@ -41,22 +42,22 @@ def laid_out(
     slow: Sequence[pdes.NpuFault] = (),
     fold: bool = True,
 ) -> FoldedProgram:
-    """A program's classes of NPUs, and what of it takes a time of its own.
+    """Return a program's classes of NPUs with the collectives and messages that need a time.
 
     Args:
-        graph: the fabric.
-        program: of all NPUs.
-        costs: of the fabric.
-        slow: NPUs whose computation takes longer, and when.
+        graph: Fabric of the run.
+        program: Program of all NPUs.
+        costs: Closed forms of collectives on the fabric.
+        slow: NPU faults: which NPUs compute slower, and when.
         fold: False = every NPU is a class of its own.
     """
     program = with_shared_traces(program)
     pairs = pairs_of(program)
     used = np.unique(program.slot_group)
-    stands = costs.standing.keys([_members(program, group) for group in used.tolist()])
+    positions = costs.standing.keys([_members(program, group) for group in used.tolist()])
     number: dict[bytes, int] = {}
     groups = np.zeros(len(program.group_ptr) - 1, np.int64)
-    groups[used] = [number.setdefault(stand, len(number)) for stand in stands]
+    groups[used] = [number.setdefault(position, len(number)) for position in positions]
     ways = costs.standing.of_pairs(pairs.npu, pairs.peer)
     paces = _paces(program.npus, slow)
     classes = classes_of(program, pairs, groups, ways, paces) if fold else every_npu(program, groups)
@@ -64,13 +65,13 @@ def laid_out(
 
 
 def _paces(npus: int, slow: Sequence[pdes.NpuFault]) -> Int64:
-    """int64[npus]: equal for NPUs that are slow alike."""
-    found = np.zeros(npus, np.int64)
+    """Return int64[npus], equal numbers for NPUs with equal slowdowns at equal times."""
+    paces = np.zeros(npus, np.int64)
     number: dict[tuple[tuple[int, int, float], ...], int] = {(): 0}
     for npu in {fault.npu for fault in slow}:
         own = tuple(sorted((fault.at_ps, fault.until_ps, fault.slowdown) for fault in slow if fault.npu == npu))
-        found[npu] = number.setdefault(own, len(number))
-    return found
+        paces[npu] = number.setdefault(own, len(number))
+    return paces
 
 
 def costed(
@@ -78,12 +79,12 @@ def costed(
     costs: CollectiveCosts,
     how: CollectiveSettings,
 ) -> ClosedFormCosts:
-    """Closed forms of the collectives of a folded program.
+    """Return the closed forms of the collectives of a folded program.
 
     Args:
-        folded: of a program.
-        costs: of its fabric.
-        how: algorithms of the kinds.
+        folded: Classes of NPUs with their work, from `laid_out`.
+        costs: Closed forms of collectives on its fabric.
+        how: Algorithm of each kind of collective.
     """
     keys = folded.collectives
     program = folded.program
@@ -91,20 +92,20 @@ def costed(
     return costs.of_collectives(program, how, keys, kinds)
 
 
-def formulas(folded: FoldedProgram, found: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Schedule of the program and size of the collectives whose closed forms are not played.
+def formulas(folded: FoldedProgram, forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
+    """Return the schedule of the program and the size of each collective whose time is not played.
 
     Args:
-        folded: of the program, whose schedules may be fewer.
-        found: its closed forms.
-        program: as it was.
+        folded: Folded program, which may have fewer schedules than `program`.
+        forms: Closed forms of its collectives.
+        program: Program before folding.
     """
     keys = folded.collectives
-    told = np.flatnonzero(~found.is_played)
-    known = set(zip(keys.schedule[told].tolist(), keys.bytes[told].tolist(), strict=True))
+    derived = np.flatnonzero(~forms.is_played)
+    not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
     both = np.unique(program.node_schedule.astype(np.int64) << 32 | folded.program.node_schedule)
     pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
-    return frozenset((own, size) for own, shared in pairs for schedule, size in known if schedule == shared)
+    return frozenset((own, size) for own, shared in pairs for schedule, size in not_played if schedule == shared)
 
 
 def run(
@@ -115,19 +116,18 @@ def run(
     settings: pdes.Settings,
     progress: Progress | NoProgress,
     *,
-    most_rows: int | None = None,
+    max_rows: int | None = None,
 ) -> pdes.Results:
-    """Run a folded program, and give what a run of any other fidelity gives.
+    """Run a folded program and return the same kind of results as the other fidelities.
 
     Args:
-        graph: the fabric.
-        folded: what runs on it.
-        collectives: what its collectives take.
-        costs: of messages.
-        settings: of the run.
-        progress: told how far it is.
-        most_rows: trace nodes of all NPUs that results hold each; of more those of one NPU of each class. None =
-            MOST_ROWS.
+        graph: Fabric of the run.
+        folded: Classes of NPUs with their work, from `laid_out`.
+        collectives: Times of its collectives.
+        costs: Closed forms of messages on the fabric.
+        settings: Settings of the run.
+        progress: Receiver of progress snapshots.
+        max_rows: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
 
     Raises:
         pdes.RunError: NPUs wait for ever, or simulated time is too long.
@@ -145,8 +145,8 @@ def run(
         progress=progress,
     )
     setup_s = time.perf_counter() - begun
-    most_rows = MOST_ROWS if most_rows is None else most_rows
-    return _results(graph, folded, times, settings, most_rows, setup_s=setup_s, compile_s=compile_s)
+    max_rows = MAX_ROWS if max_rows is None else max_rows
+    return _results(graph, folded, times, settings, max_rows, setup_s=setup_s, compile_s=compile_s)
 
 
 def _members(program: Program, group: int) -> Int32:
@@ -154,7 +154,7 @@ def _members(program: Program, group: int) -> Int32:
 
 
 def _ports(graph: Graph, pairs: TracePeers, ways: Int64) -> Int32:
-    """int32[k]: ports by which NPUs send to their peers, numbered by first use of each NPU."""
+    """Return int32[k], the NPU's port to each peer, numbered by first use on that NPU."""
     _, first, index = np.unique(ways, return_index=True, return_inverse=True)
     begin = np.searchsorted(np.sort(graph.link_src, kind="stable"), np.arange(graph.npus))
     by_source = np.argsort(graph.link_src, kind="stable")
@@ -169,7 +169,7 @@ def _ports(graph: Graph, pairs: TracePeers, ways: Int64) -> Int32:
     for npu in np.unique(pairs.npu).tolist():
         of_npu = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
         known: dict[int, int] = {}
-        port[of_npu] = [known.setdefault(one, len(known)) for one in physical[of_npu].tolist()]
+        port[of_npu] = [known.setdefault(link, len(known)) for link in physical[of_npu].tolist()]
     return port
 
 
@@ -178,7 +178,7 @@ def _results(
     folded: FoldedProgram,
     times: ClassTimes,
     settings: pdes.Settings,
-    most_rows: int,
+    max_rows: int,
     *,
     setup_s: float,
     compile_s: float,
@@ -187,10 +187,10 @@ def _results(
     rows_of_class = np.diff(times.row_ptr)
     total = int((rows_of_class * classes.size).sum())
     sends = int((np.diff(folded.send_ptr) * classes.size).sum())
-    kept = np.arange(graph.npus) if total <= most_rows else classes.example.astype(np.int64)
+    kept = np.arange(graph.npus) if total <= max_rows else classes.example.astype(np.int64)
     rows = np.zeros(graph.npus, np.int64)
     rows[kept] = rows_of_class[classes.class_of_npu[kept]]
-    at = _ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
+    at = ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
     counters = dict.fromkeys([*COUNTERS, "packets"], 0)
     counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": _payload(folded)}
     return pdes.Results(
@@ -200,13 +200,13 @@ def _results(
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
         node_start_ps=times.start_ps[at],
         node_finish_ps=times.finish_ps[at],
-        flows=_flows(folded, times, record=settings.record_flows and sends <= MOST_FLOWS),
+        flows=_flows(folded, times, record=settings.record_flows and sends <= MAX_FLOWS),
         links={name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS},
         wall_s=times.wall_s,
         setup_s=setup_s - compile_s,
         compile_s=compile_s,
         first_event_s=times.wall_s,
-        folded=None if total <= most_rows else _folded(classes),
+        folded=None if total <= max_rows else _folded(classes),
     )
 
 
@@ -217,26 +217,20 @@ def _folded(classes: Classes) -> FoldedRows:
     return FoldedRows(classes.example[classes.class_of_npu], groups)
 
 
-def _ranges(first: Int64, counts: Int64) -> Int64:
-    """Numbers from each first on, so many."""
-    ends = np.cumsum(counts)
-    return np.arange(int(counts.sum())) - np.repeat(ends - counts - first, counts)
-
-
 def _payload(folded: FoldedProgram) -> int:
-    """Bytes of all messages between two NPUs."""
+    """Return the bytes of all messages between two NPUs."""
     of_send = folded.messages.bytes[folded.send_key]
     before = np.concatenate([[0], np.cumsum(of_send)])
     return int((np.diff(before[folded.send_ptr]) * folded.classes.size).sum())
 
 
 def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
-    """Messages between two NPUs, as pdes.Results has them; none unless they are recorded."""
+    """Return the messages between two NPUs as columns of pdes.Results; empty columns unless they are recorded."""
     program, classes = folded.program, folded.classes
     counts = np.diff(folded.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
     src = np.repeat(np.arange(program.npus), counts)
     of_class = classes.class_of_npu[src]
-    at = _ranges(folded.send_ptr[classes.class_of_npu], counts)
+    at = ranges(folded.send_ptr[classes.class_of_npu], counts)
     is_send = np.flatnonzero(program.node_kind == _SEND)
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
     node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]

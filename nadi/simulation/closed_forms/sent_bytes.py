@@ -1,7 +1,7 @@
 """Bytes that links would send in a run at closed forms, which itself sends nothing over links.
 
-Who sends how much to whom stands in traces and schedules. It is spread over all equal ways alike, with a header for
-each packet and an acknowledgement back. Nothing is lost, sent twice or paused.
+Traces and schedules contain the bytes per pair of NPUs. They are spread evenly over all equal-cost paths, with a header
+per packet and an acknowledgement back. Nothing is lost, retransmitted or paused.
 """
 
 from typing import NamedTuple
@@ -19,20 +19,20 @@ from topologies import Graph, TableRouting
 from workload import Program
 from workload.program.traffic import PairSample, sample
 
-MOST_PAIRS = 1 << 17
-"""That are looked at; of more, some stand for the others."""
-MOST_SPREAD = 1 << 14
-"""Whose bytes are spread over links."""
+_MAX_PAIRS = 1 << 17
+"""Maximum number of pairs of NPUs; of more, a weighted sample represents the others."""
+_MAX_ROUTED_PAIRS = 1 << 14
+"""Maximum number of pairs whose bytes are spread over links."""
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
 class SentByPorts(NamedTuple):
-    """What ports would send.
+    """Bytes that ports would send.
 
     Attributes:
-        ports: by sort, see nadi.energy.bill.PORTS.
-        unused: switches that serve no NPU and would send nothing, whose ports are not among these.
+        ports: Use of the ports by kind of port, see nadi.energy.bill.PORTS.
+        unused: Number of switches that serve no NPU and send nothing, whose ports `ports` omits.
     """
 
     ports: dict[str, PortUse]
@@ -40,60 +40,67 @@ class SentByPorts(NamedTuple):
 
 
 def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByPorts:
-    """What the ports of a fabric would send, by sort.
+    """Return the bytes that the ports of a fabric would send, by kind of port.
 
-    An acknowledgement is counted on the way of its packet: back it passes as many ports of each sort.
+    An acknowledgement counts on the path of its packet, because on the way back it passes the same number of ports of
+    each kind.
 
     Args:
-        graph: the fabric.
-        program: of all NPUs.
-        settings: of packets.
+        graph: Fabric of the run.
+        program: Program of all NPUs.
+        settings: Settings of packets.
     """
     fabric, running, _ = with_reducers(graph, program)
-    found = sample(running, MOST_PAIRS)
-    of_links = partition.link_loads(fabric, *_few(_pairs(fabric, found, settings)))[: graph.links]
+    pairs = sample(running, _MAX_PAIRS)
+    link_bytes = partition.link_loads(fabric, *_sampled(_pairs(fabric, pairs, settings)))[: graph.links]
     is_npu, is_nvswitch = np.arange(graph.nodes) < graph.npus, graph.node_kind == NVSWITCH_KIND
-    return SentByPorts(*port_uses(graph.link_src, graph.link_dst, is_npu, is_nvswitch, graph.link_rate_bps, of_links))
+    return SentByPorts(*port_uses(graph.link_src, graph.link_dst, is_npu, is_nvswitch, graph.link_rate_bps, link_bytes))
 
 
 class _Sent(NamedTuple):
-    """Bytes on the wire of p pairs, int64[p], int64[p] and float64[p]."""
+    """Bytes on the wire between p pairs.
+
+    Attributes:
+        src: int64[p], sending NPU.
+        dst: int64[p], receiving NPU.
+        amount: float64[p], bytes on the wire.
+    """
 
     src: Int64
     dst: Int64
     amount: Float64
 
 
-def _pairs(graph: Graph, found: PairSample, settings: Settings) -> _Sent:
-    """Pairs with their packets' headers and acknowledgements; those that meet in an NVSwitch first."""
-    messages = np.maximum(found.messages, 1)
-    packets = messages * np.maximum(-(-found.bytes // (messages * settings.mtu_bytes)), 1)
-    framed = _in_nvswitch(graph, found.src, found.dst) & settings.nvlink_framing
-    each = wire_bytes(found.bytes // packets, framed, settings) + acknowledgement_bytes(framed, settings)
-    amount = found.weight * (packets * each + found.bytes % packets)
-    order = np.flatnonzero(found.src != found.dst)
+def _pairs(graph: Graph, pairs: PairSample, settings: Settings) -> _Sent:
+    """Return the pairs with packet headers and acknowledgements; pairs with a common NVSwitch come first."""
+    messages = np.maximum(pairs.messages, 1)
+    packets = messages * np.maximum(-(-pairs.bytes // (messages * settings.mtu_bytes)), 1)
+    framed = _shares_nvswitch(graph, pairs.src, pairs.dst) & settings.nvlink_framing
+    packet_bytes = wire_bytes(pairs.bytes // packets, framed, settings) + acknowledgement_bytes(framed, settings)
+    amount = pairs.weight * (packets * packet_bytes + pairs.bytes % packets)
+    order = np.flatnonzero(pairs.src != pairs.dst)
     order = order[np.argsort(~framed[order], kind="stable")]
-    return _Sent(found.src[order], found.dst[order], amount[order])
+    return _Sent(pairs.src[order], pairs.dst[order], amount[order])
 
 
-def _in_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
-    """bool[p]: both hang on one NVSwitch."""
+def _shares_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
+    """Return bool[p], True if one NVSwitch connects both NPUs of a pair."""
     if not isinstance(graph.routing, TableRouting):
         return np.zeros(len(src), np.bool_)
     home = graph.routing.home
     is_nvswitch = (graph.node_kind[graph.routing.home_node[home]] == NVSWITCH_KIND) & (home >= 0)
-    found = np.zeros(len(src), np.bool_)
+    shares = np.zeros(len(src), np.bool_)
     for column in range(home.shape[1]):
         meets = (home[src, column][:, None] == home[dst]).any(axis=1)
-        found |= meets & is_nvswitch[src, column]
-    return found
+        shares |= meets & is_nvswitch[src, column]
+    return shares
 
 
-def _few(sent: _Sent) -> _Sent:
-    """Of very many pairs some, each for as many bytes: pairs that send more stand more often (systematic sampling)."""
-    if len(sent.src) <= MOST_SPREAD:
+def _sampled(sent: _Sent) -> _Sent:
+    """Return at most _MAX_ROUTED_PAIRS pairs; systematic sampling gives each of them an equal number of bytes."""
+    if len(sent.src) <= _MAX_ROUTED_PAIRS:
         return sent
     ends = np.cumsum(sent.amount)
-    step = float(ends[-1]) / MOST_SPREAD
-    at = np.minimum(np.searchsorted(ends, (np.arange(MOST_SPREAD) + 0.5) * step), len(ends) - 1)
-    return _Sent(sent.src[at], sent.dst[at], np.full(MOST_SPREAD, step))
+    step = float(ends[-1]) / _MAX_ROUTED_PAIRS
+    at = np.minimum(np.searchsorted(ends, (np.arange(_MAX_ROUTED_PAIRS) + 0.5) * step), len(ends) - 1)
+    return _Sent(sent.src[at], sent.dst[at], np.full(_MAX_ROUTED_PAIRS, step))

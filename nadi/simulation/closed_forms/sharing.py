@@ -1,7 +1,7 @@
-"""Traces that differ in nothing but the numbers of schedules with equal contents, as one.
+"""Merging of traces that differ only in the numbers of schedules with equal contents.
 
-Algorithms that ask where a group stands get a schedule for each shape, though members on the first GPUs of their hosts
-do what those on the second do. NPUs with such schedules would not fold.
+Algorithms that depend on a group's position get one schedule per shape, although members on the first GPUs of their
+hosts do the same as members on the second GPUs. Without the merge, NPUs with such schedules would not fold.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ _OF_TRACE = (
 
 
 def with_shared_traces(program: Program) -> Program:
-    """A program that does the same, with each schedule and each trace once.
+    """Return an equivalent program without duplicate schedules and traces.
 
     Args:
-        program: of all NPUs.
+        program: Program of all NPUs.
     """
     number = _numbers([_contents(program.schedules, index) for index in range(len(program.schedules.members))])
     if len(np.unique(number)) == len(number):
@@ -37,13 +37,13 @@ def with_shared_traces(program: Program) -> Program:
 
 
 def _numbers(digests: list[bytes]) -> Int64:
-    """int64[n]: where each digest stands first."""
+    """Return int64[n], the index of the first occurrence of each digest."""
     first: dict[bytes, int] = {}
     return np.array([first.setdefault(digest, at) for at, digest in enumerate(digests)], np.int64)
 
 
 def _contents(s: Schedules, index: int) -> bytes:
-    """A digest of all that a schedule says."""
+    """Return a digest of the contents of a schedule."""
     digest = hashlib.blake2b(digest_size=16)
     for name in _OF_SCHEDULE:
         digest.update(getattr(s, name)[index].tobytes())
@@ -63,7 +63,7 @@ def _contents(s: Schedules, index: int) -> bytes:
 
 
 def _add_views(digest: hashlib.blake2b, s: Schedules, index: int) -> None:
-    """Lines of members, and arrangements of pieces."""
+    """Add the views (lines of members) and the arrangements of pieces of a schedule to its digest."""
     views = slice(int(s.view_base[index]), int(np.append(s.view_base, len(s.view_size))[index + 1]))
     entries = slice(int(s.view_ptr[views.start]), int(s.view_ptr[views.stop]))
     for column in (s.view_size[views], s.view_parts[views]):
@@ -81,7 +81,7 @@ def _add_views(digest: hashlib.blake2b, s: Schedules, index: int) -> None:
 
 
 def _rows(program: Program, index: int) -> bytes:
-    """A digest of all that a trace says."""
+    """Return a digest of the contents of a trace."""
     digest = hashlib.blake2b(digest_size=16)
     rows = slice(int(program.trace_ptr[index]), int(program.trace_ptr[index + 1]))
     for name in _OF_TRACE:

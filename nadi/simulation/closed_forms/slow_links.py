@@ -1,4 +1,4 @@
-"""A fabric with links that are slow for a whole run, as closed forms see it."""
+"""Fabrics with links that are slow for a whole run, for closed forms."""
 
 from dataclasses import replace
 
@@ -10,15 +10,15 @@ from topologies import Graph
 
 
 def with_slow_links(graph: Graph, faults: Faults) -> Graph:
-    """Return the fabric with the rates and delays that faults of links leave; the fabric itself without such faults.
+    """Return the fabric with the rates and delays that link faults leave; the fabric itself if no links have faults.
 
-    Where a switch may send over several equal links, hashes of packets choose one, and a collective waits for the
-    slowest of its messages. Closed forms know one path between two NPUs, so all links of such a set become as slow as
+    If a switch may send over several equal links, packet hashes choose one of them, and a collective waits for the
+    slowest of its messages. Closed forms use one path between two NPUs, so all links of such a set become as slow as
     the slowest of them, in both directions.
 
     Args:
         graph: Healthy fabric.
-        faults: Schedule of a run, whose faults of links hold for the whole run and change rates or delays only.
+        faults: Fault schedule of a run; its link faults hold for the whole run and change rates or delays only.
     """
     if not faults.links:
         return graph
@@ -38,9 +38,9 @@ def with_slow_links(graph: Graph, faults: Faults) -> Graph:
 
 
 def _equal_links(graph: Graph, is_slow: NDArray[np.bool_]) -> list[NDArray[np.int32]]:
-    """Return the sets of several links of which routing takes one, those that hold a slow link."""
+    """Return the sets of equal-cost links that contain a slow link and at least one other link."""
     first, links = graph.routing.set_ptr[:-1], graph.routing.set_link
     of_set = np.repeat(np.arange(len(first)), np.diff(graph.routing.set_ptr))
     chosen = np.unique(of_set[is_slow[links]])
     sets = (links[graph.routing.set_ptr[number] : graph.routing.set_ptr[number + 1]] for number in chosen.tolist())
-    return [found for found in sets if len(found) > 1]
+    return [equal for equal in sets if len(equal) > 1]

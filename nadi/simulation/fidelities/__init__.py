@@ -1,7 +1,7 @@
-"""How the network is modelled: one file for each value of [network] fidelity, with its `settings(network)`.
+"""Models of the network: one module per value of [network] fidelity, each with a function `settings(network)`.
 
-`settings` gives the keywords of pdes.Settings that say what the section does. `ONE_WORKER` says whether a run has but
-one worker, whatever else is given.
+`settings` returns the keywords of pdes.Settings for the section. `ONE_WORKER` is True if a run has only one worker,
+whatever the run file requests.
 """
 
 from types import ModuleType
@@ -10,19 +10,19 @@ from typing import Any
 from nadi.configuration.sections import NetworkSection
 from nadi.simulation.fidelities import analytical, closed_form, packet
 
-_FILES: dict[str, ModuleType] = {"analytical": analytical, "closed-form": closed_form, "packet": packet}
+_MODULES: dict[str, ModuleType] = {"analytical": analytical, "closed-form": closed_form, "packet": packet}
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
-    """Keywords of pdes.Settings.
+    """Return the keywords of pdes.Settings for the section [network].
 
     Raises:
-        ConfigError: what is given does not go together.
+        ConfigError: The values contradict each other.
     """
-    found: dict[str, Any] = _FILES[network.fidelity].settings(network)
-    return found
+    keywords: dict[str, Any] = _MODULES[network.fidelity].settings(network)
+    return keywords
 
 
 def on_one_worker(network: NetworkSection) -> bool:
-    """Whether one worker does the whole run."""
-    return bool(_FILES[network.fidelity].ONE_WORKER)
+    """Return whether one worker does the whole run."""
+    return bool(_MODULES[network.fidelity].ONE_WORKER)

@@ -9,7 +9,7 @@ ONE_WORKER = True
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
-    """Keywords of pdes.Settings. Messages are not cut, so links carry no flits: all of a rate is payload."""
+    """Return the keywords of pdes.Settings; without packets there are no NVLink flits, so the whole rate is payload."""
     model = engine_settings(pdes.Fidelity, network)
     kind = "congestion_aware" if model.pop("congestion_aware") else "congestion_unaware"
     return {"fidelity": pdes.fidelity.fidelity(kind, **model), "nvlink_framing": False}

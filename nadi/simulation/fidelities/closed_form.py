@@ -9,15 +9,15 @@ from pdes import congestion
 
 ONE_WORKER = True
 _WITHOUT_QUEUES = {"switch": None, "congestion_control": congestion.NO_CONTROL, "selective_repeat": False}
-"""Nothing waits in a switch or gets lost, so what the fabric must fit for that is not asked of it."""
+"""Overrides for a fabric without queues and losses, so that no check of switches and windows applies."""
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
-    """Keywords of pdes.Settings: those of packets, of which the closed forms are.
+    """Return the keywords of pdes.Settings: those of packets, from which closed forms are computed.
 
     Raises:
-        ConfigError: as with packets.
+        ConfigError: As for packets.
     """
-    found = packet.settings(network)
-    fidelity = replace(found["fidelity"], name="closed_form", is_closed_form=True)
-    return found | {"fidelity": fidelity} | _WITHOUT_QUEUES
+    keywords = packet.settings(network)
+    fidelity = replace(keywords["fidelity"], name="closed_form", is_closed_form=True)
+    return keywords | {"fidelity": fidelity} | _WITHOUT_QUEUES

@@ -1,4 +1,4 @@
-"""Switches and congestion control of a run file as settings of the engine, and what does not fit the fabric."""
+"""Settings of switches and congestion control for the engine, and their limits on a fabric."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 import pdes
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from nadi.configuration.bounds import MOST_TELEMETRY_BUFFER_BYTES, MOST_WINDOW_PACKETS
+from nadi.configuration.bounds import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.errors import ConfigError
 from pdes import SharedBuffer, balancing, congestion
@@ -28,21 +28,21 @@ from topologies import Graph
 from topologies.units import format_bytes, format_time
 
 WITHOUT_SWITCHES = frozenset({"rtt"})
-"""Signals that reach a sender whatever the switches do."""
+"""Signals that reach a sender without support of the switches."""
 
 
 def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
-    """What the switches share; None where they have output queues."""
+    """Return the shared buffer of the switches; None if they have output queues."""
     if network.switch == "output-queued":
         return None
     return SharedBuffer(**engine_settings(SharedBuffer, network))
 
 
 def control(network: NetworkSection) -> congestion.Control:
-    """The congestion control, with its parameters.
+    """Return the congestion control with its parameters.
 
     Raises:
-        ConfigError: no such control or parameter, or one that waits for what the switches never tell.
+        ConfigError: The control or a parameter does not exist, or the switches do not send a signal that it needs.
     """
     name = network.congestion_control
     if name == "none":
@@ -68,10 +68,10 @@ def control(network: NetworkSection) -> congestion.Control:
 
 
 def load_balancing(network: NetworkSection) -> balancing.Balancing:
-    """The rule of that name.
+    """Return the load-balancing rule of the section.
 
     Raises:
-        ConfigError: no such rule, or one that lets packets overtake with a transport that does not stand that.
+        ConfigError: The rule does not exist, or it reorders packets and the transport does not support that.
     """
     try:
         rule = balancing.balancing(network.load_balancing)
@@ -88,12 +88,12 @@ def load_balancing(network: NetworkSection) -> balancing.Balancing:
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
-    """Names and settled values of a congestion control's parameters."""
+    """Return the names and settled values of a congestion control's parameters."""
     return dict(zip(congestion.parameters(chosen.name), chosen.values, strict=True))
 
 
 def controls() -> list[dict[str, Any]]:
-    """Every congestion control: name, title, signals, parameters (name, default, range, doc, aliases)."""
+    """Return every congestion control: name, title, signals, parameters (name, default, range, doc, aliases)."""
     listed: list[dict[str, Any]] = [
         {"name": "none", "title": "a static window only", "signals": [], "parameters": []},
     ]
@@ -101,22 +101,22 @@ def controls() -> list[dict[str, Any]]:
         if name == "none":
             continue
         module = importlib.import_module(f"{congestion.__name__}.{name}")
-        known = [
+        parameters = [
             {
-                "name": each,
-                "default": its.default,
-                "range": its.range.expected(),
-                "doc": its.meaning,
-                "aliases": dict(its.aliases),
+                "name": key,
+                "default": parameter.default,
+                "range": parameter.range.expected(),
+                "doc": parameter.meaning,
+                "aliases": dict(parameter.aliases),
             }
-            for each, its in module.PARAMETERS.items()
+            for key, parameter in module.PARAMETERS.items()
         ]
-        listed.append({"name": name, "title": module.TITLE, "signals": list(module.SIGNALS), "parameters": known})
+        listed.append({"name": name, "title": module.TITLE, "signals": list(module.SIGNALS), "parameters": parameters})
     return listed
 
 
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
-    """Settings for a fabric that they fit."""
+    """Return the settings after a check that they fit the fabric."""
     check(graph, settings)
     return settings
 
@@ -125,8 +125,8 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
     """Refuse, before anything is built, what the engine cannot build.
 
     Raises:
-        ConfigError: no or too many equal links, packets are too large, links too different, or headrooms leave nothing
-            of a buffer to share.
+        ConfigError: There are no links or too many equal links, packets are too large, rates differ too much, or PFC
+            headrooms leave no buffer to share.
     """
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
@@ -149,13 +149,10 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
         raise ConfigError(f"[topology]: {graph.name}: {error}") from None
     if settings.switch is None:
         return
-    if (
-        "telemetry" in settings.congestion_control.signals
-        and settings.switch.buffer_bytes > MOST_TELEMETRY_BUFFER_BYTES
-    ):
+    if "telemetry" in settings.congestion_control.signals and settings.switch.buffer_bytes > MAX_TELEMETRY_BUFFER_BYTES:
         raise ConfigError(
             f"[network] buffer: found {format_bytes(settings.switch.buffer_bytes)}; expected at most "
-            f"{format_bytes(MOST_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
+            f"{format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
             "carry it"
         )
     if settings.switch.pfc:
@@ -163,7 +160,7 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
 
 
 def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
-    """Refuse headrooms that leave nothing of a buffer to share."""
+    """Refuse PFC headrooms that leave no buffer to share."""
     headroom = headrooms(graph, fabric, settings) * classes_in_use(settings)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     need[: graph.npus] = 0
@@ -177,10 +174,10 @@ def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings, swit
 
 
 def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
-    """Refuse more packets or longer round trips than the transport can tell apart."""
+    """Refuse windows or round-trip times that exceed the ranges of the transport."""
     packets = window_packets(graph, settings)
-    if packets > MOST_WINDOW_PACKETS:
-        raise ConfigError(f"[network] window: {packets} packets; expected at most {MOST_WINDOW_PACKETS}")
+    if packets > MAX_WINDOW_PACKETS:
+        raise ConfigError(f"[network] window: {packets} packets; expected at most {MAX_WINDOW_PACKETS}")
     idle_ps, longest_ps = round_trip_ps(graph, settings)[0], ECHO_MASK // 2
     if "rtt" in settings.congestion_control.signals and idle_ps > longest_ps:
         raise ConfigError(
@@ -195,7 +192,7 @@ def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
 
 
 def _may_be_too_fine(graph: Graph, settings: pdes.Settings) -> bool:
-    """Whether packets might take less than a picosecond, or too many come to a node at a time."""
+    """Return whether packets might take less than a picosecond, or too many may reach a node at a time."""
     degree = np.bincount(graph.link_dst, minlength=graph.nodes)
     smallest_bytes = min(settings.header_bytes, settings.ack_bytes, FLIT_BYTES)
     smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())

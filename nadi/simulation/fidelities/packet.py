@@ -8,14 +8,17 @@ from nadi.simulation.fidelities import fabric_settings as fabric
 
 ONE_WORKER = False
 QUEUE_SAMPLES = 64
+"""Maximum number of intervals of time for which a port records its queue."""
 LOGGED_PAUSES = 1 << 16
+"""Maximum number of pauses and resumes that a run records."""
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
-    """Keywords of pdes.Settings.
+    """Return the keywords of pdes.Settings for packets.
 
     Raises:
-        ConfigError: no such congestion control or parameter of it, or the switches do not give what it needs.
+        ConfigError: A congestion control or one of its parameters does not exist, or the switches lack a signal that it
+            needs.
     """
     model = engine_settings(pdes.Fidelity, network)
     return engine_settings(pdes.Settings, network) | {

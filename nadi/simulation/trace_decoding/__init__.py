@@ -1,4 +1,4 @@
-"""Kernels that turn the bytes of traces into columns, for `et`, which knows no compiler (et/decoder.py).
+"""Kernels that decode the bytes of traces into columns, for `et`, which does not depend on a compiler (et/decoder.py).
 
-`wire` and `nodes`: the kernels, which know bytes only; `compiled`: hands them to `et`, or compiles them before.
+`wire` and `nodes` are the kernels, which work on bytes only; `compiled` compiles them and provides them to `et`.
 """

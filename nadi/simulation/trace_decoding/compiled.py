@@ -1,4 +1,4 @@
-"""Traces are read by kernels, compiled as those of the engine are."""
+"""Compiled kernels that read traces."""
 
 import importlib
 import time
@@ -12,13 +12,13 @@ from pdes.kernels import compile_for
 
 
 def use_compiled_decoder() -> None:
-    """Have et.read_trace decode large traces by the kernels; as plain Python they would only be slow."""
+    """Make et.read_trace decode large traces by the kernels, if the compiler is on; plain Python would be slow."""
     if jit_enabled():
         decoder.provide(_kernels)
 
 
 def compile_decoder() -> float:
-    """Compile the kernels, or load them; seconds that it took."""
+    """Compile the kernels or load them from the cache, and return the seconds that this took."""
     begun = time.perf_counter()
     nodes, words = _kernels(), np.zeros(1, np.int64)
     compile_for(nodes.decode_nodes, 0, 0, words, words, words, 0, words, 0, words, words, words)

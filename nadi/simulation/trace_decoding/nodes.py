@@ -1,65 +1,64 @@
-"""Decoding the nodes of a Chakra trace from its bytes into columns.
+"""Decoding of the nodes of a Chakra trace from bytes into columns.
 
-The file is a sequence of protobuf messages behind their lengths. What a message says by numbers goes into columns at
-once. Names of attributes, and attributes that are no plain number, are looked up in two tables of what was met before;
-one that is new is handed to the caller, who says where it goes and calls again. What is not written as protobuf writes
-a valid node is DOUBTFUL, and left to a reader that says what is wrong: this one says nothing that it is not sure of.
+The file is a sequence of protobuf messages, each preceded by its length. The kernel writes numbers into columns at
+once. It looks up attribute names, and attributes that are not plain numbers, in two tables. If an entry is missing, the
+kernel returns the bytes to the caller, which adds the entry and calls again. Bytes that protobuf would not write for a
+valid node are DOUBTFUL: the caller then uses another reader, which reports what is wrong.
 
-An entry of the tables (nadi/simulation/trace_decoding/wire.py) has a slot, and for a name the largest value, for an
-attribute its value.
-A slot is a column of numbers, IGNORED, or WHOLE: then the attribute is looked up with its value. RANKS is IGNORED, too,
-but defines a group where the node is METADATA.
+An entry of the tables (nadi/simulation/trace_decoding/wire.py) holds a slot, and the largest value of a name or the
+value of an attribute. A slot is a column of numbers, IGNORED, or WHOLE; with WHOLE, the kernel looks up the attribute
+together with its value. RANKS means IGNORED, but defines a group if the node is METADATA.
 
-All that is decoded is written where it stays. A column of a slot holds what nodes have that lack the attribute, and is
-written to where one has it. `places` says where the lists lie that grow by a number of items a node, and how many items
-each has room for. Attributes that no column takes can be kept: their fields are copied as they are, node after node.
+The kernel writes decoded values to their final place. The caller fills the column of a slot with the default for nodes
+without the attribute. `places` holds the addresses of lists that grow by a varying number of items per node, and their
+capacities. The kernel can keep attributes that no column holds: it copies their fields unchanged, node by node.
 """
 
-from nadi.simulation.trace_decoding.wire import ENTRY, HIGH_BITS, are_equal, copy_bytes, is_ascii, looked_up, varint
+from nadi.simulation.trace_decoding.wire import ENTRY, HIGH_BITS, are_equal, copy_bytes, find_entry, is_ascii, varint
 from pdes.kernels import inline, kernel, load_unaligned, store_unaligned
 
-# the lists of `places`: ids of parents, bytes of names and of fields that are kept
+# lists of `places`: ids of data and control parents, bytes of names, and bytes of kept fields
 DATA, CONTROL, NAME_BYTES, OTHER_BYTES = range(4)
 LISTS = 4
-# words of `state`; before them, how many items each list has
+# words of `state`, behind the number of items of each list
 POSITION, ROWS, SPANS, ASKED_AT, ASKED_BYTES, ASKED_PLACE, WANTED_BYTES = range(LISTS, LISTS + 7)
-# and of the node that is being decoded: what is kept of it, 1 + its type where ranks were met, and the last name
+# words of the current node: kept bytes, 1 + its type if it defines ranks, and the previous name
 NODE_OTHER_BYTES, RANKS_KIND, LAST_NAME = range(LISTS + 7, LISTS + 10)
 STATE_WORDS = 16
-# what `decode_nodes` returns
+# return values of `decode_nodes`
 DONE, FULL, NEW_NAME, NEW_ATTRIBUTE, DOUBTFUL = range(5)
 # columns; those of slots follow
 ID, TYPE, START, DURATION, NAME_LENGTH, DATA_COUNT, CONTROL_COUNT, OTHER_LENGTH, FIRST_SLOT = range(9)
-# words of a column: its address, bytes of an item, and the bits of a word that are not the item's
+# words of a column: its address, bytes per item, and the bits of a word that do not belong to the item
 COLUMN_WORDS = 3
-# words of a list: its address, and how many items it has room for
+# words of a list: its address and its capacity in items
 LIST_WORDS = 2
 IGNORED, WHOLE, RANKS = -1, -2, -3
 WORD_BYTES, ROW_BYTES = 8, 4
 PADDING_BYTES = 32
-"""Behind all bytes that are looked at or written: words are read and written whole."""
+"""Padding behind all bytes that the kernels read or write, because they access whole words."""
 
-# the first byte of a field of a node: 8 * its number + 0 (a number) or 2 (bytes behind their length)
+# first byte of a field of a node: 8 * field number + wire type, 0 (varint) or 2 (bytes preceded by their length)
 ID_TAG, NAME_TAG, TYPE_TAG, CONTROL_DEP_TAG, CONTROL_DEPS_TAG, DATA_DEP_TAG, DATA_DEPS_TAG = 8, 18, 24, 32, 34, 40, 42
 START_TAG, DURATION_TAG, INPUTS_TAG, OUTPUTS_TAG, ATTRIBUTE_TAG = 48, 56, 66, 74, 82
 METADATA_NODE, LAST_NODE_TYPE = 1, 7
 MAX_LENGTH_BYTES = 5
-LONGEST_NAME_BYTES = 1 << 20
+MAX_NAME_BYTES = 1 << 20
 FINE, IS_OTHER, IS_RANKS = -1, -2, -3
 
 
 @inline
-def name_looked_up(at, size, names, follows, arena, state):
-    """As `looked_up` in the table of names; first where the one is that followed the last one before.
+def find_name(at, size, names, follows, arena, state):
+    """Find the entry of an attribute name as `find_entry` does; try the entry that followed the previous name first.
 
-    Nodes of a kind have the same attributes in the same order.
+    Nodes of one kind have the same attributes in the same order.
     """
     last = state[LAST_NAME]
     place = follows[last]
     if names[ENTRY * place + 1] == size and are_equal(arena + names[ENTRY * place], at, size):
         state[LAST_NAME] = place
         return place, 1
-    place, found = looked_up(at, size, names, arena)
+    place, found = find_entry(at, size, names, arena)
     if found > 0:
         follows[last] = place
         state[LAST_NAME] = place
@@ -67,8 +66,8 @@ def name_looked_up(at, size, names, follows, arena, state):
 
 
 @inline
-def ask(state, at, size, place):
-    """Hand bytes to the caller."""
+def request_bytes(state, at, size, place):
+    """Return bytes to the caller through `state`."""
     state[ASKED_AT] = at
     state[ASKED_BYTES] = size
     state[ASKED_PLACE] = place
@@ -76,7 +75,7 @@ def ask(state, at, size, place):
 
 @inline
 def is_whole_io(at, end):
-    """Whether an IOInfo is of known fields and plain letters."""
+    """Return whether an IOInfo consists of known fields and ASCII text."""
     while at < end:
         tag = load_unaligned(at) & 0xFF
         size, used = varint(at + 1)
@@ -90,7 +89,7 @@ def is_whole_io(at, end):
 
 @inline
 def number_width(tag):
-    """Bytes of a tag of a plain number of an attribute, 0 = it is something else."""
+    """Return the number of bytes of the tag if an attribute is a plain number, else 0."""
     low = tag & 0xFF
     if low == 0x38 or low == 0x48 or low == 0x58 or low == 0x68:
         return 1
@@ -99,7 +98,7 @@ def number_width(tag):
 
 @inline
 def is_negative(tag, at, end):
-    """Whether a number of 64 bits from `at` up to `end` has the highest set: ten bytes, too many for `varint`."""
+    """Return whether the bytes from `at` up to `end` are a negative 64-bit number, whose ten bytes `varint` rejects."""
     low = tag & 0xFF
     if at + 10 != end or (low != 0x48 and low != 0x68):
         return False
@@ -108,7 +107,7 @@ def is_negative(tag, at, end):
 
 @inline
 def fits(tag, value):
-    """Whether a number is one that its type can hold: int32, uint32, bool."""
+    """Return whether a number fits its type: int32, uint32 or bool."""
     low = tag & 0xFF
     if low == 0x38:
         return value < 1 << 31
@@ -122,26 +121,26 @@ def put(columns, slot, row, value):
     """Write an item of the column of a slot."""
     column = COLUMN_WORDS * (FIRST_SLOT + slot)
     at = columns[column] + row * columns[column + 1]
-    beside = columns[column + 2]
-    store_unaligned(at, (load_unaligned(at) & beside) | (value & ~beside))
+    other_bits = columns[column + 2]
+    store_unaligned(at, (load_unaligned(at) & other_bits) | (value & ~other_bits))
 
 
 @inline
 def put_next(columns, column, row, value):
-    """Write the next item of a column; what stands behind it is not of any node yet."""
+    """Write the next item of a column; it may overwrite what follows, which belongs to no node yet."""
     store_unaligned(columns[COLUMN_WORDS * column] + row * columns[COLUMN_WORDS * column + 1], value)
 
 
 @inline
 def take_attribute(at, end, names, follows, attributes, arena, columns, row, state):
-    """Put an attribute into its column; gives FINE, that no column takes it, or why not."""
+    """Put an attribute into its column, and return FINE, that no column takes it, or why it cannot be decoded."""
     word = load_unaligned(at)
     name_bytes = (word >> 8) & 0xFF
     value_at = at + 2 + name_bytes
     if (word & 0xFF) == 0x0A and 0 < name_bytes < 0x80 and value_at < end:
-        place, found = name_looked_up(at + 2, name_bytes, names, follows, arena, state)
+        place, found = find_name(at + 2, name_bytes, names, follows, arena, state)
         if found <= 0:
-            ask(state, at + 2, name_bytes, place)
+            request_bytes(state, at + 2, name_bytes, place)
             return NEW_NAME if found == 0 else DOUBTFUL
         slot = names[ENTRY * place + 2]
         tag = load_unaligned(value_at) & 0xFFFF
@@ -163,9 +162,9 @@ def take_attribute(at, end, names, follows, attributes, arena, columns, row, sta
                 return IS_OTHER
     if end == at:
         return DOUBTFUL
-    place, found = looked_up(at, end - at, attributes, arena)
+    place, found = find_entry(at, end - at, attributes, arena)
     if found <= 0:
-        ask(state, at, end - at, place)
+        request_bytes(state, at, end - at, place)
         return NEW_ATTRIBUTE if found == 0 else DOUBTFUL
     slot = attributes[ENTRY * place + 2]
     if slot >= 0:
@@ -176,7 +175,7 @@ def take_attribute(at, end, names, follows, attributes, arena, columns, row, sta
 
 @inline
 def take_packed(at, end, deps, count):
-    """Put packed ids behind as many parents at an address; gives how many those are now, -1 = they are no ids."""
+    """Append packed ids to `count` parents at an address, and return the new count; -1 = they are not ids."""
     while at < end:
         value, used = varint(at)
         if used == 0:
@@ -189,16 +188,16 @@ def take_packed(at, end, deps, count):
 
 @inline
 def keep_other(field, at, end, is_ranks, others, kind, state):
-    """Keep a field of an attribute that no column takes; gives FINE or DOUBTFUL.
+    """Keep a field of an attribute that no column takes, and return FINE or DOUBTFUL.
 
     Args:
-        field: where its tag lies, whose length is before `at`.
-        at: where the attribute begins.
-        end: where it ends.
-        is_ranks: whether it defines a group where the node is METADATA: then it is not kept.
-        others: address of room.
-        kind: type of the node, as far as that was met.
-        state: see `decode_nodes`.
+        field: Address of the field's tag; its length precedes `at`.
+        at: Address of the first byte of the attribute.
+        end: Address behind the attribute.
+        is_ranks: True = the attribute defines a group if the node is METADATA, and is not kept then.
+        others: Address of the list of kept bytes.
+        kind: Type of the node as decoded so far.
+        state: See `decode_nodes`.
     """
     if at - field > 2 and (end - at) >> (7 * (at - field - 2)) == 0:
         return DOUBTFUL
@@ -215,7 +214,7 @@ def keep_other(field, at, end, is_ranks, others, kind, state):
 
 @inline
 def take_other_field(tag, field, at, end, kind, names, follows, attributes, arena, columns, row, places, state):
-    """Take an attribute, inputs or outputs, which lie from `at` up to `end`; gives FINE or why not."""
+    """Take an attribute, inputs or outputs between `at` and `end`, and return FINE or why they cannot be decoded."""
     if tag == ATTRIBUTE_TAG:
         outcome = take_attribute(at, end, names, follows, attributes, arena, columns, row, state)
         if outcome != IS_OTHER and outcome != IS_RANKS:
@@ -229,15 +228,15 @@ def take_other_field(tag, field, at, end, kind, names, follows, attributes, aren
 
 @inline
 def is_likely(kind, name_bytes, state):
-    """Whether the fields of a node go together."""
-    if kind < METADATA_NODE or kind > LAST_NODE_TYPE or name_bytes > LONGEST_NAME_BYTES:
+    """Return whether the fields of a node are consistent."""
+    if kind < METADATA_NODE or kind > LAST_NODE_TYPE or name_bytes > MAX_NAME_BYTES:
         return False
     return state[RANKS_KIND] == 0 or state[RANKS_KIND] == kind + 1
 
 
 @inline
 def put_numbers(node_id, kind, start, duration, columns, row):
-    """Write what every node says by numbers."""
+    """Write the numbers that every node has."""
     put_next(columns, ID, row, node_id)
     put_next(columns, TYPE, row, kind)
     put_next(columns, START, row, start)
@@ -246,7 +245,7 @@ def put_numbers(node_id, kind, start, duration, columns, row):
 
 @inline
 def keep_counts(name_bytes, parents, control, columns, row, state):
-    """Note how many items of each list are a node's."""
+    """Write the number of a node's items in each list."""
     put_next(columns, NAME_LENGTH, row, name_bytes)
     put_next(columns, DATA_COUNT, row, parents - state[DATA])
     put_next(columns, CONTROL_COUNT, row, control - state[CONTROL])
@@ -259,7 +258,7 @@ def keep_counts(name_bytes, parents, control, columns, row, state):
 
 @inline
 def decode_node(at, end, names, follows, attributes, arena, columns, row, places, state):
-    """Decode a node, whose fields are all bytes from `at` up to `end`; gives its type, or -1 - why not."""
+    """Decode the node between `at` and `end`, and return its type, or -1 minus the reason for a failure."""
     data_deps = places[LIST_WORDS * DATA]
     control_deps = places[LIST_WORDS * CONTROL]
     parents = state[DATA]
@@ -319,38 +318,39 @@ def decode_node(at, end, names, follows, attributes, arena, columns, row, places
 
 
 @inline
-def has_room(wanted, most_rows, spans, places, state):
-    """Whether there is room for a node of so many bytes: that many items of a list are the most it can have."""
-    if state[ROWS] >= most_rows or 2 * state[SPANS] >= spans.shape[0]:
+def has_room(message_bytes, max_rows, spans, places, state):
+    """Return whether a node of `message_bytes` bytes has room; a list gets at most one item per byte."""
+    if state[ROWS] >= max_rows or 2 * state[SPANS] >= spans.shape[0]:
         return False
     for i in range(LISTS):  # noqa: SIM110 - kernels have no generators
-        if places[LIST_WORDS * i + 1] - state[i] < wanted:
+        if places[LIST_WORDS * i + 1] - state[i] < message_bytes:
             return False
     return True
 
 
 @kernel
-def decode_nodes(data, size, names, follows, attributes, arena, columns, most_rows, spans, places, state):
-    """Decode whole messages, from where `state` says on, until the bytes or the room end or the caller is asked.
+def decode_nodes(data, size, names, follows, attributes, arena, columns, max_rows, spans, places, state):
+    """Decode messages from the position in `state` until the bytes or the room end, or an entry is missing.
 
     Args:
-        data: address of bytes that hold messages, PADDING_BYTES behind them.
-        size: how many bytes.
-        names: table of names of attributes.
-        follows: int64[entries of names + 1], entry of the name that followed each one, and that a node began with.
-        attributes: table of attributes.
-        arena: address of the bytes of both.
-        columns: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], where the columns lie, PADDING_BYTES behind each.
-        most_rows: how many rows they have room for; those of slots hold what a node has that lacks the attribute.
+        data: Address of the bytes, with PADDING_BYTES behind them.
+        size: Number of bytes.
+        names: Table of attribute names.
+        follows: int64[entries of names + 1], entry of the name that followed each name; the last item is the first name
+            of a node.
+        attributes: Table of attributes.
+        arena: Address of the bytes of both tables.
+        columns: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], addresses of the columns, with PADDING_BYTES behind each.
+        max_rows: Number of rows of the columns; columns of slots hold the default for nodes without the attribute.
         spans: int64[2 * nodes], begin and end of METADATA nodes.
-        places: int64[LIST_WORDS * LISTS], where the lists lie, PADDING_BYTES behind each; address 0 of the fields that
-            are kept = they are not.
-        state: int64[STATE_WORDS]; what was decoded counts up to POSITION, what is in lists and rows from the file's
-            first node on.
+        places: int64[LIST_WORDS * LISTS], addresses and capacities of the lists, with PADDING_BYTES behind each;
+            address 0 of the kept fields = they are not kept.
+        state: int64[STATE_WORDS]; POSITION counts the decoded bytes of `data`, lists and rows count from the file's
+            first node.
 
     Returns:
-        DONE: less than a message is left; FULL: there is no room for a row, a span or the WANTED_BYTES of a message;
-        NEW_NAME, NEW_ATTRIBUTE: see ASKED; DOUBTFUL.
+        DONE: less than a message is left. FULL: there is no room for a row, a span or the WANTED_BYTES of a message.
+        NEW_NAME, NEW_ATTRIBUTE: the entry of the bytes at ASKED_AT is missing. DOUBTFUL: see the module.
     """
     while state[POSITION] < size:
         length, used = varint(data + state[POSITION])
@@ -360,7 +360,7 @@ def decode_nodes(data, size, names, follows, attributes, arena, columns, most_ro
         end = begin + length
         if end > size:
             return DONE
-        if not has_room(length, most_rows, spans, places, state):
+        if not has_room(length, max_rows, spans, places, state):
             state[WANTED_BYTES] = length
             return FULL
         kind = decode_node(
@@ -379,17 +379,17 @@ def decode_nodes(data, size, names, follows, attributes, arena, columns, most_ro
 
 @kernel
 def link_in_order(ids, parents, counts, dep_ptr, dep):
-    """Turn parents given by id into rows, where ids are numbered on from the first; else say 0.
+    """Convert parents from ids to rows, if ids ascend by 1 from the first; else return 0.
 
     Args:
         ids: int64[n], ids of the nodes.
-        parents: int64[m], ids of the parents, node after node.
-        counts: int64[n], how many each node has.
-        dep_ptr: int64[n + 1], gets where the parents of each node begin.
-        dep: address of int32[m], gets their rows, PADDING_BYTES behind it.
+        parents: int64[m], ids of the parents, node by node.
+        counts: int64[n], number of parents of each node.
+        dep_ptr: int64[n + 1], output: index of the first parent of each node.
+        dep: Address of int32[m], output: rows of the parents, with PADDING_BYTES behind them.
 
     Returns:
-        1, or 0 where ids are numbered otherwise, a parent is not there, or those of a node do not ascend.
+        1, or 0 if the numbering differs, a parent is missing, or the parents of a node do not ascend.
     """
     nodes = ids.shape[0]
     first = ids[0] if nodes > 0 else 0
@@ -412,13 +412,13 @@ def link_in_order(ids, parents, counts, dep_ptr, dep):
 
 @kernel
 def without_cycle(dep_ptr, dep, children_left, ready):
-    """How many of n nodes no cycle holds up, seen from the ends: all of them where there is no cycle.
+    """Return the number of nodes that are neither on a cycle nor before one; it equals n if there is no cycle.
 
     Args:
-        dep_ptr: int64[n + 1], where the parents of each node begin in dep.
-        dep: int64[m], parents.
-        children_left: int64[n], how many children each has; used up.
-        ready: int64[n + 1], room.
+        dep_ptr: int64[n + 1], index in `dep` of the first parent of each node.
+        dep: int64[m], rows of the parents of all nodes.
+        children_left: int64[n], number of children of each node; the kernel uses it up.
+        ready: int64[n + 1], scratch memory.
     """
     nodes = children_left.shape[0]
     waiting = 0

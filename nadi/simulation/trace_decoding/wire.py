@@ -1,20 +1,24 @@
-"""Bytes as protobuf writes them, read by the word: varints, plain letters, and tables of texts that were met before.
+"""Protobuf bytes read word by word: varints, ASCII text, and hash tables of texts.
 
-The tables are open-addressed, ENTRY words an entry: where its bytes lie in the arena, how many (0 = free), and two
-words for whoever looks there. Words are read and written whole, so that there must be room behind all bytes.
+The tables use open addressing with ENTRY words per entry: address of the bytes within the arena, number of bytes
+(0 = free), and two words for the caller. Kernels read and write whole words, so padding must follow all bytes.
 """
 
 from pdes.kernels import inline, load_unaligned, store_unaligned
 
 ENTRY = 4
+"""Words per entry of a table."""
 HIGH_BITS = -0x7F7F7F7F7F7F7F80
-MOST_PROBES = 64
+"""Highest bit of each byte of a word."""
+MAX_PROBES = 64
+"""Maximum number of entries that a search visits."""
 LOW31, MULTIPLIER = 0x7FFFFFFF, 0x5BD1E995
+"""Mask of 31 bits, and the multiplier of MurmurHash2."""
 
 
 @inline
 def varint(at):
-    """The varint at an address and how many bytes it has; 0 bytes: it has more than nine."""
+    """Return the varint at an address and its number of bytes; 0 bytes: the varint has more than nine."""
     word = load_unaligned(at)
     value = word & 0x7F
     size = 1
@@ -29,7 +33,7 @@ def varint(at):
 
 @inline
 def is_ascii(at, end):
-    """Whether all bytes from an address up to another are."""
+    """Return whether all bytes from `at` up to `end` are ASCII."""
     while at + 32 <= end:
         first = load_unaligned(at) | load_unaligned(at + 8)
         if ((first | load_unaligned(at + 16) | load_unaligned(at + 24)) & HIGH_BITS) != 0:
@@ -45,7 +49,7 @@ def is_ascii(at, end):
 
 @inline
 def are_equal(a, b, size):
-    """Whether as many bytes at two addresses are the same."""
+    """Return whether `size` bytes at two addresses are equal."""
     done = 0
     while done + 8 <= size:
         if load_unaligned(a + done) != load_unaligned(b + done):
@@ -58,35 +62,35 @@ def are_equal(a, b, size):
 
 
 @inline
-def folded(word):
-    """31 bits of a word."""
+def fold_to_31_bits(word):
+    """Return the exclusive or of the lower 31 bits of a word and of the bits above."""
     return (word ^ (word >> 31)) & LOW31
 
 
 @inline
-def place_of(at, size):
-    """A hash of as many bytes at an address; products stay below 2^63, so plain Python agrees."""
+def hash_bytes(at, size):
+    """Return a hash of `size` bytes at an address; products stay below 2^63, so plain Python returns the same."""
     x = size
     y = 0
     end = at + size
     while at + 16 <= end:
-        x = ((x ^ folded(load_unaligned(at))) * MULTIPLIER >> 17) & LOW31
-        y = ((y ^ folded(load_unaligned(at + 8))) * MULTIPLIER >> 17) & LOW31
+        x = ((x ^ fold_to_31_bits(load_unaligned(at))) * MULTIPLIER >> 17) & LOW31
+        y = ((y ^ fold_to_31_bits(load_unaligned(at + 8))) * MULTIPLIER >> 17) & LOW31
         at += 16
     if at + 8 <= end:
-        x = ((x ^ folded(load_unaligned(at))) * MULTIPLIER >> 17) & LOW31
+        x = ((x ^ fold_to_31_bits(load_unaligned(at))) * MULTIPLIER >> 17) & LOW31
         at += 8
     if at < end:
-        y = ((y ^ folded(load_unaligned(at) & ((1 << (8 * (end - at))) - 1))) * MULTIPLIER >> 17) & LOW31
+        y = ((y ^ fold_to_31_bits(load_unaligned(at) & ((1 << (8 * (end - at))) - 1))) * MULTIPLIER >> 17) & LOW31
     return ((x ^ (y >> 3) ^ (y << 5)) & LOW31) * MULTIPLIER >> 19
 
 
 @inline
-def looked_up(at, size, table, arena):
-    """Where in a table some bytes stand: the entry, and 1 = found, 0 = it is free, -1 = the table is too full."""
+def find_entry(at, size, table, arena):
+    """Return the entry of some bytes in a table, and 1 = found, 0 = the entry is free, -1 = the table is too full."""
     mask = table.shape[0] // ENTRY - 1
-    place = place_of(at, size) & mask
-    for _ in range(MOST_PROBES):
+    place = hash_bytes(at, size) & mask
+    for _ in range(MAX_PROBES):
         bytes_there = table[ENTRY * place + 1]
         if bytes_there == 0:
             return place, 0
@@ -98,6 +102,6 @@ def looked_up(at, size, table, arena):
 
 @inline
 def copy_bytes(at, size, target):
-    """Copy bytes, and up to seven behind them."""
+    """Copy bytes; up to seven bytes behind them are copied too."""
     for done in range(0, size, 8):
         store_unaligned(target + done, load_unaligned(at + done))

@@ -1,1 +1,1 @@
-"""From a run file's configuration to what the engine takes, and whether this machine can hold it."""
+"""Conversion of a run file's configuration to inputs of the engine, and checks of this machine's resources."""

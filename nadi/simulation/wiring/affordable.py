@@ -1,4 +1,4 @@
-"""Refuses what this machine cannot hold, or would run for more than a day; `--force` has it tried."""
+"""Checks that refuse runs which need more memory than this machine has, or more than a day; `--force` skips them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,48 +15,49 @@ from workload import Program
 from workload.program.traffic import traffic
 
 HOPS_PER_S = 5e6
-"""Packet-hops of one worker, or
-MESSAGES_PER_S messages at message level: what machines of 2025 do at least."""
+"""Packet-hops per second of one worker, a lower bound for machines of 2025."""
 MESSAGES_PER_S = 1e6
-LONGEST_S = 86_400.0
+"""Messages per second at message level, a lower bound for machines of 2025."""
+MAX_WALL_S = 86_400.0
+"""Longest wall time of a run in seconds: one day."""
 ROW_BYTES = 60
-"""Of a trace node at closed forms, while it runs and is looked at: seen with 10^6 to 10^7 of them."""
+"""Memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes."""
 NODE_BYTES = 4000
-"""Of a trace, while it is made: seen with traces of 10^5 nodes."""
+"""Memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes."""
 _HOUR_S = 3600
 
 
 def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool = False) -> None:
-    """Refuse a network that takes more memory than is free.
+    """Refuse a fabric that needs more memory than is free.
 
     Raises:
-        ConfigError: it does.
-        TopologyError: its parameters are wrong.
+        ConfigError: The fabric needs too much memory.
+        TopologyError: Parameters of the fabric are wrong.
     """
-    said = topologies.extent(topology)
-    if said is None or force:
+    extent = topologies.extent(topology)
+    if extent is None or force:
         return
     free = available_bytes()
-    if free is not None and said.peak_bytes > free:
+    if free is not None and extent.peak_bytes > free:
         label = topologies.format_spec(topology) if isinstance(topology, Mapping) else topology
         raise ConfigError(
-            f"{label}: {said.nodes:,} nodes and {said.cables:,} cables would take about {_gb(said.peak_bytes)} of "
-            f"memory, {_gb(free)} are free; expected a smaller fabric, or --force"
+            f"{label}: {extent.nodes:,} nodes and {extent.cables:,} cables would take about {_gb(extent.peak_bytes)} "
+            f"of memory, {_gb(free)} are free; expected a smaller fabric, or --force"
         )
 
 
 def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, *, force: bool = False) -> None:
-    """Refuse a run that takes more memory than is free, or more than a day.
+    """Refuse a run that needs more memory than is free, or more than a day.
 
     Args:
-        own: what the NPUs of this process do.
-        total: what all do.
-        settings: of the run.
-        workers: who share the work.
-        force: refuse nothing.
+        own: Work of the NPUs of this process.
+        total: Work of all NPUs.
+        settings: Settings of the run.
+        workers: Number of workers that share the work.
+        force: True = refuse nothing.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: The run needs too much memory or time.
     """
     if force:
         return
@@ -66,11 +67,11 @@ def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, 
             f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs would take about "
             f"{_gb(own.memory_bytes)} of memory, {_gb(free)} are free; expected a smaller run, or --force"
         )
-    whole = settings.fidelity.act is not None
-    rate = MESSAGES_PER_S if whole else HOPS_PER_S * workers
+    message_level = settings.fidelity.act is not None
+    rate = MESSAGES_PER_S if message_level else HOPS_PER_S * workers
     wall_s = work(total, settings) / rate
-    if wall_s > LONGEST_S:
-        what = "messages" if whole else f"packet-hops ({total.packets:.3g} packets)"
+    if wall_s > MAX_WALL_S:
+        what = "messages" if message_level else f"packet-hops ({total.packets:.3g} packets)"
         raise ConfigError(
             f"{work(total, settings):.3g} {what} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
             "second; expected less than 24, or --force"
@@ -78,33 +79,33 @@ def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, 
 
 
 def schedule_bytes(*, force: bool = False) -> int | None:
-    """Memory that plans of collectives may take while they are made, as CollectiveSettings asks; None = any."""
+    """Return the memory in bytes for plans of collectives during their construction; None = unlimited."""
     return None if force else available_bytes()
 
 
 def check_rows(rows: int, *, force: bool = False) -> None:
-    """Refuse a run at closed forms that takes more memory than is free.
+    """Refuse a run at closed forms that needs more memory than is free.
 
     Args:
-        rows: trace nodes of one NPU of each class.
-        force: refuse nothing.
+        rows: Number of trace nodes of one NPU per class.
+        force: True = refuse nothing.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: The run needs too much memory.
     """
     free = available_bytes()
     if not force and free is not None and rows * ROW_BYTES > free:
         raise ConfigError(
-            f"{rows:,} trace nodes of NPUs that all do something else would take about {_gb(rows * ROW_BYTES)} of "
+            f"{rows:,} trace nodes of distinct NPUs would take about {_gb(rows * ROW_BYTES)} of "
             f"memory, {_gb(free)} are free; expected a smaller run, or --force"
         )
 
 
 def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
-    """Refuse a run in which a link would send more than its counter holds.
+    """Refuse a run if a link would send more bytes than its counter holds.
 
     Raises:
-        ConfigError: one would, of what this process's NPUs send.
+        ConfigError: The NPUs of this process would send too many bytes over a link.
     """
     if own.wire_bytes <= MAX_BYTES:
         return
@@ -122,7 +123,7 @@ def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
 
 
 def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = False) -> Callable[[Program], None]:
-    """What refuses a program of all NPUs as `check_run` does."""
+    """Return a function that checks programs of all NPUs as `check_run` and `check_counters` do."""
 
     def check(program: Program) -> None:
         expected = estimate(graph, program, settings)
@@ -135,10 +136,10 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = Fal
 def check_trace(
     nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool = False
 ) -> None:
-    """Refuse to make a trace that takes more memory than is free; `fewer` is what makes it smaller.
+    """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: The trace needs too much memory.
     """
     free = available_bytes()
     if not force and free is not None and nodes * node_bytes > free:
@@ -149,13 +150,13 @@ def check_trace(
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Memory that this process may still take: what the machine has free and its control groups allow; None unknown.
+    """Return the memory in bytes that this process may still use, by free memory and control groups; None = unknown.
 
     Args:
-        root: of the file system that holds proc and sys.
+        root: Folder that contains proc and sys.
     """
-    found = [*_of_machine(root), *_of_groups(root)]
-    return min(found) if found else None
+    limits = [*_of_machine(root), *_of_groups(root)]
+    return min(limits) if limits else None
 
 
 def _of_machine(root: Path) -> Iterator[int]:
@@ -165,26 +166,26 @@ def _of_machine(root: Path) -> Iterator[int]:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """What each control group above this process allows, beside what is taken; files in memory can be given back."""
+    """Yield the unused memory of each control group above this process; cached files count as unused."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
-        first = controllers == "memory"
-        if controllers and not first:
+        is_v1 = controllers == "memory"  # version 2 of control groups lists no controllers
+        if controllers and not is_v1:
             continue
-        base = root / ("sys/fs/cgroup/memory" if first else "sys/fs/cgroup")
-        limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else ("memory.max", "memory.current")
+        base = root / ("sys/fs/cgroup/memory" if is_v1 else "sys/fs/cgroup")
+        limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_v1 else ("memory.max", "memory.current")
         inside = Path(path.strip("/"))
         for folder in (base / inside, *(base / above for above in inside.parents)):
-            most, taken = (_number(folder / name) for name in (limit, usage))
-            if most is not None and taken is not None:
+            maximum, used = (_number(folder / name) for name in (limit, usage))
+            if maximum is not None and used is not None:
                 files = next(
                     (int(s.split()[1]) for s in _lines(folder / "memory.stat") if s.startswith("inactive_f")), 0
                 )
-                yield max(most - max(taken - files, 0), 0)
+                yield max(maximum - max(used - files, 0), 0)
 
 
 def _number(path: Path) -> int | None:
-    """The number that a file holds; None where it holds none, as "max"."""
+    """Return the number in a file; None if the file holds another text, as "max"."""
     text = next(iter(_lines(path)), "")
     return int(text) if text.isdecimal() else None
 

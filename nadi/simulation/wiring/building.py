@@ -1,4 +1,4 @@
-"""The fabric of a run: what the topology says, and memories that [memory] puts into its hosts."""
+"""Fabric of a run: the topology, and memories that [memory] adds to its hosts."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from topologies.host_memories import with_host_memories
 
 
 def built_fabric(config: RunConfig) -> Graph:
-    """The fabric that a run file names; with `remote = "node"` the last endpoints are the memories of its hosts.
+    """Return the fabric of a run file; with `remote = "node"` the last endpoints are the memories of its hosts.
 
     Raises:
-        TopologyError: as `topologies.build`.
-        ConfigError: memories of hosts, where there are no hosts; or a fabric that only another process has.
+        TopologyError: As for `topologies.build`.
+        ConfigError: The fabric has no hosts to add memories to, or only another process has the fabric.
     """
     given = config.topology.graph
     graph = given if isinstance(given, Graph) else topologies.build(config.topology.source())
@@ -27,12 +27,12 @@ def built_fabric(config: RunConfig) -> Graph:
 
 
 def memory_nodes(config: RunConfig, graph: Graph) -> tuple[int, ...]:
-    """Endpoints of the fabric that are memory of others: those of a pool, or the memories of hosts."""
+    """Return the endpoints of the fabric that are remote memories: those of a pool, or the memories of hosts."""
     return config.memory.remote_npus or host_memories(config, graph)
 
 
 def host_memories(config: RunConfig, graph: Graph) -> tuple[int, ...]:
-    """Endpoints of `built_fabric` that are memories of hosts."""
+    """Return the endpoints of `built_fabric` that are memories of hosts."""
     if config.memory.remote != "node":
         return ()
     return tuple(range(graph.npus - len(np.unique(graph.host)), graph.npus))

@@ -1,4 +1,4 @@
-"""Reading what an earlier run has written: files that others may have changed since."""
+"""Reading of the results of an earlier run, whose files others may have changed since."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,11 +19,11 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """Read summary.json of a run.
 
     Args:
-        folder: Path of the results.
+        folder: Folder of the results.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not what a run writes; in one line.
+        ValueError: The contents are not what a run writes; the message has one line.
     """
     from inputs.documents import DocumentError, read_document
     from nadi.simulation.summary_schema import SUMMARY
@@ -44,19 +44,19 @@ def read_table(
     """Read a table of a folder of results and check it against its schema.
 
     Args:
-        folder: Path of the results.
+        folder: Folder of the results.
         schema: Schema of the table.
         needed: Names of the columns that the table must have.
-        columns: Names of the columns to read, as far as the table has them; None = all.
-        counts: Summary of the same run, by whose `npus`, `nodes` and `links` rows and indices are checked; None = no
-            such check.
+        columns: Names of the columns to read if the table has them; None = all.
+        counts: Summary of the same run; the check compares rows and indices with its `npus`, `nodes` and `links`. None
+            = no such check.
 
     Returns:
-        The table, or None where the folder has none.
+        The table, or None if the folder does not have it.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no Parquet file, a column is missing or of another type, a value is out of its range, or the
+        ValueError: It is not a Parquet file, a column is missing or has another type, a value is out of range, or the
             file claims more rows than memory holds.
     """
     import pyarrow as pa
@@ -83,16 +83,16 @@ def read_table(
 def table_blocks(
     folder: Path, schema: Schema, needed: Sequence[str], counts: Mapping[str, Any] | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """Read columns of a table a million rows at a time, so that memory need not hold it; nothing where there is none.
+    """Yield columns of a table in blocks of a million rows, which fit in memory; yield nothing if there is no table.
 
     Args:
-        folder: Path of the results.
+        folder: Folder of the results.
         schema: Schema of the table.
         needed: Names of the columns.
-        counts: As for `read_table`.
+        counts: Summary of the same run, as for `read_table`.
 
     Raises:
-        OSError, ValueError: as `read_table`.
+        OSError, ValueError: As for `read_table`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -139,10 +139,10 @@ def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: It
 
 
 def _check_values(table: "pa.Table | pa.RecordBatch", name: str, schema: Schema, counts: Mapping[str, Any]) -> None:
-    """Check that values are there and within the ranges that the schema declares.
+    """Check that required values exist and that all are within the ranges of the schema.
 
     Args:
-        table: The table, or a block of it.
+        table: Table, or a block of it.
         name: Name of the file, for messages.
         schema: Schema of the table.
         counts: Summary of the run.

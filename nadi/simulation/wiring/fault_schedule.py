@@ -1,4 +1,4 @@
-"""From [[faults]] of a run file to the engine's schedule for a fabric."""
+"""Conversion of [[faults]] of a run file to the engine's fault schedule for a fabric."""
 
 from collections.abc import Sequence
 
@@ -10,36 +10,36 @@ from nadi.errors import ConfigError
 from nadi.simulation.wiring.node_names import NodeNames
 from topologies import Graph, TableRouting, routing_without
 
-_MOST_NEAR = 6
+_MAX_NEIGHBOURS = 6
 
 
 def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
-    """The engine's schedule, with the routings that it needs.
+    """Return the engine's fault schedule with the routings that it needs.
 
     Args:
-        faults: of the run file.
-        detection_time_ps: routes change so long after links go down or come up.
-        graph: the fabric.
-        cut_through: whether switches cut through.
+        faults: Faults of the run file.
+        detection_time_ps: Time in picoseconds from when links go down or come up until routes change.
+        graph: Fabric of the run.
+        cut_through: True = switches cut through.
 
     Raises:
-        ConfigError: a node or link that the fabric lacks, changes of the same thing that overlap, or what a fabric or
-            switch of this kind cannot do.
+        ConfigError: The fabric lacks a node or link, changes of one property overlap, or the fabric or its switches do
+            not support the fault.
     """
     links, npus = [], []
     names = NodeNames(graph)
-    taken: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    reserved: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for number, fault in enumerate(faults):
-        place = _Place(graph, names, fault, f"[faults.{number}]")
+        place = _FaultPlace(graph, names, fault, f"[faults.{number}]")
         where = place.where
         if fault.npu is not None:
             npu = place.npu()
-            _take(taken, "npu", [npu], fault, number)
+            _reserve(reserved, "npu", [npu], fault, number)
             npus.append(pdes.NpuFault(npu, fault.at, fault.until_ps, float(fault.slowdown or 1)))
             continue
-        found = place.links_of_switch() if fault.switch is not None else place.links()
+        affected = place.links_of_switch() if fault.switch is not None else place.links()
         if fault.switch is None or fault.state is None:  # a link may be down for several reasons
-            _take(taken, fault.what, found, fault, number)
+            _reserve(reserved, fault.what, affected, fault, number)
         if fault.state and not isinstance(graph.routing, TableRouting):
             raise ConfigError(
                 f"{where} state: {graph.name} is routed by dimensions, with no way around a link that is down; "
@@ -49,7 +49,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
             raise ConfigError(f"{where} rate: rates do not change where switches cut through; expected another fault")
         links.append(
             pdes.LinkFault(
-                tuple(found),
+                tuple(affected),
                 fault.at,
                 fault.until_ps,
                 down=fault.state is not None,
@@ -63,19 +63,19 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
 
 
 def check_lasting(faults: Sequence[FaultSection]) -> None:
-    """Refuse faults that closed forms cannot have: they know slow NPUs, and links that are slow for the whole run.
+    """Refuse faults that closed forms do not support: they support slow NPUs, and links slow for the whole run.
 
     Args:
         faults: Faults of the run file.
 
     Raises:
-        ConfigError: a link that is down, loses packets, or changes during the run.
+        ConfigError: A link is down, loses packets, or changes during the run.
     """
     for number, fault in enumerate(faults):
         where = f"[faults.{number}]"
         if fault.what not in {"slowdown", "rate", "added_latency"}:
             raise ConfigError(
-                f"{where} {fault.what}: closed forms know no losses; expected slowdown, rate or added_latency, or "
+                f"{where} {fault.what}: closed forms model no losses; expected slowdown, rate or added_latency, or "
                 '[network] fidelity = "packet"'
             )
         if fault.npu is None and (fault.at > 0 or fault.until is not None):
@@ -86,8 +86,8 @@ def check_lasting(faults: Sequence[FaultSection]) -> None:
             )
 
 
-class _Place:
-    """Where a fault is; every method raises ConfigError where the fabric has no such place."""
+class _FaultPlace:
+    """NPU or links of a fault; every method raises ConfigError if the fabric has no such NPU, switch or link."""
 
     def __init__(self, graph: Graph, names: NodeNames, fault: FaultSection, where: str) -> None:
         self._graph = graph
@@ -96,7 +96,7 @@ class _Place:
         self.where = where
 
     def npu(self) -> int:
-        """The NPU."""
+        """Return the NPU."""
         npu = self._node("npu")
         if not 0 <= npu < self._graph.npus:
             raise ConfigError(
@@ -105,7 +105,7 @@ class _Place:
         return npu
 
     def links_of_switch(self) -> list[int]:
-        """Both directions of all links of a switch."""
+        """Return both directions of all links of a switch."""
         graph, node = self._graph, self._node("switch")
         if not graph.npus <= node < graph.nodes:
             found = f"{self.where} switch: found {self._fault.switch}"
@@ -118,7 +118,7 @@ class _Place:
         return np.flatnonzero((graph.link_src == node) | (graph.link_dst == node)).tolist()
 
     def links(self) -> list[int]:
-        """Both directions of the cables that are meant."""
+        """Return both directions of the cables that the fault names."""
         graph, link = self._graph, self._fault.link
         if not isinstance(link, str):
             if link is None or not 0 <= link < graph.links:
@@ -128,44 +128,44 @@ class _Place:
             a, b = self._names.ends(link)
         except ValueError as error:
             raise ConfigError(f"{self.where} link: {error}") from None
-        there = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
-        if not len(there):
-            near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:_MOST_NEAR]
+        links = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
+        if not len(links):
+            near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:_MAX_NEIGHBOURS]
             raise ConfigError(
                 f"{self.where} link: {graph.node_name(a)} and {graph.node_name(b)} are not linked; "
                 f"nodes next to {a}: {', '.join(f'{node} ({graph.node_name(node)})' for node in near)}"
             )
         cable = self._fault.cable
         if cable is not None:
-            if not 0 <= cable < len(there):
-                raise ConfigError(f"{self.where} cable: found {cable}; expected 0 to {len(there) - 1}")
-            there = there[[cable]]
-        return sorted([*there.tolist(), *(there ^ 1).tolist()])
+            if not 0 <= cable < len(links):
+                raise ConfigError(f"{self.where} cable: found {cable}; expected 0 to {len(links) - 1}")
+            links = links[[cable]]
+        return sorted([*links.tolist(), *(links ^ 1).tolist()])
 
     def _node(self, key: str) -> int:
-        found = getattr(self._fault, key)
-        if isinstance(found, int):
-            return found
+        node = getattr(self._fault, key)
+        if isinstance(node, int):
+            return node
         try:
-            return self._names.node(found)
+            return self._names.node(node)
         except ValueError as error:
             raise ConfigError(f"{self.where} {key}: {error}") from None
 
 
-def _take(
-    taken: dict[tuple[str, int], list[tuple[int, int, int]]],
+def _reserve(
+    reserved: dict[tuple[str, int], list[tuple[int, int, int]]],
     what: str,
     places: Sequence[int],
     fault: FaultSection,
     number: int,
 ) -> None:
-    """Note that a fault has something of these links or NPUs for a time; refuse if another has."""
+    """Record that a fault changes a property of these links or NPUs for a time; refuse overlaps with another fault."""
     for place in places:
-        own = taken.setdefault((what, place), [])
+        own = reserved.setdefault((what, place), [])
         for begin, end, other in own:
             if other != number and fault.at < end and begin < fault.until_ps:
                 raise ConfigError(
-                    f"[faults.{number}] {fault.what}: overlaps with [faults.{other}], which changes the same of the "
-                    "same; expected one to end before the other begins"
+                    f"[faults.{number}] {fault.what}: overlaps with [faults.{other}], which changes the same "
+                    "property of the same NPU or link; expected one to end before the other begins"
                 )
         own.append((fault.at, fault.until_ps, number))

@@ -1,4 +1,4 @@
-"""Runs in which switches reduce: the engine gets a fabric and a program with aggregators, the user results without."""
+"""Reductions in switches: the engine gets a fabric and a program with aggregators, and results omit them again."""
 
 from dataclasses import replace
 
@@ -16,17 +16,7 @@ from workload.program.aggregation import extended, switches_of
 def with_reducers(
     graph: Graph, program: Program, owner: NDArray[np.int32] | None = None, *, acting: bool = True
 ) -> tuple[Graph, Program, NDArray[np.int32] | None]:
-    """What the engine runs: as given where no switch reduces, else with an aggregator in each that does.
-
-    Args:
-        graph: the fabric.
-        program: of the user.
-        owner: int32[nodes], the LP of each node; an aggregator's is that of its switch. None = one LP.
-        acting: False = another rank's program tells what aggregators send.
-
-    Raises:
-        pdes.RunError: switches reduce for a program of fewer NPUs than the fabric has.
-    """
+    """Return the inputs of the engine: unchanged if no switch reduces, else with an aggregator per reducing switch."""
     switches = switches_of(program)
     if not switches:
         return graph, program, owner
@@ -37,11 +27,11 @@ def with_reducers(
 
 
 def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:
-    """Results as of a fabric and NPUs without aggregators: their links, trace rows and messages are left out.
+    """Return results without the links, trace rows and messages of aggregators.
 
     Args:
-        results: of a run.
-        graph: the user's fabric.
+        results: Results of a run.
+        graph: Fabric without aggregators.
     """
     if len(results.npu_node_ptr) == graph.npus + 1:
         return results
@@ -60,13 +50,13 @@ def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:
 
 
 def folded_weights(weights: TrafficWeights, graph: Graph, program: Program) -> TrafficWeights:
-    """Weights of `with_reducers`' fabric as those of the user's: what aggregators do counts for their switches."""
+    """Return the weights of the original fabric from those of `with_reducers`; aggregators count for their switches."""
     switches = switches_of(program)
     return TrafficWeights(folded(weights.node, graph, switches), weights.link[: graph.links])
 
 
 def _of_links(table: dict[str, NDArray], links: int) -> dict[str, NDArray]:
-    """Rows of a table that are of the first so many links."""
+    """Return the rows of a table for the first `links` links."""
     if not table:
         return table
     keep = table["link"] < links

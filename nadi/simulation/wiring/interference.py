@@ -1,4 +1,4 @@
-"""What collectives cost the computation beside them, where a run file leaves it to the framework."""
+"""Slowdown of computation beside collectives, if the run file leaves it to the framework."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -25,6 +25,6 @@ def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunCon
         from workload.generators.training.interference import channels_on, compute_slowdown
 
         gpu = find_gpu(config.compute.gpu)
-        in_a_row = config.compute.pace in {None, "step"}  # without a value, training steps are at this pace
+        in_a_row = config.compute.pace in {None, "step"}  # the default pace of training steps
         slowdown = compute_slowdown(cast("Framework", framework), gpu, channels_on(graph), in_a_row=in_a_row)
     return config.model_copy(update={"system": config.system.model_copy(update={"compute_slowdown": slowdown})})

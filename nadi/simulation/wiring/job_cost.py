@@ -1,4 +1,4 @@
-"""What a batch job needs: hours and memory of each node, told from the estimate of the run, with a margin."""
+"""Resources of a batch job: hours and memory per node from the estimate of the run, with a margin."""
 
 import math
 from typing import NamedTuple
@@ -11,20 +11,23 @@ from pdes import Settings
 from topologies import Graph
 
 MARGIN = 2.0
-"""The job may take so many times what is expected: packets are sent again, and parts of a fabric are not equal."""
-LEAST_S = 900.0
-"""Shortest time limit in seconds: kernels compile for up to half a minute on each node, and traces are read."""
+"""Ratio of the requested to the expected time and memory: packets are retransmitted, and parts of a fabric are not
+equal."""
+MIN_TIME_LIMIT_S = 900.0
+"""Minimum time limit in seconds: every node compiles kernels for up to half a minute and reads traces."""
 PROCESS_BYTES = 500_000_000
 """Memory of a process before it simulates: Python, its packages and the compiler of kernels."""
-_STEP_S = 300
+_TIME_LIMIT_STEP_S = 300
+"""Step in seconds to which time limits are rounded up."""
 
 
 class NodeLimits(NamedTuple):
-    """What a node of the cluster has.
+    """Resources of a node of the cluster.
 
     Attributes:
-        memory_bytes: Memory in bytes that the job asks for on each node; None = what is free on this machine counts.
-        force: Whether to refuse nothing for its time or memory.
+        memory_bytes: Memory in bytes that the job requests per node; None = the check uses the free memory of this
+            machine.
+        force: True = refuse nothing for its time or memory.
     """
 
     memory_bytes: int | None = None
@@ -32,11 +35,11 @@ class NodeLimits(NamedTuple):
 
 
 class JobCost(NamedTuple):
-    """What a run is expected to need.
+    """Expected cost of a run.
 
     Attributes:
-        wall_s: Seconds from its beginning to its end.
-        memory_bytes: Memory in bytes on each node.
+        wall_s: Wall-clock time in seconds from start to end.
+        memory_bytes: Memory in bytes per node.
     """
 
     wall_s: float
@@ -50,13 +53,13 @@ class JobCost(NamedTuple):
 
     @property
     def time_limit(self) -> str:
-        """Return the time limit as SLURM takes it, HH:MM:SS, with a margin, in steps of five minutes."""
-        whole_s = math.ceil(max(MARGIN * self.wall_s, LEAST_S) / _STEP_S) * _STEP_S
+        """Return the time limit in SLURM's format HH:MM:SS, with a margin, in steps of five minutes."""
+        whole_s = math.ceil(max(MARGIN * self.wall_s, MIN_TIME_LIMIT_S) / _TIME_LIMIT_STEP_S) * _TIME_LIMIT_STEP_S
         return f"{whole_s // 3600:02}:{whole_s // 60 % 60:02}:{whole_s % 60:02}"
 
     @property
     def memory_limit(self) -> str:
-        """Return the memory of each node as SLURM takes it, in GiB, with a margin."""
+        """Return the memory per node in SLURM's format, in GiB, with a margin."""
         return f"{math.ceil(MARGIN * self.memory_bytes / GIB)}G"
 
 
@@ -69,19 +72,19 @@ def cost_of_packets(
     workers: int,
     limits: NodeLimits,
 ) -> JobCost:
-    """Return the cost of a run of packets or whole messages, which several nodes may share.
+    """Return the cost of a run of packets or messages, which several nodes may share.
 
     Args:
-        expected: Work of all ranks, and the memory that one process would take for all of it.
-        graph: The fabric.
+        expected: Work of all ranks, and the memory that one process would need for all of it.
+        graph: Fabric of the run.
         settings: Settings of the run.
-        nodes: Nodes of the job.
-        ranks_per_node: MPI ranks on each node; each has the fabric, and its part of the rest.
-        workers: Workers of all ranks.
-        limits: What a node has.
+        nodes: Number of nodes of the job.
+        ranks_per_node: Number of MPI ranks per node; each holds the fabric and its part of the rest.
+        workers: Number of workers of all ranks.
+        limits: Resources of a node.
 
     Raises:
-        ConfigError: The run would take more memory than a node has, or more than a day.
+        ConfigError: The run needs more memory than a node has, or more than a day.
     """
     of_fabric = fabric_bytes(graph)
     own = max(expected.memory_bytes - of_fabric, 0.0) / nodes
@@ -97,12 +100,12 @@ def cost_at_closed_forms(rows: int, graph: Graph, limits: NodeLimits) -> JobCost
     """Return the cost of a run at closed forms, which one process does.
 
     Args:
-        rows: Trace nodes of one NPU of each class.
-        graph: The fabric.
-        limits: What a node has.
+        rows: Number of trace nodes of one NPU per class.
+        graph: Fabric of the run.
+        limits: Resources of a node.
 
     Raises:
-        ConfigError: The run would take more memory than a node has.
+        ConfigError: The run needs more memory than a node has.
     """
     memory = PROCESS_BYTES + fabric_bytes(graph) + rows * ROW_BYTES
     _check_memory(memory, limits)
@@ -110,7 +113,7 @@ def cost_at_closed_forms(rows: int, graph: Graph, limits: NodeLimits) -> JobCost
 
 
 def _check_memory(memory_bytes: float, limits: NodeLimits) -> None:
-    """Refuse a run that takes more memory than the job asks for."""
+    """Refuse a run that needs more memory than the job requests."""
     if limits.memory_bytes and memory_bytes > limits.memory_bytes and not limits.force:
         raise ConfigError(
             f"--mem: {limits.memory_bytes / 1e9:,.1f} GB on each node; the run would take about "

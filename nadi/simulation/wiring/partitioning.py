@@ -1,4 +1,4 @@
-"""From a run file to weights and partitions: what `nadi partition` shows."""
+"""Weights and partitions for a run file, as `nadi partition` shows them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,20 +22,24 @@ from workload import Program
 from workload.program.traffic import Traffic, merge, traffic
 
 HOP_NS = 45.0
+"""Wall time of one packet-hop in nanoseconds."""
 SHARED_MEMORY_SYNC_US = 1.0
+"""Wall time of a synchronisation of threads in microseconds."""
 MPI_SYNC_US = 15.0
-"""Seen on one machine of two cores, 2026-11-21; between the nodes of a cluster it depends on their network."""
+"""Wall time of a synchronisation of MPI ranks in microseconds. All three were measured on a machine of two cores,
+2026-11-21; between the nodes of a cluster it depends on their network."""
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """The work of a run.
+    """Work of a run.
 
     Attributes:
-        weights: of nodes and links.
-        source: where they come from, in words.
-        duration_ps: simulated time in which anything is under way, None = not known. Windows jump over the rest.
-        mean_packet_bytes: on the wire, data and acknowledgements together.
+        weights: Weights of nodes and links.
+        source: Description of where the weights come from.
+        duration_ps: Simulated time in picoseconds during which something happens, None = not known; windows skip the
+            rest.
+        mean_packet_bytes: Mean size on the wire in bytes, data packets and acknowledgements together.
     """
 
     weights: TrafficWeights
@@ -45,35 +49,35 @@ class Load:
 
 
 def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Load:
-    """What the traces of a run file will send over its fabric; force: see nadi.simulation.wiring.reading.read_work.
+    """Return the load from the traces of a run file; force: see nadi.simulation.wiring.reading.read_work.
 
     Raises:
-        TraceError, WorkloadError: the traces are wrong.
+        TraceError, WorkloadError: The traces are wrong.
     """
     return traffic_load(graph, read_work(config, graph, force=force).program, config.network)
 
 
 def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: RankGather = ALONE) -> Load:
-    """What the traffic of a program will do to the fabric; of several ranks' programs together, on each of them."""
+    """Return the load from the traffic of a program; on several ranks, of all ranks' programs together."""
     fabric, running, _ = with_reducers(graph, program, acting=ranks.rank == 0)
-    found = merge(ranks.exchange(traffic(running)))
-    weights = partition.expected(fabric, *found, mtu_bytes=network.mtu)
+    sent = merge(ranks.exchange(traffic(running)))
+    weights = partition.expected(fabric, *sent, mtu_bytes=network.mtu)
     weights = folded_weights(weights, graph, program)
-    source = f"{found.messages.sum():,} messages of {found.bytes.sum() / 1e9:,.3f} GB between {len(found.src):,} pairs"
-    return Load(weights, source, None, _mean_packet_bytes(found, network))
+    source = f"{sent.messages.sum():,} messages of {sent.bytes.sum() / 1e9:,.3f} GB between {len(sent.src):,} pairs"
+    return Load(weights, source, None, _mean_packet_bytes(sent, network))
 
 
 def uniform_load(graph: Graph) -> Load:
-    """What traffic from everywhere to everywhere would do."""
+    """Return the load of uniform traffic between all NPUs."""
     return Load(partition.uniform(graph), "traffic from everywhere to everywhere", None, 0.0)
 
 
 def measured_load(folder: Path, graph: Graph) -> Load:
-    """What an earlier run sent.
+    """Return the load that an earlier run recorded.
 
     Raises:
-        ConfigError: the folder holds no such run.
-        PartitionError: the run was on a fabric with another number of links.
+        ConfigError: The folder holds no results of a packet run.
+        PartitionError: The run was on a fabric with a different number of links.
     """
     try:
         links = read_table(folder, LINKS, ["tx_packets"])
@@ -81,7 +85,7 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         busy_ps = _busy_ps(summary) if summary is not None else 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if isinstance(error, KeyError):  # as of whole messages, which need no windows
+        if isinstance(error, KeyError):  # a run at message level needs no windows
             reason = f"summary.json has no {error.args[0]}, as that of a run of packets has"
         raise ConfigError(f"--weights {folder}: {reason}; expected the results of an earlier run") from None
     if links is None:
@@ -91,41 +95,41 @@ def measured_load(folder: Path, graph: Graph) -> Load:
 
 
 def _busy_ps(summary: Mapping[str, Any]) -> int:
-    """Simulated time in which anything was under way."""
+    """Return the simulated time in picoseconds during which something happened."""
     return min(int(summary["finish_time_ps"]), summary["windows"] * summary["settled"]["lookahead_ps"])
 
 
 def divide(
     graph: Graph, parts: int, method: str, load: Load, network: NetworkSection, sync_us: float = SHARED_MEMORY_SYNC_US
 ) -> tuple[Partition, PartitionReport]:
-    """One partition and what it promises, where meeting at the end of a window takes `sync_us`.
+    """Return one partition and its report, with synchronisations that take `sync_us` microseconds.
 
     Raises:
-        PartitionError: unknown method, or more parts than the fabric can have.
+        PartitionError: The method does not exist, or the fabric cannot have this number of parts.
     """
     smallest_bytes = max(1, min(network.header, network.ack))
     if network.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
-    found = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
-    said = partition.report(
+    division = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
+    report = partition.report(
         graph,
-        found,
+        division,
         load.weights,
         duration_ps=load.duration_ps,
         mean_packet_bytes=load.mean_packet_bytes,
         hop_ns=HOP_NS,
         sync_us=sync_us,
     )
-    return found, said
+    return division, report
 
 
 def compare(
     graph: Graph, parts: int, load: Load, network: NetworkSection
 ) -> tuple[dict[str, PartitionReport], dict[str, PartitionError]]:
-    """What each method promises, and why those that cannot divide this fabric cannot.
+    """Return the report of each method, and the errors of methods that cannot divide this fabric.
 
     Raises:
-        PartitionError: no method can.
+        PartitionError: All methods fail.
     """
     reports, failures = {}, {}
     for name in partition.methods():
@@ -138,9 +142,9 @@ def compare(
     return reports, failures
 
 
-def _mean_packet_bytes(found: Traffic, network: NetworkSection) -> float:
-    """On the wire, of data packets and as many acknowledgements; messages of a pair taken to be of equal size."""
-    messages = np.maximum(found.messages, 1)
-    packets = int((messages * np.maximum(-(-found.bytes // (messages * network.mtu)), 1)).sum())
-    payload = int(found.bytes.sum()) / max(packets, 1)
+def _mean_packet_bytes(sent: Traffic, network: NetworkSection) -> float:
+    """Return the mean size of data packets and acknowledgements on the wire, for messages of equal size per pair."""
+    messages = np.maximum(sent.messages, 1)
+    packets = int((messages * np.maximum(-(-sent.bytes // (messages * network.mtu)), 1)).sum())
+    payload = int(sent.bytes.sum()) / max(packets, 1)
     return (payload + network.header + network.ack) / 2

@@ -1,4 +1,4 @@
-"""Which worker owns which node: reads the traces, weighs the fabric by them, divides it."""
+"""Placement of NPUs and nodes on workers: read the traces, weigh the fabric by them, and divide it."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
-from nadi.configuration.sections import WEIGHT_WORDS, RunConfig
+from nadi.configuration.sections import WEIGHT_SOURCES, RunConfig
 from nadi.errors import ConfigError
 from nadi.launching.gather import RankGather
 from nadi.launching.progress import NoProgress, Progress
@@ -23,62 +23,63 @@ from nadi.simulation.wiring.partitioning import (
 from nadi.simulation.wiring.reading import LoadedWorkload, read_work
 from topologies import Graph
 
-LEAST_SPEED_UP = 1.0
+MIN_SPEED_UP = 1.0
+"""Predicted speed-up over one worker below which a line warns the user."""
 
 
 def place(
     config: RunConfig, graph: Graph, workers: Workers, progress: Progress | NoProgress, *, force: bool = False
 ) -> tuple[LoadedWorkload, NDArray[np.int32] | None]:
-    """What this rank's NPUs do, and the LP of each node (None = there is one).
+    """Return the program of this rank's NPUs, and the LP of each node (None = there is one LP).
 
-    On several ranks each reads the traces of an equal share of the NPUs to tell what they will send; rank 0 divides
-    the fabric; then each reads those of its own NPUs. With weights that do not come from traces the first step is
-    left out, and a rank opens no file but those of its own NPUs. force: see read_work.
+    On several ranks, each rank first reads the traces of an equal share of the NPUs and counts their traffic; rank 0
+    divides the fabric; then each rank reads the traces of its own NPUs. If the weights do not come from traces, the
+    first step is omitted, and a rank opens no files but those of its own NPUs. force: see read_work.
 
     Raises:
-        TraceError, WorkloadError, PartitionError, ConfigError: the user's input is wrong.
+        TraceError, WorkloadError, PartitionError, ConfigError: The user's input is wrong.
     """
     check_division(config, graph)
     ranks = workers.ranks
     if workers.alone and ranks.size > 1:
-        every = np.zeros(graph.nodes, np.int32)
-        return read_work(config, graph, workers.own_npus(every, graph.npus), ranks.exchange, force=force), None
+        one_lp = np.zeros(graph.nodes, np.int32)
+        return read_work(config, graph, workers.own_npus(one_lp, graph.npus), ranks.exchange, force=force), None
     if workers.lps == 1:
         return read_work(config, graph, force=force), None
     if ranks.size == 1:
         work = read_work(config, graph, force=force)
         load = _given_load(config, graph) or traffic_load(graph, work.program, config.network)
         return work, _owner(config, graph, workers, load, progress)
-    load = _given_load(config, graph) or _told_load(config, graph, ranks, force=force)
-    found = _owner(config, graph, workers, load, progress) if ranks.rank == 0 else None
-    owner = ranks.exchange(found)[0]
+    load = _given_load(config, graph) or _trace_load(config, graph, ranks, force=force)
+    own_result = _owner(config, graph, workers, load, progress) if ranks.rank == 0 else None
+    owner = ranks.exchange(own_result)[0]
     return read_work(config, graph, workers.own_npus(owner, graph.npus), ranks.exchange, force=force), owner
 
 
 def check_division(config: RunConfig, graph: Graph) -> None:
-    """Refuse a partitioner or weights that do not exist, also where one worker has all and needs neither.
+    """Refuse a partitioner or weights that do not exist, even if there is one worker, which needs neither.
 
     Raises:
-        ConfigError: there is no such method, or no results of an earlier run.
-        PartitionError: these are of another fabric.
+        ConfigError: The method or the results of an earlier run do not exist.
+        PartitionError: The results are from another fabric.
     """
     name = config.engine.partitioner
     if name not in partition.methods():
         known = ", ".join(partition.methods())
         raise ConfigError(f"[engine] partitioner: found {name!r}; expected one of {known}")
-    if config.engine.weights not in WEIGHT_WORDS:
+    if config.engine.weights not in WEIGHT_SOURCES:
         measured_load(Path(config.engine.weights), graph)
 
 
-def _told_load(config: RunConfig, graph: Graph, ranks: RankGather, *, force: bool) -> Load:
-    """Weights by the traces, each rank reading those of an equal share of the NPUs."""
+def _trace_load(config: RunConfig, graph: Graph, ranks: RankGather, *, force: bool) -> Load:
+    """Return the load from the traces; each rank reads those of an equal share of the NPUs."""
     share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
     first = read_work(config, graph, share, ranks.exchange, force=force)
     return traffic_load(graph, first.program, config.network, ranks)
 
 
 def _given_load(config: RunConfig, graph: Graph) -> Load | None:
-    """Weights that do not come from the traces."""
+    """Return the load if it does not come from the traces, else None."""
     weights = config.engine.weights
     if weights == "traces":
         return None
@@ -88,12 +89,12 @@ def _given_load(config: RunConfig, graph: Graph) -> Load | None:
 def _owner(
     config: RunConfig, graph: Graph, workers: Workers, load: Load, progress: Progress | NoProgress
 ) -> NDArray[np.int32]:
-    """Divide the fabric among the LPs; a word where more workers than one will not pay."""
+    """Return the LP of each node after dividing the fabric; print a line if more than one worker will not pay."""
     sync_us = SHARED_MEMORY_SYNC_US if workers.ranks.size == 1 or workers.share_memory else MPI_SYNC_US
-    found, said = divide(graph, workers.lps, config.engine.partitioner, load, config.network, sync_us)
-    if workers.total > 1 and said.speed_up < LEAST_SPEED_UP:
+    division, report = divide(graph, workers.lps, config.engine.partitioner, load, config.network, sync_us)
+    if workers.total > 1 and report.speed_up < MIN_SPEED_UP:
         progress.say(
-            f"{workers.total} workers will hardly pay: {said.mean_events_per_window:,.0f} events per window, "
-            f"predicted speed-up {said.speed_up:.2f} over one"
+            f"{workers.total} workers will hardly pay: {report.mean_events_per_window:,.0f} events per window, "
+            f"predicted speed-up {report.speed_up:.2f} over one"
         )
-    return found.owner
+    return division.owner

@@ -1,4 +1,4 @@
-"""From a run file to what its NPUs do."""
+"""Workload of a run file: traces, collectives and the program of the NPUs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +30,14 @@ _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 
 
 class LoadedWorkload(NamedTuple):
-    """What the NPUs do, or those of this rank.
+    """Work of all NPUs, or of this rank's NPUs.
 
     Attributes:
-        traces: distinct trace files.
+        traces: Distinct trace files.
         trace_of_npu: int32[npus], trace of each NPU, -1 = none, -2 = another rank's.
-        program: what the engine runs.
-        collectives: how collectives are done.
-        framework: of the training steps that the traces are, "" = not known.
+        program: Program for the engine.
+        collectives: Algorithms and options of collectives.
+        framework: Framework whose training steps the traces are, "" = not known.
     """
 
     traces: list[TraceTable]
@@ -47,7 +47,7 @@ class LoadedWorkload(NamedTuple):
     framework: str
 
     def opens(self, file: Path) -> bool:
-        """Whether this rank may open a file: any but traces of NPUs that only other ranks have."""
+        """Return whether this rank may open a file, which is False for traces that only other ranks have."""
         if not file.name.endswith(workload.TRACE_ENDINGS) or not np.any(self.trace_of_npu == ELSEWHERE):
             return True
         npu = workload.npu_of(file)
@@ -64,18 +64,18 @@ def read_work(
     *,
     force: bool = False,
 ) -> LoadedWorkload:
-    """Read the traces of a run file and check them against each other.
+    """Read the traces of a run file, check them against each other, and build the program.
 
     Args:
-        config: the run file.
-        graph: the fabric.
-        own: bool[npus], NPUs of this rank; None = all.
-        exchange: what the ranks tell each other by.
-        force: make plans of collectives that take more memory than is free.
+        config: Configuration of the run file.
+        graph: Fabric of the run.
+        own: bool[npus], True = the NPU belongs to this rank; None = all do.
+        exchange: Function by which ranks exchange objects.
+        force: True = also build plans of collectives that need more memory than is free.
 
     Raises:
-        TraceError, WorkloadError: the traces are wrong, or plans take more memory than is free.
-        ConfigError: traces of more NPUs than the fabric has, or that only another process has.
+        TraceError, WorkloadError: The traces are wrong, or plans need more memory than is free.
+        ConfigError: There are traces of more NPUs than the fabric has, or only another process has the traces.
     """
     use_compiled_decoder()
     servers = memory_nodes(config, graph)
@@ -102,10 +102,10 @@ def read_work(
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
-    """How collectives are done on a fabric; force: also with plans that take more memory than is free.
+    """Return the settings of collectives on a fabric; force: allow plans that need more memory than is free.
 
     Raises:
-        WorkloadError: unknown kind, algorithm or parameter.
+        WorkloadError: A kind, algorithm or parameter does not exist.
     """
     system = config.system
     return CollectiveSettings(
@@ -120,22 +120,22 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
 
 
 def _trace_set(config: RunConfig, graph: Graph, own: NDArray[np.bool_] | None, exchange: Exchange) -> workload.TraceSet:
-    """Of the traces, or of the model that the run file names; memories of hosts, the last endpoints, have none."""
+    """Return the traces of files or of the run file's model; memories of hosts, the last endpoints, have no traces."""
     section, npus = config.workload, graph.npus - len(host_memories(config, graph))
     own_npus = None if own is None else own[:npus]
     if section.trace_set is not None:
-        found = _given(section.trace_set, npus, own_npus)
+        traces = _given(section.trace_set, npus, own_npus)
     elif section.traces is None:
-        found = trace_set(config, npus, own_npus)
+        traces = trace_set(config, npus, own_npus)
     else:
-        found = workload.load_set(section.traces, npus, strict=section.strict, own=own_npus, exchange=exchange)
+        traces = workload.load_set(section.traces, npus, strict=section.strict, own=own_npus, exchange=exchange)
     is_own = np.ones(graph.npus - npus, bool) if own is None else own[npus:]
     rest = np.where(is_own, IDLE, ELSEWHERE).astype(np.int32)
-    return replace(found, trace_of_npu=np.concatenate([found.trace_of_npu, rest])) if len(rest) else found
+    return replace(traces, trace_of_npu=np.concatenate([traces.trace_of_npu, rest])) if len(rest) else traces
 
 
 def _given(traces: workload.TraceSet | str, npus: int, own: NDArray[np.bool_] | None) -> workload.TraceSet:
-    """Traces that Python gave, for a fabric that may have more NPUs."""
+    """Return traces that Python gave, for a fabric that may have more NPUs."""
     if isinstance(traces, str):
         raise ConfigError(f"[workload] trace_set: {traces:.100}; no file holds them, so only that process has them")
     if traces.npus > npus:
@@ -154,10 +154,10 @@ def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
 
     Args:
         config: Configuration of the run.
-        serves: Whether the traces serve requests, which decides the pace of operators where the run file names none.
+        serves: True = the traces serve requests, which sets the pace of operators unless the run file names one.
 
     Raises:
-        WorkloadError: a GPU or a table is not known or wrong.
+        WorkloadError: A GPU or a table is unknown or wrong.
     """
     bandwidth_bps = config.memory.bandwidth
     return ComputeModel(
@@ -187,10 +187,10 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
     if section.gpu is None:
         beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
         if beside is not None:
-            raise ConfigError(f'[compute] {beside} stands without gpu; expected gpu = "h100", or no {beside}')
+            raise ConfigError(f'[compute] {beside} is set without gpu; expected gpu = "h100", or no {beside}')
         return None
     if section.scale_from is not None and not section.tables:
-        raise ConfigError("[compute] scale_from stands without tables; expected tables that have rows of it")
+        raise ConfigError("[compute] scale_from is set without tables; expected tables that have rows of it")
     return ComputeTimes(
         find_gpu(section.gpu),
         read_tables(section.tables),

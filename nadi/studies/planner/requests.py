@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import get_args
 
-from nadi.configuration.bounds import MOST_GPUS
+from nadi.configuration.bounds import MAX_GPUS
 from nadi.errors import ConfigError
 from nadi.studies.planner.planning import PlanRequest
 from topologies import clusters
@@ -41,8 +41,8 @@ def sweep_requests(request: PlanRequest, sweep: str) -> dict[str, PlanRequest]:
 def _with(request: PlanRequest, key: str, value: str) -> PlanRequest:
     """Return the request with one key changed: gpus, gpu, or a parameter of the cluster's topology."""
     if key == "gpus":
-        if not value.isdecimal() or len(value) > 9 or int(value) > MOST_GPUS:
-            raise ConfigError(f"--sweep gpus: found {value!r}; expected whole numbers up to {MOST_GPUS}")
+        if not value.isdecimal() or len(value) > 9 or int(value) > MAX_GPUS:
+            raise ConfigError(f"--sweep gpus: found {value!r}; expected whole numbers up to {MAX_GPUS}")
         return replace(request, gpus=int(value))
     if key == "gpu":
         return replace(request, gpu=value)

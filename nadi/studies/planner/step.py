@@ -22,7 +22,7 @@ from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.curves import OF_PLANS
+from nadi.simulation.closed_forms.curves import PLANNER_EFFORT
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings
@@ -85,7 +85,7 @@ def target_machine(
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     collectives = CollectiveSettings(defaults_on(graph) | cluster.collectives)
-    costs = CollectiveCosts(graph, settings, OF_PLANS)
+    costs = CollectiveCosts(graph, settings, PLANNER_EFFORT)
     return TargetMachine(graph, settings, collectives, ComputeModel(times=times), costs, channels_on(graph))
 
 
@@ -182,7 +182,7 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     folded = running.laid_out(machine.graph, program, machine.costs)
     costed = running.costed(folded, machine.costs, machine.collectives)
     settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
-    results = running.run(machine.graph, folded, costed, machine.costs, settings, NoProgress(), most_rows=0)
+    results = running.run(machine.graph, folded, costed, machine.costs, settings, NoProgress(), max_rows=0)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
     share_ps = (shares[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()

@@ -6,7 +6,7 @@ import typer
 
 from nadi.cli.commands.workload.training import Expand, Force, Name, Out, Prefix
 from nadi.cli.options import named_path
-from nadi.configuration.bounds import MOST_SEED, MOST_SEQUENCES, MOST_TOKENS
+from nadi.configuration.bounds import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 
 _LENGTHS = "1024, uniform:128-2048 or lognormal:512,0.8 (median and sigma)."
 
@@ -20,11 +20,11 @@ def inference(
     model: Name,
     out: Out,
     plan: str = typer.Option("", metavar="PLAN", help="Parallel plan, such as tp8,pp2,dp2,ep16,fp8."),
-    batch: int = typer.Option(1, min=1, max=MOST_SEQUENCES, help="Number of concurrent sequences per replica."),
+    batch: int = typer.Option(1, min=1, max=MAX_SEQUENCES, help="Number of concurrent sequences per replica."),
     prompt: str = typer.Option("1024", metavar="TOKENS", help=f"Tokens of a request's prompt: {_LENGTHS}"),
     generate: str = typer.Option("128", metavar="TOKENS", help=f"Output tokens of a request: {_LENGTHS}"),
     requests: int = typer.Option(
-        0, min=0, max=MOST_SEQUENCES, help="Number of requests; 0 = as many as all replicas run concurrently."
+        0, min=0, max=MAX_SEQUENCES, help="Number of requests; 0 = as many as all replicas run concurrently."
     ),
     rate: float = typer.Option(0.0, help="Arrivals per second (Poisson); 0 = all arrive at once."),
     requests_file: Path | None = typer.Option(
@@ -33,12 +33,12 @@ def inference(
     chunk: int = typer.Option(
         0,
         min=0,
-        max=MOST_TOKENS,
+        max=MAX_TOKENS,
         metavar="TOKENS",
         help="Tokens per iteration with chunked prefill; 0 = prompts run first.",
     ),
     prompt_tokens: int = typer.Option(
-        8192, min=1, max=MOST_TOKENS, metavar="TOKENS", help="Maximum tokens of whole prompts in an iteration."
+        8192, min=1, max=MAX_TOKENS, metavar="TOKENS", help="Maximum tokens of whole prompts in an iteration."
     ),
     cluster: str = typer.Option(
         "", metavar="CLUSTER", help="Cluster whose network and GPU determine the scheduler's clock."
@@ -47,12 +47,12 @@ def inference(
         "", metavar="GPU", help="GPU for the clock without network times, and for cache memory: h100, file."
     ),
     kv_tokens: int = typer.Option(
-        0, min=0, max=MOST_TOKENS, metavar="TOKENS", help="Cache capacity of a replica; 0 = the GPU's remaining memory."
+        0, min=0, max=MAX_TOKENS, metavar="TOKENS", help="Cache capacity of a replica; 0 = the GPU's remaining memory."
     ),
     prefill_plan: str = typer.Option("", metavar="PLAN", help="Plan of separate GPUs for the prompts."),
     decode_plan: str = typer.Option("", metavar="PLAN", help="Plan of the GPUs for decoding, instead of --plan."),
     kv_transfer: str = typer.Option("layer", help="Transfer of keys and values: layer by layer (layer), or whole."),
-    seed: int = typer.Option(1, min=0, max=MOST_SEED, help="Seed of lengths and arrivals."),
+    seed: int = typer.Option(1, min=0, max=MAX_SEED, help="Seed of lengths and arrivals."),
     expand: Expand = False,
     prefix: Prefix = "trace",
     force: Force = False,

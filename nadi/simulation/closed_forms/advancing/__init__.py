@@ -1,6 +1,6 @@
-"""Runs in which collectives and messages take times that are given, one NPU of each class for all of it.
+"""Runs in which collectives and messages take given times; one NPU of each class represents the class.
 
-In reading order: `likeness`, which NPUs do the same; `folded_program`, what one of each does, and what is to be given;
-`state` and `rows`, what a run works on; `advance`, its kernel, whose NPUs are the engine's; `run`; and `waiting`, who
-waits for whom where it does not end.
+Modules in reading order: `likeness` finds classes of NPUs that do the same; `folded_program` lays out the work of one
+NPU per class and the keys of the required times; `state` and `rows` hold the state of a run; `advance` is its kernel,
+whose NPUs are those of the engine; `run` starts it; `waiting` explains a deadlock.
 """

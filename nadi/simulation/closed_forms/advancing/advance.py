@@ -1,10 +1,10 @@
-"""Collectives at their closed forms and messages by their paths, with no contention: the compiled half.
+"""Runs with collectives at their closed forms and messages at their paths, without contention: the compiled half.
 
 NPUs are those of pdes/npu: rows become ready, start, take their lanes or their turn, and finish as there
-(pdes/npu/trace.py). What an NPU waits for comes otherwise: a collective ends for all members at once, so long after the
-last of them is ready; a message leaves when its sender's port is free and is there when its path says. Whatever is
-caused elsewhere takes a picosecond at least, so the order of NPUs at one moment changes nothing, and classes of NPUs
-that do the same (`likeness`) may stand for their members.
+(pdes/npu/trace.py). The events that an NPU waits for come from other sources: a collective ends for all members at
+once, its time after the last member is ready; a message leaves when its sender's port is free, and arrives after the
+time of its path. Every effect on another NPU takes at least a picosecond, so the order of NPUs at one moment does not
+matter, and one NPU of a class (`likeness`) can represent the class.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from nadi.simulation.closed_forms.advancing.state import (
     EVENT_POSTED,
     EVENT_RUNS,
     EVENT_TOGETHER,
-    work_of,
+    state_of,
 )
 from pdes import LONGEST_RUN_PS
 from pdes.kernels import heap_pop, heap_push, inline, kernel, mix2, mix3, outline
@@ -47,8 +47,8 @@ ROW_MASK, CLASS_MASK = (1 << 32) - 1, (1 << 24) - 1
 
 
 @inline
-def at(w, time_ps, kind, which, row):
-    """Have something happen to a class later."""
+def push_event(w, time_ps, kind, which, row):
+    """Push a future event of a class."""
     if time_ps > LONGEST_RUN_PS:
         w.ctl.late = 1
         return
@@ -59,8 +59,8 @@ def at(w, time_ps, kind, which, row):
 
 @outline
 def finish(address, which, row):
-    """A row is done: tell those that wait for it."""
-    w = work_of(address)
+    """Finish a row, and notify the rows that wait for it."""
+    w = state_of(address)
     npu_class = w.classes[which]
     w.rows.finish[npu_class.row_base + row] = w.ctl.now_ps
     w.ctl.done += 1
@@ -70,10 +70,10 @@ def finish(address, which, row):
 
 @inline
 def send(w, which, row, r):
-    """A send begins when the messages before it have left its port.
+    """Begin a send when earlier messages have left its port.
 
-    One that is driven at a share goes beside those of other connections: it waits for the one before it on its own, and
-    ends no sooner than all bytes before it and its own have left the port.
+    A send at a share runs beside the sends of other connections: it waits for the previous send of its own connection,
+    and ends only when the port could have sent all earlier bytes and its own.
     """
     npu_class = w.classes[which]
     i = npu_class.send_base + w.sends.ordinal[r]
@@ -91,13 +91,13 @@ def send(w, which, row, r):
         begin = max(w.ctl.now_ps, free)
         w.sends.port_free_ps[port] = begin + hold
     w.sends.arrived_ps[i] = begin + w.sends.total_ps[m]
-    at(w, begin + w.sends.left_ps[m], EVENT_LEFT, which, row)
-    at(w, begin + w.sends.total_ps[m], EVENT_ARRIVED, np.int64(w.sends.to[i]), np.int64(w.sends.to_row[i]))
+    push_event(w, begin + w.sends.left_ps[m], EVENT_LEFT, which, row)
+    push_event(w, begin + w.sends.total_ps[m], EVENT_ARRIVED, np.int64(w.sends.to[i]), np.int64(w.sends.to_row[i]))
 
 
 @inline
 def join(w, which, r):
-    """A member of a collective is ready; with the last of them all end so much later."""
+    """Count a ready member of a collective; the last one pushes the end of the collective at all members."""
     npu_class = w.classes[which]
     group = w.collectives.group[np.int64(w.collectives.slot_group[npu_class.slot_base + w.trace.group[r]])]
     seq = np.int64(w.trace.seq[r])
@@ -110,12 +110,12 @@ def join(w, which, r):
         member = np.int64(w.collectives.member[k])
         trace = w.classes[member].trace_number
         row = w.trace.coll_node[w.trace.coll_ptr[w.trace.trace_slot_ptr[trace] + w.collectives.member_slot[k]] + seq]
-        at(w, w.ctl.now_ps + w.collectives.time_ps[i], EVENT_TOGETHER, member, np.int64(row))
+        push_event(w, w.ctl.now_ps + w.collectives.time_ps[i], EVENT_TOGETHER, member, np.int64(row))
 
 
 @inline
 def takes_ps(w, npu_class, r, kind, lane):
-    """How long a row takes that begins now, if as many collectives go on running."""
+    """Return the time of a row that begins now, if the number of running collectives stays the same."""
     now = w.ctl.now_ps
     duration = w.trace.duration_ps[r]
     if kind == KIND_COMPUTE:
@@ -131,8 +131,8 @@ def takes_ps(w, npu_class, r, kind, lane):
 
 @outline
 def count_running(address, which, by):
-    """One collective more runs (by = 1), or one less (-1): what is on the compute lane goes on at its new pace."""
-    w = work_of(address)
+    """Count one running collective more (by = 1) or less (-1), and update the pace of the compute lane's row."""
+    w = state_of(address)
     npu_class = w.classes[which]
     before = npu_class.running
     after = before + by
@@ -141,12 +141,12 @@ def count_running(address, which, by):
         npu_class.running = after
         return
     change_pace(w.ctl.compute_slow_1000ths, npu_class, by, w.ctl.now_ps)
-    at(w, npu_class.due_ps, EVENT_LANE + COMPUTE_LANE, which, row)
+    push_event(w, npu_class.due_ps, EVENT_LANE + COMPUTE_LANE, which, row)
 
 
 @inline
 def has_lapsed(w, npu_class, row):
-    """Whether the end of a row on the compute lane is of no use: collectives have changed since when it will be."""
+    """Return whether the end event of a compute lane's row is out of date, because collectives have changed its end."""
     if w.ctl.compute_slow_1000ths == 0:
         return False
     return npu_class.lane[COMPUTE_LANE] != row or npu_class.due_ps != w.ctl.now_ps
@@ -154,14 +154,14 @@ def has_lapsed(w, npu_class, row):
 
 @inline
 def slows(w, r):
-    """Whether a collective slows computation down: there is such a thing, and kernels do it."""
+    """Return whether a collective slows computation down: a slowdown is set, and kernels run the collective."""
     return w.ctl.compute_slow_1000ths != 0 and w.trace.lane[r] == COMPUTE_LANE
 
 
 @outline
 def start(address, which):
     """Start the first row that is ready."""
-    w = work_of(address)
+    w = state_of(address)
     npu_class = w.classes[which]
     base = npu_class.row_base
     row = next_ready(npu_class, w.rows)
@@ -179,10 +179,10 @@ def start(address, which):
             next_for_lane(npu_class, w.rows, lane)
         else:
             npu_class.lane[lane] = row
-            at(w, w.ctl.now_ps + duration, EVENT_LANE + lane, which, row)
+            push_event(w, w.ctl.now_ps + duration, EVENT_LANE + lane, which, row)
     elif kind == KIND_SEND:
         if w.trace.duration_ps[r] > 0:
-            at(w, w.ctl.now_ps + w.trace.duration_ps[r], EVENT_POSTED, which, row)
+            push_event(w, w.ctl.now_ps + w.trace.duration_ps[r], EVENT_POSTED, which, row)
         else:
             send(w, which, row, r)
     elif kind == KIND_RECV:
@@ -199,7 +199,7 @@ def start(address, which):
             if slows(w, r):
                 launch_ps = w.collectives.launch_ps[w.trace.schedule[r]]
                 if launch_ps > 0:
-                    at(w, w.ctl.now_ps + launch_ps, EVENT_RUNS, which, row)
+                    push_event(w, w.ctl.now_ps + launch_ps, EVENT_RUNS, which, row)
                 else:
                     count_running(address, which, 1)
             join(w, which, r)
@@ -213,8 +213,8 @@ def start(address, which):
 
 @outline
 def act(address, kind, which, row):
-    """What an event does to a class."""
-    w = work_of(address)
+    """Handle an event of a class."""
+    w = state_of(address)
     npu_class = w.classes[which]
     base = npu_class.row_base
     if kind == EVENT_ARRIVED:
@@ -240,8 +240,8 @@ def act(address, kind, which, row):
 
 @kernel
 def advance(address, events):
-    """Go on for so many events; why it stops."""
-    w = work_of(address)
+    """Run for a number of events, and return why the run stops."""
+    w = state_of(address)
     ctl = w.ctl
     left = events
     while True:
@@ -268,7 +268,7 @@ def advance(address, events):
 
 @kernel
 def add_digests(finish_ps, first, class_of_npu, found):
-    """Digests of all rows of all NPUs; first: of the rows of each class; found: int64[2]."""
+    """Add the digests of all rows of all NPUs to int64[2] found; first: first row of each class."""
     for npu in range(class_of_npu.shape[0]):
         c = class_of_npu[npu]
         for i in range(first[c], first[c + 1]):

@@ -1,4 +1,4 @@
-"""The classes of a Program as a kernel walks them: their rows, sends and groups, and what there is to cost."""
+"""Folded programs: rows, sends and groups of classes of NPUs for a kernel, and the keys of the required times."""
 
 from typing import NamedTuple
 
@@ -14,14 +14,14 @@ from workload.program.assembling import receive_key
 
 
 class CollectiveKeys(NamedTuple):
-    """K collectives that take a time of their own.
+    """K collectives that need a time of their own.
 
     Attributes:
-        group: int64[K], least group that does it,
-        schedule: int64[K], by this schedule of Program,
-        bytes: int64[K], with this buffer.
-        npu: int64[K], one that does it,
-        row: int64[K], in this row of its trace.
+        group: int64[K], first group that does the collective.
+        schedule: int64[K], number of its schedule in Program.
+        bytes: int64[K], size of its buffer.
+        npu: int64[K], an NPU that takes part.
+        row: int64[K], row of the collective in that NPU's trace.
     """
 
     group: Int64
@@ -32,13 +32,14 @@ class CollectiveKeys(NamedTuple):
 
 
 class MessageKeys(NamedTuple):
-    """M messages that take a time of their own.
+    """M messages that need a time of their own.
 
     Attributes:
-        src: int64[M], an NPU that sends it,
-        dst: int64[M], to this one.
-        bytes: int64[M].
-        shares: float64[M], it is driven at one of so many shares of its port's line rate; 1 = at all of it.
+        src: int64[M], an NPU that sends the message.
+        dst: int64[M], NPU that receives it.
+        bytes: int64[M], payload in bytes.
+        shares: float64[M], divisor of the port's line rate: the NPU drives the message at line rate / shares; 1 = line
+            rate.
     """
 
     src: Int64
@@ -48,25 +49,26 @@ class MessageKeys(NamedTuple):
 
 
 class FoldedProgram(NamedTuple):
-    """A Program's classes as the kernel walks them, without times.
+    """Classes of a Program as arrays for the kernel, without times.
 
     Attributes:
-        program: the Program.
-        classes: of its NPUs.
-        row_ptr: int64[C+1], rows of each class.
-        send_ptr: int64[C+1], sends of each class.
-        send_key: int32[], row of `messages` of each send.
-        send_ordinal: int32[N], how-manieth send of its trace each row of the Program is.
-        sends: port, receiving class, its row, and line of each send, int32[] each.
-        lines: how many lines there are: connections of a class to a peer that are driven at a share.
-        port_ptr: int64[C+1], ports of each class.
-        slot_ptr: int64[C+1], slots of each class.
+        program: Program of all NPUs.
+        classes: Classes of its NPUs and groups.
+        row_ptr: int64[C+1], range of the rows of each class.
+        send_ptr: int64[C+1], range of the sends of each class.
+        send_key: int32[], row of `messages` for each send.
+        send_ordinal: int32[N], index of each row of the Program among the sends of its trace.
+        sends: Port, receiving class, row there, and line of each send, int32[] each.
+        lines: Number of lines, which are connections of a class to a peer at one share.
+        port_ptr: int64[C+1], range of the ports of each class.
+        slot_ptr: int64[C+1], range of the slots of each class.
         slot_group: int32[], class of the group of each slot.
-        group: GroupClass rows.
-        member, member_slot: int32[], see there.
-        instance_key: int64[instances], row of `collectives`, -1 = done at once.
-        collectives: what to cost.
-        messages: what to cost.
+        group: Rows of GroupClass.
+        member: int32[], class of NPUs of each member of each class of groups.
+        member_slot: int32[], slot of the group on that member.
+        instance_key: int64[instances], row of `collectives`, -1 = the collective takes no time.
+        collectives: Collectives that need a time.
+        messages: Messages that need a time.
     """
 
     program: Program
@@ -91,20 +93,20 @@ class FoldedProgram(NamedTuple):
 def lay_out(
     program: Program, classes: Classes, pairs: TracePeers, group_likeness: Int64, pair_likeness: Int64, port: Int32
 ) -> FoldedProgram:
-    """Lay out the classes of a Program, and find what must be costed.
+    """Lay out the classes of a Program, and list the collectives and messages that need a time.
 
     Args:
-        program: of all NPUs.
-        classes: of its NPUs, see `likeness`.
-        pairs: whom they exchange messages with.
-        group_likeness: int64[G], as for the classes.
-        pair_likeness: int64[k], likewise.
-        port: int32[k], number of the sender's port by which it sends to a peer.
+        program: Program of all NPUs.
+        classes: Classes of its NPUs, see `likeness`.
+        pairs: Peers of all NPUs.
+        group_likeness: int64[G], equal numbers for groups with equal positions on the fabric.
+        pair_likeness: int64[k], equal numbers for pairs with equal paths.
+        port: int32[k], number of the sender's port of each pair.
     """
     trace = program.trace_of_npu[classes.example]
     rows = np.diff(program.trace_ptr)[trace]
     slot_ptr = offsets(np.diff(program.slot_ptr)[classes.example])
-    slot = _ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
+    slot = ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
     group, member, member_slot = _groups(program, classes)
     collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
     send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port)
@@ -129,21 +131,24 @@ def lay_out(
     )
 
 
-def _ranges(first: Array, counts: Array) -> Int64:
-    """Numbers from each first on, so many."""
+def ranges(first: Array, counts: Array) -> Int64:
+    """Return the concatenated ranges that begin at each `first` and have `counts` numbers."""
     ptr = offsets(counts)
     return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - first, counts)
 
 
 def _ordinals(program: Program) -> Int32:
-    """int32[N]: how-manieth send of its trace each row is."""
+    """Return int32[N], the index of each row among the sends of its trace."""
     is_send = program.node_kind == SEND
     before = np.concatenate([[0], np.cumsum(is_send)])
     return (before[:-1] - np.repeat(before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))).astype(np.int32)
 
 
 def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
-    """Members of each class of groups as classes and slots, once each; places of its collectives are open."""
+    """Return the rows of the classes of groups, and their distinct members as classes and slots.
+
+    The function leaves instance_base of the groups open.
+    """
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     slot = np.arange(len(owner)) - program.slot_ptr[owner]
     is_example = np.zeros(len(program.group_ptr) - 1, np.bool_)
@@ -165,15 +170,18 @@ def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
 def _collectives(
     program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, likeness: Int64
 ) -> tuple[CollectiveKeys, Int64]:
-    """What to cost, and the row of that for each collective of each class of groups; sets where these begin."""
+    """Return the collectives that need a time, and the row of these for each collective of each class of groups.
+
+    The function also sets instance_base of the groups.
+    """
     first = group.member_base
     trace = program.trace_of_npu[classes.example[member[first]]].astype(np.int64)
     entry = program.trace_slot_ptr[trace] + member_slot[first]
     counts = program.coll_ptr[entry + 1] - program.coll_ptr[entry]
     group.instance_base = offsets(counts)[:-1]
-    done = _done(program)
+    done = _collective_numbers(program)
     stands = _numbers(likeness[classes.group_example])
-    at = _ranges(program.coll_ptr[entry], counts)
+    at = ranges(program.coll_ptr[entry], counts)
     of_row = np.repeat(stands, counts) * (int(done.max(initial=0)) + 1) + done[at]
     costs = done[at] > 0
     found = np.zeros(int(of_row.max(initial=0)) + 1, np.bool_)
@@ -184,7 +192,7 @@ def _collectives(
     of_group = np.searchsorted(offsets(counts), chosen, side="right") - 1
     row = program.coll_node[at[chosen]].astype(np.int64)
     node = program.trace_ptr[trace[of_group]] + row
-    least = _least(likeness, classes.group_example)
+    least = _first_equal_group(likeness, classes.group_example)
     keys = CollectiveKeys(
         group=least[classes.group_example[of_group]].astype(np.int64),
         schedule=program.node_schedule[node].astype(np.int64),
@@ -195,8 +203,8 @@ def _collectives(
     return keys, instance_key
 
 
-def _done(program: Program) -> Int64:
-    """int64[]: of each entry of coll_node, equal for collectives of one schedule and size; 0 = done at once."""
+def _collective_numbers(program: Program) -> Int64:
+    """Return int64[], equal numbers for entries of coll_node with one schedule and size; 0 = without a schedule."""
     trace = np.searchsorted(program.coll_ptr[program.trace_slot_ptr], np.arange(len(program.coll_node)), side="right")
     node = program.trace_ptr[trace - 1] + program.coll_node
     schedule = program.node_schedule[node].astype(np.int64)
@@ -206,12 +214,12 @@ def _done(program: Program) -> Int64:
 
 
 def _numbers(keys: Array) -> Int64:
-    """int64[n]: numbers of equal keys, from 0 on."""
+    """Return int64[n], equal numbers from 0 on for equal keys."""
     return np.unique(keys, return_inverse=True)[1].reshape(-1)
 
 
-def _least(likeness: Int64, used: Int32) -> Int64:
-    """int64[G]: the least of the used groups that stands alike."""
+def _first_equal_group(likeness: Int64, used: Int32) -> Int64:
+    """Return int64[G], the first of the used groups with an equal position."""
     least = np.arange(len(likeness))
     order = np.sort(used)
     _, first, inverse = np.unique(likeness[order], return_index=True, return_inverse=True)
@@ -220,7 +228,7 @@ def _least(likeness: Int64, used: Int32) -> Int64:
 
 
 def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
-    """Distinct rows of int64[n, k], where each stands first, and which each row is."""
+    """Return the distinct rows of int64[n, k], the index of the first of each, and the index in these of each row."""
     if len(keys) == 0:
         return keys, np.zeros(0, np.int64), np.zeros(0, np.int64)
     unlike, at, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -230,7 +238,7 @@ def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
 def _sends(
     program: Program, classes: Classes, pairs: TracePeers, likeness: Int64, port: Int32
 ) -> tuple[Int64, tuple[Int32, Int32, Int32, Int32], Int32, MessageKeys, Int64]:
-    """Pointers, columns and keys of the sends of all classes, and how many ports each class has."""
+    """Return the pointers, columns and keys of the sends of all classes, and the number of ports of each class."""
     kind = program.node_kind
     count = np.add.reduceat(np.append(kind == SEND, False).astype(np.int64), program.trace_ptr[:-1])
     count = np.where(np.diff(program.trace_ptr) > 0, count, 0)
@@ -264,7 +272,7 @@ def _sends(
 
 
 def _receives(program: Program, rows: Int64, to_trace: Int32) -> Int32:
-    """int32[]: rows of the receives of sends (rows of Program) in the traces of their receivers."""
+    """Return int32[], rows of the receives that match sends (rows of Program) in the traces of their receivers."""
     peer = -program.node_peer[rows].astype(np.int64)
     key = receive_key(peer, program.node_tag[rows].astype(np.int64), program.node_seq[rows])
     found = np.zeros(len(rows), np.int32)

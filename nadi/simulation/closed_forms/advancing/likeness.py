@@ -1,10 +1,10 @@
-"""NPUs that do the same at the same times: classes of which one member need be simulated.
+"""Classes of NPUs that do the same at the same times, so that simulating one member of each class suffices.
 
-Colour refinement. NPUs of one trace begin as one class. A class is divided where two of its members have groups or
-peers that are not alike: groups are alike if they stand alike on the fabric and have members of the same classes in the
-same slots; peers if they are of one class and the ways to them are alike. When nothing is divided any more, what one
-member of a class does from event to event every other does too: all that reaches it, from its groups and its peers,
-comes from members of the same classes at the same times. Colours are told apart by 128 bits of hash.
+The classes come from colour refinement. NPUs of one trace begin as one class. A class splits if two of its members have
+groups or peers that differ. Groups are equal if they have equal positions on the fabric and members of the same classes
+in the same slots. Peers are equal if they belong to one class and the paths to them are equal. When no class splits any
+more, all members of a class do the same from event to event, because everything that reaches them comes from members of
+the same classes at the same times. A hash of 128 bits identifies a colour.
 """
 
 from typing import NamedTuple
@@ -23,14 +23,14 @@ _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
 
 class TracePeers(NamedTuple):
-    """Whom each NPU exchanges messages with, by the rows of its trace; k pairs, NPU by NPU.
+    """Peers with which each NPU exchanges messages, by the rows of its trace; k pairs, NPU by NPU.
 
     Attributes:
-        ptr: int64[npus+1], pairs of an NPU.
-        npu: int64[k].
-        place: int64[k], number of the pair among those of the NPU's trace, by distance.
+        ptr: int64[npus+1], range of the pairs of each NPU.
+        npu: int64[k], NPU of the pair.
+        place: int64[k], index of the pair among those of the NPU's trace, in order of distance.
         peer: int64[k], the other NPU.
-        sends: bool[k], the NPU sends to it; else it only receives.
+        sends: bool[k], True = the NPU sends to the peer; False = it only receives.
     """
 
     ptr: Int64
@@ -41,14 +41,14 @@ class TracePeers(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """C classes of NPUs, numbered by their least member, and Q of groups.
+    """C classes of NPUs, numbered by their first member, and Q classes of groups.
 
     Attributes:
-        class_of_npu: int32[npus].
-        example: int32[C], the least NPU of each.
-        size: int64[C], how many there are.
-        class_of_group: int32[G], -1 = nobody has a slot of it.
-        group_example: int32[Q], the least group of each.
+        class_of_npu: int32[npus], class of each NPU.
+        example: int32[C], first NPU of each class.
+        size: int64[C], number of NPUs of each class.
+        class_of_group: int32[G], class of each group, -1 = no NPU has a slot of the group.
+        group_example: int32[Q], first group of each class.
     """
 
     class_of_npu: Int32
@@ -59,7 +59,7 @@ class Classes(NamedTuple):
 
 
 def pairs_of(program: Program) -> TracePeers:
-    """Whom each NPU of a Program sends to or receives from."""
+    """Return the peers to which each NPU of a Program sends or from which it receives."""
     kind, peer, ptr = program.node_kind, program.node_peer, program.trace_ptr
     far, sends = [], []
     for first, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
@@ -80,14 +80,14 @@ def pairs_of(program: Program) -> TracePeers:
 def classes_of(
     program: Program, pairs: TracePeers, group_likeness: Int64, pair_likeness: Int64, npu_likeness: Int64 | None = None
 ) -> Classes:
-    """The coarsest classes whose members do the same at the same times.
+    """Return the coarsest classes whose members do the same at the same times.
 
     Args:
-        program: of all NPUs.
-        pairs: of it.
-        group_likeness: int64[G], equal for groups that stand alike on the fabric.
-        pair_likeness: int64[k], equal for pairs with ways alike.
-        npu_likeness: int64[npus], equal for NPUs that are as fast at all times; None = all are.
+        program: Program of all NPUs.
+        pairs: Peers of all NPUs.
+        group_likeness: int64[G], equal numbers for groups with equal positions on the fabric.
+        pair_likeness: int64[k], equal numbers for pairs with equal paths.
+        npu_likeness: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
     """
     own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
     colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])
@@ -101,7 +101,7 @@ def classes_of(
 
 
 def every_npu(program: Program, group_likeness: Int64) -> Classes:
-    """Each NPU as a class of its own, with which folding must agree."""
+    """Return classes of one NPU each; folded runs must agree with runs of these."""
     colour = np.arange(program.npus)
     return _classes(program, colour, _group_colours(program, colour, group_likeness))
 
@@ -119,7 +119,7 @@ def _classes(program: Program, colour: Int64, of_groups: list[Words]) -> Classes
 
 
 def numbered(columns: list[Words]) -> Int64:
-    """int64[n]: equal rows have one number, numbers go by first appearance."""
+    """Return int64[n], equal numbers for equal rows, in order of first appearance."""
     rows = np.ascontiguousarray(np.stack(columns, axis=1)).view(np.dtype((np.void, 8 * len(columns)))).reshape(-1)
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
@@ -128,37 +128,37 @@ def numbered(columns: list[Words]) -> Int64:
 
 
 def mixed(seed: int, *words: NDArray) -> Words:
-    """uint64[n]: a hash of words (splitmix64 of one after another)."""
-    found = np.full(len(words[0]), seed, np.uint64)
+    """Return uint64[n], hashes of n rows of words (splitmix64 of one word at a time)."""
+    hashed = np.full(len(words[0]), seed, np.uint64)
     for word in words:
-        found = (found ^ word.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found ^= found >> np.uint64(31)
-    return found
+        hashed = (hashed ^ word.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        hashed ^= hashed >> np.uint64(31)
+    return hashed
 
 
 def _slots(program: Program) -> tuple[Int64, Int64]:
-    """int64[slots] each: whose slot it is, and its number there."""
+    """Return int64[slots], twice: the NPU that owns each slot, and the index of the slot on that NPU."""
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     return owner, np.arange(len(owner)) - program.slot_ptr[owner]
 
 
 def _group_colours(program: Program, colour: Int64, likeness: Int64) -> list[Words]:
-    """uint64[G], twice: a hash of how a group stands and of the classes and slots of its members."""
+    """Return uint64[G], twice: a hash of each group's position and of the classes and slots of its members."""
     owner, slot = _slots(program)
-    found = []
+    hashed = []
     for seed in _SEEDS:
         total = np.zeros(len(likeness), np.uint64)
         np.add.at(total, program.slot_group, mixed(seed, colour[owner], slot))
-        found.append(mixed(seed, total, likeness))
-    return found
+        hashed.append(mixed(seed, total, likeness))
+    return hashed
 
 
 def _npu_sums(
     seed: int, program: Program, pairs: TracePeers, colour: Int64, of_groups: list[Words], pair_likeness: Int64
 ) -> Words:
-    """uint64[npus]: a hash of an NPU's groups, slot by slot, and of its peers, pair by pair."""
+    """Return uint64[npus], a hash of each NPU's groups, slot by slot, and of its peers, pair by pair."""
     owner, slot = _slots(program)
     total = np.zeros(program.npus, np.uint64)
     np.add.at(total, owner, mixed(seed, slot, *(words[program.slot_group] for words in of_groups)))

@@ -1,4 +1,4 @@
-"""Runs a Program at closed forms, one NPU of each class."""
+"""Run of a Program at closed forms, one NPU per class."""
 
 import hashlib
 import time
@@ -13,26 +13,28 @@ from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TO
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.rows import NpuClass, RunState
-from nadi.simulation.closed_forms.advancing.waiting import who_waits
+from nadi.simulation.closed_forms.advancing.waiting import deadlock_message
 from pdes import LONGEST_RUN_PS, TOO_LATE_TEXT, NpuFault, RunError, Snapshot
 from pdes.arrays import Int64, Rows
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 from pdes.traces import LANES, SLOWDOWN_UNIT, begin_traces, padded, row_states, slow_changes, trace_tables
 
 EVENTS_OF_A_PAUSE = 1_000_000
-_LEAST_PS = 1
-"""That a collective or a message takes: what comes from another NPU comes later."""
-_BESIDE = 2
-"""Events that a collective may make beside its end at each member: it begins to run, and computation slows down."""
+"""Number of events between two progress snapshots."""
+_MIN_PS = 1
+"""Minimum time of a collective or a message in picoseconds: effects of other NPUs come later than their cause."""
+_ADDITIONAL_EVENTS = 2
+"""Maximum number of events of a collective besides its ends at the members: it begins to run, and compute slows
+down."""
 
 
 class MessageTimes(NamedTuple):
-    """Times of M messages, int64[M] picoseconds each.
+    """Times of M messages in picoseconds.
 
     Attributes:
-        hold_ps: for which one holds its sender's port.
-        left_ps: from when it begins until its sender is done.
-        total_ps: from then until its receiver has it.
+        hold_ps: int64[M], time that a message holds its sender's port.
+        left_ps: int64[M], time from its begin until its sender is done.
+        total_ps: int64[M], time from its begin until its receiver has it.
     """
 
     hold_ps: Int64
@@ -41,17 +43,17 @@ class MessageTimes(NamedTuple):
 
 
 class ClassTimes(NamedTuple):
-    """What a run gives, of classes.
+    """Results of a run, per class of NPUs.
 
     Attributes:
-        row_ptr: int64[C+1], rows of a class.
-        start_ps: int64[], of each row.
-        finish_ps: int64[], likewise.
-        send_ptr: int64[C+1], sends of a class in the order of its rows.
-        arrived_ps: int64[], when each was there.
-        finish_time_ps: when the last row was done.
-        events: that were taken.
-        wall_s: seconds that it took.
+        row_ptr: int64[C+1], range of the rows of each class.
+        start_ps: int64[], start of each row in picoseconds.
+        finish_ps: int64[], finish of each row in picoseconds.
+        send_ptr: int64[C+1], range of the sends of each class, in the order of its rows.
+        arrived_ps: int64[], arrival of each send in picoseconds.
+        finish_time_ps: Finish of the last row in picoseconds.
+        events: Number of rows that ran.
+        wall_s: Wall-clock time of the run in seconds.
     """
 
     row_ptr: Int64
@@ -75,23 +77,23 @@ def run_closed_form(
     slow: Sequence[NpuFault] = (),
     progress: Callable[[Snapshot], None] | None = None,
 ) -> ClassTimes:
-    """Run a Program, one NPU of each class.
+    """Run a Program, one NPU per class.
 
     Args:
-        folded: of the Program.
-        collective_ps: int64[K], what each of folded.collectives takes.
-        messages: what each of folded.messages takes.
-        concurrent: collectives of one group go on side by side.
-        compute_slowdown: times as long as alone that compute takes beside a collective.
-        endpoint_delay_ps: before the first step of a collective.
-        slow: NPUs whose computation takes longer, and when; all NPUs of a class are slow alike.
-        progress: called now and then with a Snapshot.
+        folded: Classes of NPUs with their work.
+        collective_ps: int64[K], time of each of folded.collectives in picoseconds.
+        messages: Times of folded.messages.
+        concurrent: True = collectives of one group run side by side.
+        compute_slowdown: Time of compute beside a collective divided by its time alone.
+        endpoint_delay_ps: Delay before the first step of a collective in picoseconds.
+        slow: NPU faults: which NPUs compute slower, and when; the NPUs of a class have equal faults.
+        progress: Function that receives a Snapshot from time to time.
 
     Raises:
-        RunError: work is left that waits for ever (who waits for whom), or simulated time is too long.
+        RunError: Rows wait for ever (the message lists what they wait for), or simulated time is too long.
     """
     begun = time.perf_counter()
-    work = _work(folded, collective_ps, messages, concurrent=concurrent)
+    work = _initial_state(folded, collective_ps, messages, concurrent=concurrent)
     work = work._replace(changes=_changes(folded.classes, work.classes, slow))
     if compute_slowdown != 1:
         work.ctl.compute_slow_1000ths = round(SLOWDOWN_UNIT * compute_slowdown)
@@ -109,7 +111,7 @@ def run_closed_form(
             progress(_snapshot(work, events, total, time.perf_counter() - begun))
     directory.check_guards()
     if int(work.ctl.done) < total:
-        raise RunError(who_waits(folded, work))
+        raise RunError(deadlock_message(folded, work))
     return ClassTimes(
         row_ptr=folded.row_ptr,
         start_ps=work.rows.start[:total],
@@ -123,7 +125,7 @@ def run_closed_form(
 
 
 def compile_closed_form() -> float:
-    """Compile what a run needs, or load it. Seconds it took."""
+    """Compile the kernels of a run or load them from the cache, and return the seconds that this took."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     compile_for(advance, 0, 0)
@@ -132,15 +134,17 @@ def compile_closed_form() -> float:
 
 
 def digest_of(times: ClassTimes, classes: Classes) -> str:
-    """Hash of the completion time of every trace row of every NPU."""
+    """Return a hash of the completion times of all trace rows of all NPUs."""
     found = np.zeros(2, np.int64)
     add_digests(times.finish_ps, times.row_ptr, classes.class_of_npu.astype(np.int64), found)
     rows = int((np.diff(times.row_ptr) * classes.size).sum())
     return hashlib.sha256(np.array([*found.tolist(), 0, rows], "<i8").tobytes()).hexdigest()[:32]
 
 
-def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool) -> s.AdvanceState:
-    """The state at time 0."""
+def _initial_state(
+    folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool
+) -> s.AdvanceState:
+    """Return the state at time 0."""
     program, classes = folded.program, folded.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
@@ -149,7 +153,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
     words.slot_base[:count] = folded.slot_ptr[:-1]
     words.send_base[:count] = folded.send_ptr[:-1]
     words.port_base[:count] = folded.port_ptr[:-1]
-    most = max(LANES, int(folded.group.members.max(initial=0))) + _BESIDE
+    most = max(LANES, int(folded.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     heap[0 : 2 * count : 2] = 0
@@ -186,7 +190,7 @@ def _work(folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *
 
 
 def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.PaceChanges:
-    """Changes of how long computation takes, and for each class which are its own."""
+    """Return the changes of the pace of computation, and set the range of each class."""
     of_npu: dict[int, list[NpuFault]] = {}
     for fault in slow:
         of_npu.setdefault(fault.npu, []).append(fault)
@@ -200,11 +204,11 @@ def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.PaceC
 
 
 def _bounded(times_ps: ArrayLike) -> Int64:
-    return aligned(np.clip(np.asarray(times_ps, np.int64), _LEAST_PS, LONGEST_RUN_PS + 1))
+    return aligned(np.clip(np.asarray(times_ps, np.int64), _MIN_PS, LONGEST_RUN_PS + 1))
 
 
 def _with_more_room(work: s.AdvanceState) -> s.AdvanceState:
-    """With twice the heap."""
+    """Return the state with a heap of twice the size."""
     heap = zeros(2 * len(work.heap))
     heap[: len(work.heap)] = work.heap
     work.ctl.room = len(heap) // 2

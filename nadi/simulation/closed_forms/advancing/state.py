@@ -1,4 +1,4 @@
-"""What the kernel of closed forms works on (`advance`): rows, collectives and messages of classes of NPUs."""
+"""State of the kernel of closed forms (`advance`): rows, collectives and messages of classes of NPUs."""
 
 from typing import Annotated, NamedTuple
 
@@ -13,20 +13,21 @@ EVENT_ARRIVED = EVENT_LANE + LANES
 EVENT_RUNS = EVENT_ARRIVED + 1
 EVENT_TOGETHER = EVENT_RUNS + 1
 EVENT_POSTED = EVENT_TOGETHER + 1
-"""At one moment in this order; EVENT_LANE + lane for each lane. RUNS: a collective takes its first step."""
+"""Kinds of events; events of one moment are handled in this order. A lane's event is EVENT_LANE + lane. EVENT_RUNS: a
+collective takes its first step."""
 
 
 class CollectiveClasses(NamedTuple):
-    """Classes of groups and what they do.
+    """Classes of groups and their collectives.
 
     Attributes:
-        slot_group: int32[], class of the group, of each slot of each class.
-        group: a row for each class.
-        member: int32[], a class, for each member of each class of groups,
-        member_slot: int32[], and its slot there.
-        came: int32[instances], members that are ready.
-        time_ps: int64[instances], closed form.
-        launch_ps: int64[schedules], of that, before the first step.
+        slot_group: int32[], class of the group of each slot of each class of NPUs.
+        group: Row of each class of groups.
+        member: int32[], class of NPUs of each member of each class of groups.
+        member_slot: int32[], slot of the group on that member.
+        came: int32[instances], number of members that are ready.
+        time_ps: int64[instances], time of the collective from its closed form in picoseconds.
+        launch_ps: int64[schedules], part of that time before the first step in picoseconds.
     """
 
     slot_group: Int32
@@ -39,11 +40,11 @@ class CollectiveClasses(NamedTuple):
 
 
 class PaceChanges(NamedTuple):
-    """Changes of how long computation takes, class by class in order of time.
+    """Changes of the pace of computation, class by class in order of time.
 
     Attributes:
-        at_ps: int64[], when each takes effect.
-        slow_1024ths: int64[], of its time that computation takes from then on, 0 as long as it is.
+        at_ps: int64[], time at which each change takes effect in picoseconds.
+        slow_1024ths: int64[], time of computation from then on in 1024ths of its nominal time, 0 = nominal.
     """
 
     at_ps: Int64
@@ -54,18 +55,19 @@ class ClassSends(NamedTuple):
     """Sends of all classes, in the order of their rows.
 
     Attributes:
-        ordinal: int32[N], how-manieth send of its trace a row of Program is.
-        message: int32[], row of the columns below.
-        port: int32[], of the class, that it leaves by.
-        to: int32[], class that receives it,
-        to_row: int32[], and its row there.
-        line: int32[], of all classes, the connection to its receiver that it shares with others like it; -1 = none.
-        arrived_ps: int64[], -1 = not yet.
-        port_free_ps: int64[], of all ports of all classes.
-        line_free_ps: int64[], of all lines of all classes.
-        hold_ps: int64[M], for which a message holds its port,
-        left_ps: int64[M], from when it begins until its sender is done,
-        total_ps: int64[M], and until its receiver has it.
+        ordinal: int32[N], index of each row of Program among the sends of its trace.
+        message: int32[], index in the columns of messages below.
+        port: int32[], port of the class that the send leaves through.
+        to: int32[], class that receives it.
+        to_row: int32[], row of the receive in that class.
+        line: int32[], connection to the receiver that the send shares with other sends at this share, numbered over all
+            classes; -1 = none.
+        arrived_ps: int64[], arrival time in picoseconds, -1 = not yet.
+        port_free_ps: int64[], time at which each port of each class is free.
+        line_free_ps: int64[], time at which each connection of each class is free.
+        hold_ps: int64[M], time that a message holds its port.
+        left_ps: int64[M], time from its begin until its sender is done.
+        total_ps: int64[M], time from its begin until its receiver has it.
     """
 
     ordinal: Int32
@@ -83,15 +85,17 @@ class ClassSends(NamedTuple):
 
 
 class AdvanceState(NamedTuple):
-    """All of it.
+    """State of a run at closed forms.
 
     Attributes:
-        ctl: how far it is.
-        classes: a row for each class of NPUs.
-        heap: int64[2*room], see pdes.core.heap.
-        trace: the engine's tables of all distinct traces.
-        rows: trace rows of all classes, and slots.
-        collectives, sends, changes: see there.
+        ctl: Progress of the run.
+        classes: Row of each class of NPUs.
+        heap: int64[2*room], event heap, see pdes.core.heap.
+        trace: The engine's tables of all distinct traces.
+        rows: Trace rows and slots of all classes.
+        collectives: Classes of groups and their collectives.
+        sends: Sends of all classes.
+        changes: Changes of the pace of computation.
     """
 
     ctl: Annotated[np.record, RunState]
@@ -104,4 +108,4 @@ class AdvanceState(NamedTuple):
     changes: PaceChanges
 
 
-work_of = reader(AdvanceState)
+state_of = reader(AdvanceState)

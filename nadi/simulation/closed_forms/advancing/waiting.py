@@ -1,4 +1,4 @@
-"""Who waits for whom when nothing is left to happen in a run of closed forms."""
+"""Message for a run at closed forms that cannot finish: the rows that wait, and for what."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ from pdes import MAX_LINES
 from pdes.traces import KIND_COLLECTIVE, KIND_RECV, ROW_DONE, ROW_READY, ROW_STARTED
 
 
-def who_waits(folded: FoldedProgram, work: s.AdvanceState) -> str:
-    """The rows that are under way and what each waits for, a line each, of the least NPU of each class."""
+def deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
+    """Return a message with one line per unfinished row of the first NPU of each class, and what it waits for."""
     flag = work.rows.flag[: folded.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (ROW_STARTED | ROW_READY)) != 0) & ((flag & ROW_DONE) == 0))
     which = np.searchsorted(folded.row_ptr, begun, side="right") - 1
     rows = begun - folded.row_ptr[which]
-    some = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
-    lines = [_waits(folded, work, c, row) for c, row in some]
+    shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
+    lines = [_waits(folded, work, c, row) for c, row in shown]
     done = np.add.reduceat(np.append((flag & ROW_DONE) != 0, False).astype(np.int64), folded.row_ptr[:-1])
     of_class = np.diff(folded.row_ptr)
     left = int(((of_class - np.where(of_class > 0, done, 0)) * folded.classes.size).sum())
@@ -46,7 +46,7 @@ def _waits(folded: FoldedProgram, work: s.AdvanceState, c: int, row: int) -> str
 
 
 def _has_come(folded: FoldedProgram, work: s.AdvanceState, npu: int, group: int, seq: int) -> bool:
-    """Whether a member is ready for a collective of its group."""
+    """Return whether a member is ready for a collective of its group."""
     program, c = folded.program, int(folded.classes.class_of_npu[npu])
     slots = np.flatnonzero(program.slot_group[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] == group)
     if not len(slots):

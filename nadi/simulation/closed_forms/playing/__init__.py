@@ -1,6 +1,7 @@
-"""A collective's steps played packet by packet on an idle fabric (docs/explanation/collectives.md).
+"""Packet-by-packet play of one collective's steps on an idle fabric (docs/explanation/collectives.md).
 
-In reading order: `idle_paths`, what messages of a group pass; `state` and `rows`, what a group is as arrays; `events`
-and `network`, the kernel: the second and simpler network that the engine is held against; `idle_fabric`, what it is
-asked. `alike`: a few members where all do the same; `played`: what is played, and what would take too long.
+Modules in reading order: `idle_paths` describes the paths of a group's messages; `state` and `rows` hold a group as
+arrays; `events` and `network` are the kernel, a second and simpler network model that tests compare with the engine;
+`idle_fabric` lays out a schedule and plays it. `alike` replaces a periodic group by a few members; `played` decides
+which collectives are played.
 """

@@ -1,10 +1,10 @@
-"""A smaller group in whose place a schedule takes as long: what all members of a group do alike is played by a few.
+"""Replacement of a periodic group by a smaller group that takes the same time.
 
-In a relative schedule every member does what the one before it does. Where so many places further on the paths look the
-same, no port is used by more than one pair of members, and all members' chunks are equally long, members so many places
-apart do the same at the same time, and none can tell how many there are: a ring that closes after a few such periods
-takes as long as the whole group. Rings on links, on a switch, or on hosts that stand alike are such groups. Whole they
-may be too large to be played.
+In a relative schedule every member does what its predecessor does. Suppose that the paths repeat after p members, that
+no two pairs of members share a port, and that all chunks have one size. Then members that are p places apart do the
+same at the same time, and their times do not depend on the size of the group: a ring of a few such periods takes as
+long as the whole group. Rings on links, on a switch, or on hosts with equal positions are such groups. Whole, they may
+be too large to play.
 """
 
 from collections.abc import Sequence
@@ -17,39 +17,41 @@ from workload.collectives.plans.plan import NONE, Step
 from workload.collectives.schedules.sends import lanes_of, offsets, steps_of
 
 
-def smaller(s: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> tuple[Schedules, IdleFabric] | None:
-    """A group that takes as long with fewer members; None = there is none, or nothing tells.
+def smaller_group(s: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> tuple[Schedules, IdleFabric] | None:
+    """Return a group with fewer members that takes the same time; None if no such group is known.
 
     Args:
-        s: as packed.
-        index: of the schedule.
-        size_bytes: the whole buffer.
-        fabric: of all members.
+        s: Packed schedules.
+        index: Number of the schedule.
+        size_bytes: Size of the whole buffer in bytes.
+        fabric: Idle fabric of all members.
 
     Returns:
-        Schedules in which that one has fewer members, and the fabric of these.
+        Schedules in which this schedule has fewer members, and the fabric of these members.
     """
-    n, far = int(s.members[index]), _distances(s, index, size_bytes)
-    there = {(m, one): (m, (m + one) % n) for m in range(n) for one in far}
+    n, distances = int(s.members[index]), _distances(s, index, size_bytes)
+    there = {(m, distance): (m, (m + distance) % n) for m in range(n) for distance in distances}
     used = list(there.values())
-    if not fabric.is_whole:
+    if not fabric.is_message_level:
         used += [(b, a) for a, b in used]
-    if not far or _share_ports(fabric, used):
+    if not distances or _share_ports(fabric, used):
         return None
-    period = _period(fabric, n, far)
-    fewer = _fewest(period, far if fabric.is_whole else [*far, *(-one for one in far)])
+    period = _period(fabric, n, distances)
+    fewer = _fewest(
+        period, distances if fabric.is_message_level else [*distances, *(-distance for distance in distances)]
+    )
     if fewer >= n:
         return None
     stands_for: dict[Pair, Pair] = {}
     for m in range(fewer):
-        stands_for |= {(m, (m + one) % fewer): there[m % period, one] for one in far}
+        stands_for |= {(m, (m + distance) % fewer): there[m % period, distance] for distance in distances}
     for (a, b), (like_a, like_b) in list(stands_for.items()):
         stands_for.setdefault((b, a), (like_b, like_a))
     return _with_members(s, index, n, fewer), _with_own_ports(fabric, stands_for)
 
 
 def _distances(s: Schedules, index: int, size_bytes: int) -> list[int]:
-    """How far on, -n/2 to n/2, the peers are to which everyone sends; none if members do not all do the same."""
+    """Return the distances, -n/2 to n/2, from each member to its receivers; empty unless all members do the same."""
     n, lanes = int(s.members[index]), lanes_of(s, index)
     pieces = s.lane_parts[lanes].astype(np.int64) * s.lane_chunks[lanes]
     if not s.relative[index] or (s.lane_view[lanes] >= 0).any() or (size_bytes % pieces).any():
@@ -62,32 +64,35 @@ def _signed(offset: int, n: int) -> int:
 
 
 def _share_ports(fabric: IdleFabric, used: Sequence[Pair]) -> bool:
-    """Whether two of these pairs use a port."""
+    """Return whether two of these pairs use the same port."""
     paths = [fabric.paths[pair] for pair in used]
     last = [path.last for path in paths if path.last != NONE]
     return len({path.first for path in paths}) < len(paths) or len(set(last)) < len(last)
 
 
-def _period(fabric: IdleFabric, n: int, far: Sequence[int]) -> int:
-    """Members so many places apart have paths that look the same, there and back."""
+def _period(fabric: IdleFabric, n: int, distances: Sequence[int]) -> int:
+    """Return the smallest distance at which members have equal paths, there and back."""
     number: dict[object, int] = {}
     looks = np.array(
         [
-            [number.setdefault(tuple(fabric.paths[pair].hops for pair in _both(m, one, n)), len(number)) for one in far]
+            [
+                number.setdefault(tuple(fabric.paths[pair].hops for pair in _both(m, distance, n)), len(number))
+                for distance in distances
+            ]
             for m in range(n)
         ]
     )
     return next(p for p in range(1, n + 1) if n % p == 0 and np.array_equal(looks, np.roll(looks, p, axis=0)))
 
 
-def _both(m: int, one: int, n: int) -> tuple[Pair, Pair]:
-    return (m, (m + one) % n), ((m + one) % n, m)
+def _both(m: int, distance: int, n: int) -> tuple[Pair, Pair]:
+    return (m, (m + distance) % n), ((m + distance) % n, m)
 
 
-def _fewest(period: int, far: Sequence[int]) -> int:
-    """The least multiple of the period in which all these distances lead to others, and each to another."""
+def _fewest(period: int, distances: Sequence[int]) -> int:
+    """Return the smallest multiple of the period for which all distances lead to distinct other members."""
     fewer = period
-    while len({one % fewer for one in far} - {0}) < len(set(far)):
+    while len({distance % fewer for distance in distances} - {0}) < len(set(distances)):
         fewer += period
     return fewer
 
@@ -102,12 +107,12 @@ def _with_members(s: Schedules, index: int, n: int, fewer: int) -> Schedules:
 
 
 def _with_own_ports(fabric: IdleFabric, stands_for: dict[Pair, Pair]) -> IdleFabric:
-    """Of fewer members: each pair has ports of its own and the path of the pair that it stands for."""
+    """Return the fabric of fewer members: each pair has its own ports and the path of the pair that it represents."""
     paths, links = {}, {}
     for number, (pair, like) in enumerate(stands_for.items()):
         path = fabric.paths[like]
         last = NONE if path.last == NONE else 2 * number + 1
         paths[pair] = Path(2 * number, last, path.hops, NONE if path.order == NONE else number)
-        via, last = (pair[0], pair[0]) if fabric.is_whole else (2 * number, 2 * number + 1)
+        via, last = (pair[0], pair[0]) if fabric.is_message_level else (2 * number, 2 * number + 1)
         links[pair] = via, fabric.links[like][1], last
     return fabric._replace(paths=paths, links=links)

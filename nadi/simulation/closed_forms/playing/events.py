@@ -1,4 +1,4 @@
-"""The heap of what is to happen on an idle fabric (`network`), in order of time."""
+"""Event heap of a group on an idle fabric (`network`), ordered by time."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pdes.kernels import copy_row, inline, mix3, outline
 
 @outline
 def push(g, time_ps, order, what, kind, to):
-    """An event; order: at its moment."""
+    """Push an event; `order` sorts events of the same moment."""
     i = g.ctl.events
     g.ctl.events = i + 1
     while i > 0:
@@ -37,7 +37,7 @@ def push(g, time_ps, order, what, kind, to):
 
 @inline
 def push_own(g, time_ps, what, which):
-    """An event of a member."""
+    """Push an event of a member."""
     made = g.ctl.made
     g.ctl.made = made + 1
     push(g, time_ps, min(what, SENDS) << ORDER_SHIFT | made, which << KIND_BITS | what, 0, 0)
@@ -45,7 +45,10 @@ def push_own(g, time_ps, what, which):
 
 @inline
 def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
-    """An event of a packet; link: over which it comes to a node, at comes_ps; at message level its sender."""
+    """Push an event of a packet.
+
+    `link` is the link that brings it to a node at `comes_ps`; at message level it is the sender.
+    """
     order = np.int64(FORWARDS << ORDER_SHIFT)
     if g.ctl.seed >= 0:
         order |= mix3(g.ctl.seed, link, np.int64(comes_ps))
@@ -57,14 +60,14 @@ def push_packet(g, time_ps, link, comes_ps, what, pair, kind, to):
 
 @inline
 def move(g, i, other):
-    """Entry `other` of the heap to place i."""
+    """Copy entry `other` of the heap to place i."""
     g.time_ps[i] = g.time_ps[other]
     copy_row(g.event, i, g.event, other)
 
 
 @inline
-def sooner(g, a, b):
-    """Whether entry a of the heap comes before b."""
+def is_before(g, a, b):
+    """Return whether entry a of the heap comes before entry b."""
     at = g.time_ps[a]
     bt = g.time_ps[b]
     return at < bt or (at == bt and g.event[a].order < g.event[b].order)
@@ -72,7 +75,7 @@ def sooner(g, a, b):
 
 @outline
 def pop(g):
-    """Take the first entry out, which has been read."""
+    """Remove the first entry, which the caller has read."""
     last = g.ctl.events - 1
     g.ctl.events = last
     i = 0
@@ -80,9 +83,9 @@ def pop(g):
         child = 2 * i + 1
         if child >= last:
             break
-        if child + 1 < last and sooner(g, child + 1, child):
+        if child + 1 < last and is_before(g, child + 1, child):
             child += 1
-        if not sooner(g, child, last):
+        if not is_before(g, child, last):
             break
         move(g, i, child)
         i = child

@@ -1,13 +1,15 @@
-"""How long a schedule takes on an idle fabric: its steps played packet by packet (`network`).
+"""Time of a schedule on an idle fabric: its steps are played packet by packet (`network`).
 
-Messages wait for each other as latency and rate happen to be, which no formula knows in general. Each message passes
-two ports at which packets queue: that by which it leaves the sender, and that of the switch before the receiver, and a
-third if all that goes to the receiver meets before. Links between are as if only the sender used them, and keep the
-order of what it sends. Where switches have equal links, hashes tell what does, so there each packet goes by itself. The
-transport is that of docs/explanation/fabric.md without losses: queue pairs with a window send a packet each in turn,
-acknowledgements go first, a connection with a share sends no packet before its bytes are moved (`driven`), and a switch
-sends in the order in which packets came to it. Of long messages, where there are many packets, some go as one: messages
-that take turns for long hardly care how finely they do.
+Messages wait for each other in patterns that depend on latency and rate, which no formula covers in general. Each
+message passes two ports at which packets queue: the port by which it leaves the sender, and the port of the switch
+before the receiver. There is a third port if all messages to the receiver meet before. The links between act as if only
+this sender used them, and keep its packets in order. If switches have equal links, hashes decide the order, so there
+each packet travels on its own.
+
+The transport is that of docs/explanation/fabric.md without losses. Queue pairs with a window take turns packet by
+packet; acknowledgements go first; a connection with a share sends no packet before its bytes are moved (`moved_ps`); a
+switch sends packets in the order of their arrival. Long messages with many packets may send batches of packets as one,
+because messages that take turns for a long time hardly depend on the granularity.
 """
 
 import time
@@ -25,55 +27,56 @@ from workload import Schedules
 from workload.collectives.plans.plan import NONE
 from workload.collectives.schedules.steps import all_steps
 
-_MANY_PACKETS = 1 << 22
-"""From which on packets of long messages go together."""
-_LONG_MESSAGE = 1024
-"""Pieces in which a message goes, at least, on average, if its packets go together."""
-_WINDOW_PIECES = 16
-"""In a window, at least, if packets go together."""
+_BATCH_ABOVE_PACKETS = 1 << 22
+"""Number of packets from which on long messages send batches of packets."""
+_MIN_PIECES_PER_MESSAGE = 1024
+"""Minimum number of batches per message on average."""
+_MIN_PIECES_PER_WINDOW = 16
+"""Minimum number of batches in a window."""
 _LATER_PIECES = 2
-"""A piece is forwarded when its first packet is here, but acknowledged when its last one is."""
+"""Batches added to a window: a batch is forwarded when its first packet arrives, but acknowledged when its last one
+does."""
 _PAUSE_PACKETS = 1 << 20
-"""Between looks at whether someone wants it to stop: half a second or so."""
+"""Packets between returns of the kernel, which let Python handle interrupts: about half a second."""
 
 Int64 = NDArray[np.int64]
 
 
 def compile_player() -> float:
-    """Compile what plays, or load it. Seconds it took."""
+    """Compile the player or load it from the cache, and return the seconds that this took."""
     begun = time.perf_counter()
     compile_for(play, 0)
     return time.perf_counter() - begun
 
 
 class PreparedSchedule:
-    """A schedule on an idle fabric, ready to be played.
+    """A schedule on an idle fabric, ready to play.
 
     Attributes:
-        packets: that are played.
+        packets: Number of packets or batches to play.
     """
 
     def __init__(self, schedules: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> None:
-        """Lay it out.
+        """Lay out the schedule.
 
         Args:
-            schedules: as packed.
-            index: of the schedule.
-            size_bytes: the whole buffer.
-            fabric: the members' paths, and what a packet is.
+            schedules: Packed schedules.
+            index: Number of the schedule.
+            size_bytes: Size of the whole buffer in bytes.
+            fabric: Paths of the members, and times of packets on them.
         """
         self._schedules, self._index = schedules, index
         self._steps = all_steps(schedules, index, size_bytes)
         payload = self._steps.bytes[self._steps.dst >= 0]
         self._fabric, packets = fabric, _packets(payload, fabric.mtu_bytes)
-        as_one = together(packets, len(payload), fabric.window_packets)
-        if as_one > 1:
-            self._fabric = _together(fabric, as_one)
+        batch = packets_per_batch(packets, len(payload), fabric.window_packets)
+        if batch > 1:
+            self._fabric = _batched(fabric, batch)
             packets = _packets(payload, self._fabric.mtu_bytes)
         self.packets = packets
 
     def time_ps(self) -> float:
-        """Picoseconds until the last member has done all."""
+        """Return the time in picoseconds until the last member is done."""
         state = self._state()
         directory = Directory(state, "closed form of a collective")
         while (stopped := play(directory.address)) != idle.ALL_DONE:
@@ -98,7 +101,7 @@ class PreparedSchedule:
         count = 1 + max((max(path.first, path.last, path.meets) for path in fabric.paths.values()), default=0)
         room = 2 * len(steps.row) + len(pairs.way) + 8 * count + 16
         length = 4 * room
-        if fabric.ends.send_ps > 0:  # each message that is posted waits in the heap, and a lane may post all of its own
+        if fabric.ends.send_ps > 0:  # every posted message waits in the heap, and a lane may post all its messages
             room += len(sends)
             length += len(sends)
         ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(MessageEnds)
@@ -135,7 +138,7 @@ class PreparedSchedule:
         return guarded(laid_out)
 
     def _lanes(self) -> idle.PlayedLanes:
-        """None of which has begun."""
+        """Return the lanes before their first step."""
         s, steps = self._schedules, self._steps
         lanes = len(steps.row)
         edges = np.unique(np.stack([steps.after, steps.lane], axis=1)[steps.after >= 0], axis=0)
@@ -160,29 +163,29 @@ class PreparedSchedule:
         )
 
     def _begins_after_ps(self) -> float:
-        """From when all begin until the first step may be done; 0 where lanes wait themselves."""
+        """Return the delay from the common begin until the first step may be done; 0 if lanes wait on their own."""
         lane = self._steps.row[0] if len(self._steps.row) else NONE
         waits = lane != NONE and self._schedules.lane_begins[lane] > 0
         return 0.0 if waits else self._fabric.ends.begin_ps
 
-    def _pairs(self) -> tuple[Int64, idle.QueuePairs, idle.MemberPaths, Int64, "_Kinds"]:
-        """Queue pair of each step, all of them, their ways, the hops of each, and the kinds of packets on these."""
+    def _pairs(self) -> tuple[Int64, idle.QueuePairs, idle.MemberPaths, Int64, "_PacketKinds"]:
+        """Return the queue pair of each step, the queue pairs, their paths, the hops of each, and the packet kinds."""
         s, steps, fabric = self._schedules, self._steps, self._fabric
         connection = s.lane_connection[steps.row].astype(np.int64)[steps.lane]
         shares = s.lane_shares[steps.row][steps.lane]
         sends = np.flatnonzero(steps.dst >= 0)
         keys = np.stack([steps.src, steps.dst, connection], axis=1)[sends]
-        unlike, one, of_send = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        unlike, example, of_send = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         pair_of = np.full(len(steps.lane), NONE)
         pair_of[sends] = of_send.reshape(-1)
-        kinds = _Kinds(fabric)
+        kinds = _PacketKinds(fabric)
         ends = unlike[:, :2].tolist()
         number: dict[tuple[int, int], int] = {}
         way, back = (
             np.array([number.setdefault(pair, len(number)) for pair in pairs], np.int64)
             for pairs in ([(a, b) for a, b in ends], [(b, a) for a, b in ends])
         )
-        share, moved_ps = shares[sends[one]], np.zeros(len(unlike))
+        share, moved_ps = shares[sends[example]], np.zeros(len(unlike))
         hops, hops_back = np.zeros(len(unlike), np.int64), np.zeros(len(unlike), np.int64)
         driven: set[tuple[int, int]] = set()
         for q, (a, b) in enumerate(ends):
@@ -215,18 +218,18 @@ class PreparedSchedule:
         return pair_of, pairs, _ways(fabric, list(number), driven), hops, kinds
 
 
-def together(packets: int, messages: int, window_packets: int) -> int:
-    """How many packets go as one, 1 = each alone."""
-    long = packets // max(1, messages) // _LONG_MESSAGE
-    return max(1, min(packets // _MANY_PACKETS, long, window_packets // _WINDOW_PIECES))
+def packets_per_batch(packets: int, messages: int, window_packets: int) -> int:
+    """Return the number of packets that travel as one; 1 = each travels alone."""
+    long = packets // max(1, messages) // _MIN_PIECES_PER_MESSAGE
+    return max(1, min(packets // _BATCH_ABOVE_PACKETS, long, window_packets // _MIN_PIECES_PER_WINDOW))
 
 
 def _packets(payload: Int64, mtu_bytes: int) -> int:
     return int(np.maximum(1, -(-payload // mtu_bytes)).sum())
 
 
-def _together(fabric: IdleFabric, packets: int) -> IdleFabric:
-    """With so many packets going as one, and their acknowledgements; the first leads the way, the last ends it."""
+def _batched(fabric: IdleFabric, packets: int) -> IdleFabric:
+    """Return the fabric with batches of packets and acknowledgements; the first packet leads, the last one ends."""
 
     def times(hops: Way, size_bytes: int) -> PathTimes:
         count, last_bytes = packets, size_bytes
@@ -261,7 +264,7 @@ def _together(fabric: IdleFabric, packets: int) -> IdleFabric:
 
 
 def _ports(count: int, room: int) -> idle.Ports:
-    """Idle ones; room: for acknowledgements that wait."""
+    """Return idle ports; `room` is the number of entries for waiting acknowledgements."""
     return idle.Ports(
         free_ps=np.zeros(count),
         wake_ps=np.full(count, np.inf),
@@ -278,8 +281,8 @@ def _ports(count: int, room: int) -> idle.Ports:
     )
 
 
-class _Kinds:
-    """Packets by their way and payload."""
+class _PacketKinds:
+    """Kinds of packets, by path and payload."""
 
     def __init__(self, fabric: IdleFabric) -> None:
         self._fabric = fabric
@@ -288,29 +291,33 @@ class _Kinds:
         self._times: list[PathTimes] = []
 
     def way(self, hops: tuple) -> int:
-        """Number of a way."""
+        """Return the number of a path."""
         return self._ways.setdefault(hops, len(self._ways))
 
     def rows(self, kinds: Int64) -> Int64:
-        """Rows of kinds, int64[K, 2] of way and payload."""
+        """Return the rows of kinds, int64[K, 2] of path number and payload."""
         hops = list(self._ways)
-        found = np.zeros(len(kinds), np.int64)
+        rows = np.zeros(len(kinds), np.int64)
         for i, (way, size_bytes) in enumerate(kinds.tolist()):
             if (way, size_bytes) not in self._rows:
                 self._rows[way, size_bytes] = len(self._rows)
                 self._times.append(self._fabric.times(hops[way], size_bytes))
-            found[i] = self._rows[way, size_bytes]
-        return found
+            rows[i] = self._rows[way, size_bytes]
+        return rows
 
     def times(self) -> np.recarray:
-        """Of all rows."""
+        """Return the times of all kinds."""
         rows = rows_of(PacketKind, len(self._times))
         rows[: len(self._times)] = self._times
         return rows
 
 
 def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]], driven: set[tuple[int, int]]) -> idle.MemberPaths:
-    """Of these pairs of members; driven: a whole message may have left later than one that began after it."""
+    """Return the paths of these pairs of members.
+
+    Paths of `driven` pairs keep no order: at message level, a message at a share may leave later than one that began
+    after it.
+    """
     paths, links = [fabric.paths[pair] for pair in pairs], [fabric.links[pair] for pair in pairs]
     order = [NONE if pair in driven else path.order for pair, path in zip(pairs, paths, strict=True)]
     return idle.MemberPaths(
@@ -326,7 +333,7 @@ def _ways(fabric: IdleFabric, pairs: list[tuple[int, int]], driven: set[tuple[in
 
 
 def _with_more_room(state: idle.IdleGroup) -> idle.IdleGroup:
-    """With twice as much of what grows while it is played."""
+    """Return the state with twice the room for events and acknowledgements."""
     ports, ctl = state.ports, state.ctl
     old = len(ports.ack_pair)
     free = np.arange(old + 1, 2 * old + 1)

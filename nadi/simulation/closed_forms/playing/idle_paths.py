@@ -1,4 +1,4 @@
-"""What messages of a group pass on an idle fabric: ports, links, and the time of a packet on them."""
+"""Idle fabric of a group's messages: ports, links, and the times of a packet on them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from nadi.simulation.closed_forms.lone_message import (
     Way,
     bytes_on,
     bytes_seen,
+    message_level_ps,
     rates_of,
     ways_of,
-    whole_ps,
 )
 from pdes import Fidelity, Settings
 from pdes.wire import window_packets, wire_bytes
@@ -22,23 +22,26 @@ from topologies import Graph, TableRouting
 from workload.collectives.plans.plan import NONE
 
 _LARGE_WINDOW = 1 << 40
-_BY_SENDER = -1
-_WHOLE = 1 << 62
-"""Payload of a packet that no message needs two of."""
+"""Window in packets that never fills, for message level."""
+_TIES_BY_SENDER = -1
+"""Seed that orders simultaneous packets by their sender."""
+_UNLIMITED_BYTES = 1 << 62
+"""Payload of a packet that holds any message."""
 
 
 class Path(NamedTuple):
-    """From a member to another; members that stand alike have equal paths.
+    """Path from one member to another; members with equal positions have equal paths.
 
     Attributes:
-        first: number of the port that the sender sends by.
-        last: number of the port at which packets queue after that: of the slowest link, of several the last, which
-            only the last of all shares with other pairs; -1 = there is one link.
-        hops: all links in order.
-        order: number of the links after the first port that keep the order of what the sender sends over them; -1 =
-            there are none, or hashes tell what takes them.
-        meets: number of the port before the last at which all paths to the receiver have met, -1 = none: there what
-            comes to the receiver gets its order.
+        first: Number of the sender's own port.
+        last: Number of the second port at which packets queue, -1 = the path has one link. It is the port of the
+            slowest link after the first, or the last of several slowest. Pairs share this port only if the link is the
+            last one of the path.
+        hops: All links in order.
+        order: Number of the links after the first port that keep the sender's packets in order, -1 = there are no such
+            links, or hashes choose the links.
+        meets: Number of the port before the last at which all paths to the receiver have met, -1 = no such port. This
+            port sets the order of packets to the receiver.
     """
 
     first: int
@@ -49,25 +52,26 @@ class Path(NamedTuple):
 
 
 Pair = tuple[int, int]
-"""Sender and receiver, members of the group."""
+"""Sender and receiver, as members of the group."""
 Key = tuple[tuple[Pair, Path], ...]
 
 
 class PathTimes(NamedTuple):
-    """Picoseconds of a packet on a path.
+    """Times of a packet on a path in picoseconds.
 
     Attributes:
-        first_ps: the first port is busy.
-        head_ps: from when it begins to be sent until the second port, or that where paths meet, may begin.
-        last_ps: the second port is busy.
-        tail_ps: from its last bit sent until that port, which begins at once, is done, or is here if there is none.
-        after_ps: from there until its last bit is here.
-        left_ps: from when it begins to be sent until its last byte has left.
-        between_ps: the slowest link between the ports is busy, 0 = there is none.
-        seen_ps: from when it begins there until the switch behind that link may send it on.
-        meet_ps: the port where paths meet is busy, 0 = there is none.
-        on_head_ps: from when it begins there until the second port may begin.
-        on_tail_ps: from its last bit sent there until the second port, which begins at once, is done.
+        first_ps: Time that the first port is busy.
+        head_ps: Time from the start of sending until the second port, or the port where paths meet, may begin.
+        last_ps: Time that the second port is busy.
+        tail_ps: Time from the last bit sent until the second port is done, if it begins at once; without a second port,
+            until the last bit arrives.
+        after_ps: Time from the end of the second port until the last bit arrives.
+        left_ps: Time from the start of sending until the last byte has left.
+        between_ps: Time that the slowest link between the ports is busy, 0 = no such link.
+        seen_ps: Time from the start on that link until the switch behind it may forward the packet.
+        meet_ps: Time that the port where paths meet is busy, 0 = no such port.
+        on_head_ps: Time from the start at that port until the second port may begin.
+        on_tail_ps: Time from the last bit sent there until the second port is done, if it begins at once.
     """
 
     first_ps: float
@@ -84,15 +88,15 @@ class PathTimes(NamedTuple):
 
 
 class PathEnds(NamedTuple):
-    """What passes at the ends of a message, beside its Times.
+    """Delays at the ends of a message, in addition to its PathTimes.
 
     Attributes:
-        begin_ps: before the first step of a collective.
-        send_ps: from when it is posted until its first packet may be sent.
-        act_ps: before its receiver acts on it.
-        memory_psb: per byte that goes through memory where it is added to what is there, 0 = no time.
-        resolution_ps: of that time.
-        counts_back: it counts from when its last acknowledgement is back.
+        begin_ps: Delay in picoseconds before the first step of a collective.
+        send_ps: Delay in picoseconds from the post of a message until its first packet may be sent.
+        act_ps: Delay in picoseconds before the receiver acts on the message.
+        memory_psb: Picoseconds per byte of each memory access of a reduction, 0 = reductions take no time.
+        resolution_ps: Resolution of that time in picoseconds.
+        counts_back: 1 = a message counts as received when its last acknowledgement has returned, else 0.
     """
 
     begin_ps: float = 0.0
@@ -104,19 +108,20 @@ class PathEnds(NamedTuple):
 
 
 class IdleFabric(NamedTuple):
-    """What a schedule is played on.
+    """Ports, links and packet times on which a schedule is played.
 
     Attributes:
-        paths: by sender and receiver, members of the group.
-        links: likewise, by which packets come to the switch of the port where paths meet, or else of the last, that
-            switch's latency (ps), and by which they come to the receiver.
-        mtu_bytes: payload of a full packet.
-        window_packets: that a queue pair may have unacknowledged.
-        seed: by which packets that come to a node at the same moment are ordered; -1 = by the sender, which then stands
-            in place of the links.
-        times: of a packet with that payload, or of an acknowledgement, on those links.
-        moved_ps: per byte of payload in full packets at the line rate of a link; None = at message level.
-        ends: of messages.
+        paths: Path of each pair of sender and receiver, as members of the group.
+        links: Per pair, the link to the switch of the port where paths meet (else of the last port), that switch's
+            latency in picoseconds, and the link to the receiver.
+        mtu_bytes: Payload of a full packet in bytes.
+        window_packets: Maximum number of unacknowledged packets of a queue pair.
+        seed: Seed of the hash that orders packets which reach a node at the same moment; -1 = the order is by sender,
+            and `links` holds senders instead of links.
+        times: Return the times of a packet with this payload, or of an acknowledgement, on these links.
+        moved_ps: Return the picoseconds per byte of payload in full packets at a link's line rate; None = message
+            level.
+        ends: Delays at the ends of messages.
     """
 
     paths: dict[Pair, Path]
@@ -129,32 +134,35 @@ class IdleFabric(NamedTuple):
     ends: PathEnds = PathEnds()
 
     @property
-    def is_whole(self) -> bool:
-        """Of a message-level model, in which nothing is acknowledged."""
+    def is_message_level(self) -> bool:
+        """Return whether the fabric belongs to a message-level model, which has no acknowledgements."""
         return self.moved_ps is None
 
     @property
     def key(self) -> Key:
-        """Equal for groups that stand alike."""
+        """Return a key that is equal for groups with equal positions."""
         return tuple(self.paths.items())
 
 
-def with_own_ties(fabric: IdleFabric) -> IdleFabric:
-    """With ports in place of links where packets tie, so that groups that stand alike take the same time."""
-    if fabric.seed == _BY_SENDER:
+def with_port_ties(fabric: IdleFabric) -> IdleFabric:
+    """Return the fabric with ports instead of links in the order of simultaneous packets.
+
+    Groups with equal positions then take the same time.
+    """
+    if fabric.seed == _TIES_BY_SENDER:
         return fabric
     ties = {pair: (path.first, fabric.links[pair][1], path.last) for pair, path in fabric.paths.items()}
     return fabric._replace(links=ties)
 
 
 def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[Pair]) -> IdleFabric:
-    """What a group's messages pass.
+    """Return the idle fabric of a group's messages.
 
     Args:
-        graph: the network, with the aggregators that are members.
-        settings: packets and switching.
-        npus: of each member.
-        pairs: members that send and receive; acknowledgements go the other way.
+        graph: Network, including the aggregators that are members.
+        settings: Settings of packets and switches.
+        npus: NPU of each member.
+        pairs: Members that send and receive; acknowledgements use the opposite direction.
     """
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routed = {(src, dst): _route(graph, settings, npus[src], npus[dst]) for src, dst in both}
@@ -166,7 +174,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
     orders: dict[object, int] = {}
     paths, ties = {}, {}
     for pair, own in links.items():
-        way, queue, before = ways[pair], _slowest(ways[pair]), _before(ways[pair])
+        way, queue, before = ways[pair], _slowest(ways[pair]), _first_queue(ways[pair])
         last = meets = order = NONE
         if queue > 0 and settings.fidelity.congestion_aware:
             key: object = ("last", own[queue]) if queue == len(own) - 1 else pair
@@ -174,7 +182,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
         if before < queue:
             meets = ports.setdefault(("meets", pair[1]), len(ports))
         if before > 1 and routed[pair].is_only:
-            order = orders.setdefault(_shared(pair, routed[pair], way), len(orders))
+            order = orders.setdefault(_order_key(pair, routed[pair], way), len(orders))
         paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way, order, meets)
         ties[pair] = own[max(0, before - 1)], way[before].latency_ps, own[-1]
     fabric = IdleFabric(
@@ -191,22 +199,22 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
     )
     if settings.fidelity.alone_ps:
         return fabric._replace(
-            mtu_bytes=_WHOLE,
+            mtu_bytes=_UNLIMITED_BYTES,
             window_packets=_LARGE_WINDOW,
-            times=lambda way, size: _whole(way, size, settings.fidelity),
+            times=lambda way, size: _message_level_times(way, size, settings.fidelity),
             moved_ps=None,
-            seed=_BY_SENDER,
+            seed=_TIES_BY_SENDER,
             links={(a, b): (npus[a], latency_ps, npus[a]) for (a, b), (_, latency_ps, _) in ties.items()},
         )
     return fabric
 
 
 class _Route(NamedTuple):
-    """From an NPU to another.
+    """Route from one NPU to another.
 
     Attributes:
-        links: in order; where hashes tell which of equal ones, the first.
-        is_only: every packet takes these: none are equal, or a rule tells that goes by the destination.
+        links: Links in order; if hashes choose among equal links, the first of them.
+        is_only: True if every packet takes these links: there are no equal links, or a rule chooses by destination.
     """
 
     links: list[int]
@@ -230,9 +238,9 @@ def _route(graph: Graph, settings: Settings, src: int, dst: int) -> _Route:
 
 
 def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, Way]) -> dict[Pair, Way]:
-    """Ways to receivers to which those of several members meet before the last of the slowest links, marked there.
+    """Return the paths on which the paths of several senders meet before the last of the slowest links, marked there.
 
-    They meet at the first of the links that all have in common.
+    They meet at the first of the links that all of them have in common.
     """
     to: dict[int, list[Pair]] = {}
     for pair in routed:
@@ -242,8 +250,8 @@ def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, Way]) -> dict[Pair, Wa
         if len(pairs) == 1 or not all(routed[pair].is_only for pair in pairs):
             continue
         ends = [routed[pair].links[:0:-1] for pair in pairs]
-        alike = [len(set(links)) == 1 for links in zip(*ends, strict=False)]
-        common = [*alike, False].index(False)
+        is_common = [len(set(links)) == 1 for links in zip(*ends, strict=False)]
+        common = [*is_common, False].index(False)
         for pair in pairs:
             way = ways[pair]
             first, queue = len(way) - common, _slowest(way)
@@ -252,21 +260,24 @@ def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, Way]) -> dict[Pair, Wa
     return marked
 
 
-def _before(way: Way) -> int:
-    """The first link after the sender's own at which packets queue: where paths meet, or the last of the slowest."""
+def _first_queue(way: Way) -> int:
+    """Return the index of the first link after the sender's own at which packets queue.
+
+    That is the link where paths meet, or the last of the slowest links.
+    """
     return next((i for i, hop in enumerate(way) if hop.meets), _slowest(way))
 
 
-def _shared(pair: Pair, route: _Route, way: Way) -> object:
-    """What packets that keep their order on the slowest link before their queue have in common."""
-    before = _before(way)
+def _order_key(pair: Pair, route: _Route, way: Way) -> object:
+    """Return a key of the packets that keep their order on the slowest link before their queue."""
+    before = _first_queue(way)
     between = _slowest(way[:before])
     behind_ps = sum(way[i].delay_ps + way[i + 1].latency_ps for i in range(between, before))
     return pair[0], route.links[between], behind_ps
 
 
 def _ends(model: Fidelity) -> PathEnds:
-    """What passes at the ends of messages; Times at message level have what passes before receivers act."""
+    """Return the delays at the ends of messages; at message level, PathTimes include the delay before receivers act."""
     return PathEnds(
         begin_ps=float(model.endpoint_delay_ps),
         send_ps=float(model.send_latency_ps),
@@ -278,22 +289,24 @@ def _ends(model: Fidelity) -> PathEnds:
 
 
 def _slowest(way: Way) -> int:
-    """Of the links after the first, the last of the slowest; 0 = there is none."""
+    """Return the index of the last of the slowest links after the first; 0 = the path has one link."""
     return max(range(1, len(way)), key=lambda i: (way[i].ps_per_byte, i), default=0)
 
 
 def packet_times(way: Way, size_bytes: int, settings: Settings) -> PathTimes:
-    """A packet, or an acknowledgement, on these links; a port takes whole picoseconds, so that what ties does tie.
+    """Return the times of a packet or an acknowledgement on these links.
+
+    Ports are busy for whole picoseconds, so that packets tie here if they tie in the engine.
 
     Args:
-        way: all links in order.
-        size_bytes: payload; ACKNOWLEDGEMENT = an acknowledgement.
-        settings: packets and switching.
+        way: All links in order.
+        size_bytes: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
+        settings: Settings of packets and switches.
     """
     on_wire, psb = bytes_on(way, size_bytes, settings), rates_of(way)
     own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, bytes_seen(on_wire, settings)))
     fixed = [hop.delay_ps + (way[i + 1].latency_ps if i + 1 < len(way) else 0) for i, hop in enumerate(way)]
-    queue, meets = _slowest(way), _before(way)
+    queue, meets = _slowest(way), _first_queue(way)
     before = sum(forward[1:meets]) + sum(fixed[:meets])
     after_ps = sum(forward[queue + 1 :]) + sum(fixed[queue:])
     tail_ps = before + forward[meets] if queue else 0.0
@@ -307,13 +320,13 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> PathTimes:
     return times._replace(meet_ps=own[meets], on_head_ps=on_head_ps, on_tail_ps=on_tail_ps)
 
 
-def _whole(way: Way, size_bytes: int, model: Fidelity) -> PathTimes:
-    """A message at message level, by the run's model: over one link after another, or with no link ever busy."""
-    if size_bytes in {ACKNOWLEDGEMENT, _WHOLE}:  # there is none
+def _message_level_times(way: Way, size_bytes: int, model: Fidelity) -> PathTimes:
+    """Return the times of a message at message level by the run's model: hop by hop, or without busy links."""
+    if size_bytes in {ACKNOWLEDGEMENT, _UNLIMITED_BYTES}:  # message level has no such packets
         return PathTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def taken_ps(hops: Way, *, fixed: bool = True) -> float:
-        return float(whole_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
+        return float(message_level_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
 
     queue, delay_ps = _slowest(way), float(model.endpoint_delay_ps)
     if not model.congestion_aware:

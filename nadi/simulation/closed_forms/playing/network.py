@@ -1,8 +1,9 @@
-"""The messages of one group on an idle fabric, event by event: the compiled half of `idle_fabric`.
+"""Messages of one group on an idle fabric, event by event: the compiled half of `idle_fabric`.
 
-A second, much simpler network to hold the engine against: one heap of events, and of a message's way only the port by
-which it leaves, the queue before its receiver and, where all ways to that meet sooner, the queue there. At one moment
-what members do comes before packets, and packets come in the engine's fair order (docs/explanation/parallel.md).
+This is a second, much simpler network model for comparison with the engine: one heap of events, and per message only
+the port by which it leaves, the queue before its receiver and, if all paths to the receiver meet earlier, the queue
+there. At one moment, events of members come before events of packets, and packets follow the engine's fair order
+(docs/explanation/parallel.md).
 """
 
 import numpy as np
@@ -35,8 +36,8 @@ from pdes.kernels import inline, kernel, outline
 
 
 @inline
-def look_at(g, lane):
-    """Have it looked at, after those that are to be already."""
+def queue_lane(g, lane):
+    """Append a lane to the ring of lanes to advance."""
     lanes = g.lanes
     if lanes.waits[lane] == 0:
         lanes.waits[lane] = 1
@@ -47,7 +48,7 @@ def look_at(g, lane):
 
 @outline
 def advance(g):
-    """Do what can be done in the lanes to look at and in those that wait for them; then kicked ports send."""
+    """Advance the lanes in the ring and those that wait for them as far as possible, then let kicked ports send."""
     lanes = g.lanes
     while g.ctl.looked_from != g.ctl.looked_to:
         at = g.ctl.looked_from
@@ -59,7 +60,7 @@ def advance(g):
         lanes.waits[lane] = 0
         if lanes.at[lane] > done:
             for i in range(lanes.follower_ptr[lane], lanes.follower_ptr[lane + 1]):
-                look_at(g, lanes.follower[i])
+                queue_lane(g, lanes.follower[i])
     while g.ctl.kicked > 0:
         g.ctl.kicked -= 1
         port = g.ports.kicked[g.ctl.kicked]
@@ -69,7 +70,7 @@ def advance(g):
 
 @inline
 def half_step(g, lane):
-    """Post what a lane's next step sends, or end the step; whether it could."""
+    """Post the send of a lane's next step, or end the step; return whether that was possible."""
     lanes, steps = g.lanes, g.steps
     step = lanes.at[lane]
     state = lanes.state[lane]
@@ -101,7 +102,7 @@ def half_step(g, lane):
 
 @outline
 def post(g, lane):
-    """The send of a lane's next step, if it has one."""
+    """Post the send of a lane's next step, if it has one."""
     g.lanes.state[lane] = POSTED
     step = g.lanes.at[lane]
     if g.steps.pair[step] >= 0:
@@ -113,7 +114,7 @@ def post(g, lane):
 
 @inline
 def send_message(g, step):
-    """Have its queue pair send a step's message after those that it has."""
+    """Append a step's message to its queue pair."""
     pairs, steps = g.pairs, g.steps
     pair = steps.pair[step]
     steps.next[step] = NONE
@@ -130,13 +131,13 @@ def send_message(g, step):
 
 @inline
 def port_of(g, pair):
-    """By which a queue pair sends."""
+    """Return the port that a queue pair sends through."""
     return g.ways.port[g.pairs.way[pair]]
 
 
 @inline
 def kick(g, port):
-    """Have a port tried when all lanes have been looked at."""
+    """Mark a port so that it tries to send after all lanes have advanced."""
     if g.ports.is_kicked[port] == 0:
         g.ports.is_kicked[port] = 1
         g.ports.kicked[g.ctl.kicked] = port
@@ -145,7 +146,7 @@ def kick(g, port):
 
 @inline
 def moving_ps(g, pair):
-    """What the payload of the packet that is sent next takes to be moved, at the share."""
+    """Return the time to move the payload of the pair's next packet at its share."""
     pairs = g.pairs
     head = pairs.head[pair]
     if head < 0 or pairs.moved_ps[pair] == 0:
@@ -158,9 +159,9 @@ def moving_ps(g, pair):
 
 @outline
 def take_turns(g, pair, by_ps):
-    """Put a queue pair behind those that take turns, if it has something to send and room in its window.
+    """Put a queue pair in line at its port, if it has something to send and room in its window.
 
-    One whose share lets it send only after by_ps is held back until then.
+    A pair whose share delays it beyond by_ps gets a MAY_SEND event instead.
     """
     pairs = g.pairs
     if pairs.waits[pair] == 0 and pairs.head[pair] >= 0:
@@ -176,7 +177,7 @@ def take_turns(g, pair, by_ps):
 
 @inline
 def line_up(g, pair):
-    """The last to take turns at its port."""
+    """Append a queue pair to the line at its port."""
     ports = g.ports
     port = port_of(g, pair)
     g.pairs.next[pair] = NONE
@@ -189,7 +190,7 @@ def line_up(g, pair):
 
 @outline
 def send(g, port):
-    """If the port is free: an acknowledgement, else a packet of the queue pair whose turn it is."""
+    """Send an acknowledgement, else a packet of the queue pair whose turn it is, if the port is free."""
     ports = g.ports
     if ports.free_ps[port] <= g.clock.now_ps:
         if ports.ack[port] >= 0:
@@ -203,7 +204,7 @@ def send(g, port):
 
 @inline
 def send_ack(g, port):
-    """Of a queue pair that sends to the port's member."""
+    """Send the next acknowledgement of a port; it belongs to a queue pair that sends to the port's member."""
     ports, pairs = g.ports, g.pairs
     ack = ports.ack[port]
     ports.ack[port] = ports.next_ack[ack]
@@ -216,7 +217,7 @@ def send_ack(g, port):
 
 @inline
 def send_data(g, port):
-    """A packet of the queue pair whose turn it is."""
+    """Send a packet of the queue pair whose turn it is."""
     ports, pairs, steps = g.ports, g.pairs, g.steps
     pair = ports.turn[port]
     ports.turn[port] = pairs.next[pair]
@@ -237,7 +238,7 @@ def send_data(g, port):
     pairs.waits[pair] = 0
     begins = max(pairs.next_ps[pair], 2 * g.clock.now_ps - left_ps)
     pairs.next_ps[pair] = max(g.clock.now_ps, begins + moving_ps(g, pair))
-    if g.clock.now_ps < ports.free_ps[port] < left_ps:  # at message level and at a share, one after another
+    if g.clock.now_ps < ports.free_ps[port] < left_ps:  # at message level, messages at a share are serial
         pairs.next_ps[pair] = left_ps
     take_turns(g, pair, ports.free_ps[port])
     lane = steps.lane[step]
@@ -247,7 +248,7 @@ def send_data(g, port):
 
 @inline
 def begin(g, port, pair, kind, way, forwards, reaches, to):
-    """Keep the port busy; the packet's head comes to the queue, if there is one, behind those before it on its way."""
+    """Occupy the port, and push the packet's event at its first queue, behind earlier packets on the same links."""
     ways, kind_row = g.ways, g.kind[kind]
     free_ps = g.clock.now_ps + kind_row.first_ps
     g.ports.free_ps[port] = free_ps
@@ -267,30 +268,30 @@ def begin(g, port, pair, kind, way, forwards, reaches, to):
 
 
 @inline
-def through(g, port, at_ps, busy_ps, soonest_ps):
-    """When a port has sent what may go at at_ps, behind what came before, and ends no sooner than it comes."""
-    free_ps = max(max(at_ps, g.ports.free_ps[port]) + busy_ps, soonest_ps)
+def occupy_port(g, port, at_ps, busy_ps, earliest_ps):
+    """Return when a port has sent a packet that may start at at_ps, after earlier ones and not before earliest_ps."""
+    free_ps = max(max(at_ps, g.ports.free_ps[port]) + busy_ps, earliest_ps)
     g.ports.free_ps[port] = free_ps
     return free_ps
 
 
 @inline
 def forward(g, pair, kind, way, reaches, to):
-    """A packet comes to the first queue behind its port; what meets there keeps its order up to the last."""
+    """Handle a packet at the first queue behind its port; packets that meet there keep their order."""
     kind_row, meets = g.kind[kind], g.ways.meets[way]
     at_ps = g.clock.now_ps
-    soonest_ps = at_ps - kind_row.head_ps + kind_row.first_ps + kind_row.tail_ps
+    earliest_ps = at_ps - kind_row.head_ps + kind_row.first_ps + kind_row.tail_ps
     if meets >= 0:
-        free_ps = through(g, meets, at_ps, kind_row.meet_ps, soonest_ps)
+        free_ps = occupy_port(g, meets, at_ps, kind_row.meet_ps, earliest_ps)
         at_ps = free_ps - kind_row.meet_ps + kind_row.on_head_ps
-        soonest_ps = free_ps + kind_row.on_tail_ps
-    at_ps = through(g, g.ways.queue[way], at_ps, kind_row.last_ps, soonest_ps) + kind_row.after_ps
+        earliest_ps = free_ps + kind_row.on_tail_ps
+    at_ps = occupy_port(g, g.ways.queue[way], at_ps, kind_row.last_ps, earliest_ps) + kind_row.after_ps
     push_packet(g, at_ps, g.ways.last[way], at_ps, reaches, pair, kind, to)
 
 
 @inline
-def back_ps(g, pair, port):
-    """When the last acknowledgement that waits at the receiver's port is back at the sender, if it meets nobody."""
+def ack_return_ps(g, pair, port):
+    """Return when the last waiting acknowledgement of the receiver's port is back at the sender without contention."""
     kind_row = g.kind[g.pairs.ack[pair]]
     first_ps = kind_row.first_ps
     left_ps = max(g.clock.now_ps, g.ports.free_ps[port]) + g.ports.acks[port] * first_ps
@@ -301,12 +302,12 @@ def back_ps(g, pair, port):
 
 
 @inline
-def acts_ps(g, pair, port, step):
-    """When a lane acts on a step's message, which has come: in order, and once it is added to what is there."""
+def act_time_ps(g, pair, port, step):
+    """Return when a lane acts on the arrived message of a step: in order, and after its reduction."""
     lanes = g.lanes
     at_ps = g.clock.now_ps
     if g.ends.counts_back > 0:
-        at_ps = back_ps(g, pair, port)
+        at_ps = ack_return_ps(g, pair, port)
     at_ps += g.ends.act_ps
     if g.ends.memory_ps_per_byte > 0:
         lane = g.steps.to[step]
@@ -320,8 +321,8 @@ def acts_ps(g, pair, port, step):
 
 
 @inline
-def comes(g, pair, step):
-    """Data; step: that sent the message of which it is the last packet, -1 = it is not."""
+def receive_data(g, pair, step):
+    """Handle a data packet; step: the step whose message it completes, -1 = none."""
     ports = g.ports
     ack, port = g.ctl.free_ack, g.ways.port[g.pairs.back[pair]]
     g.ctl.free_ack = ports.next_ack[ack]
@@ -337,20 +338,20 @@ def comes(g, pair, step):
         return
     if g.ends.counts_back > 0:
         ports.ack_step[ack] = step
-    at_ps = acts_ps(g, pair, port, step)
+    at_ps = act_time_ps(g, pair, port, step)
     lane = g.steps.to[step]
     kick(g, port)
     if at_ps > g.clock.now_ps:
         push_own(g, at_ps, ACTS, lane)
     else:
         g.lanes.came[lane] += 1
-        look_at(g, lane)
+        queue_lane(g, lane)
     advance(g)
 
 
 @inline
-def is_acknowledged(g, pair, step):
-    """A packet has come, and the queue pair knows; step: whose message is done with that, -1 = none."""
+def receive_ack(g, pair, step):
+    """Handle an acknowledgement; step: the step whose message it completes, -1 = none."""
     g.pairs.open[pair] -= 1
     if g.pairs.is_full[pair] > 0:
         g.pairs.is_full[pair] = 0
@@ -361,19 +362,19 @@ def is_acknowledged(g, pair, step):
         g.clock.end_ps = g.clock.now_ps
         if g.lanes.blocking[lane] > 0:
             g.lanes.left[lane] += 1
-            look_at(g, lane)
+            queue_lane(g, lane)
     advance(g)
 
 
 @inline
 def has_room(g):
-    """Whether what follows from one event has room."""
+    """Return whether the consequences of one event have room."""
     return g.ctl.events + g.ctl.room <= g.time_ps.shape[0] and g.ctl.free_ack >= 0
 
 
 @kernel
 def play(address):
-    """Begin, or go on, until all has happened, room runs out, or it is time for a pause: how it stopped."""
+    """Start or continue to play, and return why it stopped: ALL_DONE, NO_ROOM or PAUSED."""
     g = idle_at(address)
     lanes, ctl = g.lanes, g.ctl
     while ctl.begun < lanes.member_ptr.shape[0] - 1:
@@ -382,7 +383,7 @@ def play(address):
         member = ctl.begun
         ctl.begun = member + 1
         for lane in range(lanes.member_ptr[member], lanes.member_ptr[member + 1]):
-            look_at(g, lane)
+            queue_lane(g, lane)
         advance(g)
     while ctl.events > 0:
         if not has_room(g):
@@ -393,23 +394,23 @@ def play(address):
         happening = g.event[0]
         what, kind, to = happening.what, happening.kind, happening.to
         pop(g)
-        happens(g, what & KINDS_MASK, what >> KIND_BITS, kind, to)
+        handle(g, what & KINDS_MASK, what >> KIND_BITS, kind, to)
     return ALL_DONE
 
 
 @inline
-def happens(g, what, which, kind, to):
-    """One event."""
+def handle(g, what, which, kind, to):
+    """Handle one event."""
     if what == FORWARDS:
         forward(g, which, kind, g.pairs.way[which], COMES, to)
     elif what == FORWARDS_ACK:
         forward(g, which, kind, g.pairs.back[which], IS_ACKNOWLEDGED, to)
     elif what == COMES:
-        comes(g, which, to)
+        receive_data(g, which, to)
     elif what == IS_ACKNOWLEDGED:
-        is_acknowledged(g, which, to)
+        receive_ack(g, which, to)
     elif what == WAKES:
-        if g.ports.wake_ps[which] <= g.clock.now_ps:  # else an earlier one took its place
+        if g.ports.wake_ps[which] <= g.clock.now_ps:  # else an earlier WAKES event replaced it
             g.ports.wake_ps[which] = np.inf
             send(g, which)
     elif what == MAY_SEND:
@@ -418,7 +419,7 @@ def happens(g, what, which, kind, to):
     elif what == SENDS:
         send_message(g, which)
         if g.ctl.events == 0 or g.time_ps[0] > g.clock.now_ps or g.event[0].what & KINDS_MASK != SENDS:
-            advance(g)  # else others are sent in this moment, before ports are tried
+            advance(g)  # else more messages are sent at this moment, before ports try to send
     else:
         if what == LEAVES:
             g.lanes.left[which] += 1
@@ -426,5 +427,5 @@ def happens(g, what, which, kind, to):
             g.lanes.came[which] += 1
         else:
             post(g, which)
-        look_at(g, which)
+        queue_lane(g, which)
         advance(g)

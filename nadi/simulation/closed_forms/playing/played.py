@@ -1,4 +1,4 @@
-"""What is played on an idle network (`idle_fabric`), and what would take too long."""
+"""Collectives played on an idle network (`idle_fabric`), and the limits above which a formula replaces the play."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 import topologies
-from nadi.simulation.closed_forms.playing.alike import smaller
-from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule, together
-from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, Key, Pair, fabric_of, with_own_ties
+from nadi.simulation.closed_forms.playing.alike import smaller_group
+from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule, packets_per_batch
+from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, Key, Pair, fabric_of, with_port_ties
 from pdes import Settings
 from topologies import Graph
 from topologies.aggregators import with_aggregators
@@ -17,30 +17,32 @@ from workload.collectives import AlgorithmChoice
 from workload.collectives.schedules.sends import has_gates, message_count, packet_count, pairs
 from workload.collectives.trees.aggregators import trees_of
 
-_MOST_MESSAGES = 1 << 21
-_MOST_MESSAGES_ELSE = 1 << 19
-"""That are played where a formula is an estimate and messages are packets, and else: to lay out two million takes
-longer than to simulate them, and half a gigabyte."""
-_MOST_PAIRS = 1 << 14
-"""Of members of all groups like one that are played where there is a formula: a second or two to lay them out."""
-_MOST_PACKETS = 1 << 23
-_MOST_PACKETS_OF_ESTIMATES = 1 << 26
-"""That are played where a formula is exact, and where it is an estimate: about a microsecond each."""
-_MOST_HOPS = 1 << 18
-"""Of the paths of these pairs, there and back: two seconds to find them."""
+_MAX_MESSAGES_OF_ESTIMATES = 1 << 21
+_MAX_MESSAGES = 1 << 19
+"""Maximum number of messages to play: the first if the formula is an estimate and messages are packets, the second
+otherwise. Laying out two million messages takes half a gigabyte, and longer than simulating them."""
+_MAX_PAIRS = 1 << 14
+"""Maximum number of sender-receiver pairs to play if there is a formula, over all groups of this size on the fabric
+together. Laying them out takes a second or two."""
+_MAX_PACKETS = 1 << 23
+_MAX_PACKETS_OF_ESTIMATES = 1 << 26
+"""Maximum number of packets to play: the first if the formula is exact, the second if it is an estimate. A packet takes
+about a microsecond."""
+_MAX_HOPS = 1 << 18
+"""Maximum number of links on the paths of all pairs, there and back; finding them takes two seconds."""
 _FEW_PAIRS = 8
-_ALL = 1 << 62
-"""Pairs, or bytes of a message."""
+"""Number of pairs that estimate the mean length of a path."""
+_UNLIMITED = 1 << 62
 
 
 class Group(NamedTuple):
-    """A collective of a group.
+    """A collective of one group.
 
     Attributes:
-        choice: its algorithm.
-        schedule: of the program.
-        members: NPUs.
-        size_bytes: the whole buffer.
+        choice: Algorithm of the collective.
+        schedule: Number of the schedule in the program.
+        members: NPUs of the group, in member order.
+        size_bytes: Size of the whole buffer in bytes.
     """
 
     choice: AlgorithmChoice
@@ -50,81 +52,86 @@ class Group(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """Paths of a group's messages that look the same.
+    """Equal paths of a group's messages.
 
     Attributes:
-        links: of one of them.
-        both_ways: while a message goes there, its sender acknowledges another over the same cable.
-        alike: how many there are.
+        links: Links of one of the paths, in order.
+        both_ways: True if the sender acknowledges another message over the same cable meanwhile.
+        multiplicity: Number of these paths.
     """
 
     links: list[int]
     both_ways: bool
-    alike: int
+    multiplicity: int
 
 
 class PlayedCollectives:
-    """Collectives of a program on an idle network, each once. Whether one is played depends on nothing but itself.
+    """Collectives of a program on an idle network, each played once.
+
+    Whether a collective is played does not depend on other collectives.
 
     Attributes:
-        paths: by schedule and members, kept for formulas (nadi.simulation.closed_forms.collective).
+        paths: Distinct paths by schedule and members, kept for formulas (nadi.simulation.closed_forms.collective).
 
     Args:
-        most_packets: of a collective that has a formula; None = as many as for a row of a table.
+        max_packets: Maximum number of packets to play for a collective that has a formula; None = the limits of this
+            module.
     """
 
-    def __init__(self, most_packets: int | None = None) -> None:
-        self._most_packets = most_packets
-        self._found_ps: dict[tuple[int, int, Key], float] = {}
+    def __init__(self, max_packets: int | None = None) -> None:
+        self._max_packets = max_packets
+        self._times_ps: dict[tuple[int, int, Key], float] = {}
         self.paths: dict[tuple[int, tuple[int, ...]], list[Paths]] = {}
         self._fabrics: dict[tuple[int, tuple[int, ...]], IdleFabric] = {}
 
     def time_ps(self, graph: Graph, program: Program, settings: Settings, group: Group) -> float | None:
-        """The steps of a group's collective on its members' own ports; None where its formula must do."""
+        """Return the time of a group's collective played on its own ports; None if its formula must be used."""
         s, (choice, schedule, members, size_bytes) = program.schedules, group
-        must = not choice.has_formula or bool(s.uneven[schedule])
-        if not must and settings.phases_per_dimension and has_gates(s, schedule):
-            return None  # the player knows no tokens
-        ends = pairs(s, schedule, _ALL if must else _MOST_PAIRS // (graph.npus // len(members)))
-        if ends is None or (not must and _hops(graph, members, ends) > _MOST_HOPS):
+        must_play = not choice.has_formula or bool(s.uneven[schedule])
+        if not must_play and settings.phases_per_dimension and has_gates(s, schedule):
+            return None  # the player does not model tokens
+        ends = pairs(s, schedule, _UNLIMITED if must_play else _MAX_PAIRS // (graph.npus // len(members)))
+        if ends is None or (not must_play and _hops(graph, members, ends) > _MAX_HOPS):
             return None
-        known = schedule, tuple(members)
-        if known not in self._fabrics:
-            self._fabrics[known] = _fabric(graph, settings, s, group, ends)
-        fabric = self._fabrics[known]
-        s, fabric = smaller(s, schedule, size_bytes, fabric) or (s, fabric)
-        if not must and self._takes_long(s, fabric, group):
+        group_key = schedule, tuple(members)
+        if group_key not in self._fabrics:
+            self._fabrics[group_key] = _fabric(graph, settings, s, group, ends)
+        fabric = self._fabrics[group_key]
+        s, fabric = smaller_group(s, schedule, size_bytes, fabric) or (s, fabric)
+        if not must_play and self._takes_long(s, fabric, group):
             return None
         key = schedule, size_bytes, fabric.key
-        if key not in self._found_ps:
-            self._found_ps[key] = PreparedSchedule(s, schedule, size_bytes, fabric).time_ps()
-        return self._found_ps[key]
+        if key not in self._times_ps:
+            self._times_ps[key] = PreparedSchedule(s, schedule, size_bytes, fabric).time_ps()
+        return self._times_ps[key]
 
     def _takes_long(self, s: Schedules, fabric: IdleFabric, group: Group) -> bool:
         messages = message_count(s, group.schedule)
-        if messages > (_MOST_MESSAGES_ELSE if fabric.is_whole or group.choice.is_exact else _MOST_MESSAGES):
+        if messages > (
+            _MAX_MESSAGES if fabric.is_message_level or group.choice.is_exact else _MAX_MESSAGES_OF_ESTIMATES
+        ):
             return True
-        most_packets = self._most_packets
-        if most_packets is None:
-            most_packets = _MOST_PACKETS if group.choice.is_exact else _MOST_PACKETS_OF_ESTIMATES
+        max_packets = self._max_packets
+        if max_packets is None:
+            max_packets = _MAX_PACKETS if group.choice.is_exact else _MAX_PACKETS_OF_ESTIMATES
         packets = packet_count(s, group.schedule, group.size_bytes, fabric.mtu_bytes)
-        return packets / together(int(packets), messages, fabric.window_packets) > most_packets
+        return packets / packets_per_batch(int(packets), messages, fabric.window_packets) > max_packets
 
 
 def _hops(graph: Graph, npus: list[int], ends: Collection[Pair]) -> float:
-    """About how many links there are in the paths of all pairs, there and back; aggregators are near."""
+    """Estimate the number of links on the paths of all pairs, there and back, from a sample of pairs of NPUs."""
     between = [pair for pair in ends if max(pair) < len(npus)]
-    some = sorted(between)[:: 1 + len(between) // _FEW_PAIRS]
-    found = [len(topologies.route(graph, npus[src], npus[dst])) for src, dst in some]
-    return 2 * len(ends) * sum(found) / max(1, len(found))
+    sampled = sorted(between)[:: 1 + len(between) // _FEW_PAIRS]
+    lengths = [len(topologies.route(graph, npus[src], npus[dst])) for src, dst in sampled]
+    return 2 * len(ends) * sum(lengths) / max(1, len(lengths))
 
 
 def _fabric(graph: Graph, settings: Settings, s: Schedules, group: Group, ends: Collection[Pair]) -> IdleFabric:
-    """Of a group: members on their own ports, and the aggregators of its trees."""
+    """Return the idle fabric of a group: its members on their own ports, and the aggregators of its trees."""
     members, complete = group.members, graph
     if s.aggregators[group.schedule]:
         switches = trees_of(graph, np.array(members), group.choice.trees)[1]
         members = [*members, *range(graph.npus, graph.npus + len(switches))]
         complete = with_aggregators(graph, switches)
     fabric = fabric_of(complete, settings, members, ends)
-    return with_own_ties(fabric) if len(group.members) < graph.npus else fabric
+    return with_port_ties(fabric) if len(group.members) < graph.npus else fabric
