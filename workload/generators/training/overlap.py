@@ -11,7 +11,7 @@ from workload.compute.operators import Operator
 from workload.generators.training.items import Compute, GroupCollective, Items
 
 PIECES = 4
-"""Number of pieces per collective: userbuffers split a tensor into one chunk per GPU or into 4 (num_splits)."""
+"""Number of pieces per collective, the same for all group sizes: an assumption of the model."""
 _BY_ROWS = ("gemm", "norm", "norm-backward", "elementwise", "dropout")
 _REDUCTIONS = (CollectiveCommType.REDUCE_SCATTER, CollectiveCommType.ALL_REDUCE)
 
