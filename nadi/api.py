@@ -343,7 +343,7 @@ def _with_schedules(sections: Mapping[str, Any], schedules: "Mapping[str, Plans]
     """Return the sections with custom collective algorithms."""
     from nadi.configuration.run_file import put_over
     from workload import Plans
-    from workload.collectives.custom.given import keep
+    from workload.collectives.custom.python_plans import keep
 
     for kind, plans in schedules.items():
         if not isinstance(plans, Plans):

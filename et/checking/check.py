@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from et.checking.checked_trace import CheckedTrace
 from et.checking.communicators import Communicators
 from et.checking.finding import Finding
-from et.checking.looked import CheckedTrace
 from et.checking.opened import OpenedTrace, open_trace
 from et.checking.sources import Sources
 

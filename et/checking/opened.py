@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from et.checking.looked import CheckedTrace
-from et.checking.mending import changed_messages, readable_changes
+from et.checking.checked_trace import CheckedTrace
+from et.checking.fixing import changed_messages, readable_changes
 from et.checking.raw import RawTrace
 from et.errors import TraceError
 from et.reader import read_trace, table_of

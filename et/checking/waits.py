@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from et.checking.checked_trace import WHOLE
 from et.checking.communicators import UNKNOWN
-from et.checking.looked import WHOLE
 from et.order import occurrence, parent_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from et.checking.checked_trace import CheckedTrace, MessageNodes
     from et.checking.communicators import Communicators
-    from et.checking.looked import CheckedTrace, MessageNodes
     from et.checking.sources import Sources
 
 Int64 = NDArray[np.int64]

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.checking.check import Check, CheckContext
+from et.checking.checked_trace import WHOLE, CheckedTrace
 from et.checking.communicators import UNKNOWN
 from et.checking.finding import NOTE, WARNING, Example, Finding
-from et.checking.looked import WHOLE, CheckedTrace
 from et.schema import CollectiveCommType
 
 NAME = "clocks"

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.checking.check import Check, CheckContext
+from et.checking.checked_trace import UNEVEN, WHOLE, CheckedTrace
 from et.checking.communicators import UNKNOWN
 from et.checking.finding import ERROR, NOTE, Example, Finding
-from et.checking.looked import UNEVEN, WHOLE, CheckedTrace
 from et.schema import CollectiveCommType
 from et.summary import collective_name
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from et.checking.check import Check, CheckContext
+from et.checking.checked_trace import CheckedTrace
 from et.checking.finding import ERROR, NOTE, Example, Finding
-from et.checking.looked import CheckedTrace
 from et.checking.waits import WaitingNode, Waits, deadlocks, waits_of
 from et.checks.collectives import collective
 from et.order import cycle_text

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from et.checking.check import Check
+from et.checking.checked_trace import CheckedTrace
 from et.checking.finding import ERROR, NOTE, WARNING, Finding, at_nodes
-from et.checking.looked import CheckedTrace
 from et.schema import NodeType
 
 NAME = "durations"

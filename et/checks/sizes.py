@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from et.checking.check import Check
+from et.checking.checked_trace import UNEVEN, CheckedTrace
 from et.checking.finding import ERROR, WARNING, Finding, at_nodes
-from et.checking.looked import UNEVEN, CheckedTrace
 from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nadi.errors import ConfigError
 from topologies.clusters import find as find_cluster
 from workload.compute import find_gpu, gpu_names
-from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import nadi as package
 import topologies
 import workload
 from nadi.launching import progress as telling
-from workload.collectives.custom import given
+from workload.collectives.custom import python_plans
 
 SPEC = "leaf-spine:npus=4,hosts_per_leaf=2,spines=1,rate=100Gbps,delay=1us"
 CLOSED = {"fidelity": "closed-form"}
@@ -136,8 +136,8 @@ def test_own_plans_run_as_the_algorithm_that_they_are(fabric, plans, algorithm):
 
 
 def test_equal_plans_have_equal_names_and_others_have_others():
-    assert given.keep(ring(4), "all-gather") == given.keep(ring(4), "all-gather")
-    assert given.keep(ring(4), "all-gather") != given.keep(ring(5), "all-gather")
+    assert python_plans.keep(ring(4), "all-gather") == python_plans.keep(ring(4), "all-gather")
+    assert python_plans.keep(ring(4), "all-gather") != python_plans.keep(ring(5), "all-gather")
 
 
 def test_plans_that_do_something_else_are_refused(fabric, tables):

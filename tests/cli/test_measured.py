@@ -6,8 +6,8 @@ import pytest
 
 import et
 from nadi.insight.measured import accuracy
-from nadi.insight.measured.beside import read_beside
 from nadi.insight.measured.clocks import estimate_clocks
+from nadi.insight.measured.timed_nodes import read_beside
 from tests.nonempty import nonempty
 
 RING = 'spec = "ring:npus=4,rate=8Gbps,delay=1us"'

@@ -14,7 +14,7 @@ from tests.scenarios.running import check
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.program.assembling import TraceRows, assemble, empty_rows
 from workload.trace_sets.groups import resolve
-from workload.trace_sets.own import IDLE, own_traces
+from workload.trace_sets.rank_traces import IDLE, own_traces
 
 MTU, HEADER, ACK = 4096, 82, 86
 US = 10**6

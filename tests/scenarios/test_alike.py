@@ -5,9 +5,9 @@ import pytest
 
 import topologies
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.playing.alike import smaller_group
 from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule
 from nadi.simulation.closed_forms.playing.idle_paths import fabric_of
+from nadi.simulation.closed_forms.playing.periodic_groups import smaller_group
 from pdes import Settings
 from pdes.messages.fidelity import fidelity
 from workload import collective_program

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from workload import build_program
-from workload.trace_sets.own import ELSEWHERE
+from workload.trace_sets.rank_traces import ELSEWHERE
 
 GONE = b""
 TIMEOUT_S = 30

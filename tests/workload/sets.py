@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.workload import naive
 from workload import TraceSet
-from workload.trace_sets.own import IDLE
+from workload.trace_sets.rank_traces import IDLE
 
 TP, PP = "tp", "pp"
 

@@ -14,7 +14,7 @@ from tests.nonempty import nonempty
 from tests.scenarios.running import simulate
 from tests.workload.ranks import on_ranks
 from workload import CollectiveSettings, WorkloadError, build_program
-from workload.trace_sets.own import ELSEWHERE
+from workload.trace_sets.rank_traces import ELSEWHERE
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 TORUS = "torus:sizes=2x3x4"

@@ -5,7 +5,7 @@ import pytest
 
 from et import TraceError, comp_node, metadata, write_trace
 from workload import WorkloadError, groups_of, load_traces
-from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 
 
 def put(path, micros=1):

@@ -14,8 +14,8 @@ from et import CollectiveCommType
 from tests.budgets import bounded
 from workload import TraceSet, WorkloadError, build_program, expand, load_set, read_set, write_set
 from workload.trace_sets.manifest import read_manifest, written
-from workload.trace_sets.own import ELSEWHERE, IDLE
 from workload.trace_sets.progressions import numbers_of, shortened
+from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 
 AR = CollectiveCommType.ALL_REDUCE
 MOST = 10_000

@@ -7,8 +7,8 @@ import pytest
 import topologies
 from tests.nonempty import nonempty
 from tests.workload.nccl_naive import GPUS, Group
+from workload.collectives.nccl.decision import NcclParameters, host_of, way_of
 from workload.collectives.nccl.tuning import model_ps
-from workload.collectives.nccl.ways import NcclParameters, host_of, way_of
 from workload.collectives.trees.aggregators import IF_ANY
 from workload.shape import shape_of
 

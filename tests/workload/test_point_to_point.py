@@ -10,8 +10,8 @@ import topologies
 from pdes import Settings, build_world, run
 from tests.workload.nccl_shapes import hosts
 from workload import WorkloadError, collective_program, uneven_program
+from workload.collectives.nccl.decision import NcclParameters, host_of
 from workload.collectives.nccl.point_to_point import communicator, message
-from workload.collectives.nccl.ways import NcclParameters, host_of
 from workload.collectives.schedules.oracle import check_uneven
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.collectives.uneven.all_to_all_v import units

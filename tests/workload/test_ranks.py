@@ -16,7 +16,7 @@ from tests.workload.test_program import workloads
 from workload import ComputeModel, TransformerParams, WorkloadError, build_program, load_traces
 from workload.collectives.schedules.read_back import unpack
 from workload.generators import transformer
-from workload.trace_sets.own import IDLE
+from workload.trace_sets.rank_traces import IDLE
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 

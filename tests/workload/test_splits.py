@@ -10,7 +10,7 @@ from workload import KINDS, CollectiveSettings, WorkloadError, build_program, un
 from workload.collectives.uneven.splits import matrices
 from workload.program.traffic import traffic
 from workload.trace_sets.groups import resolve
-from workload.trace_sets.own import own_traces
+from workload.trace_sets.rank_traces import own_traces
 
 ALL_TO_ALL = et.CollectiveCommType.ALL_TO_ALL
 TOKEN = 512

@@ -23,7 +23,7 @@ from workload import (
     read_set,
     write_set,
 )
-from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 
 RECORDED = ComputeModel("trace")
 AR = CollectiveCommType.ALL_REDUCE

@@ -32,7 +32,7 @@ from workload.program.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
 from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.groups import GroupTable, resolve
-from workload.trace_sets.own import IDLE, own_traces
+from workload.trace_sets.rank_traces import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 

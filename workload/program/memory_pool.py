@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
 from workload.errors import WorkloadError
 from workload.trace_sets.exchange import Exchange, agree
-from workload.trace_sets.own import ELSEWHERE
+from workload.trace_sets.rank_traces import ELSEWHERE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
 

@@ -20,7 +20,7 @@ from workload.program.building import build_program
 from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
 from workload.trace_sets.groups import GroupTable, resolve
-from workload.trace_sets.own import IDLE, own_traces
+from workload.trace_sets.rank_traces import IDLE, own_traces
 
 Int64 = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.folder import check_prefix, staged_traces
 from workload.trace_sets.manifest import Manifest, read_manifest
-from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from workload.errors import WorkloadError
 from workload.pointers import pointers
 from workload.trace_sets.exchange import Exchange, agree, alone
-from workload.trace_sets.own import OwnTraces
+from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.trace_set import NO_GROUP, Families, group_of_npu
 from workload.trace_sets.view import WHOLE, TraceView
 

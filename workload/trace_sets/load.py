@@ -18,7 +18,7 @@ from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.files import is_set, read_set
-from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
 

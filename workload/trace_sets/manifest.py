@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 import inputs
 from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
-from workload.trace_sets.own import IDLE
 from workload.trace_sets.progressions import numbers_of, shortened
+from workload.trace_sets.rank_traces import IDLE
 from workload.trace_sets.trace_set import Families
 from workload.trace_sets.view import AS_WRITTEN
 

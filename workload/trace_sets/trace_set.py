@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from et import TraceTable
 from workload.errors import WorkloadError
-from workload.trace_sets.own import IDLE
+from workload.trace_sets.rank_traces import IDLE
 from workload.trace_sets.view import AS_WRITTEN
 
 Int32 = NDArray[np.int32]

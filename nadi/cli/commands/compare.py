@@ -75,8 +75,8 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: i
     from contextlib import nullcontext
 
     from nadi.insight.measured.accuracy import document
-    from nadi.insight.measured.beside import read_beside
     from nadi.insight.measured.clocks import estimate_clocks
+    from nadi.insight.measured.timed_nodes import read_beside
     from nadi.reports.pages import missing_page_note
     from nadi.reports.result_files.measured_files import FILES, PAGE, write_measured
     from nadi.reports.result_files.staging import staged

@@ -13,9 +13,9 @@ from nadi.errors import ConfigError
 from nadi.insight.analysis.network import find_pauses
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention
 from nadi.insight.explanation.fabric import closed_forms, of_collectives
-from nadi.insight.explanation.happened import RunEvents
 from nadi.insight.explanation.messages import MessagesOfPath, Rows
 from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece
+from nadi.insight.explanation.run_events import RunEvents
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.insight.explanation.happened import RunEvents
+from nadi.insight.explanation.run_events import RunEvents
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.curves import WHAT_IF_EFFORT

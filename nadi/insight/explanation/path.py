@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.insight.explanation.happened import AFTER, DONE, DURATION, MESSAGE, RunEvents, names
+from nadi.insight.explanation.run_events import AFTER, DONE, DURATION, MESSAGE, RunEvents, names
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import COMMUNICATION_AXES
 from workload import KINDS, node_kinds

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from inputs.units import PS_PER_S, PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
-from nadi.insight.measured.beside import KINDS, SEND, TimedNodes
 from nadi.insight.measured.clocks import RankClocks
+from nadi.insight.measured.timed_nodes import KINDS, SEND, TimedNodes
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs.units import PS_PER_US
-from nadi.insight.measured.beside import TimedNodes
+from nadi.insight.measured.timed_nodes import TimedNodes
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")

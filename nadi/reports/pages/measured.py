@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from inputs import shown as as_shown
 from inputs.units import PS_PER_US
 from nadi.insight.measured.accuracy import collectives_of, messages_of
-from nadi.insight.measured.beside import KINDS, TimedNodes
+from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
 from nadi.reports.pages.series import style
 from nadi.reports.text import measured as tables
 from nadi.terminal.printing import in_page

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nadi.insight.measured.beside import TimedNodes
+from nadi.insight.measured.timed_nodes import TimedNodes
 from nadi.reports import pages
 
 DOCUMENT = "measured.json"

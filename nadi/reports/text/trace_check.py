@@ -7,7 +7,7 @@ from rich.text import Text
 
 import inputs
 from et.checking.finding import SEVERITIES, Example
-from et.checking.mending import TraceFix
+from et.checking.fixing import TraceFix
 from et.checking.report import CheckReport
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.insight.analysis.link_load import link_load
-from nadi.insight.explanation.happened import senders_of
 from nadi.insight.explanation.path import axis_of
+from nadi.insight.explanation.run_events import senders_of
 from nadi.insight.runs import Run
 from nadi.reports.timelines.lanes import Slice, write_lane
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace

@@ -11,7 +11,7 @@ from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_p
 from nadi.simulation.closed_forms.curves import RUN_EFFORT, Curve, CurveSource, Effort
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
-from nadi.simulation.closed_forms.standing import GroupPositions
+from nadi.simulation.closed_forms.position import GroupPositions
 from pdes import Settings
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives

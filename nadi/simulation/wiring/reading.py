@@ -24,7 +24,7 @@ from workload.generators.inference.request_names import names_requests
 from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.exchange import Exchange, alone
-from workload.trace_sets.own import ELSEWHERE, IDLE
+from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 
 _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 

@@ -4,7 +4,7 @@ PATH is MSCCL's XML, or the prefix of the names of Chakra traces, PATH.0.et, PAT
 messages have the bytes of the traces. With `size=1MiB` those are the bytes for a buffer of this size, and they scale
 with the size of the buffer.
 
-`custom:plans=DIGEST` is an algorithm made in Python: workload.collectives.custom.given.
+`custom:plans=DIGEST` is an algorithm made in Python: workload.collectives.custom.python_plans.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from topologies.units import parse_bytes
 from workload.collectives.custom import is_msccl, read_custom
-from workload.collectives.custom.given import given
+from workload.collectives.custom.python_plans import given
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.errors import WorkloadError

@@ -11,10 +11,10 @@ from workload.collectives.nccl import (
     ring_plans,
     tree_plans,
 )
+from workload.collectives.nccl.decision import CHUNKS, MAX_CHANNELS, PACINGS, PLANNED, NcclParameters, host_of, way_of
 from workload.collectives.nccl.generations import AUTO, generations
 from workload.collectives.nccl.overrides import ALGORITHMS, PROTOCOLS
 from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
-from workload.collectives.nccl.ways import CHUNKS, MAX_CHANNELS, PACINGS, PLANNED, NcclParameters, host_of, way_of
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import IF_ANY

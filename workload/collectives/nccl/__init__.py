@@ -3,8 +3,8 @@
 - `rings`, `trees`: members by host, their rails, and the orders of the channels,
 - `protocols`: LL, LL128 and Simple,
 - `generations`: constants of GPU generations, one file each,
-- `planned`: channels and speeds that NCCL's search finds,
+- `graph_search`: channels and speeds that NCCL's search finds,
 - `tuning`, `overrides`: choice of algorithm and protocol for a size,
-- `ways`, `nvls_loops`: all decisions for a size,
+- `decision`, `nvls_loops`: all decisions for a size,
 - `ring_plans`, `tree_plans`, `nvls_plans`, `pat_plans`, `collnet_plans`, `pxn_plans`: the lanes.
 """

@@ -8,7 +8,7 @@ NCCL_ALGO_COLLNET_DIRECT). Chunks pass through all stages as a pipeline.
 from collections.abc import Sequence
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.nccl.ways import NcclDecision
+from workload.collectives.nccl.decision import NcclDecision
 from workload.collectives.plans.extent import PlanExtent, total
 from workload.collectives.plans.multimem import chunks_of_share
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own

@@ -1,7 +1,7 @@
 """The time of a hop: the protocol's time of a step, which includes the latency of the fabric's path."""
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.nccl.ways import NcclDecision
+from workload.collectives.nccl.decision import NcclDecision
 from workload.shape import Shape
 
 

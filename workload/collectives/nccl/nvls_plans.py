@@ -7,9 +7,9 @@ at the total rate of the heads.
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.algorithms import nvls, nvls_sharp, nvls_tree
+from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from workload.collectives.nccl.nvls_loops import CHUNKS_BYTES, cut_of
 from workload.collectives.nccl.tuning import NVLS_TREE
-from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.multimem import AT_LINE_RATE, MultimemPace, chunks_of_share

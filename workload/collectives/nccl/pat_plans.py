@@ -1,7 +1,7 @@
 """PAT as NCCL chooses it: the lanes of algorithm `pat` with NCCL's latencies, for one NPU per host."""
 
+from workload.collectives.nccl.decision import NcclDecision
 from workload.collectives.nccl.hops import hop_ps, lane_ps, link_ps
-from workload.collectives.nccl.ways import NcclDecision
 from workload.collectives.plans import spreading
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans

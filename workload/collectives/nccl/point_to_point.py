@@ -14,9 +14,9 @@ import math
 from typing import NamedTuple
 
 from inputs.units import KIB
+from workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
 from workload.collectives.nccl.protocols import LL, PROTOCOLS, SIMPLE, Protocol
 from workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message_hop_ps
-from workload.collectives.nccl.ways import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
 from workload.collectives.plans.plan import Lane
 from workload.shape import Shape
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from workload.collectives.algorithms.ring import add_chain_steps
+from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, NcclDecision
 from workload.collectives.nccl.hops import hop_of, lane_ps, link_ps
 from workload.collectives.nccl.rings import ring
 from workload.collectives.nccl.tuning import ring_steps
-from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, NcclDecision
 from workload.collectives.plans.extent import PlanExtent, of_chains
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
 from workload.shape import Shape

@@ -8,9 +8,9 @@ receives from the parent, and one per child that sends down.
 from collections import Counter
 from itertools import accumulate
 
+from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from workload.collectives.nccl.hops import hop_of, hop_ps, lane_ps, link_ps
 from workload.collectives.nccl.trees import ChannelTree, tree
-from workload.collectives.nccl.ways import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.shape import Shape

@@ -1,8 +1,8 @@
 """NCCL's choice of algorithm and protocol: the pair with the smallest estimate latency + bytes / bandwidth.
 
 Tables and formulas are those of NCCL 2.30 (src/tuning/, in earlier versions src/graph/tuning.cc), in microseconds and
-GB/s; triples are for LL, LL128 and Simple. `workload.collectives.nccl.planned` gives the channels that NCCL's search
-finds.
+GB/s; triples are for LL, LL128 and Simple. `workload.collectives.nccl.graph_search` gives the channels that NCCL's
+search finds.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from inputs.units import PS_PER_US
 from workload.collectives.nccl.generations import Generation
-from workload.collectives.nccl.planned import BLACKWELL, HOPPER, GroupChannels, planned
+from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, GroupChannels, planned
 from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
 from workload.shape import Shape
 

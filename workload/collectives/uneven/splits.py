@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from workload.errors import WorkloadError
 from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.groups import GroupTable
-from workload.trace_sets.own import OwnTraces
+from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import TraceView
 
 Int32 = NDArray[np.int32]

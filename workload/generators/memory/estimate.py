@@ -18,8 +18,8 @@ from workload.generators.memory.states import states, weight_bytes
 from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import rules
-from workload.generators.training.held import count, held
 from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.parameter_counts import count, held
 from workload.generators.training.rules import Framework
 from workload.generators.training.stages import Chunk, chunks, micro_batches, padded_vocab
 

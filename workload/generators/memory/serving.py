@@ -7,8 +7,8 @@ from workload.generators.memory.activations import key_value_heads, layer_activa
 from workload.generators.memory.estimate import COMMUNICATOR_BYTES, CONTEXT_BYTES
 from workload.generators.models.model import Model
 from workload.generators.training import rules
-from workload.generators.training.held import held
 from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.parameter_counts import held
 from workload.generators.training.stages import chunks, padded_vocab
 
 

@@ -8,8 +8,8 @@ with gradients of 2 bytes, they are the 16 bytes of Rajbhandari et al., "ZeRO" (
 from typing import NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
-from workload.generators.training.held import HeldParameters
 from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.parameter_counts import HeldParameters
 
 MASTER_BYTES = 4
 """Bytes of an FP32 master weight."""

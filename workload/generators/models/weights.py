@@ -1,7 +1,8 @@
 """Numbers of parameters of a model's parts, and how tensor and expert parallelism split each part.
 
 All other counts derive from these lists: totals, parameters per token, parameters per GPU of a parallel plan
-(`workload.generators.training.held`), and operations of the matrices (`workload.generators.models.operations`).
+(`workload.generators.training.parameter_counts`), and operations of the matrices
+(`workload.generators.models.operations`).
 """
 
 from collections import Counter

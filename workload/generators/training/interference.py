@@ -21,7 +21,7 @@ import numpy as np
 
 from topologies.graph import Graph
 from workload.collectives.nccl.generations import AUTO, generation_of
-from workload.collectives.nccl.planned import planned
+from workload.collectives.nccl.graph_search import planned
 from workload.compute.gpu import Gpu
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.rules import Framework

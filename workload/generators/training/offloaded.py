@@ -8,8 +8,8 @@ to the host after a layer's forward pass, overlapping the next layers, and retur
 from collections.abc import Sequence
 
 from workload.generators.memory.offload import optimizer_transfers
-from workload.generators.training.held import held
 from workload.generators.training.items import Compute, Items, Memory
+from workload.generators.training.parameter_counts import held
 from workload.generators.training.shard import Shard
 from workload.generators.training.units import ModelUnit
 

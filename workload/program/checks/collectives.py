@@ -15,7 +15,7 @@ from workload.errors import WorkloadError
 from workload.kinds import BARRIER
 from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.groups import GroupTable
-from workload.trace_sets.own import OwnTraces
+from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import TraceView
 
 Int64 = NDArray[np.int64]

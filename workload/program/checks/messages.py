@@ -19,7 +19,7 @@ from et.checking.hashing import mixed
 from workload.errors import WorkloadError, first_of
 from workload.node_kinds import SEND
 from workload.trace_sets.exchange import Exchange, agree, alone
-from workload.trace_sets.own import OwnTraces
+from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 
 Int32 = NDArray[np.int32]

@@ -154,8 +154,8 @@ def _say(done: dict[str, Any], against: Path | None, prefix: Path | None, *, as_
     compared = None
     if against and prefix:
         from nadi.insight.measured.accuracy import document
-        from nadi.insight.measured.beside import read_beside
         from nadi.insight.measured.clocks import estimate_clocks
+        from nadi.insight.measured.timed_nodes import read_beside
 
         nodes = read_beside(against, prefix)
         compared = document(nodes, estimate_clocks(nodes))

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 import topologies
-from nadi.simulation.closed_forms.playing.alike import smaller_group
 from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule, packets_per_batch
 from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, Key, Pair, fabric_of, with_port_ties
+from nadi.simulation.closed_forms.playing.periodic_groups import smaller_group
 from pdes import Settings
 from topologies import Graph
 from topologies.aggregators import with_aggregators

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from et.checking.mending import TraceFix, changed_messages, safe_changes
+from et.checking.fixing import TraceFix, changed_messages, safe_changes
 from et.checking.opened import open_trace
 from et.checking.sources import Sources
 from et.framing import frame
