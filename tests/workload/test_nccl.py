@@ -532,3 +532,13 @@ def test_a_group_has_collectives_of_all_kinds_and_sizes_in_one_program(spec):
         schedules.add(kind, "nccl", graph.npus, shape, 1 << power) for kind in KINDS for power in range(10, 33, 2)
     }
     assert len(numbers) > 20
+
+
+def test_the_closed_form_of_parts_is_that_of_the_parts():
+    """NCCL's model takes whole bytes: a third of 16 MiB is none."""
+    shape = shape_of(topologies.build(H100[0]), range(8), trees="hosts")
+    whole, parts = (
+        collectives.choose("all-reduce", f"nccl{parts}").closed_form("all-reduce", 8, size, 0, 0, shape)
+        for parts, size in (("", -(-16 * MIB // 3)), (":dataset_splits=3", 16 * MIB))
+    )
+    assert parts == 3 * whole

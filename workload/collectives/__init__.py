@@ -50,6 +50,7 @@ member 0, since traces name no root.
 
 import functools
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
@@ -197,7 +198,7 @@ class AlgorithmChoice(NamedTuple):
             size = size_bytes
         parameters = dict(self.parameters)
         if self.needs_shape:
-            return rounds * self.module.closed_form(kind, self.on(kind, shape), size, **parameters)
+            return rounds * self.module.closed_form(kind, self.on(kind, shape), math.ceil(size), **parameters)
         return rounds * self.module.closed_form(kind, members, size, latency_ps, bytes_per_s, **parameters)
 
 
