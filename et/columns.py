@@ -166,6 +166,7 @@ class Columns:
         return np.array(self._other, np.int32) if self._keep_others else None, tuple(self._other_row)
 
     def _column(self, name: str, dtype: DTypeLike, absent: int) -> NDArray[Any]:
+        """Return a column with a row per node: the cells that were read, and `absent` elsewhere."""
         column = np.full(len(self._ids), absent, dtype)
         rows, values = self._cells[name]
         column[rows] = values

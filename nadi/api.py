@@ -307,7 +307,7 @@ def _with_workload(
     groups: Mapping[str, Sequence[int]] | None,
     npus: int | None,
 ) -> dict[str, Any]:
-    """Return the sections with the traces; one trace for all NPUs needs the number of NPUs of the fabric."""
+    """Return the sections with the traces; npus: number of NPUs of the fabric, None = build it if needed."""
     from et import TraceTable
     from nadi.configuration.run_file import put_over
     from workload import TraceSet

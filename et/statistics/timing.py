@@ -123,6 +123,7 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
 
 
 def _summary(collectives: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return sums and quantiles over collectives of a kind and group, with the times that `arrivals` describes."""
     transfer = np.array([collective["transfer_micros"] for collective in collectives])
     waits = np.array([collective["waiting_micros"] for collective in collectives])
     found: dict[str, Any] = {

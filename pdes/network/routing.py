@@ -70,7 +70,7 @@ def switch_cell_to(net, routes, node, dst, w2):
 
 @inline
 def balanced(net, routes, cell, node, w1, w2, now):
-    """Return one link of the cell, by the run's rule."""
+    """Return one link of a node's cell, by the run's rule; w1, w2: words of the packet, now: time in ps."""
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
     if count > 1:

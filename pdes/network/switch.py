@@ -128,7 +128,10 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
 
 @inline
 def put_apart(inbox, at, record, link, ready):
-    """Note a packet that enters no inbox of the LP now, but arrives at `ready` at the end of a link."""
+    """Note at index `at` of the batch a packet that enters no inbox of the LP now.
+
+    record: its row in net.record; ready: time in ps at which it is at the end of the link.
+    """
     inbox.batch_apart[at] = record
     inbox.batch_link[at] = link
     inbox.batch_ready[at] = ready

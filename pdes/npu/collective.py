@@ -152,7 +152,10 @@ def part_bytes(address, i, lane, chunk, count):
 
 @inline
 def npu_of_peer(insts, plans, i, lane, peer):
-    """Return the NPU of a step's peer, given relative to this member; i: row of the instance, lane: row of the lane."""
+    """Return the NPU of a step's peer; i: row of the instance, lane: row of the lane.
+
+    peer: distance from this member in its view or, in relative plans, in the group; else the number of the member.
+    """
     lane_row = plans.lane_row[lane]
     collective = insts.inst[i]
     if lane_row.view_number >= 0:

@@ -74,7 +74,7 @@ def test_above_thresholds_things_are_put_together(run, whole):
     assert len(tables["the busiest links"].rows) == FEW
     assert len(tables["composition of the critical path"].rows) == FEW
     assert [row[0] for row in tables["time by category"].rows] != [f"npu {npu}" for npu in range(16)]
-    assert any("more rows took less time" in words.text for words in parts_of(page, Paragraph))
+    assert any("more rows with less time" in words.text for words in parts_of(page, Paragraph))
     plots = {plot.title: plot for plot in parts_of(page, Plot)}
     lanes = plots["lanes of some NPUs over time"].figure.data[0]
     assert len({row.split()[1] for row in lanes.y}) <= FEW

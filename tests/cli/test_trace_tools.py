@@ -136,7 +136,10 @@ def test_stats(nadi, traces, tmp_path):
     assert done.code == 0, done.err
     assert re.search(r"all-to-all +4 +4 +4\.50 kB", done.out)
     assert " NPU 0   - \n NPU 1   + \n" in done.out  # of the one that is uneven
-    assert '1 collectives are uneven; the most: all-to-all 1 of 4 ("step1/ep"), 20.0% from the mean' in done.out
+    assert (
+        '1 collectives are uneven; the largest deviation: all-to-all 1 of 4 ("step1/ep"), 20.0% from the mean'
+        in done.out
+    )
     assert "critical path across ranks: 20 µs, 4 nodes" in done.out
     found = nadi("trace", "stats", traces, "--json").document
     assert found["sizes_by_collective"]["deviation"] == [[0.0, -0.2], [0.0, 0.2]]

@@ -33,7 +33,7 @@ def test_what_they_cannot_be_is_refused_in_their_own_units(name, values, text):
 @pytest.mark.parametrize(("name", "own", "parameter"), ALL)
 def test_defaults_and_ends_are_allowed_and_nothing_beyond(name, own, parameter):
     allowed = parameter.range
-    least, most = allowed.least, allowed.most
+    least, most = allowed.minimum, allowed.maximum
     assert least < most <= INF
     assert allowed.allows(parameter.default)
     assert congestion.control(name).values

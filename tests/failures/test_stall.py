@@ -28,7 +28,7 @@ def fails(links, owner=None, **more):
 def test_links_by_their_ends_and_a_switch_as_one():
     graph = build(SPEC)
     line, _ = fails([cable(graph, 4, 6), cable(graph, 0, 4), of_switch(graph, 7)])
-    assert line.endswith("does this; down by faults: switch 7, link 0-4, link 4-6")
+    assert line.endswith("an rto that is too short; down by faults: switch 7, link 0-4, link 4-6")
 
 
 def test_only_what_is_down_at_that_time():

@@ -114,7 +114,7 @@ def test_the_command_is_bounded_and_says_what_it_leaves_out(run, nadi, tmp_path)
     out = tmp_path / "run.perfetto-trace"
     outcome = nadi("timeline", run.folder, "-o", out, "--npus", "0,4", "--most-slices", "100")
     assert outcome.code == 0
-    assert "short nodes are put together" in outcome.out
+    assert "short nodes are merged with their neighbours" in outcome.out
     document = nadi("timeline", run.folder, "-o", out, "--npus", "0,4", "--most-slices", "100", "--json").document
     assert document["npus"] == 2
     assert document["slices"] <= 500

@@ -70,7 +70,7 @@ LISTED = "expected some of channels=2, fast=false, shape=ring, shift=0, dataset_
         ("played:fast", f"algorithm 'played:fast' for all-reduce: 'fast' is no parameter, {LISTED}"),
         (
             "played:shift=1,shift=2",
-            f"algorithm 'played:shift=1,shift=2' for all-reduce: 'shift=2' stands twice, {LISTED}",
+            f"algorithm 'played:shift=1,shift=2' for all-reduce: 'shift=2' is given twice, {LISTED}",
         ),
         ("halving-doubling:x=1", "'x=1' is no parameter, expected some of dataset_splits=1, chains=1"),
         ("ring:dataset_splits=0", "dataset_splits is '0', expected a whole number from 1 to 1024"),

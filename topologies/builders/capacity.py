@@ -31,7 +31,16 @@ def uplink_count(
     down_bps: int,
     uplink_bps: int,
 ) -> int:
-    """Return the count if given, else the one with down_bps = ratio x count x uplink_bps (ratio 1 if not given).
+    """Return the number of switches above one: count if given, else that with down_bps = ratio x count x uplink_bps.
+
+    Args:
+        name: Name of the topology, for errors.
+        count_key: Parameter of the topology that gives `count`.
+        count: Number of switches above; None = not given.
+        ratio_key: Parameter of the topology that gives `ratio`.
+        ratio: Oversubscription; None = 1.
+        down_bps: Sum of the rates of the switch's links downwards.
+        uplink_bps: Rate to each switch above.
 
     Raises:
         TopologyError: Both are given, or the count is not whole; the text names the two keys.

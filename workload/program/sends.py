@@ -74,11 +74,11 @@ class SendColumns:
         return self._choice is None or self._fabric is None or len(self._npus) < 2
 
     def channels(self) -> Channels:
-        """Return the ways that have been used so far."""
+        """Return connection, shares of the line rate and whether between hosts, of each kind of send used so far."""
         if not self._ways:
             return NO_CHANNELS
-        connection, shares, far = zip(*self._ways, strict=True)
-        return Channels(np.array(connection, np.int8), np.array(shares, np.float64), np.array(far, np.bool_))
+        connection, shares, between_hosts = zip(*self._ways, strict=True)
+        return Channels(np.array(connection, np.int8), np.array(shares, np.float64), np.array(between_hosts, np.bool_))
 
     def places(self, view: TraceView, npus: Int64) -> tuple[Int64, Int64]:
         """Return places and communicators of a trace's sends, for k NPUs that run it.

@@ -77,13 +77,14 @@ def _changes(run: Run, found: RunEvents, shared: Contention, factor: float) -> I
     weight, kind, of_node = found.dag.edges.weight, found.kind, found.of_node
     on_gpu = (found.node_kind == COMPUTE) & (found.lane != CPU_LANE)
     if on_gpu.any():
-        faster = (kind == DURATION) & on_gpu[of_node]
-        yield f"GPUs {faster}", "gpu", np.where(faster, weight / factor, weight)
+        is_computation = (kind == DURATION) & on_gpu[of_node]
+        yield f"GPUs {faster}", "gpu", np.where(is_computation, weight / factor, weight)
     sort, words = _sorts(run, found)
     sort_of_edge = np.where(_is_communication(found), sort[of_node], -1)
     for number in sorted(np.unique(sort[sort >= 0]).tolist(), key=words.__getitem__):
-        faster = sort_of_edge == number
-        yield f"{words[number]} {faster}", f"collectives {words[number]}", np.where(faster, weight / factor, weight)
+        of_this_kind = sort_of_edge == number
+        weights = np.where(of_this_kind, weight / factor, weight)
+        yield f"{words[number]} {faster}", f"collectives {words[number]}", weights
     yield from _of_tiers(run, found, shared, factor)
 
 

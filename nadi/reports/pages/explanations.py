@@ -24,11 +24,11 @@ COLUMNS = {
     "n": "NPUs of a group.",
     # Sweeps of collectives
     "vs fastest": "Time over that of the fastest algorithm at this size.",
-    "way": "Variant that an algorithm with several variants selected.",
+    "variant": "Variant that an algorithm with several variants selected.",
     "bound": "Lower bound of the time: the most loaded link or the longest chain of latencies.",
     "from size": "Smallest size of the range in which this algorithm is fastest.",
     "to size": "Largest size of the range.",
-    "times as fast as the next": "The time of the second fastest over that of the fastest.",
+    "speed-up over the next": "The time of the second fastest over that of the fastest.",
     # The critical path
     "activity": "Activity in this row.",
     "operation": "Label of similar pieces.",

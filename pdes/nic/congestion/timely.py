@@ -103,7 +103,7 @@ def gradient(net, par, state, new_rtt):
 
 @inline
 def on_completion(net, par, state, new_rtt):
-    """Apply algorithm 1."""
+    """Apply TIMELY's algorithm 1 at a completion event; new_rtt: round-trip time in ps."""
     normalized_gradient = gradient(net, par, state, new_rtt)
     state.negative = state.negative + 1 if normalized_gradient < 0.0 else 0
     delta = step_bps(par.fixed_delta_bps, par.delta_bps, state.line_bps)

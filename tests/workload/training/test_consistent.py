@@ -46,8 +46,8 @@ def test_nodes_say_what_they_are_and_do(case):
                 assert name.rpartition("/")[2].partition(":")[0] in AXES, name
                 continue
             done = parse_operators(trace.operator_lists[trace.operators[row]])
-            if name.endswith("/views"):  # work of the host, without operators of the GPU
-                assert (len(done), trace.num_ops[row], trace.tensor_size[row]) == (0, 0, 0)
+            if name.endswith(("/views", "/take-apart")) and not done:  # work of the host, without operators of the GPU
+                assert (trace.num_ops[row], trace.tensor_size[row]) == (0, 0)
                 assert trace.duration_micros[row] > 0
                 continue
             assert trace.num_ops[row] == sum(operator.flops for operator in done if operator.kind in PRODUCTS)

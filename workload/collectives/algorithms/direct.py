@@ -51,7 +51,7 @@ def extent(kind: str, members: int, window: int = 0) -> PlanExtent:
 def closed_form(
     kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, window: int = 0
 ) -> float:
-    """Return a + (n-1) S/nB; twice that for all-reduce; a + (n-1) S/B for broadcast and reduce.
+    """Return the time in ps of direct sends: a + (n-1) S/nB; twice for all-reduce; a + (n-1) S/B for broadcast, reduce.
 
     With a window w, message k = 0 .. n-2 leaves at the later of k S/nB and floor(k/w) (a + S/nB) + (k mod w) S/nB.
     """

@@ -121,6 +121,7 @@ def _mean_wait_ps(shape: Shape, way: NcclDecision) -> int:
 
 
 def _all_reduce(shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
+    """Return the rings' all-reduce for a group of this shape on the fabric; rings: order of the members, by channel."""
     n, pieces = shape.members, way.pieces * way.slices
     orders = list(dict.fromkeys(rings))
     wait_ps = _mean_wait_ps(shape, way)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from et import TraceTable
+from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import ranks, rules, stages
 from workload.generators.training.interference import copied_groups
@@ -18,6 +19,10 @@ NODE_BYTES = 400
 _NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 50, 130
 """Maximum number of nodes per layer and micro-batch over all plans, without and with overlap_tp; nodes of context
 parallelism do not count."""
+_TENSORS_PER_EXPERT = 3
+_NODES_PER_LISTED_TENSOR = 12
+"""Nodes per tensor and micro-batch if each tensor is gathered by itself into a list: views, all-gather and copy of
+three gathers; views, reduce-scatter and copy of its gradient."""
 
 
 def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
@@ -32,6 +37,10 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     per_layer += 8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0
     # In a ring of at least 3, the first and the last NPU have other relative neighbours than those between.
     traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
+    if plan.gather == "list":
+        experts = model.experts.count if model.experts else 0
+        tensors = len(weights.layer_of_kind(model, has_experts=experts > 0)) + _TENSORS_PER_EXPERT * experts
+        per_layer += _NODES_PER_LISTED_TENSOR * tensors
     layers = (model.layers + model.mtp_layers + 1) * (2 if plan.is_mirrored else 1)
     per_micro_batch = layers * per_layer + 4 * plan.pp * plan.vpp
     return traces_per_stage * plan.steps * stages.micro_batches(plan) * per_micro_batch

@@ -1,9 +1,8 @@
 """Work of a run in each window by LP, and its projected time on many ranks, measured on one core.
 
-`record_windows` runs all LPs on one worker, stops after every window and notes the packet-hops and crossings of each
-LP. `replay` then runs one LP alone on its recorded input, as its rank would: only its own state is in the caches, and
-between windows it waits for another core. A `WindowCost` fitted to replays predicts the time of each LP in each window,
-and `projected_s` the time of ranks that meet at the end of each window: the sum over windows of the slowest rank.
+`record_windows` runs all LPs on one worker and notes packet-hops and crossings of each LP in each window. `replay` runs
+one LP alone on its recorded input, as its rank would. A `WindowCost` fitted to replays predicts the time of each LP in
+each window, and `projected_s` that of ranks that meet after each window: the sum over windows of the slowest rank.
 """
 
 import functools
@@ -43,10 +42,9 @@ from pdes.instruments import (
 from pdes.instruments import team as tm
 from pdes.kernels import Directory, compile_for
 
-CALLS = 1001
-"""Number of empty calls or windows from which the constant overheads are measured."""
-FOREVER = 1 << 62
-"""Limit of windows and times that no run reaches."""
+Progressed = Callable[[int], None]
+CALLS = 1001  # number of empty calls or windows from which the constant overheads are measured
+FOREVER = 1 << 62  # limit of windows and times that no run reaches
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,21 +90,17 @@ class Recording:
 
 
 def record_windows(
-    sim: Simulation,
-    most_windows: int | None = None,
-    keep: Sequence[int] = (),
-    progress: Callable[[int], None] | None = None,
+    sim: Simulation, most_windows: int | None = None, keep: Sequence[int] = (), progress: Progressed | None = None
 ) -> Recording:
     """Run a Simulation that holds all LPs on one worker and record each window.
 
     Args:
-        sim: Simulation from build_world that has not started.
+        sim: Simulation that has not started.
         most_windows: Maximum number of windows, after which the run stops without results; None = run to the end.
         keep: LPs whose input is recorded for `replay`.
         progress: Function to call with the number of windows after every window.
 
-    Raises:
-        RunError: The run failed, see pdes.run.
+    Raises RunError if the run failed, see pdes.run.
     """
     compile_s = compile_kernels(sim.graph, sim.settings)
     lps = len(sim.lps)
@@ -150,15 +144,10 @@ def record_windows(
 
 
 class ReplayTimes(NamedTuple):
-    """Wall times of an LP alone, without the time of meeting others.
+    """Wall times of an LP alone, without the time of meeting others."""
 
-    Attributes:
-        spent_ns: int64[windows], wall time of each window in ns.
-        sent_ns: int64[windows], wall time in ns until all packets to other cluster nodes were sent.
-    """
-
-    spent_ns: np.ndarray
-    sent_ns: np.ndarray
+    spent_ns: np.ndarray  # int64[windows], wall time of each window in ns
+    sent_ns: np.ndarray  # int64[windows], wall time in ns until all packets to other cluster nodes were sent
 
 
 def replay(
@@ -172,8 +161,7 @@ def replay(
 ) -> ReplayTimes:
     """Run one LP alone on the input that was recorded for it.
 
-    Another core plays the other LPs (`nadi.studies.benchmarks.instruments.others`), so that the caches of this core
-    only serve the LP's own work.
+    Another core plays the other LPs (module `others`), so that the caches of this core only serve the LP's own work.
 
     Args:
         graph: Fabric of the recording.
@@ -184,8 +172,7 @@ def replay(
         number: Number of the LP.
         away: LPs on other nodes of a cluster.
 
-    Raises:
-        RunError: The LP did different work than in the recording (a defect).
+    Raises RunError if the LP did different work than in the recording (a defect).
     """
     settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
