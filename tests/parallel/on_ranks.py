@@ -52,7 +52,7 @@ def on_ranks(world, graph, program, settings, owner, threads, teams):
 
     with (
         mock.patch.object(exchange, "mpi_functions", return_value=functions),
-        mock.patch.object(ranks, "Exchange", recorded),
+        mock.patch.object(ranks, "ParcelExchange", recorded),
     ):
         results = run_divided(layout, program, settings, mailbox, threads)
     calls = made[0]._parcels.calls[0] if made else None
