@@ -227,6 +227,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         "peak_flops": (_MODELLED, _NUM_OPS),
         "gpu": (_MODELLED, _GPU),
         "tables": (_MODELLED, _OPERATORS),
+        "vendor_tables": (_MODELLED, _OPERATORS),
         "scale_from": (_MODELLED, _OPERATORS),
         "efficiency": (_MODELLED, _GPU),
         "pace": (_MODELLED, _OPERATORS),
