@@ -27,7 +27,7 @@ from pdes.harvest.stall import TOO_LATE_TEXT
 from pdes.messages import fidelity
 from pdes.messages.fidelity import Fidelity
 from pdes.messages.message_loop import work_messages
-from pdes.network import balancing
+from pdes.network import balancing, disciplines
 from pdes.nic import congestion
 from pdes.results import FoldedRows, Results
 from pdes.workers.crew import compile_all
@@ -61,6 +61,7 @@ __all__ = [
     "build_world",
     "compile_all",
     "congestion",
+    "disciplines",
     "down_sets",
     "fidelity",
     "jit_enabled",

@@ -476,6 +476,7 @@ class NetworkSection(Section):
     ecn_kmax: BufferSizeFromZero | None = _engine_if("ecn_kmax")
     ecn_pmax: float | None = _engine_if("ecn_pmax", ge=0, le=1)
     trimming: StrictBool | None = _engine_if("trimming")
+    discipline: str | None = _engine_if("discipline")
     class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
     p2p_class: Literal[0, 1] | None = _engine_if("p2p_class")
     congestion_control: str = _engine("congestion_control")

@@ -82,7 +82,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
     if switch:
-        weights = switch.class_weights or (0, 0)
+        weights = switch.class_weights or (1, 1)
         const.depths = settings.queue_samples
         const.pfc, const.ecn, const.trim = switch.pfc, switch.ecn, switch.trimming
         const.pause_frame_bytes = PAUSE_FRAME_BYTES

@@ -9,7 +9,7 @@ from pdes.build.settings import Settings
 from pdes.core.inputs import Graph
 from pdes.messages import fidelity
 from pdes.messages.whole import post_whole, post_whole_later
-from pdes.network import balancing
+from pdes.network import balancing, disciplines
 from pdes.network.far_routing import cell_of_several, port_of_several
 from pdes.network.faults import make_changes
 from pdes.network.shared_switch import shared_switches
@@ -35,6 +35,7 @@ def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple
     one_way: routing tables give each NPU one home; one_port: each NPU has one port.
     """
     control, ends = settings.congestion_control, settings.fidelity
+    discipline = settings.switch.discipline if settings.switch else disciplines.STRICT
     is_driven, by_message = control == DRIVEN, ends.act is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
@@ -47,6 +48,7 @@ def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple
         ("telemetry", "telemetry" in control.signals, carry),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
         ("shared_switches", settings.switch, shared_switches),
+        ("discipline", discipline.pick, discipline.pick),
         ("selective_sender", settings.selective_repeat, sender),
         ("selective_receiver", settings.selective_repeat, receive),
         ("route", not one_way, cell_of_several),
@@ -74,8 +76,9 @@ def all_hooks() -> list[Hook]:
     ours = [hook for _, _, hook in _choices(Settings(), one_way=True, one_port=True)]
     controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
+    orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     models = [fidelity.fidelity(name).act for name in fidelity.names()]
-    return [hook for hook in dict.fromkeys(ours + controls + rules + models) if hook]
+    return [hook for hook in dict.fromkeys(ours + controls + rules + orders + models) if hook]
 
 
 def hooks_of(graph: Graph, settings: Settings) -> dict[str, Hook]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.core.fifo import SET_DOWN, append, carry, ends, head_of, tail_of, take_block
-from pdes.core.jit import inline
+from pdes.core.jit import call_hook, inline
 from pdes.core.state import CONTROL, TRIMMED
 
 TRIMMED_A_TURN = 10
@@ -56,25 +56,12 @@ def control_waits(mask):
 
 
 @inline
-def weighted_class(net, g, ready):
-    """Return the next class of weighted round robin among those in the bit set `ready`, and count its packet."""
-    gate = net.gate[g]
-    klass = gate.turn & 1
-    left = gate.turn >> 1
-    if left == 0 or ready & (1 << klass) == 0:
-        if left == 0 or ready & (1 << (1 - klass)) != 0:
-            klass = 1 - klass
-        if ready & (1 << klass) == 0:
-            klass = 1 - klass
-        left = (net.const.class_weights >> (16 * klass)) & 0xFFFF
-    gate.turn = klass | ((left - 1) << 1)
-    return klass
+def next_queue(net, link, ready):
+    """Return the queue of a port that sends next among those in the bit set `ready`.
 
-
-@inline
-def next_queue(net, g, ready):
-    """Return the queue that sends next among those in `ready`: pause frames, control, then trimmed or data."""
-    gate = net.gate[g]
+    Pause frames come first, then control packets, then trimmed packets and data, whose class the discipline chooses.
+    """
+    gate = net.gate[link]
     first = control_waits(ready)
     if first != 0:
         return CONTROL + (first >> 1)
@@ -85,6 +72,6 @@ def next_queue(net, g, ready):
         return np.int64(TRIMMED)
     if net.const.trim != 0:
         gate.trimmed_turn = 0
-    if net.const.class_weights != 0:
-        return weighted_class(net, g, data)
-    return np.int64(ready & 1 == 0)
+    if net.hooks.discipline != 0:
+        return call_hook(net.hooks.discipline, net.const.address, link, data)
+    return np.int64(ready & 1 == 0)  # strict priority of class 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compiling import kernel_sources
-from pdes import Settings, SharedBuffer, balancing, congestion, fidelity
+from pdes import Settings, SharedBuffer, balancing, congestion, disciplines, fidelity
 from pdes.build.hooks import hooks_of
 from pdes.core.memory import CACHE_LINE, row_of, rows_of
 from pdes.core.rows.messages import WholeMessage
@@ -425,7 +425,7 @@ def test_hooks_take_what_is_passed_on():
     with_all = Settings(
         congestion_control=congestion.control("hpcc"),
         load_balancing=balancing.balancing("adaptive"),
-        switch=SharedBuffer(buffer_bytes=1 << 24),
+        switch=SharedBuffer(buffer_bytes=1 << 24, class_weights=(1, 1)),
         selective_repeat=True,
         rendezvous_bytes=1,
         collectives_in_flight=1,
@@ -434,6 +434,7 @@ def test_hooks_take_what_is_passed_on():
     graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2")
     found = hooks_of(graph, with_all) | OTHER_TEAMS
     others = {"congestion_control": [congestion.control(name).update for name in congestion.names()]}
+    others["discipline"] = [disciplines.discipline(name).pick for name in disciplines.names()]
     others["balancing"] = [balancing.balancing(name).pick for name in balancing.names()]
     others["act"] = [fidelity.fidelity(name).act for name in fidelity.names()]
     for name, hook in found.items():

@@ -47,7 +47,11 @@ class Forwarding(Row, written_by="build.routes network.faults"):
     forward = word(WordKind.PACKED, "ps from arrival to departure << 1 | 1 if the node cuts through")
 
 
-class Gate(Row, words=32, written_by="build.buffers network.pause network.port_queues network.shared_switch"):
+class Gate(
+    Row,
+    words=32,
+    written_by="build.buffers network.disciplines.* network.pause network.port_queues network.shared_switch",
+):
     """A port of a switch that shares its buffer, and the traffic that enters by its link (docs/explanation/fabric.md).
 
     For an NPU's port only the pauses are used.
@@ -70,7 +74,7 @@ class Gate(Row, words=32, written_by="build.buffers network.pause network.port_q
     trimmed_packets = word(WordKind.COUNT, "packets cut to their headers")
     paused_ps = word(WordKind.DURATION, "total time for which a class was paused")
     since_ps = word(WordKind.TIME, "begin of the pause, by data class", many=2)
-    turn = word(WordKind.PACKED, "weighted round robin: class that is served | packets left of its turn << 1")
+    discipline = word(WordKind.PACKED, "the switch discipline's own, as its file defines (pdes/network/disciplines)", many=4)
     trimmed_turn = word(WordKind.COUNT, "trimmed packets sent since the last data packet, while data waited")
 
 

@@ -123,9 +123,7 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     resume_offset_bytes = word(WordKind.BYTES, "bytes below the threshold at which a pause ends")
     ecn = word(WordKind.FLAG, "switches mark packets (ECN)")
     trim = word(WordKind.FLAG, "switches that do not pause cut packets to their headers")
-    class_weights = word(
-        WordKind.PACKED, "weight of class 0 | of class 1 << 16 in packets, 0: strict priority of class 0"
-    )
+    class_weights = word(WordKind.PACKED, "weight of class 0 | of class 1 << 16 in packets")
     p2p_class = word(WordKind.CODE, "data class of point-to-point messages")
     p2p_shares = word(WordKind.RATIO, "messages to other hosts have SHARE_UNITS / this of the line rate, 0: all of it")
     crossing_words = word(WordKind.COUNT, "words of a packet in an outbox")
@@ -173,6 +171,7 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     )
     telemetry = word(WordKind.HOOK, "(operation, at): moves telemetry; 0: packets carry no telemetry")
     balancing = word(WordKind.HOOK, "(node, first, count, w1, w2, now): chooses one of several equal links, 0: ECMP")
+    discipline = word(WordKind.HOOK, "(link, ready): chooses the data class that sends next, 0: class 0 if it can")
     notify = word(
         WordKind.HOOK, "(node, now, w1, w2, row): sends notifications of marks, 0: acknowledgements echo them"
     )
