@@ -30,15 +30,12 @@ from compiling.kernel_sources import are_hashed, source_hash
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
-_MAX_LINKS = 40
-"""Maximum number of symbolic links on a path, as in Linux (MAXSYMLINKS)."""
+_MAX_LINKS = 40  # maximum number of symbolic links on a path, as in Linux (MAXSYMLINKS)
 _DIGEST_BYTES = 16
-CODE_SUFFIX = ".o"
-"""Suffix of files of machine code."""
+CODE_SUFFIX = ".o"  # suffix of files of machine code
 _OPEN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 """Flags to open a folder on the path. O_PATH needs permission only to traverse the folder, not to list it."""
-FAILURES: list[str] = []
-"""Reasons why compiled code of this process could not be written to the cache."""
+FAILURES: list[str] = []  # reasons why compiled code of this process could not be written to the cache
 
 
 class CacheError(RuntimeError):

@@ -49,8 +49,7 @@ def prefetch(_typing_context, array, _index):
     return types.void(array, types.int64), codegen
 
 
-CACHE_LINE = 64
-"""Bytes of a cache line on x86-64 and most Arm processors."""
+CACHE_LINE = 64  # bytes of a cache line on x86-64 and most Arm processors
 
 
 @intrinsic

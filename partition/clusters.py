@@ -17,10 +17,8 @@ from topologies.graph import NVSWITCH, Graph
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-MAX_LOAD = 1.3
-"""Maximum load of the heaviest part, relative to the mean, that a threshold may cause."""
-_MAX_THRESHOLDS = 64
-"""Thresholds that are tried."""
+MAX_LOAD = 1.3  # maximum load of the heaviest part, relative to the mean, that a threshold may cause
+_MAX_THRESHOLDS = 64  # thresholds that are tried
 
 
 class Clusters(NamedTuple):

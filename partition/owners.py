@@ -15,8 +15,7 @@ from topologies.graph import Graph
 
 Int32 = NDArray[np.int32]
 
-NO_CUT_PS = 2**62
-"""Lookahead of a single part, where no link is cut."""
+NO_CUT_PS = 2**62  # lookahead of a single part, where no link is cut
 
 
 class Partition(NamedTuple):

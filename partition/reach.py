@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from topologies.graph import Graph
 
-SMALLEST_BYTES = 66
-"""Default size of the smallest packet: below the wire size of any packet with the engine's defaults."""
+SMALLEST_BYTES = 66  # default size of the smallest packet: below the wire size of any packet with the engine's defaults
 
 
 def reach_ps(graph: Graph, smallest_bytes: int) -> NDArray[np.int64]:

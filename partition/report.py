@@ -13,8 +13,7 @@ from topologies.graph import Graph
 
 Int64 = NDArray[np.int64]
 
-MEAN_PACKET_BYTES = 2132
-"""Mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86."""
+MEAN_PACKET_BYTES = 2132  # mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86
 
 
 @dataclass(frozen=True, eq=False)

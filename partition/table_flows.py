@@ -15,8 +15,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 _MAX_ENTRIES = 1 << 21  # (switch, target, link) triples per block, to bound memory
-_MAX_DENSE = 1 << 23
-"""Size of a table up to which sums use an array over all states."""
+_MAX_DENSE = 1 << 23  # size of a table up to which sums use an array over all states
 
 
 def table_loads(graph: Graph, routing: TableRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:

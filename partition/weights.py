@@ -12,10 +12,8 @@ from topologies.graph import DimensionRouting, Graph, TableRouting
 
 Int64 = NDArray[np.int64]
 
-_STRIDE_RATIO = 8
-"""Ratio between the distances at which `uniform` traffic flows."""
-_UNIFORM_MESSAGES = 1000
-"""Packets of each pair of `uniform` traffic; only the proportions matter."""
+_STRIDE_RATIO = 8  # ratio between the distances at which `uniform` traffic flows
+_UNIFORM_MESSAGES = 1000  # packets of each pair of `uniform` traffic; only the proportions matter
 
 
 class TrafficWeights(NamedTuple):

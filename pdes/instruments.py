@@ -1,7 +1,6 @@
 """The inside of a run, for code that measures it: logical processes, windows, teams of workers and their parcels."""
 
-from pdes.build.layout import share
-from pdes.build.part import Outboxes, Part
+from pdes.build.layout import Outboxes, Part, share
 from pdes.build.simulation import LogicalProcess
 from pdes.build.worlds import build_lps
 from pdes.core.rows.workers import LINE_WORDS
@@ -41,53 +40,3 @@ from pdes.workers.team import (
     team_in,
     team_words,
 )
-
-__all__ = [
-    "ABORTED",
-    "ARRIVED",
-    "BLOCK",
-    "CROSSING_WORDS",
-    "DONE",
-    "FAILED",
-    "FULL",
-    "HEADER_WORDS",
-    "LINE_WORDS",
-    "PACKED",
-    "PARCEL_HEADER",
-    "PUBLISHED",
-    "TAG_LP",
-    "WORD_BYTES",
-    "WORKER_WORDS",
-    "LogicalProcess",
-    "Meeting",
-    "Outboxes",
-    "ParcelExchange",
-    "Parcels",
-    "Part",
-    "await_word",
-    "build_lps",
-    "check",
-    "compile_kernels",
-    "failed_queue_pair",
-    "found_team",
-    "harvest",
-    "has_shares",
-    "headers_of",
-    "make_room",
-    "meeting_at",
-    "new_crew",
-    "no_parcels",
-    "pack",
-    "parcel_words",
-    "results",
-    "send_all",
-    "settle",
-    "share",
-    "take_all",
-    "team",
-    "team_in",
-    "team_words",
-    "unpack",
-    "with_driven",
-    "world_at",
-]

@@ -18,8 +18,7 @@ from pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox
 from pdes.network.switch import switches_window
 from pdes.npu.npu_window import npus_window
 
-AHEAD = 6
-"""Packets by which prefetching of the next record's place precedes use."""
+AHEAD = 6  # packets by which prefetching of the next record's place precedes use
 
 
 @inline

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pdes.build.fabric import Fabric
-from pdes.build.part import Part
+from pdes.build.layout import Part
 from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Int64

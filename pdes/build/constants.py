@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pdes.build.fabric import round_trip_ps, rto_ps, window_packets
-from pdes.build.layout import Layout
-from pdes.build.part import Part, offsets
+from pdes.build.layout import Layout, Part, offsets
 from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings
 from pdes.core import state as s
 from pdes.core.inputs import Int32, Program, Record, Schedules
@@ -15,12 +14,11 @@ from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
 from pdes.nic.driven import DRIVEN
 
-OF_SETTINGS = (
+OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries cnp_interval_ps p2p_class flowlet_gap_ps "
     "collectives_in_flight record_nodes record_flows"
 )
-OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"
-"""Constants with the same names as the fields of Settings and of Fidelity that give their values."""
+OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
 
 def _max_peer_steps(schedules: Schedules, peers: Int32) -> int:
@@ -29,24 +27,17 @@ def _max_peer_steps(schedules: Schedules, peers: Int32) -> int:
     return int(np.diff(ends).max(initial=0))
 
 
-def _max_posts(schedules: Schedules, *, has_control: bool) -> int:
-    """Return the maximum number of rows of the message pool that one action may take.
-
-    With rendezvous, a send takes a row while it waits and one for its request; a receive takes one for an answer and
-    one for a call.
-    """
-    sends = max(1, _max_peer_steps(schedules, schedules.send_peer))
-    return 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2 if has_control else sends
-
-
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
     """Return the constants of a run; routing: the constants dimensions and homes."""
     graph, fabric, schedules, switch = layout.graph, layout.fabric, program.schedules, settings.switch
     has_control = settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0  # requests, answers or calls
-    sends = _max_posts(schedules, has_control=has_control)
+    # rows of messages that one action may take; with rendezvous, a send takes a row while it waits and one for its
+    # request, a receive one for an answer and one for a call
+    sends = max(1, _max_peer_steps(schedules, schedules.send_peer))
+    if has_control:
+        sends = 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2
     connections = 1 + int(schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
-    slow_1000ths = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)
     const = row_of(Constants)
     for name in OF_SETTINGS.split():
         const[name] = getattr(settings, name)
@@ -78,6 +69,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.rendezvous_bytes = settings.rendezvous_bytes or s.INF
     const.control_bytes = settings.rendezvous_control_bytes
     const.handshakes = has_control
+    slow_1000ths = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)
     const.compute_slow_1000ths = slow_1000ths if slow_1000ths > s.SLOWDOWN_UNIT else 0
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0

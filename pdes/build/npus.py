@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pdes.build.part import Part, offsets
+from pdes.build.layout import Part, offsets
 from pdes.build.settings import Settings
 from pdes.core import state as s
 from pdes.core.inputs import Int32, Int64, Program, Record, Rows
@@ -29,15 +29,10 @@ def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, In
 
 
 def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int64]:
-    """Assign traces to idle NPUs, or to classes of NPUs; all rows without parents are ready.
+    """Assign traces to idle NPUs, or to classes of NPUs (rows of `npu`); all rows without parents are ready.
 
-    Args:
-        npu: Table with a row per NPU; rows beyond `trace` have nothing ready.
-        trace: int64[n], number of the distinct trace of each NPU, -1 without one.
-        program: Program that holds the traces.
-
-    Returns:
-        `RowStates.state` of their trace rows, and offsets of these, int64[n + 1].
+    trace: int64[n], number of the distinct trace of each, -1 without one. Returns `RowStates.state` of their trace
+    rows, and offsets of these, int64[n + 1].
     """
     trace_ptr = program.trace_ptr
     left = program.node_deps.astype(np.int32)

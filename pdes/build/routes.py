@@ -14,11 +14,10 @@ from pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
 
 if TYPE_CHECKING:
     from pdes.build.fabric import Fabric
-    from pdes.build.part import Part
+    from pdes.build.layout import Part
     from pdes.build.settings import Settings
 
-NO_CELL = np.int32(0)
-"""Cell of the switch itself or of an unreachable home."""
+NO_CELL = np.int32(0)  # cell of the switch itself or of an unreachable home
 
 
 def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:

@@ -13,10 +13,8 @@ from pdes.network.balancing import ECMP, Balancing
 from pdes.network.disciplines import STRICT, Discipline, discipline
 from pdes.nic.congestion import NO_CONTROL, Control
 
-SCHEDULINGS = ("fifo", "lifo", "priority")
-"""Orders in which phases of collectives that wait for a dimension are served."""
-PAUSE_FRAME_BYTES = 84
-"""64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)."""
+SCHEDULINGS = ("fifo", "lifo", "priority")  # orders in which phases of collectives that wait for a dimension are served
+PAUSE_FRAME_BYTES = 84  # 64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)
 USUAL_REORDER_PACKETS = 3
 """Default of selective repeat where links keep the order: TCP's three duplicate acknowledgements (RFC 5681)."""
 

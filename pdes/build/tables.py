@@ -17,7 +17,10 @@ def trace_tables(program: Program, p2p_share: float) -> s.Trace:
 
     p2p_share: the setting of that name.
     """
-    derived = {"connections": padded(_channel_connections(program, p2p_share), np.int64)}
+    channels = program.channels  # group, number and share of each; p2p_share applies between hosts
+    connection = packet.P2P | _numbered(channels.connection, channels.shares)
+    connection = np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, connection)
+    derived = {"connections": padded(connection, np.int64)}
     names = ((name, name if hasattr(program, name) else f"node_{name}") for name in s.Trace.__annotations__)
     plain = {name: _typed(s.Trace, name, getattr(program, field)) for name, field in names if name not in derived}
     return s.Trace(**derived, **plain)
@@ -28,38 +31,32 @@ def plan_tables(program: Program) -> s.PlanTables:
     schedules = program.schedules
     size, parts, first = schedules.view_size, schedules.view_parts, schedules.view_ptr[:-1]
     views = rows_of(GroupView, len(size), members=size, parts=parts, first=first)
-    derived = {"lane_row": _lane_rows(schedules), "view_row": views, "step": _step_rows(schedules)}
+    steps = rows_of(PlanStep, 1)
+    if len(schedules.steps) > 0:  # named rows that share the memory of the schedules
+        steps = np.ascontiguousarray(schedules.steps, np.int32).reshape(-1).view(PlanStep.dtype).view(np.recarray)
+    derived = {"lane_row": _lane_rows(schedules), "view_row": views, "step": steps}
     owners = ((name, program if hasattr(program, name) else schedules) for name in s.PlanTables.__annotations__)
     plain = {name: _typed(s.PlanTables, name, getattr(owner, name)) for name, owner in owners if name not in derived}
     return s.PlanTables(**derived, **plain)
 
 
 def _typed(tables: Any, name: str, values: ArrayLike) -> Any:
+    """Return values in the type that a table class declares for the field `name`."""
     return padded(values, tables.__annotations__[name].__metadata__[0])
-
-
-def _step_rows(schedules: Schedules) -> Rows:
-    """Return the steps of schedules as named rows that share their memory."""
-    if len(schedules.steps) == 0:
-        return rows_of(PlanStep, 1)
-    return np.ascontiguousarray(schedules.steps, np.int32).reshape(-1).view(PlanStep.dtype).view(np.recarray)
 
 
 def _lane_rows(schedules: Schedules) -> Rows:
     """Return the rows of all lanes, with views counted over all schedules."""
     lanes = len(schedules.lane_ptr) - 1
+    has_delay = (schedules.lane_latency_ps != 0) | (schedules.lane_begins != 0)
     rows = rows_of(
         PlanLane,
         lanes,
-        plain=schedules.lane_plain
-        & (schedules.lane_latency_ps == 0)
-        & (schedules.lane_gate < 0)
-        & (schedules.lane_blocking == 0)
-        & (schedules.lane_begins == 0),
+        plain=schedules.lane_plain & (schedules.lane_gate < 0) & ~has_delay & (schedules.lane_blocking == 0),
         view_number=schedules.lane_view,
         gate=np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
         alike=_lanes_of_phase(schedules),
-        connection=_connections(schedules),
+        connection=_numbered(schedules.lane_connection, schedules.lane_shares),
         waited_for=_waited_for(schedules),
     )
     for name in ("part", "parts", "chunks", "wire_num", "wire_den", "latency_ps", "phase", "blocking", "begins"):
@@ -71,18 +68,6 @@ def _lane_rows(schedules: Schedules) -> Rows:
             own = views[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1]]
             own[own >= 0] += base
     return rows
-
-
-def _channel_connections(program: Program, p2p_share: float) -> Int64:
-    """Return group, number and share of each point-to-point channel; p2p_share applies between hosts."""
-    channels = program.channels
-    connection = packet.P2P | _numbered(channels.connection, channels.shares)
-    return np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, connection)
-
-
-def _connections(schedules: Schedules) -> Int64:
-    """Return the word `connection` of each lane."""
-    return _numbered(schedules.lane_connection, schedules.lane_shares)
 
 
 def _numbered(number: Array, shares: Array) -> Int64:

@@ -54,8 +54,7 @@ def free_block(net, block):
     net.ctl.free_blocks += 1
 
 
-SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)
-"""Operations of the hook `telemetry` on the packet in hand."""
+SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)  # operations of the hook `telemetry` on the packet in hand
 
 
 @inline

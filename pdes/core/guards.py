@@ -14,12 +14,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-GUARD_BYTE = 0xA5
-"""Value of every byte of a guard, apart from the two lengths."""
+GUARD_BYTE = 0xA5  # value of every byte of a guard, apart from the two lengths
 _MASK = int.from_bytes(bytes([GUARD_BYTE] * 7), "big")
 """Bits that are inverted in stored lengths, so that a small number written over one is an impossible length."""
-_HEADER_BYTES = 16
-"""Size of the two lengths."""
+_HEADER_BYTES = 16  # size of the two lengths
 
 _memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
 """Address of a guarded array -> the memory that contains it, while that exists."""

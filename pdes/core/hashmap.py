@@ -8,8 +8,7 @@ import numpy as np
 from pdes.core.hashing import mix2
 from pdes.core.jit import inline, kernel
 
-FREE = -1
-"""Key of a free place."""
+FREE = -1  # key of a free place
 
 
 @inline

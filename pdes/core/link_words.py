@@ -11,8 +11,7 @@ NODE_BITS, LINK_BITS = 22, 24
 CLASS_SHIFT = NODE_BITS + LINK_BITS
 META_MASK = (1 << CLASS_SHIFT) - 1
 BYTES_BITS, PACKETS_BITS = 46, 34
-WAIT_BITS = 62 - PACKETS_BITS
-"""Low bits of the longest wait, kept above the packets; the others are above the bytes."""
+WAIT_BITS = 62 - PACKETS_BITS  # low bits of the longest wait, kept above the packets; the others are above the bytes
 WAIT_MASK = (1 << WAIT_BITS) - 1
 MAX_WAIT_PS = (1 << (62 - BYTES_BITS + WAIT_BITS)) - 1
 

@@ -16,37 +16,28 @@ from pdes.core.jit import inline
 MAX_NPUS = 1 << 19
 MAX_GROUPS = (1 << 19) - 1
 MAX_SEQ = 1 << 20
-CALL_LANE = (1 << 22) - 1
-"""Lane number that marks the tag of a call (pdes/npu/in_flight.py)."""
+CALL_LANE = (1 << 22) - 1  # lane number that marks the tag of a call (pdes/npu/in_flight.py)
 MAX_WIRE_BYTES = 0xFFFF
-P2P = (1 << 19) - 1
-"""Group number of point-to-point messages."""
+P2P = (1 << 19) - 1  # group number of point-to-point messages
 CONNECTION_SHIFT = 19
 """Position of the 6-bit number in a connection of two NPUs, group | number << CONNECTION_SHIFT (25 bits)."""
 SHARES_SHIFT = 25
 """Position of a connection's share of the line rate where messages are posted: SHARE_UNITS / it, 0 = all."""
 SHARE_UNITS = 1024
-CONTROL = P2P - 1
-"""Group of the queue pairs for answers to requests (pdes/nic/rendezvous.py)."""
+CONTROL = P2P - 1  # group of the queue pairs for answers to requests (pdes/nic/rendezvous.py)
 
-FLAG_ACK = 1
-"""Control packet: an acknowledgement, or with FLAG_CNP a congestion notification."""
+FLAG_ACK = 1  # control packet: an acknowledgement, or with FLAG_CNP a congestion notification
 FLAG_LAST = 2
 FLAG_NAK = 4
-FLAG_MARK = 8
-"""Congestion mark (ECN); on an acknowledgement, the mark of its packet."""
+FLAG_MARK = 8  # congestion mark (ECN); on an acknowledgement, the mark of its packet
 FLAG_CNP = 16
-FLAG_TRIMMED = 32
-"""Data trimmed to its header, which travels as control."""
-FLAG_CLASS = 64
-"""Data of class 1."""
-PAUSE_FRAME = 0xFFFFF
-"""Destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`."""
+FLAG_TRIMMED = 32  # data trimmed to its header, which travels as control
+FLAG_CLASS = 64  # data of class 1
+PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`
 PAUSE, RESUME = 1, 0
 
 PSN_MASK = 0xFFFFFF
-HALF_PSN = 1 << 23
-"""Half the range of sequence numbers, the longest distance that orders two of them."""
+HALF_PSN = 1 << 23  # half the range of sequence numbers, the longest distance that orders two of them
 
 
 def bits(at: int, count: int = 0) -> Callable[[Any], Any]:

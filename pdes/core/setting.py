@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-UNITS = ("_bytes", "_ps", "_bps", "_packets")
-"""Suffixes of names that are units."""
+UNITS = ("_bytes", "_ps", "_bps", "_packets")  # suffixes of names that are units
 
 
 @dataclass(frozen=True)

@@ -45,17 +45,13 @@ Bool = Annotated[np.ndarray, np.bool_]
 LONGEST_RUN_PS = INF >> 1
 """26 days: a longer run, or any single step of that length, might reach INF, which means never."""
 
-MAX_NODES = MAX_LINKS = 1 << 22
-"""Bounds of node and link numbers, from the widths in pdes.core.link_words."""
-MAX_SET = 511
-"""Maximum number of equal-cost links: the count must fit beside 22 bits in an int32 cell."""
+MAX_NODES = MAX_LINKS = 1 << 22  # bounds of node and link numbers, from the widths in pdes.core.link_words
+MAX_SET = 511  # maximum number of equal-cost links: the count must fit beside 22 bits in an int32 cell
 
-SIDES = 4
-"""Inboxes of a node: one for the current cell and one for each of the next three; a power of two."""
+SIDES = 4  # inboxes of a node: one for the current cell and one for each of the next three; a power of two
 
 BLOCK_RECORDS = 8
-BLOCK_SHIFT = 3
-"""Packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT."""
+BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
 CARE, FRAMED, INSIDE = 1, 2, 4
 """Flags of a link class. CARE: packets may be lost, or carry telemetry; FRAMED: the link carries flits; INSIDE: the
@@ -66,8 +62,7 @@ MAX_CLASSES = 1 << 16
 CONTROL, FRAMES, TRIMMED = 2, 3, 4
 """Queues of a gate after those of the data classes: control, pause frames, trimmed packets."""
 
-FLOWLETS = 1024
-"""Flows that a switch distinguishes by a hash."""
+FLOWLETS = 1024  # flows that a switch distinguishes by a hash
 
 # Events that congestion control handles (pdes/nic/congestion).
 CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
@@ -80,17 +75,14 @@ MAX_TELEMETRY_HOPS = 7
 REF_LANE = 40
 REF_INSTANCE = 1 << 61
 
-SELECTIVE_PACKETS = 512
-"""Packets that a bit set of selective repeat covers."""
+SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 
-STIRRED_LANES = 62
-"""Lanes of a plan that a bit set covers; with more lanes, all are checked each time."""
+STIRRED_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
 
 LANES = 4
 COMPUTE_LANE = 1
 
-SLOWDOWN_UNIT = 1000
-"""Units of compute_slow_1000ths per factor 1."""
+SLOWDOWN_UNIT = 1000  # units of compute_slow_1000ths per factor 1
 
 STARTED, LAUNCHING = 1, 2
 """Progress of an active collective: its steps may run; its first step is due later. 0: only messages have arrived."""

@@ -258,8 +258,7 @@ def check(total: Harvest) -> None:
         raise RunError(f"engine defect: {total.not_given_back[0]}")
 
 
-MAX_LINES = 12
-"""Rows that the message of a stalled run lists."""
+MAX_LINES = 12  # rows that the message of a stalled run lists
 
 
 def _who_waits(total: Harvest) -> str:
@@ -273,8 +272,7 @@ def _who_waits(total: Harvest) -> str:
     return head + "".join(f"\n  {line}" for line in total.waits[:MAX_LINES]) + more
 
 
-REQUEST, ANSWER, CALL = 1, 2, 3
-"""Values of the flows' column control; 0 is data."""
+REQUEST, ANSWER, CALL = 1, 2, 3  # values of the flows' column control; 0 is data
 
 
 def _control(tag: Int64, settings: Settings) -> Int8:

@@ -16,8 +16,7 @@ from pdes.npu.agenda import lane_place
 from pdes.npu.collective import npu_of_peer
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
-MAX_PLACES = 8
-"""Places down by faults that a message lists."""
+MAX_PLACES = 8  # places down by faults that a message lists
 TOO_LATE_TEXT = (
     f"simulated time exceeds {s.LONGEST_RUN_PS} ps (26 days), the maximum that the engine can represent; "
     "expected faster links, smaller messages or shorter delays"

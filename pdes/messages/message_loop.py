@@ -32,11 +32,9 @@ from pdes.npu.delivery import in_lane_at, receive_row
 from pdes.npu.npu_window import short_of
 from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, post_send, start_row
 
-PAUSED, TOO_LATE = 4, 5
-"""Status values in addition to those of pdes.core.status."""
+PAUSED, TOO_LATE = 4, 5  # status values in addition to those of pdes.core.status
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
-SPARE_EVENTS = 64
-"""Maximum number of rows that one action may take where collectives slow computation down."""
+SPARE_EVENTS = 64  # maximum number of rows that one action may take where collectives slow computation down
 
 
 @inline

@@ -10,8 +10,7 @@ from pdes.messages.events import FIRST_POST, KEY_SHIFT, LEFT, OWN, STEP, add_eve
 from pdes.network.routing import next_link
 from pdes.nic.transport import queue_pair
 
-LONGEST_STEP_PS = 2.4e18
-"""Upper bound of a step: more than LONGEST_RUN_PS, so it ends the run before times overflow."""
+LONGEST_STEP_PS = 2.4e18  # upper bound of a step: more than LONGEST_RUN_PS, so it ends the run before times overflow
 
 
 @inline

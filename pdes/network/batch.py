@@ -9,10 +9,8 @@ from pdes.core.link_words import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import inbox_of
 
-BUCKETS = 256
-"""Buckets of the first sorting pass."""
-SMALL_BATCH = 24
-"""Batch size up to which insertion sort is used."""
+BUCKETS = 256  # buckets of the first sorting pass
+SMALL_BATCH = 24  # batch size up to which insertion sort is used
 
 
 @inline

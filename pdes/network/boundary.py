@@ -12,13 +12,10 @@ from pdes.core.jit import inline, peek
 from pdes.core.link_words import end_of
 from pdes.core.state import INF
 
-HEADER_WORDS = 8
-"""Words of a half's header: one cache line."""
-CROSSING_WORDS = 5
-"""Words of a record without telemetry."""
+HEADER_WORDS = 8  # words of a half's header: one cache line
+CROSSING_WORDS = 5  # words of a record without telemetry
 WORD_BYTES = 8
-FAR_WINDOWS = 3
-"""Windows after the current one whose arrivals outboxes accept, so that few packets wait on their links."""
+FAR_WINDOWS = 3  # windows after the current one whose arrivals outboxes accept, so that few packets wait on their links
 
 
 @inline

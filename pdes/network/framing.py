@@ -19,8 +19,7 @@ LINE_BYTES = 128
 PER_LINE_BYTES = 2 * FLIT_BYTES
 """Overhead per line of 128 bytes: a header flit, and a response flit for the other direction."""
 
-NVSWITCH_KIND = 2
-"""Word of graph.node_kind that marks an NVSwitch."""
+NVSWITCH_KIND = 2  # word of graph.node_kind that marks an NVSwitch
 
 
 @inline

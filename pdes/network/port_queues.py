@@ -6,10 +6,8 @@ from pdes.core.fifo import SET_DOWN, append, carry, ends, head_of, tail_of, take
 from pdes.core.jit import call_hook, inline
 from pdes.core.state import CONTROL, TRIMMED
 
-TRIMMED_A_TURN = 10
-"""Trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
-TIME_BITS = 40
-"""Bits of the queueing time in word 0 of a packet that waits; the ingress link is above them."""
+TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)
+TIME_BITS = 40  # bits of the queueing time in word 0 of a packet that waits; the ingress link is above them
 TIME_MASK = (1 << TIME_BITS) - 1
 
 

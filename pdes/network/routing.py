@@ -12,13 +12,10 @@ from pdes.core.hashing import mix, mix3
 from pdes.core.jit import call_hook, inline
 from pdes.core.packet import entropy
 
-DIM_RING, DIM_TABLE = 0, 1
-"""Modes of a dimension at a node; in all other modes there is one way."""
-SET_SHIFT = 22
-"""Position of the number of links in a cell."""
+DIM_RING, DIM_TABLE = 0, 1  # modes of a dimension at a node; in all other modes there is one way
+SET_SHIFT = 22  # position of the number of links in a cell
 SET_MASK = (1 << SET_SHIFT) - 1
-UNREACHABLE = 127
-"""Hops to an unreachable home: the maximum of int8."""
+UNREACHABLE = 127  # hops to an unreachable home: the maximum of int8
 
 
 @inline

@@ -46,8 +46,7 @@ from pdes.network.pause import on_pause, paused_link
 from pdes.network.port_queues import TIME_BITS, TIME_MASK, control_waits, fall_out, line_up, may_go, next_queue
 from pdes.network.routing import balanced, choose, switch_cell_to
 
-AHEAD = 4
-"""Packets of the batch by which prefetching precedes use."""
+AHEAD = 4  # packets of the batch by which prefetching precedes use
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
 TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 

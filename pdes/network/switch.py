@@ -29,8 +29,7 @@ from pdes.network.link import (
 )
 from pdes.network.routing import balanced, choose, switch_cell_to
 
-AHEAD = 8
-"""Packets by which prefetching of the next record's place precedes use."""
+AHEAD = 8  # packets by which prefetching of the next record's place precedes use
 
 
 @inline

@@ -95,12 +95,10 @@ def drive(address, link, q, now, _seq, size, _flag):
     return np.int64(following <= now + on_wire)
 
 
-DRIVEN = Control("none", begin, frozenset(), ())
-"""Replacement of NO_CONTROL in runs with shares."""
+DRIVEN = Control("none", begin, frozenset(), ())  # replacement of NO_CONTROL in runs with shares
 
 
-Settings = TypeVar("Settings", bound=Any)
-"""pdes.build.settings.Settings, which belongs to a higher layer."""
+Settings = TypeVar("Settings", bound=Any)  # pdes.build.settings.Settings, which belongs to a higher layer
 
 
 def has_shares(program: Program, settings: Any) -> bool:

@@ -11,11 +11,9 @@ from pdes.network.link import link_send
 from pdes.nic.pacing import hold_back
 from pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
-NOT_KICKED = -2
-"""Word `kick_next` of a port that is not in the NPU's list of ports to try."""
+NOT_KICKED = -2  # word `kick_next` of a port that is not in the NPU's list of ports to try
 TAKES_TURNS, HELD_BACK = 1, 2
-MAX_BACKOFF = 6
-"""Maximum number of times that the timeout is doubled."""
+MAX_BACKOFF = 6  # maximum number of times that the timeout is doubled
 
 
 @inline

@@ -12,10 +12,8 @@ from pdes.core.jit import call_hook, hook, inline
 from pdes.core.state import SELECTIVE_PACKETS
 from pdes.core.world import give_row_back, kept_messages, world_at
 
-FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)
-"""Operations of the sender's hook."""
-MESSAGE_BITS = 24
-"""Bits of the message in the result of TAKE_LOST; the sequence number is above."""
+FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)  # operations of the sender's hook
+MESSAGE_BITS = 24  # bits of the message in the result of TAKE_LOST; the sequence number is above
 
 
 @inline

@@ -25,8 +25,7 @@ from pdes.npu.agenda import lane_place
 
 MOST_NAMED = 4
 """Maximum number of packets of an inbox whose queue pairs and lanes are prefetched; few inboxes get more in a cell."""
-FAR, NEAR, NEXT, SOON = 6, 4, 2, 1
-"""Number of turns by which each stage precedes the NPU's turn."""
+FAR, NEAR, NEXT, SOON = 6, 4, 2, 1  # number of turns by which each stage precedes the NPU's turn
 
 
 @inline

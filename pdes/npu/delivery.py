@@ -16,8 +16,7 @@ from pdes.npu.collective import arrives, instance, instance_for, plan_of
 from pdes.npu.in_flight import call
 from pdes.npu.trace import NOTHING, row_of_collective
 
-TOUCHES = 3
-"""Memory accesses per reduced byte: two reads and a write."""
+TOUCHES = 3  # memory accesses per reduced byte: two reads and a write
 
 
 @inline

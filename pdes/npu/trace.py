@@ -19,8 +19,7 @@ from pdes.nic.rendezvous import answer, post_or_ask
 from pdes.npu.collective import start_collective
 from pdes.npu.contention import begin_work
 
-NOTHING = -1
-"""No row, instance, port or message."""
+NOTHING = -1  # no row, instance, port or message
 
 KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = range(6)
 

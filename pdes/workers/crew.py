@@ -23,20 +23,13 @@ from pdes.workers import team as tm
 from pdes.workers.mailbox import ProcessPlace
 from pdes.workers.other_teams import OTHER_TEAMS
 
-PAUSE_S = 0.2
-"""Aimed wall time between two progress reports."""
-NS = 1e-9
-"""Seconds per nanosecond."""
-FIRST_PAUSE_HOPS = 1
-"""Packet-hops before the first report, which ends the start-up phase."""
-MIN_HOPS_OF_A_PAUSE = 1_000
-"""Minimum number of packet-hops between two reports."""
-WINDOWS_OF_A_PAUSE = 200_000
-"""Maximum number of windows between two reports, compiled."""
-WINDOWS_OF_A_PAUSE_PLAIN = 200
-"""Maximum number of windows between two reports, in plain Python."""
-EVENTS_OF_A_PAUSE = 1_000_000
-"""Events between two reports at message level."""
+PAUSE_S = 0.2  # aimed wall time between two progress reports
+NS = 1e-9  # seconds per nanosecond
+FIRST_PAUSE_HOPS = 1  # packet-hops before the first report, which ends the start-up phase
+MIN_HOPS_OF_A_PAUSE = 1_000  # minimum number of packet-hops between two reports
+WINDOWS_OF_A_PAUSE = 200_000  # maximum number of windows between two reports, compiled
+WINDOWS_OF_A_PAUSE_PLAIN = 200  # maximum number of windows between two reports, in plain Python
+EVENTS_OF_A_PAUSE = 1_000_000  # events between two reports at message level
 
 
 def compile_kernels(graph: Graph | None = None, settings: Settings | None = None) -> float:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdes.build.layout import Layout
-from pdes.build.part import Outboxes, Part
+from pdes.build.layout import Layout, Outboxes, Part
 from pdes.core.errors import RunError
 from pdes.core.guards import between_guards
 from pdes.core.inputs import Int64

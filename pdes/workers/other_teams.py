@@ -17,8 +17,7 @@ from pdes.network.boundary import WORD_BYTES
 from pdes.workers.parcels import PARCEL, PARCEL_HEADER, Parcels, pack, parcel_words, unpack
 from pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at
 
-CODE_BITS = (1 << 32) - 1
-"""Bits of the register that a C function with an int result defines."""
+CODE_BITS = (1 << 32) - 1  # bits of the register that a C function with an int result defines
 
 
 @inline
@@ -177,8 +176,7 @@ def agree(address, number):
 
 
 _HOOKS = unpack_parcels, pack_parcels, send_parcels, help_along, take_parcels, agree
-OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _HOOKS}
-"""Name (of `ParcelHooks`) -> hook."""
+OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _HOOKS}  # name (of `ParcelHooks`) -> hook
 
 
 def trade(parcels: Parcels) -> None:

@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.layout import Layout
-from pdes.build.part import Outboxes
+from pdes.build.layout import Layout, Outboxes
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.harvest.gathering import Harvest, merge
@@ -34,16 +33,11 @@ from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, segment_
 from pdes.workers.parcels import no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
-PR_SET_PDEATHSIG = 1
-"""Option of prctl(2), linux/prctl.h."""
-REPORT_TIMEOUT_S = 2.0
-"""Time within which a failed process must report its error."""
-END_TIMEOUT_S = 2.0
-"""Time within which a stopped process must end."""
-POLL_INTERVAL_S = 1e-4
-"""Time between two checks whether all have built their worlds."""
-BUILT, DONE = 1, 2
-"""Progress of a process."""
+PR_SET_PDEATHSIG = 1  # option of prctl(2), linux/prctl.h
+REPORT_TIMEOUT_S = 2.0  # time within which a failed process must report its error
+END_TIMEOUT_S = 2.0  # time within which a stopped process must end
+POLL_INTERVAL_S = 1e-4  # time between two checks whether all have built their worlds
+BUILT, DONE = 1, 2  # progress of a process
 
 
 class _Workers:

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.layout import Layout
-from pdes.build.part import Outboxes, Part
+from pdes.build.layout import Layout, Outboxes, Part
 from pdes.core.errors import AgreedRunError, RunError
 from pdes.core.inputs import Int64
 from pdes.core.jit import jit_enabled
@@ -27,8 +26,7 @@ from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_in, team_words
 
-ABORT_TIMEOUT_S = 10.0
-"""Time within which a failed rank must end all others."""
+ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
 
 
 class Ranks(Mailbox):

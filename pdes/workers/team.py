@@ -71,10 +71,8 @@ class Meeting(NamedTuple):
 
 meeting_at = reader(Meeting)
 
-SPINS = 4000
-"""Checks of a word in a busy loop, before the core is yielded."""
-YIELDS = 50_000
-"""Checks of a word between which the core is yielded, before control returns to Python."""
+SPINS = 4000  # checks of a word in a busy loop, before the core is yielded
+YIELDS = 50_000  # checks of a word between which the core is yielded, before control returns to Python
 
 
 def team_words(workers: int) -> int:

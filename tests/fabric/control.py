@@ -8,7 +8,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import (
     CC_ACK,
@@ -30,8 +30,8 @@ class SenselessParameters(ControlParameters, words=16):
 
 
 class SenselessState(CongestionState, words=32):
-    acked_packets = word(WordKind.COUNT, "since the window grew")
-    base_rtt_ps = word(WordKind.DURATION, "shortest round trip so far, 0 none")
+    acked_packets = word("count", "since the window grew")
+    base_rtt_ps = word("duration", "shortest round trip so far, 0 none")
 
 
 own = seen_as(SenselessState)

@@ -111,7 +111,8 @@ ADAPTIVE = BASE | {"load_balancing": balancing("adaptive"), "selective_repeat": 
 RUNS = {
     "even, pauses": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 89_000, "pfc_headroom_bytes": 8000}, BASE),
     **{
-        f"discipline {name}": Scenario(CABLES, EACH, PAUSES | {"discipline": discipline(name)}, BASE) for name in names()
+        f"discipline {name}": Scenario(CABLES, EACH, PAUSES | {"discipline": discipline(name)}, BASE)
+        for name in names()
     },
     "even, little headroom": Scenario(
         star(5, delay=100_000), EVEN, {"buffer_bytes": 29_000, "pfc_headroom_bytes": 2000}, LOSSY

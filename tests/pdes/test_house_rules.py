@@ -371,16 +371,16 @@ def test_what_is_added_to_a_kind_of_row_leaves_its_words_where_they_are(kind):
 
 def test_rows_refuse_what_would_not_work():
     with pytest.raises(TypeError, match="Bad: NumPy's records have attributes size, flags of their own"):
-        type("Bad", (Row,), {name: word(WordKind.COUNT, "things") for name in ("size", "flags", "other")})
+        type("Bad", (Row,), {name: word("count", "things") for name in ("size", "flags", "other")})
     with pytest.raises(TypeError, match="Long: 9 words, expected at most 8"):
-        type("Long", (Row,), {"many": word(WordKind.COUNT, "things", many=9)}, words=8)
+        type("Long", (Row,), {"many": word("count", "things", many=9)}, words=8)
 
 
 def test_rows_begin_as_their_words_say():
     class Lamp(Row, words=8):
-        lit = word(WordKind.FLAG, "it burns")
-        last = word(WordKind.TIME, "when it was lit, -1 never", begins=-1)
-        bulbs = word(WordKind.COUNT, "that it has", many=2, begins=3)
+        lit = word("flag", "it burns")
+        last = word("time", "when it was lit, -1 never", begins=-1)
+        bulbs = word("count", "that it has", many=2, begins=3)
 
     lamps = rows_of(Lamp, 2, lit=[0, 1])
     assert (lamps.lit.tolist(), lamps.last.tolist(), lamps.bulbs.tolist()) == ([0, 1], [-1, -1], [[3, 3], [3, 3]])

@@ -23,8 +23,7 @@ from pdes.network.shared_switch import bring_up
 TITLE = "each destination's packets over all links in rotation, except those with longer queues"
 REORDERS = True
 HAS_FLOWLETS = True
-SLACK_PACKETS = 8
-"""Tolerated difference between queues, in full packets."""
+SLACK_PACKETS = 8  # tolerated difference between queues, in full packets
 
 
 @inline

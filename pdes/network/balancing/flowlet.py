@@ -14,8 +14,7 @@ from pdes.core.world import world_at
 
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True
-ENDS_MASK = (1 << 40) - 1
-"""Bits of packet word 1 with the destination and source NPU."""
+ENDS_MASK = (1 << 40) - 1  # bits of packet word 1 with the destination and source NPU
 
 
 @hook

@@ -49,12 +49,9 @@ class Allowed(NamedTuple):
 
 
 SHARE = Allowed(0.0, 1.0)
-SWITCH = Allowed(0.0, 1.0, is_integer=True)
-"""0 = off, 1 = on."""
-RATE_BPS = Allowed(1e6, 1e15)
-"""Rates at which a queue pair may be paced, in bit/s: those of links."""
-STEP_BPS = Allowed(0.0, 1e15)
-"""Increments of a rate in bit/s."""
+SWITCH = Allowed(0.0, 1.0, is_integer=True)  # 0 = off, 1 = on
+RATE_BPS = Allowed(1e6, 1e15)  # rates at which a queue pair may be paced, in bit/s: those of links
+STEP_BPS = Allowed(0.0, 1e15)  # increments of a rate in bit/s
 TIME_PS = Allowed(1.0, 1e18)
 """Whole picoseconds; two of the longest times and the longest run stay below INF (pdes/core/state.py)."""
 TIME_OR_0_PS = Allowed(1.0, 1e18, special=0.0)

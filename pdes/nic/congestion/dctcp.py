@@ -22,7 +22,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
 from pdes.core.world import world_at
@@ -49,13 +49,13 @@ PARAMETERS = DctcpParameters.declared
 class DctcpState(CongestionState, words=32, written_by="nic.congestion.dctcp"):
     """State of DCTCP for a queue pair."""
 
-    cwnd_packets = word(WordKind.FLOAT, "congestion window in packets")
-    ssthresh_packets = word(WordKind.FLOAT, "window in packets below which slow start applies")
-    alpha = word(WordKind.FLOAT, "smoothed share of marked packets")
-    acked_packets = word(WordKind.COUNT, "packets acknowledged in this window of data")
-    marked_packets = word(WordKind.COUNT, "marked packets among these")
-    window_end = word(WordKind.SEQUENCE, "first packet not sent when this window of data began")
-    cut_end = word(WordKind.SEQUENCE, "first packet not sent at the last cut, -1 none")
+    cwnd_packets = word("float", "congestion window in packets")
+    ssthresh_packets = word("float", "window in packets below which slow start applies")
+    alpha = word("float", "smoothed share of marked packets")
+    acked_packets = word("count", "packets acknowledged in this window of data")
+    marked_packets = word("count", "marked packets among these")
+    window_end = word("sequence", "first packet not sent when this window of data began")
+    cut_end = word("sequence", "first packet not sent at the last cut, -1 none")
 
 
 own = seen_as(DctcpState)
