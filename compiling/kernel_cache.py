@@ -33,8 +33,8 @@ _ROOT = 0
 _MAX_LINKS = 40  # maximum number of symbolic links on a path, as in Linux (MAXSYMLINKS)
 _DIGEST_BYTES = 16
 CODE_SUFFIX = ".o"  # suffix of files of machine code
+# flags to open a folder on the path; O_PATH needs permission only to traverse the folder, not to list it
 _OPEN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
-"""Flags to open a folder on the path. O_PATH needs permission only to traverse the folder, not to list it."""
 FAILURES: list[str] = []  # reasons why compiled code of this process could not be written to the cache
 
 

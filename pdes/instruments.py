@@ -4,8 +4,7 @@ from pdes.build.layout import Outboxes, Part, share
 from pdes.build.simulation import LogicalProcess
 from pdes.build.worlds import build_lps
 from pdes.core.rows.workers import LINE_WORDS
-from pdes.core.status import DONE, FAILED, FULL
-from pdes.core.world import world_at
+from pdes.core.state import DONE, FAILED, FULL, world_at
 from pdes.harvest.gathering import check, harvest, results
 from pdes.harvest.stall import failed_queue_pair
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES

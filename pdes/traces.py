@@ -1,9 +1,8 @@
 """How an NPU works through its trace: rows and their states, lanes, ready rows, pace and slow-downs."""
 
 from pdes.build.layout import offsets
-from pdes.build.npus import begin_traces, row_states
 from pdes.build.schedule import slow_changes
-from pdes.build.tables import padded, trace_tables
+from pdes.build.tables import begin_traces, padded, row_states, trace_tables
 from pdes.core.state import (
     COMPUTE_LANE,
     LANES,

@@ -9,9 +9,7 @@ one grid.
 
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.core.jit import call_hook, inline, outline, peek, prefetch
-from pdes.core.state import INF, SIDES
-from pdes.core.status import DONE, FAILED, FULL, GOING_ON, SENT
-from pdes.core.world import world_at
+from pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, SENT, SIDES, world_at
 from pdes.network.batch import blocks_short
 from pdes.network.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
 from pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox, reach, release, release_due, wait

@@ -13,7 +13,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Bools, Graph, Int64, Rows
 from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass, Telemetry
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS, PS_PER_S
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
 from pdes.network.boundary import CROSSING_WORDS
 from pdes.network.framing import FLIT_BYTES, is_framed, is_nvlink
 

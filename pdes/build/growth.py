@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pdes.core import state as s
-from pdes.core.hashmap import FREE, rehash
+from pdes.core.hashing import FREE, rehash
 from pdes.core.inputs import Int64
 from pdes.core.memory import full, rows_of, zeros
 from pdes.core.rows.messages import FIRST_EVENT, Event
@@ -18,7 +18,7 @@ def power_of_two(minimum: int) -> int:
 
 
 def empty_map(minimum: int) -> tuple[Int64, Int64]:
-    """Return keys and values of a map (pdes/core/hashmap.py) with at least `minimum` places."""
+    """Return keys and values of a map (pdes/core/hashing.py) with at least `minimum` places."""
     size = power_of_two(minimum)
     return full(size, FREE), zeros(size)
 
@@ -112,8 +112,8 @@ def grow(w: s.World) -> s.World:
     match int(net.ctl.need):
         case s.NEED_BLOCKS:
             added = max(len(net.block_free) // 2, 4 * int(const.reserve_blocks))
-            arrays = "record", "block_next", "telemetry"
-            return w._replace(net=_with_free_rows(w, net, added, "free_blocks", "block_free", *arrays))
+            grown = _with_free_rows(w, net, added, "free_blocks", "block_free", "record", "block_next", "telemetry")
+            return w._replace(net=grown)
         case s.NEED_MSGS:
             added = len(qps.msg_free) + int(const.reserve_messages)
             grown = _with_free_rows(w, qps, added, "free_messages", "msg_free", "msg")

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from pdes.build.fabric import Fabric
 from pdes.build.settings import Settings
 from pdes.core.inputs import Graph, Int64, Rows
-from pdes.core.link_words import link_meta
 from pdes.core.memory import rows_of, zeros
+from pdes.core.packet import link_meta
 from pdes.core.rows.network import OutgoingLink
 from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 

@@ -10,11 +10,11 @@ from pdes.build.routes import routing_tables
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
-from pdes.core.link_words import link_meta
 from pdes.core.memory import aligned, row_of, rows_of, unused
+from pdes.core.packet import link_meta
 from pdes.core.rows.network import Change, Gate, LinkClass, OutgoingLink
 from pdes.core.setting import Setting, setting
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from pdes.network.routing import UNREACHABLE
 
 if TYPE_CHECKING:

@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pdes.build.buffers import shared_buffers
-from pdes.build.constants import constants_of
+from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
-from pdes.build.hooks import hooks_of
 from pdes.build.layout import Layout, Outboxes, Part, offsets
-from pdes.build.npus import idle_npus, npu_rows, row_states
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.build.tables import plan_tables, trace_tables
+from pdes.build.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
@@ -209,7 +207,7 @@ def build_lps(
     tables = trace_tables(program, settings.p2p_share), plan_tables(program)
     built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]
     if settings.fidelity.acknowledged:
-        # an idle LP of the whole fabric without faults, only for its routes (pdes/network/way_back.py)
+        # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)
         plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
         whole = Layout(layout.graph, plain)
         idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))

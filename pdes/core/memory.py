@@ -21,8 +21,7 @@ from pdes.core.rows.row import Row
 
 CACHE_LINE = 64  # bytes of a cache line
 HUGE_PAGE = 2 << 20  # bytes of a large page on x86-64 and AArch64 Linux
-AREA = 16 * HUGE_PAGE
-"""Bytes of an area for small arrays; arrays of a quarter of this or more have an area of their own, freed with them."""
+AREA = 16 * HUGE_PAGE  # bytes of an area for small arrays; from a quarter of it on, an array has an area of its own
 
 
 def _area(size: int) -> NDArray[np.uint8]:

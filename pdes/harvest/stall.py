@@ -9,8 +9,7 @@ from pdes.build.schedule import ALWAYS_LOST
 from pdes.build.simulation import LogicalProcess
 from pdes.core import state as s
 from pdes.core.inputs import Graph, Int64, Rows
-from pdes.core.link_words import class_of, end_of
-from pdes.core.packet import destination, instance_key
+from pdes.core.packet import class_of, destination, end_of, instance_key
 from pdes.core.rows.nic import PendingRequest
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import npu_of_peer

@@ -4,8 +4,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline
 from pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
-from pdes.core.state import REF_INSTANCE, REF_LANE
-from pdes.core.world import take_row, whole_messages, world_at
+from pdes.core.state import REF_INSTANCE, REF_LANE, take_row, whole_messages, world_at
 from pdes.messages.events import FIRST_POST, KEY_SHIFT, LEFT, OWN, STEP, add_event
 from pdes.network.routing import next_link
 from pdes.nic.transport import queue_pair

@@ -5,7 +5,7 @@ import numpy as np
 from pdes.core.fifo import NONE, prefetch_block
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline
-from pdes.core.link_words import inbox_later_ps, inbox_link
+from pdes.core.packet import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import inbox_of
 

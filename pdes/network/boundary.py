@@ -9,7 +9,7 @@ memory shared between processes, or in a buffer that MPI has filled.
 """
 
 from pdes.core.jit import inline, peek
-from pdes.core.link_words import end_of
+from pdes.core.packet import end_of
 from pdes.core.state import INF
 
 HEADER_WORDS = 8  # words of a half's header: one cache line

@@ -6,9 +6,8 @@ makes no difference, since a change causes no event.
 """
 
 from pdes.core.jit import copy_row, hook, inline
-from pdes.core.link_words import class_of, with_class
-from pdes.core.state import CHANGE_LINK, CHANGE_NPU, INF
-from pdes.core.world import world_at
+from pdes.core.packet import class_of, with_class
+from pdes.core.state import CHANGE_LINK, CHANGE_NPU, INF, world_at
 
 
 @inline

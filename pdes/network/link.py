@@ -5,16 +5,19 @@ import numpy as np
 from pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, prefetch_block, push, take_block
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline, outline, prefetch, trailing_zeros
-from pdes.core.link_words import (
+from pdes.core.packet import (
+    PAUSE_FRAME,
+    SHARE_UNITS,
     class_of,
+    destination,
     end_of,
     inbox_word,
     longest_wait_ps,
     number_of,
     packets_sent,
+    wire_bytes,
     with_longest_wait,
 )
-from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, NEED_BLOCKS, SIDES
 from pdes.network.boundary import FAR_WINDOWS, put_out
 from pdes.network.framing import framed_bytes

@@ -13,7 +13,6 @@ import numpy as np
 from pdes.core.fifo import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook, inline, outline, prefetch
-from pdes.core.link_words import class_of, number_of, packets_sent
 from pdes.core.packet import (
     FLAG_ACK,
     FLAG_MARK,
@@ -21,11 +20,14 @@ from pdes.core.packet import (
     PAUSE,
     PAUSE_FRAME,
     RESUME,
+    class_of,
     data_class,
     destination,
     filled_in,
     flags,
     header,
+    number_of,
+    packets_sent,
     pause_word,
     trimmed,
     wire_bytes,
@@ -38,12 +40,21 @@ from pdes.core.state import (
     TELEMETRY_CLASS_SHIFT,
     TELEMETRY_QUEUE_SHIFT,
     TRIMMED,
+    world_at,
 )
-from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
 from pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
-from pdes.network.pause import on_pause, paused_link
-from pdes.network.port_queues import TIME_BITS, TIME_MASK, control_waits, fall_out, line_up, may_go, next_queue
+from pdes.network.port_queues import (
+    TIME_BITS,
+    TIME_MASK,
+    control_waits,
+    fall_out,
+    line_up,
+    may_go,
+    next_queue,
+    on_pause,
+    paused_link,
+)
 from pdes.network.routing import balanced, choose, switch_cell_to
 
 AHEAD = 4  # packets of the batch by which prefetching precedes use

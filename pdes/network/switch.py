@@ -9,8 +9,7 @@ import numpy as np
 
 from pdes.core.fifo import prefetch_following
 from pdes.core.jit import inline, outline, prefetch
-from pdes.core.link_words import end_of, inbox_link
-from pdes.core.packet import destination, wire_bytes
+from pdes.core.packet import destination, end_of, inbox_link, wire_bytes
 from pdes.core.state import CARE
 from pdes.network.batch import blocks_short, give_back, inbox_blocks, take_batch
 from pdes.network.boundary import put_out

@@ -5,8 +5,7 @@ Between two places the row is in `carried`. Only congestion controls that use te
 
 from pdes.core.fifo import CARRY_IN, PUT_OUT, SET_DOWN
 from pdes.core.jit import hook, peek
-from pdes.core.state import MAX_TELEMETRY_HOPS
-from pdes.core.world import world_at
+from pdes.core.state import MAX_TELEMETRY_HOPS, world_at
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 
 MET_WORDS = 2 * MAX_TELEMETRY_HOPS

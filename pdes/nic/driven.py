@@ -21,8 +21,7 @@ import numpy as np
 from pdes.core.inputs import Program
 from pdes.core.jit import hook, inline
 from pdes.core.packet import P2P, SHARE_UNITS
-from pdes.core.state import CC_START
-from pdes.core.world import world_at
+from pdes.core.state import CC_START, world_at
 from pdes.network.link import full_packet_bytes, link_psb, on_link_bytes, serialisation_ps
 from pdes.nic.congestion import Control
 

@@ -8,8 +8,7 @@ recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
-from pdes.core.hashing import mix2, mix3
-from pdes.core.hashmap import FREE, find, find_row
+from pdes.core.hashing import FREE, find, find_row, mix2, mix3
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.packet import (
     CONNECTION_SHIFT,
@@ -36,8 +35,20 @@ from pdes.core.packet import (
     source,
     wire_bytes,
 )
-from pdes.core.state import CC_ACK, CC_CNP, CC_LOSS, CC_START, INF, INSIDE, LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED
-from pdes.core.world import give_row_back, take_row, world_at
+from pdes.core.state import (
+    CC_ACK,
+    CC_CNP,
+    CC_LOSS,
+    CC_START,
+    INF,
+    INSIDE,
+    LOSS_NAK,
+    LOSS_TIMEOUT,
+    LOSS_TRIMMED,
+    give_row_back,
+    take_row,
+    world_at,
+)
 from pdes.network.link import class_row, link_send, share_psb
 from pdes.network.routing import npu_route
 from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control

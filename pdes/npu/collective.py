@@ -5,11 +5,10 @@ Messages that come before the member has started wait as counts per lane.
 
 import numpy as np
 
-from pdes.core.hashmap import FREE, find, remove
+from pdes.core.hashing import FREE, find, remove
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
 from pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
-from pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES
-from pdes.core.world import world_at
+from pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES, world_at
 from pdes.nic.rendezvous import answer_next, come_to, is_used, post_or_ask
 from pdes.nic.transport import post
 from pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place

@@ -8,8 +8,7 @@ import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
 from pdes.core.packet import CALL_LANE, P2P, receive_key, source, tag_group, tag_lane, tag_seq
-from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED
-from pdes.core.world import world_at
+from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED, world_at
 from pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import arrives, instance, instance_for, plan_of

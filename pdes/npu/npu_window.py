@@ -12,11 +12,10 @@ from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
-from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS
-from pdes.core.world import world_at
+from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, world_at
 from pdes.network.batch import blocks_short, give_back, take_batch
 from pdes.network.link import drop
-from pdes.network.pause import on_pause
+from pdes.network.port_queues import on_pause
 from pdes.network.routing import npu_route
 from pdes.nic.port import NOT_KICKED, kick, queue_control, transmit
 from pdes.nic.selective import take_complete

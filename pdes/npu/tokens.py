@@ -8,8 +8,8 @@ members with different choices would otherwise deadlock.
 from pdes.core.jit import inline
 from pdes.npu.agenda import put_off, wake_place
 
+# progress of a phase, whose state is lanes left << 2 | one of these; CALLED: at work without a token
 ASLEEP, WAITING, CALLED, RUNNING = range(4)
-"""Progress of a phase, whose state is lanes left << 2 | one of these. CALLED: at work without a token."""
 FIFO, LIFO, PRIORITY = range(3)
 
 

@@ -5,16 +5,16 @@ import time
 
 import numpy as np
 
+from pdes.build.constants import all_hooks, hooks_of
 from pdes.build.growth import grow
-from pdes.build.hooks import all_hooks, hooks_of
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
 from pdes.core import state as s
 from pdes.core.errors import RunError
-from pdes.core.hashmap import rehash
+from pdes.core.hashing import rehash
 from pdes.core.inputs import Graph, Rows
 from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
-from pdes.core.status import DONE, FAILED, FULL
+from pdes.core.state import DONE, FAILED, FULL
 from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop

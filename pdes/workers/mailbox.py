@@ -36,8 +36,7 @@ class ProcessPlace(NamedTuple):
     exchange: Callable[[], None] | None = None  # exchanges parcels with other teams: for its first worker, if needed
 
 
-Share = Callable[[ProcessPlace], Harvest]
-"""Function that does one process's part of a run, from building its worlds to their outcome."""
+Share = Callable[[ProcessPlace], Harvest]  # one process's part of a run, from building its worlds to their outcome
 
 
 class Mailbox(ABC):

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from pdes.core.jit import call_hook, clock_ns, hook, hook_address, inline, peek, store_unaligned
-from pdes.core.state import INF
-from pdes.core.status import DONE
+from pdes.core.state import DONE, INF
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.parcels import PARCEL, PARCEL_HEADER, Parcels, pack, parcel_words, unpack
 from pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at

@@ -25,8 +25,7 @@ from pdes.core.jit import (
 )
 from pdes.core.memory import aligned, full, zeros
 from pdes.core.rows.workers import LpTurn, TeamState, Worker
-from pdes.core.state import INF, Int64
-from pdes.core.status import DONE, SENT
+from pdes.core.state import DONE, INF, SENT, Int64
 from pdes.window import window
 from pdes.workers.parcels import Parcels, has_others
 

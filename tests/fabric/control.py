@@ -18,8 +18,8 @@ from pdes.core.state import (
     CC_START,
     TELEMETRY_CLASS_SHIFT,
     TELEMETRY_QUEUE_SHIFT,
+    world_at,
 )
-from pdes.core.world import world_at
 from pdes.nic.congestion import FACTOR, Control, parameter
 
 SLOWEST = 40.0

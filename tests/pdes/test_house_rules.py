@@ -11,7 +11,7 @@ import pytest
 
 from compiling import kernel_sources
 from pdes import Settings, SharedBuffer, balancing, congestion, disciplines, fidelity
-from pdes.build.hooks import hooks_of
+from pdes.build.constants import hooks_of
 from pdes.core.memory import CACHE_LINE, row_of, rows_of
 from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import LaterMessage, Message, PendingRequest
@@ -271,7 +271,7 @@ def test_words_of_rows_have_names_and_no_numbers():
     assert set(NOT_WORDS_OF_ROWS) - used == set(), "what nobody needs"
 
 
-PACKED = {"pdes/core/packet.py", "pdes/core/link_words.py"}
+PACKED = {"pdes/core/packet.py"}
 """Where words of packets and links, tags and keys are packed and unpacked, for all others by name."""
 PLACES = {20, 22, 24, 40, 44, 46, 48, 56}
 """Where the parts of such words begin."""

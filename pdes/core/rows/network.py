@@ -6,7 +6,7 @@ from pdes.core.rows.row import Row, word
 class OutgoingLink(Row, written_by="build.layout build.schedule messages.fidelity.* network.faults network.link"):
     """The sending side of a link, node by node; then links that come from other LPs, with `meta` only.
 
-    pdes/core/link_words.py packs and unpacks the words with several fields.
+    pdes/core/packet.py packs and unpacks the words with several fields.
     """
 
     busy_ps = word("time", "end of the port's current transmission")
@@ -48,7 +48,7 @@ class Forwarding(Row, written_by="build.routes network.faults"):
 class Gate(
     Row,
     words=32,
-    written_by="build.buffers network.disciplines.* network.pause network.port_queues network.shared_switch",
+    written_by="build.buffers network.disciplines.* network.port_queues network.port_queues network.shared_switch",
 ):
     """A port of a switch that shares its buffer, and the traffic that enters by its link (docs/explanation/fabric.md).
 

@@ -100,7 +100,7 @@ class Selective(Row, words=40, written_by="nic.selective nic.selective_receiver 
 
 
 class Receiver(Row, written_by="nic.selective_receiver nic.transport"):
-    """A receiving queue pair; the table of rows is a hash map by `key` (pdes/core/hashmap.py)."""
+    """A receiving queue pair; the table of rows is a hash map by `key` (pdes/core/hashing.py)."""
 
     key = word("packed", "dst << 44 | src << 24 | sending queue pair there, -1: the row is free", begins=-1)
     expected = word("sequence", "next packet in order")

@@ -79,19 +79,12 @@ def word(kind: str, meaning: str, many: int = 1, bits: int = 0, begins: int = 0)
 
 
 class Row:
-    """Base class of row kinds; see the module.
+    """Base class of row kinds; see the module."""
 
-    Attributes:
-        dtype: Structured dtype of NumPy records.
-        declared: Declared words by name.
-        words: Number of words with the padding.
-        written_by: Modules that write words which this class declares.
-    """
-
-    dtype: ClassVar[np.dtype]
-    declared: ClassVar[dict[str, Word]]
-    words: ClassVar[int]
-    written_by: ClassVar[tuple[str, ...]]
+    dtype: ClassVar[np.dtype]  # structured dtype of NumPy records
+    declared: ClassVar[dict[str, Word]]  # words by name
+    words: ClassVar[int]  # number of words with the padding
+    written_by: ClassVar[tuple[str, ...]]  # modules that write words which this class declares
 
     def __init_subclass__(cls, words: int = 0, written_by: str = "", bits: int = 64) -> None:
         """Create the dtype from the declared words.

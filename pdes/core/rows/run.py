@@ -6,9 +6,9 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.simulation build.worlds core.fifo core.world messages.events messages.message_loop "
-    "messages.whole network.batch network.boundary network.faults network.link network.pause network.shared_switch "
-    "nic.transport npu.collective npu.npu_window npu.trace window",
+    written_by="build.growth build.simulation build.worlds core.fifo core.state messages.events messages.message_loop "
+    "messages.whole network.batch network.boundary network.faults network.link network.port_queues "
+    "network.shared_switch nic.transport npu.collective npu.npu_window npu.trace window",
 ):
     """Scalars that all kernels of an LP share."""
 

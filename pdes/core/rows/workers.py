@@ -2,8 +2,7 @@
 
 from pdes.core.rows.row import Row, word
 
-LINE_WORDS = 16
-"""Words between the data of different writers: two cache lines, since processors prefetch lines in pairs."""
+LINE_WORDS = 16  # words between data of different writers: two cache lines, as processors prefetch lines in pairs
 APART = "unused: the next words have other writers or other times, so they have a pair of cache lines of their own"
 
 
@@ -54,10 +53,8 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row,
     words=64,
-    written_by=(
-        "nadi.studies.benchmarks.instruments.others nadi.studies.benchmarks.instruments.recording workers.crew "
-        "workers.exchange workers.other_teams workers.processes workers.team"
-    ),
+    written_by="nadi.studies.benchmarks.instruments.others nadi.studies.benchmarks.instruments.recording workers.crew "
+    "workers.exchange workers.other_teams workers.processes workers.team",
 ):
     """State of all workers that share memory (pdes/workers/team.py).
 
@@ -85,10 +82,8 @@ class TeamState(
 class Worker(
     Row,
     words=16,
-    written_by=(
-        "nadi.studies.benchmarks.instruments.meeting_costs workers.crew workers.exchange workers.other_teams "
-        "workers.team"
-    ),
+    written_by="nadi.studies.benchmarks.instruments.meeting_costs workers.crew workers.exchange workers.other_teams "
+    "workers.team",
 ):
     """State of one worker of a team, which only that worker writes; others read its first cache line."""
 

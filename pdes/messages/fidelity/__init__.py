@@ -15,7 +15,7 @@ from typing import Any
 
 from pdes.core.errors import RunError
 from pdes.core.setting import setting
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ import numpy as np
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
-from pdes.core.state import FLOWLETS, INF
-from pdes.core.world import world_at
+from pdes.core.state import FLOWLETS, INF, world_at
 from pdes.network.link import full_packet_bytes, link_psb
 from pdes.network.shared_switch import bring_up
 

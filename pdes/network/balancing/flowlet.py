@@ -9,8 +9,7 @@ import numpy as np
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook
 from pdes.core.packet import entropy, identity
-from pdes.core.state import FLOWLETS
-from pdes.core.world import world_at
+from pdes.core.state import FLOWLETS, world_at
 
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True

@@ -5,7 +5,7 @@ turn, 0 for class 1 and 1 for class 0, and above it the packets left of the turn
 """
 
 from pdes.core.jit import hook
-from pdes.core.world import world_at
+from pdes.core.state import world_at
 
 TITLE = "weighted round robin by class_weights"
 

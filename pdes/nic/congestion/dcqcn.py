@@ -33,8 +33,7 @@ from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_CNP, CC_SENT, CC_START, INF
-from pdes.core.world import world_at
+from pdes.core.state import CC_CNP, CC_SENT, CC_START, INF, world_at
 from pdes.nic.congestion import (
     DELAY_PS,
     RATE_BPS,

@@ -24,8 +24,7 @@ from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
-from pdes.core.world import world_at
+from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, world_at
 from pdes.nic.congestion import PACKETS, SHARE, WINDOW_PACKETS, parameter
 
 TITLE = "DCTCP (Alizadeh et al., SIGCOMM 2010)"

@@ -19,9 +19,15 @@ from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_START, MAX_TELEMETRY_HOPS, TELEMETRY_CLASS_SHIFT, TELEMETRY_QUEUE_SHIFT
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
-from pdes.core.world import world_at
+from pdes.core.state import (
+    CC_ACK,
+    CC_START,
+    MAX_TELEMETRY_HOPS,
+    PS_PER_BYTE_AT_1_BPS,
+    TELEMETRY_CLASS_SHIFT,
+    TELEMETRY_QUEUE_SHIFT,
+    world_at,
+)
 from pdes.network.link import full_packet_bytes
 from pdes.nic.congestion import STEP_BPS, SWITCH, TIME_OR_0_PS, WHOLE_COUNT, Allowed, parameter
 

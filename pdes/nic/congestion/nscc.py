@@ -28,9 +28,7 @@ from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
-from pdes.core.world import world_at
+from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED, PS_PER_BYTE_AT_1_BPS, world_at
 from pdes.network.link import full_packet_bytes
 from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, SHARE, TIME_PS, Allowed, parameter
 

@@ -25,8 +25,7 @@ from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
 from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_START
-from pdes.core.world import world_at
+from pdes.core.state import CC_ACK, CC_START, world_at
 from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, SHARE, STEP_BPS, TIME_OR_0_PS, TIME_PS, parameter
 from pdes.nic.control import line_rate_bps, pace_at, step_bps
 
