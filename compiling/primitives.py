@@ -93,16 +93,6 @@ def copy_row(_typing_context, into, _at, rows, _index):
 
 
 @intrinsic
-def peek(_typing_context, _address):
-    """Return the word at an address."""
-
-    def codegen(_context, builder, _signature, args):
-        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic
 def load_unaligned(_typing_context, _address):
     """Return the word at an address that need not be a multiple of eight."""
 

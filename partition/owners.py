@@ -47,7 +47,7 @@ def partition(
         parts: Number of parts, one or more.
         method: Name of one of partition.methods.
         weights: Work of nodes and links; None = `uniform`.
-        smallest_bytes: Wire size of the smallest packet in bytes; with a link's delay it determines the link's reach.
+        smallest_bytes: Wire size of the smallest packet; with a link's delay it determines the link's reach.
         keep_hosts: Whether a server's inner links, and links of NPUs to their only switch, are never cut.
 
     Raises:

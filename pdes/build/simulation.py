@@ -14,11 +14,8 @@ from pdes.core.jit import Directory, hook_address
 class LogicalProcess:
     """One LP: its part of the fabric, its world, and the flow records taken from it.
 
-    Args:
-        part: Nodes and links of the LP.
-        world: Its whole state.
-        row_ptr: int64[own NPUs + 1], trace rows of its NPUs.
-        hooks: Functions that kernels call by address: name (of `Hooks`) -> hook.
+    row_ptr: int64[own NPUs + 1], trace rows of its NPUs; hooks: functions that kernels call by address, by the names of
+    `Hooks`.
     """
 
     def __init__(self, part: Part, world: s.World, row_ptr: Int64, hooks: Mapping[str, Callable[..., Any]]) -> None:
@@ -46,11 +43,7 @@ class LogicalProcess:
         self._directory.update(world)
 
     def check_guards(self) -> None:
-        """Check that no kernel wrote past an end of any array of the world.
-
-        Raises:
-            MemoryDamageError: A kernel did.
-        """
+        """Raise MemoryDamageError if a kernel wrote past an end of any array of the world."""
         self._directory.check_guards()
         if self.back is not None:
             self.back.check_guards()

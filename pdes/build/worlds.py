@@ -137,11 +137,7 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
 
 
 def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
-    """Refuse a run that the words of packets and rows cannot hold.
-
-    Raises:
-        RunError: A size exceeds its limit, or settings contradict each other.
-    """
+    """Raise RunError if the words of packets and rows cannot hold a run, or settings contradict each other."""
     if program.in_network:
         raise RunError("the program needs switches that reduce: expected it with their aggregators")
     if program.npus > graph.npus:
@@ -172,14 +168,8 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
 def build_world(graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None) -> Simulation:
     """Return a Simulation with worlds of all LPs that run `program` on `graph`, ready for the driver.
 
-    Args:
-        graph: Graph of the fabric.
-        program: Traces and collectives that the NPUs run.
-        settings: Settings of the packet network.
-        owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP.
-
-    Raises:
-        RunError: The packet format cannot hold the run.
+    owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP. Raises RunError if the packet format
+    cannot hold the run.
     """
     settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
@@ -198,9 +188,6 @@ def build_lps(
         settings: Settings of the packet network, driven if any part of the run is (pdes.nic.driven).
         parts: Parts of the LPs.
         post: Outboxes of the LPs and of their neighbours.
-
-    Raises:
-        RunError: The packet format cannot hold the run.
     """
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings)

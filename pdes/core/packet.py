@@ -172,7 +172,6 @@ def tag_for(key, lane):
 
 NODE_BITS, LINK_BITS = 22, 24
 CLASS_SHIFT = NODE_BITS + LINK_BITS
-META_MASK = (1 << CLASS_SHIFT) - 1
 BYTES_BITS, PACKETS_BITS = 46, 34
 WAIT_BITS = 62 - PACKETS_BITS  # low bits of the longest wait, kept above the packets; the others are above the bytes
 WAIT_MASK = (1 << WAIT_BITS) - 1
@@ -197,12 +196,6 @@ def link_meta(node, link, link_class):
 
 
 @inline
-def with_class(meta, link_class):
-    """Return the word `meta` with another class."""
-    return (meta & META_MASK) | (link_class << CLASS_SHIFT)
-
-
-@inline
 def longest_wait_ps(sent_bytes, sent_packets):
     """Return the longest wait of a packet for the port, from both words."""
     return (sent_bytes >> BYTES_BITS << WAIT_BITS) | (sent_packets >> PACKETS_BITS)
@@ -214,9 +207,3 @@ def with_longest_wait(sent_bytes, sent_packets, wait_ps):
     wait_ps = min(wait_ps, MAX_WAIT_PS)
     sent_bytes = bytes_sent(sent_bytes) | (wait_ps >> WAIT_BITS << BYTES_BITS)
     return sent_bytes, packets_sent(sent_packets) | ((wait_ps & WAIT_MASK) << PACKETS_BITS)
-
-
-@inline
-def inbox_word(later_ps, meta):
-    """Return word 0 of a packet in an inbox: arrival in ps after the cell begins, and the incoming link."""
-    return (later_ps << LINK_BITS) | number_of(meta)

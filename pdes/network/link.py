@@ -6,12 +6,12 @@ from pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carr
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline, outline, prefetch, trailing_zeros
 from pdes.core.packet import (
+    LINK_BITS,
     PAUSE_FRAME,
     SHARE_UNITS,
     class_of,
     destination,
     end_of,
-    inbox_word,
     longest_wait_ps,
     number_of,
     packets_sent,
@@ -79,7 +79,7 @@ def inbox_for(net, meta, ready):
     later = ready - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl.side + ahead) & (SIDES - 1)
-    return inbox_of(end_of(meta), side), inbox_word(later - ahead * cell, meta)
+    return inbox_of(end_of(meta), side), (later - ahead * cell) << LINK_BITS | number_of(meta)
 
 
 @inline

@@ -336,15 +336,6 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
         net.depth[column] = max(np.int64(net.depth[column]), both)
 
 
-@inline
-def take_control(net, node, link, now, at, w1, w2, w3):
-    """Handle a control packet or a trimmed one, record `at`, for the port of `link`."""
-    bring_up_for(net, node, link, now)
-    carry(net, TAKE_UP, at)
-    queue = CONTROL if flags(w1) & FLAG_ACK != 0 else TRIMMED
-    send_or_line_up(net, node, link, queue, now, w1, w2, w3)
-
-
 @outline
 def take_pause(net, node, record, w2, now):
     """Handle a pause frame from the other end of a link."""
@@ -384,23 +375,14 @@ def act(net, inbox, routes, node, begin, end):
         if link < 0:
             take_pause(net, node, at, w2, now)
         elif flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
-            take_control(net, node, link, now, at, w1, w2, w3)
+            bring_up_for(net, node, link, now)
+            carry(net, TAKE_UP, at)
+            queue = CONTROL if flags(w1) & FLAG_ACK != 0 else TRIMMED
+            send_or_line_up(net, node, link, queue, now, w1, w2, w3)
         else:
             way_in = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
             take_data(net, node, link, way_in, now, at, w1, w2, w3)
     bring_up(net, node, end)
-
-
-@inline
-def next_departure(net, node):
-    """Return when a port of the switch with packets to send next falls idle, INF never."""
-    soonest = np.int64(INF)
-    base = net.out_ptr[node]
-    for i in range(base, base + net.pool[node].ports):
-        link = np.int64(net.backlog[i])
-        if may_go(net, link):
-            soonest = min(soonest, net.tx[link].busy_ps)
-    return soonest
 
 
 @hook
@@ -420,5 +402,12 @@ def shared_switches(address, begin, end, first, last):
             take_batch(net, inbox, node, begin, end)
             act(net, inbox, routes, node, begin, end)
             give_back(net, inbox)
-            net.next_time[node] = next_departure(net, node)
+            # the next event is when a port with packets to send falls idle
+            soonest = np.int64(INF)
+            base = net.out_ptr[node]
+            for i in range(base, base + net.pool[node].ports):
+                link = np.int64(net.backlog[i])
+                if may_go(net, link):
+                    soonest = min(soonest, net.tx[link].busy_ps)
+            net.next_time[node] = soonest
     return 0

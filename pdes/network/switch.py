@@ -32,15 +32,6 @@ AHEAD = 8  # packets by which prefetching of the next record's place precedes us
 
 
 @inline
-def last_byte_ps(net, inbox, key, w1):
-    """Cut-through: return the time from the event (the header is in) to the packet's last byte."""
-    size = wire_bytes(w1)
-    psb = inbox.rx_psb[inbox_link(net.record[inbox.batch_pos[key & 0xFFFF]].ready_ps)]
-    head = min(size, net.const.cut_bytes)
-    return serialisation_ps(size, psb) - serialisation_ps(head, psb)
-
-
-@inline
 def choose_links(net, inbox, routes, node):
     """Find the link of every packet of the batch and, where a rule chooses, its cell."""
     rule = net.hooks.balancing != 0
@@ -100,7 +91,10 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
             continue
         if cut:
             # After the check of the queue: a packet that waits for its own last byte from a slower link fills no queue.
-            rest = last_byte_ps(net, inbox, key, w1)
+            size = wire_bytes(w1)
+            psb = inbox.rx_psb[inbox_link(packet.ready_ps)]
+            # the event is the arrival of the header; the last byte is in after the rest
+            rest = serialisation_ps(size, psb) - serialisation_ps(min(size, net.const.cut_bytes), psb)
             start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
         special, ready = occupy(net, link, at, start, w1)
         meta = tx.meta

@@ -126,12 +126,6 @@ def lane_gets(net, qps, insts, at, kind, src):
     asked.last = entry
 
 
-@inline
-def come_to(net, insts, at):
-    """Return a lower bound of the messages and requests that a lane has received."""
-    return insts.lane[at].arrived + np.int64(is_used(net) and insts.asked[at].first > 0)
-
-
 @outline
 def answer_next(address, node, inst, lane, now):
     """Answer the first request to a lane that is at a step that receives, if no message has arrived."""

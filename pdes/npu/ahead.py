@@ -28,17 +28,6 @@ FAR, NEAR, NEXT, SOON = 6, 4, 2, 1  # number of turns by which each stage preced
 
 
 @inline
-def list_busy(net, npus, end):
-    """List the NPUs that have events before `end`, and return their number."""
-    count = 0
-    side = net.ctl.side
-    for node in range(net.const.npus):
-        npus.busy[count] = node
-        count += np.int64(net.next_time[node] < end or net.inbox[inbox_of(node, side)] >= 0)
-    return count
-
-
-@inline
 def first_block(net, node):
     """Return the begin and end of the first records of a node's inbox: at most MAX_NAMED, within one block."""
     box = inbox_of(node, net.ctl.side)

@@ -9,7 +9,7 @@ from pdes.core.hashing import FREE, find, remove
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
 from pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
 from pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES, world_at
-from pdes.nic.rendezvous import answer_next, come_to, is_used, post_or_ask
+from pdes.nic.rendezvous import answer_next, is_used, post_or_ask
 from pdes.nic.transport import post
 from pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place
 from pdes.npu.tokens import lane_done, may_begin
@@ -278,10 +278,10 @@ def advance_lane(w, node, inst, lane, now):
             needs = np.int64(step_row.dep_lane)
             if needs >= 0 and insts.lane[base + needs].pc >> 1 <= step_row.dep_step:
                 break
-            if not (
-                plain or pc > 0 or may_begin(net, npus, insts, plans, node, inst, row, come_to(net, insts, base + lane))
-            ):
-                break
+            if not plain and pc == 0:
+                requests = np.int64(is_used(net) and insts.asked[base + lane].first > 0)
+                if not may_begin(net, npus, insts, plans, node, inst, row, state.arrived + requests):
+                    break
             if step_row.send_peer >= 0:
                 if not (plain or is_due(net, npus, insts, plans, node, base + lane, row, pc, now)):
                     break

@@ -14,14 +14,14 @@ from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
 from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, world_at
 from pdes.network.batch import blocks_short, give_back, take_batch
-from pdes.network.link import drop
+from pdes.network.link import drop, inbox_of
 from pdes.network.port_queues import on_pause
 from pdes.network.routing import npu_route
 from pdes.nic.port import NOT_KICKED, kick, queue_control, transmit
 from pdes.nic.selective import take_complete
 from pdes.nic.transport import on_ack, on_data, on_timeout
 from pdes.npu.agenda import agenda_slot, take_due
-from pdes.npu.ahead import list_busy, prefetch_npus
+from pdes.npu.ahead import prefetch_npus
 from pdes.npu.collective import advance, close_if_done, send_has_left
 from pdes.npu.delivery import apart, message_is_in
 from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, start_row
@@ -225,7 +225,10 @@ def npus_window(address, begin, end):
     interrupted = ctl.resume_node >= 0
     if interrupted:
         net.next_time[ctl.resume_node] = INF
-    turns = list_busy(net, npus, end)
+    turns = 0
+    for node in range(net.const.npus):  # list those with events before `end`
+        npus.busy[turns] = node
+        turns += np.int64(net.next_time[node] < end or net.inbox[inbox_of(node, ctl.side)] >= 0)
     for turn in range(-np.int64(interrupted), turns):
         # a node that was interrupted goes on with its batch; others gather theirs
         if turn < 0:

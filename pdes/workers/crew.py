@@ -61,13 +61,10 @@ class AbortedError(Exception):
 
 
 class Crew:
-    """Workers of one process on the LPs of a Simulation.
+    """Workers of one process, at its place, on the LPs of a Simulation.
 
-    Args:
-        sim: Simulation with the LPs.
-        place: Place of this process; see pdes.workers.mailbox.
-        progress: Function that worker 0 of the team calls with a Snapshot a few times a second.
-        nodes_total: Number of trace rows of the whole run, for progress reports.
+    progress: function that worker 0 of the team calls with a Snapshot a few times a second; nodes_total: number of
+    trace rows of the whole run, for these reports.
     """
 
     def __init__(
@@ -101,11 +98,7 @@ class Crew:
             raise self._failure
 
     def _check_guards(self) -> None:
-        """Check for damaged memory, which takes precedence over any other failure of the run.
-
-        Raises:
-            MemoryDamageError: A kernel wrote past an end of an array.
-        """
+        """Raise MemoryDamageError if a kernel damaged memory, before any other failure of the run."""
         try:
             self._meeting.check_guards()
             for lp in self.sim.lps:

@@ -48,8 +48,8 @@ class ParcelExchange:
         mpi: The module mpi4py.MPI.
         communicator: Communicator of all ranks.
         leaders: Communicator of the first ranks of all teams; used on these only.
-        team: Team of this process; see pdes.workers.team.
-        worker: Number within the team of this process's first worker.
+        team: Team of this process, in which its first worker has the number `worker`.
+        worker: Number of that worker.
         parcels: Parcels of the team.
         rooms: int64[3 x other teams], lengths in words of the parcels to each, and of the two from each.
     """

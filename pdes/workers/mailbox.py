@@ -54,18 +54,10 @@ class Mailbox(ABC):
 
     @abstractmethod
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
-        """Let every process do its share.
+        """Let every process do its `share`, called once after every kernel is compiled; threads: maximum of workers.
 
-        Args:
-            layout: The fabric divided among LPs.
-            threads: Maximum number of workers of each process.
-            share: Function that is called once in each process, after every kernel is compiled.
-
-        Returns:
-            The merged outcome, and the outcome whose trace rows the results of this process hold.
-
-        Raises:
-            RunError: A process failed.
+        Returns the merged outcome, and the outcome whose trace rows the results of this process hold. Raises RunError
+        if a process failed.
         """
 
     def windows(self) -> AbstractContextManager:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.jit import call_hook, clock_ns, hook, hook_address, inline, peek, store_unaligned
+from pdes.core.jit import call_hook, clock_ns, hook, hook_address, inline, load_unaligned, store_unaligned
 from pdes.core.state import DONE, INF
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.parcels import PARCEL, PARCEL_HEADER, Parcels, pack, parcel_words, unpack
@@ -168,7 +168,7 @@ def agree(address, number):
         code = call_hook(calls.allreduce, calls.agreement, minimum, 1, calls.type, calls.least, calls.leaders)
         calls.error = code & CODE_BITS
         calls.agreed += 1
-        state.soonest_ps = peek(minimum)
+        state.soonest_ps = load_unaligned(minimum)
         own.waited_ns += clock_ns() - begun
     state.agreed = number + 1
     return DONE if calls.error == 0 else EXCHANGE

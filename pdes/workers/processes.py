@@ -43,9 +43,7 @@ BUILT, DONE = 1, 2  # progress of a process
 class _Workers:
     """The other processes of the run.
 
-    Args:
-        team: Team of all workers; see pdes.workers.team.
-        stage: int64[workers], shared: BUILT once a process has built its worlds, DONE after all its windows.
+    stage: int64[workers], shared: BUILT once a process has built its worlds, DONE after all its windows.
     """
 
     def __init__(self, team: Team, stage: Int64) -> None:
@@ -58,9 +56,8 @@ class _Workers:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         process = context.Process(target=target, args=(theirs, worker), daemon=True, name=f"worker {worker}")
-        usual = signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT}
-        )  # no Ctrl-C between the fork and its registration
+        # no Ctrl-C between the fork and its registration
+        usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
             self.started.append((process, ours))

@@ -32,9 +32,7 @@ ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
 class Ranks(Mailbox):
     """MPI ranks. Results on each have counters, links and digest of the total run; flows are on rank 0 only.
 
-    Args:
-        communicator: Communicator of mpi4py.
-        team_ranks: Maximum number of a node's ranks that share memory, others use MPI; 0 = all share it.
+    team_ranks: maximum number of a node's ranks that share memory, others use MPI; 0 = all share it.
     """
 
     failure: type[RunError] = AgreedRunError
@@ -94,12 +92,7 @@ def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team:
 
 
 class _Team(Outboxes):
-    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams.
-
-    Attributes:
-        place: Place of this rank.
-        teams: Number of teams.
-    """
+    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams."""
 
     def __init__(self, layout: Layout, communicator: Any, threads: int, max_ranks: int) -> None:
         from mpi4py import MPI  # noqa: PLC0415 - only runs on ranks need it

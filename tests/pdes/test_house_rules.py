@@ -31,7 +31,6 @@ PLAIN_TWINS = {
     "call_hook",
     "trailing_zeros",
     "prefetch",
-    "peek",
     "load_unaligned",
     "store_unaligned",
     "load_acquire",

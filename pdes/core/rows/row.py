@@ -87,11 +87,7 @@ class Row:
     written_by: ClassVar[tuple[str, ...]]  # modules that write words which this class declares
 
     def __init_subclass__(cls, words: int = 0, written_by: str = "", bits: int = 64) -> None:
-        """Create the dtype from the declared words.
-
-        Raises:
-            TypeError: NumPy's records already have an attribute of a word's name, or the words exceed the given number.
-        """
+        """Create the dtype from the declared words; TypeError for names of NumPy's records, or too many words."""
         cls.written_by = tuple(written_by.split())
         inherited = getattr(cls, "declared", {})
         cls.declared = inherited | {name: value for name, value in vars(cls).items() if isinstance(value, Word)}

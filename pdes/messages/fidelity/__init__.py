@@ -60,11 +60,7 @@ def names() -> list[str]:
 
 
 def fidelity(name: str, **parameters: Any) -> Fidelity:
-    """Return the model with a name.
-
-    Raises:
-        RunError: The name is unknown.
-    """
+    """Return the model with a name; RunError if it is unknown."""
     if name not in names():
         raise RunError(f"fidelity {name!r}; expected one of {', '.join(names())}")
     if name == "packet":

@@ -34,11 +34,7 @@ def names() -> list[str]:
 
 
 def balancing(name: str) -> Balancing:
-    """Return the rule with a name.
-
-    Raises:
-        RunError: The name is unknown.
-    """
+    """Return the rule with a name; RunError if it is unknown."""
     if name not in names():
         raise RunError(f"load balancing {name!r}; expected one of {', '.join(names())}")
     if name == "ecmp":

@@ -32,11 +32,7 @@ def names() -> list[str]:
 
 
 def discipline(name: str) -> Discipline:
-    """Return the discipline with a name.
-
-    Raises:
-        RunError: The name is unknown.
-    """
+    """Return the discipline with a name; RunError if it is unknown."""
     if name not in names():
         raise RunError(f"discipline {name!r}; expected one of {', '.join(names())}")
     return STRICT if name == "strict" else Discipline(name, importlib.import_module(f"{__name__}.{name}").pick)

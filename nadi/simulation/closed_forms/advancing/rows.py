@@ -28,7 +28,7 @@ class NpuClass(
     Row,
     words=32,
     written_by=(
-        "build.npus nadi.simulation.closed_forms.advancing.advance nadi.simulation.closed_forms.advancing.run "
+        "build.tables nadi.simulation.closed_forms.advancing.advance nadi.simulation.closed_forms.advancing.run "
         "npu.contention npu.trace"
     ),
 ):
