@@ -192,11 +192,9 @@ def opened(data: bytes) -> bytes | None:
 
 
 def _open_checked(path: Path) -> int:
-    """Open a folder from the root, create missing folders, and check every folder and link on the absolute path.
-
-    Symbolic links of this user and of root are followed. Returns the descriptor of the folder, which itself is not
-    checked. Raises _UntrustedError if another user could redirect the path.
-    """
+    """Open a folder from the root, create missing folders, and check every folder and link on the absolute path."""
+    # Symbolic links of this user and of root are followed. Returns the descriptor of the folder, which itself is not
+    # checked. Raises _UntrustedError if another user could redirect the path.
     descriptor, folder = os.open(path.anchor, _OPEN_FLAGS), Path(path.anchor)
     parts, link_count = [*reversed(path.parts[1:])], 0
     try:

@@ -99,10 +99,8 @@ def take_in(net):
 
 @inline
 def act(w, address):
-    """Let the outer switches process the cell, or, after them, all other nodes. Return True if a pool is too small.
-
-    Nodes do not affect each other within a cell, so their order is arbitrary.
-    """
+    """Let the outer switches process the cell, or, after them, all other nodes. Return True if a pool is too small."""
+    # nodes do not affect each other within a cell, so their order is arbitrary
     net = w.net
     begin = net.ctl.now_ps
     end = begin + net.const.cell_ps
@@ -121,10 +119,8 @@ def act(w, address):
 
 @inline
 def stops(net, end):
-    """Return whether an LP stops after its outer switches in a window's last cell, as other nodes have events left.
-
-    The outer switches alone send to other teams, so the rest of the window sends nothing more there.
-    """
+    """Return whether an LP stops after its outer switches in a window's last cell, as other nodes have events left."""
+    # the outer switches alone send to other teams, so the rest of the window sends nothing more there
     now = net.ctl.now_ps
     if net.const.splits == 0 or now + net.const.cell_ps < end:
         return False

@@ -110,10 +110,8 @@ Hook = Callable[..., Any]
 
 
 def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple[str, Any, Any]]:
-    """Return triples: word of `Hooks`, whether the run calls it, and the hook.
-
-    one_way: routing tables give each NPU one home; one_port: each NPU has one port.
-    """
+    """Return triples: word of `Hooks`, whether the run calls it, and the hook."""
+    # one_way: routing tables give each NPU one home; one_port: each NPU has one port
     control, ends = settings.congestion_control, settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
     is_driven, by_message = control == DRIVEN, ends.act is not None

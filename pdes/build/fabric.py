@@ -77,10 +77,8 @@ class Fabric:
             raise RunError(f"the fabric has {len(self.classes)} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def _classes(self, seen: Int64, framed: Bools, inside: Bools, settings: Settings) -> tuple[Rows, Int64]:
-        """Return the `link_class` table and the class of each link.
-
-        seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters.
-        """
+        """Return the `link_class` table and the class of each link."""
+        # seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters
         needs_care = "telemetry" in settings.congestion_control.signals
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * inside
         delay_ps, switch = self.delay_ps, settings.switch

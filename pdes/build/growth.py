@@ -38,19 +38,15 @@ def _longer(array: Any, length: int) -> Any:
 
 
 def _with_rows(part: Any, old: int, new: int, *names: str) -> Any:
-    """Return a part of a world whose named arrays have `new` rows in place of `old`.
-
-    An array that has several words per row grows in proportion; an array that the run does not use keeps its one row.
-    """
+    """Return a part of a world whose named arrays have `new` rows in place of `old`."""
+    # an array that has several words per row grows in proportion; an array that the run does not use keeps its one row
     arrays = {name: getattr(part, name) for name in names}
     return part._replace(**{name: _longer(array, len(array) // old * new) for name, array in arrays.items()})
 
 
 def _with_free_rows(w: s.World, part: Any, added: int, counter: str, stack: str, *names: str) -> Any:
-    """Return a part of a world with `added` more rows, which are free.
-
-    `stack` names the array that holds the numbers of free rows, `counter` the word of ctl that counts them.
-    """
+    """Return a part of a world with `added` more rows, which are free."""
+    # `stack` names the array that holds the numbers of free rows, `counter` the word of ctl that counts them
     old, free = len(getattr(part, stack)), int(w.net.ctl[counter])
     grown = _longer(getattr(part, stack), old + added)
     grown[free : free + added] = np.arange(old + added - 1, old - 1, -1)
@@ -85,10 +81,9 @@ def _with_events(w: s.World, room: int) -> s.World:
 
 
 def _with_receivers(w: s.World) -> s.World:
-    """Return the world with twice the receiving queue pairs.
-
-    The rows are their own hash map, so in a longer one every row finds a new place; arrays parallel to them move along.
-    """
+    """Return the world with twice the receiving queue pairs."""
+    # the rows are their own hash map, so in a longer one every row finds a new place; arrays parallel to them move
+    # along
     old = w.qps.rxqp
     keys, came_from = _rehashed(np.array(old.key), np.arange(len(old)), 2 * len(old))
     places = np.flatnonzero(keys != FREE)

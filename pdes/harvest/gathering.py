@@ -197,10 +197,8 @@ def _watched(lp: LogicalProcess, table: Array | None) -> Int64:
 
 
 def _stretches(rows: Int64, width_ps: int, name: str, join: np.ufunc) -> dict[str, Array]:
-    """Return a row per link and interval of width_ps, the longest interval of all LPs: shorter ones are joined.
-
-    rows: result of `_watched`; name: column name of the values; join: ufunc that joins values.
-    """
+    """Return a row per link and interval of width_ps, the longest interval of all LPs: shorter ones are joined."""
+    # rows: result of `_watched`; name: column name of the values; join: ufunc that joins values
     link, time, value = rows[:, 0], rows[:, 1] // width_ps * width_ps, rows[:, 2]
     order = np.lexsort((time, link))
     link, time, value = link[order], time[order], value[order]

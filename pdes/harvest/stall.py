@@ -121,10 +121,8 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
 
 
 def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, requests: dict[tuple[int, int], int]) -> str:
-    """Return a line: what a member of a collective waits for.
-
-    npu: its own number in the LP; requests: result of `_requests`.
-    """
+    """Return a line: what a member of a collective waits for."""
+    # npu: its own number in the LP; requests: result of `_requests`
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[at])
     group, seq = int(plans.slot_group[slot]), int(t.seq[at])

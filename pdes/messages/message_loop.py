@@ -193,10 +193,8 @@ def happen(w, node, kind, order, item, now):
 
 @kernel
 def work_messages(address, max_events):
-    """Process events until no event is left (DONE), a pool is full (FULL), or `max_events` events are done (PAUSED).
-
-    TOO_LATE: the next event lies beyond LONGEST_RUN_PS.
-    """
+    """Process events until no event is left (DONE), a pool is full (FULL), or `max_events` events are done (PAUSED)."""
+    # TOO_LATE: the next event lies beyond LONGEST_RUN_PS
     w = world_at(address)
     net = w.net
     ctl = net.ctl

@@ -38,11 +38,9 @@ def add_message_event(net, qps, messages, time, kind, message):
 
 @inline
 def leaves(w, message, left_ps, now):
-    """Record that a message's last byte leaves at left_ps.
-
-    A collective with steps left needs no event: it only remembers when its last message leaves. Its blocking lanes,
-    trace rows that send, and collectives that wait for nothing else get an event.
-    """
+    """Record that a message's last byte leaves at left_ps."""
+    # A collective with steps left needs no event: it only remembers when its last message leaves. Its blocking lanes,
+    # trace rows that send, and collectives that wait for nothing else get an event.
     msg = whole_messages(w.qps.msg)[message]
     ref = msg.ref
     if ref >> REF_LANE == REF_INSTANCE >> REF_LANE and left_ps > now:

@@ -44,10 +44,8 @@ def inbox_blocks(net, node):
 
 @inline
 def gather(net, inbox, node):
-    """Collect the packets of the node's inbox, which arrive in this window, into the batch; return their number.
-
-    The records stay in place until the batch is done (`give_back`).
-    """
+    """Collect the packets of the node's inbox, which arrive in this window, into the batch; return their number."""
+    # the records stay in place until the batch is done (`give_back`)
     record = net.record
     batch = 0
     freed = 0
@@ -171,10 +169,8 @@ def came_over(net, inbox, index):
 
 @inline
 def order_ties(net, inbox, batch, begin):
-    """Order packets that arrive at the same time over different links by a hash of (seed, link, time).
-
-    This is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
-    """
+    """Order packets that arrive at the same time over different links by a hash of (seed, link, time)."""
+    # this is fair (a fixed order would starve one of two senders that always tie) and the same on any partition
     key = inbox.batch_key
     i = 1
     while i < batch:

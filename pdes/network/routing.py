@@ -131,11 +131,9 @@ def hops_by(net, routes, out, dst):
 
 @hook
 def cell_of_several(address, node, dst, w2):
-    """Return the cell of a switch towards an NPU; in table mode towards its nearest home.
-
-    The packet's entropy decides between equally near homes. Where faults have left no path, the cell leads into the
-    pit.
-    """
+    """Return the cell of a switch towards an NPU; in table mode towards its nearest home."""
+    # The packet's entropy decides between equally near homes. Where faults have left no path, the cell leads into the
+    # pit.
     w = world_at(address)
     net, routes = w.net, w.routes
     if net.const.dimensions > 0:

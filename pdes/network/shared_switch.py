@@ -71,10 +71,8 @@ def threshold(net, node):
 
 @inline
 def admit(net, node, link, way_in, klass, size):
-    """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue.
-
-    If it does, its bytes are counted.
-    """
+    """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue."""
+    # if it does, its bytes are counted
     pool = net.pool[node]
     used = pool.used_bytes + size
     in_use = size + (net.gate[way_in].in_bytes[klass] if net.const.pfc == 1 else net.gate[link].queued_bytes[klass])
@@ -154,10 +152,8 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
 
 @inline
 def send_or_line_up(net, node, link, queue, now, w1, w2, w3):
-    """Send a control packet, a pause frame or a trimmed packet, or append it to its queue at the port.
-
-    Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
-    """
+    """Send a control packet, a pause frame or a trimmed packet, or append it to its queue at the port."""
+    # Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
     waits = may_go(net, link) if queue == TRIMMED else control_waits(net.gate[link].mask) != 0
     if net.tx[link].busy_ps <= now and not waits:
         link_send(net, link, now, now, w1, w2, w3)

@@ -120,10 +120,8 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
 
 @inline
 def put_apart(inbox, at, record, link, ready):
-    """Note at index `at` of the batch a packet that enters no inbox of the LP now.
-
-    record: its row in net.record; ready: time in ps at which it is at the end of the link.
-    """
+    """Note at index `at` of the batch a packet that enters no inbox of the LP now."""
+    # record: its row in net.record; ready: time in ps at which it is at the end of the link
     inbox.batch_apart[at] = record
     inbox.batch_link[at] = link
     inbox.batch_ready[at] = ready

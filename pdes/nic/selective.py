@@ -105,11 +105,9 @@ def take_lost(qps, q):
 
 @hook
 def sender(address, operation, q, a, b, trimmed):
-    """Carry out an operation of the sender: FORGET: all packets from a to before b are acknowledged.
-
-    SELECTED: an acknowledgement names a. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
-    arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS | message.
-    """
+    """Carry out an operation of the sender: FORGET: all packets from a to before b are acknowledged."""
+    # SELECTED: an acknowledgement names a. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
+    # arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS | message.
     w = world_at(address)
     qps = w.qps
     if operation == FORGET:

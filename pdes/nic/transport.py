@@ -367,10 +367,8 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
 
 @inline
 def take_acknowledged(net, npus, qps, node, q, now, ahead):
-    """Acknowledge all packets before the one that is `ahead` numbers ahead; return how many are newly acknowledged.
-
-    Numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old.
-    """
+    """Acknowledge all packets before the one that is `ahead` numbers ahead; return how many are newly acknowledged."""
+    # numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old
     qp = qps.qp[q]
     una = qp.una + ahead
     if ahead == 0 or ahead >= HALF_PSN or una > qp.sent_max:
@@ -391,10 +389,8 @@ def take_acknowledged(net, npus, qps, node, q, now, ahead):
 
 @inline
 def return_to_lost(net, qps, q, now, w1, w2, named):
-    """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back.
-
-    named: the packet that the acknowledgement w1, w2 answers.
-    """
+    """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back."""
+    # named: the packet that the acknowledgement w1, w2 answers
     qp = qps.qp[q]
     una = qp.una
     if net.hooks.selective_sender != 0:

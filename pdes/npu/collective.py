@@ -151,10 +151,8 @@ def part_bytes(address, i, lane, chunk, count):
 
 @inline
 def npu_of_peer(insts, plans, i, lane, peer):
-    """Return the NPU of a step's peer; i: row of the instance, lane: row of the lane.
-
-    peer: distance from this member in its view or, in relative plans, in the group; else the number of the member.
-    """
+    """Return the NPU of a step's peer; i: row of the instance, lane: row of the lane."""
+    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member
     lane_row = plans.lane_row[lane]
     collective = insts.inst[i]
     if lane_row.view_number >= 0:
@@ -312,10 +310,8 @@ def advance_lane(w, node, inst, lane, now):
 
 @outline
 def advance(address, node, inst, now):
-    """Do every step of the instance that is possible now, in rounds over its lanes from the first to the last.
-
-    Only lanes with new events are checked, and lanes that wait for one that has advanced.
-    """
+    """Do every step of the instance that is possible now, in rounds over its lanes from the first to the last."""
+    # only lanes with new events are checked, and lanes that wait for one that has advanced
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
     collective = insts.inst[inst]

@@ -112,10 +112,8 @@ def message_is_in(net, npus, insts, node, now, w1, w2, w3):
 
 @inline
 def in_lane_at(w, node, tag, size, at, is_data):
-    """Return when a lane takes a message, at `at` at the earliest: after its reduction and the messages before it.
-
-    The message's number within its lane determines whether it is reduced. is_data: else it only stays in order.
-    """
+    """Return when a lane takes a message, at `at` at the earliest: after its reduction and the messages before it."""
+    # the message's number within its lane determines whether it is reduced. is_data: else it only stays in order
     net, messages, taken = w.net, w.messages, w.insts.taken
     number = tag_lane(tag)
     inst = instance(net, w.insts, node, tag_group(tag), tag_seq(tag))

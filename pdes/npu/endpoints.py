@@ -89,10 +89,8 @@ def send(net, npus, qps, node, q, tag, size, ref, now):
 
 @hook
 def post_at_ends(address, node, dst, connection, tag, size, ref, now):
-    """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later.
-
-    Everything that takes room in a pool happens now, since the later part must succeed whatever room there is.
-    """
+    """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later."""
+    # everything that takes room in a pool happens now, since the later part must succeed whatever room there is
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     latency = net.const.send_latency_ps

@@ -81,10 +81,8 @@ def first_in_line(net, npus, rows, trace, node):
 
 @hook
 def running(address, node, row, by, now):
-    """Count the collective of a row that begins to run (by = 1) or ends (-1).
-
-    At its end, another collective may take its place, and compute gets its multiprocessors back.
-    """
+    """Count the collective of a row that begins to run (by = 1) or ends (-1)."""
+    # at its end, another collective may take its place, and compute gets its multiprocessors back
     w = world_at(address)
     const, system = w.net.const, w.npus.system[node]
     if const.compute_slow_1000ths != 0 and w.trace.lane[w.npus.npu[node].trace_base + row] == COMPUTE_LANE:

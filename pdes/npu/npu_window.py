@@ -75,10 +75,8 @@ def pass_on(net, npus, node, now, w1, w2, w3):
 
 @inline
 def own_event(net, npus, rows, insts, node, now):
-    """Take the NPU's earliest own event: a port falls idle, a lane's row is done, or the timer expires, for example.
-
-    Returns as `start_row`, and the port that fell idle or NOTHING.
-    """
+    """Take the NPU's earliest own event: a port falls idle, a lane's row is done, or the timer expires, for example."""
+    # returns as `start_row`, and the port that fell idle or NOTHING
     npu = npus.npu[node]
     heap = npu.heap
     ports = npu.ports
@@ -131,11 +129,9 @@ def packet_event(net, npus, qps, node, record, now):
 
 @inline
 def next_action(w, address, node, begin, end, i):
-    """Take the next action of the current time, or advance to the next time; i: number of packets that are done.
-
-    Returns i; the time, at least `end` if there is no earlier one; row and instance as `start_row`; the port that fell
-    idle or is to be tried; and tag and words of a complete message. NOTHING replaces whatever does not apply.
-    """
+    """Take the next action of the current time, or advance to the next time; i: number of packets that are done."""
+    # Returns i; the time, at least `end` if there is no earlier one; row and instance as `start_row`; the port that
+    # fell idle or is to be tried; and tag and words of a complete message. NOTHING replaces whatever does not apply.
     net, inbox, npus, qps = w.net, w.inbox, w.npus, w.qps
     npu = npus.npu[node]
     now = npu.now_ps

@@ -141,10 +141,8 @@ class _Team(Outboxes):
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
     ) -> tuple[Int64, Int64]:
-        """Allocate the memory that the ranks share, and return that of the team and its parcels, on the first rank.
-
-        There is room for everything that links can carry, so most of it is never written and must not be touched.
-        """
+        """Allocate the memory that the ranks share, and return that of the team and its parcels, on the first rank."""
+        # There is room for everything that links can carry, so most of it is never written and must not be touched
         words = [sum(segment_words(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
         words[0] += segment_words(team_length) + segment_words(parcels_length)
         mine = words[self._team.Get_rank()]

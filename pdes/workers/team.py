@@ -137,10 +137,8 @@ def next_lp(crew, lps, half, worker):
 
 @inline
 def await_word(team, at, minimum, own):
-    """Wait until a word is at minimum `minimum`. Return DONE, ABORTED, or WAITING after a while: call again.
-
-    The waiting time is counted only while the worker actually waits.
-    """
+    """Wait until a word is at minimum `minimum`. Return DONE, ABORTED, or WAITING after a while: call again."""
+    # the waiting time is counted only while the worker actually waits
     words = team.words
     if load_acquire(words, at) >= minimum:
         return DONE
