@@ -48,8 +48,7 @@ def open_window(net, begin, number):
     ctl = net.ctl
     ctl.begin_ps = begin
     ctl.parity = number & 1
-    ctl.in_neighbour = 0
-    ctl.in_at = 0
+    ctl.in_neighbour = ctl.in_at = 0
     ctl.window_open = 1
     ctl.cost = -net.count.hops
     open_cell(net, begin)

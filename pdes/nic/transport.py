@@ -77,9 +77,7 @@ def queue_pair(net, npus, qps, node, dst, connection):
     qps.qp_key[at] = key
     qps.qp_val[at] = q
     clear_row(qps.qp, q)
-    qp.head_message = -1
-    qp.tail_message = -1
-    qp.current_message = -1
+    qp.head_message = qp.tail_message = qp.current_message = -1
     qp.deadline_ps = INF
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)

@@ -196,9 +196,7 @@ def cut(par, state, at):
     set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(par.min_rate_bps, state.line_bps)))
     state.held = 0
     state.cut_at_ps = at + np.int64(par.rate_decrease_interval_ps)
-    state.time_stage = 0
-    state.byte_stage = 0
-    state.counted_bytes = 0
+    state.time_stage = state.byte_stage = state.counted_bytes = 0
     if par.rp_timer_ps > 0.0:
         state.increase_at_ps = at + np.int64(par.rp_timer_ps)
 

@@ -93,8 +93,7 @@ def update_alpha(par, state, qp):
             share = state.marked_packets / state.acked_packets
             state.alpha = (1.0 - par.g) * state.alpha + par.g * share
         state.window_end = qp.sent_max
-        state.acked_packets = 0
-        state.marked_packets = 0
+        state.acked_packets = state.marked_packets = 0
 
 
 @inline

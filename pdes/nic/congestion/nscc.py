@@ -156,8 +156,7 @@ def quick_adapt(net, par, state, now, is_loss, mark, delay, in_flight):
         if state.qa_end_ps != 0 and bad and through < par.qa_gate * max_window(net, par, state):
             state.cwnd_bytes = float(max(through, full_packet_bytes(net)))
             state.to_ignore_bytes = in_flight
-            state.ignored_bytes = 0
-            state.trigger_qa = 0
+            state.ignored_bytes = state.trigger_qa = 0
             done = 1
         state.achieved_bytes = 0
         state.qa_end_ps = now + state.base_rtt_ps + int(target_qdelay(net, par))
@@ -176,8 +175,7 @@ def fast_increase(net, par, state, newly_rcvd, delay):
             state.cwnd_bytes += newly_rcvd * par.fi_scale * scaling_a(net, par, state)
             state.increase = 1
     else:
-        state.fi_count_bytes = 0
-        state.increase = 0
+        state.fi_count_bytes = state.increase = 0
 
 
 @inline
@@ -201,8 +199,7 @@ def fair_increase(net, par, state, newly_rcvd):
 @inline
 def multiplicative_decrease(net, par, state, now):
     """Shrink by the excess of the average delay over the target."""
-    state.increase = 0
-    state.fi_count_bytes = 0
+    state.increase = state.fi_count_bytes = 0
     average = state.avg_delay_ps
     target = target_qdelay(net, par)
     if average > target and now - state.last_dec_ps > state.base_rtt_ps:
