@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from topologies.endpoints import inserted, with_endpoints
 from topologies.graph import AGGREGATOR, Graph
 
-AGGREGATOR_DELAY_PS = 100_000
-"""Delay between a switch's ports and its aggregator, each way: 100 ns, an assumption."""
+AGGREGATOR_DELAY_PS = 100_000  # delay between a switch's ports and its aggregator, each way: 100 ns, an assumption
 
-_SPEED_UP = 2
-"""Rate of an aggregator's link over that of all ports together, which it must not slow down."""
+_SPEED_UP = 2  # rate of an aggregator's link over that of all ports together, which it must not slow down
 
 
 def with_aggregators(graph: Graph, switches: Sequence[int]) -> Graph:

@@ -13,14 +13,7 @@ Int64 = NDArray[np.int64]
 
 
 def with_endpoints(
-    graph: Graph,
-    kind: int,
-    cables: Int64,
-    rate_bps: ArrayLike,
-    delay_ps: ArrayLike,
-    *,
-    host: ArrayLike,
-    pod: ArrayLike,
+    graph: Graph, kind: int, cables: Int64, rate_bps: ArrayLike, delay_ps: ArrayLike, *, host: ArrayLike, pod: ArrayLike
 ) -> Graph:
     """Return the network with endpoints npus, npus + 1, ...; `dims` stays that of the NPUs.
 

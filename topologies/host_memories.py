@@ -18,10 +18,8 @@ def with_host_memories(graph: Graph) -> Graph:
     Other nodes move up by their number; links keep their numbers, those of the memories come after them. A memory is
     attached to all switches that join the NPUs of its host and no others, by links with the rate of all these NPUs
     together and with their delay, so that only the memory's own rate and the NPUs' ports limit it. No other path uses
-    it. `dims` stays that of the NPUs.
-
-    Raises:
-        TopologyError: NPUs have no hosts, or no switch of its own joins the NPUs of a host.
+    it. `dims` stays that of the NPUs. Raises TopologyError: NPUs have no hosts, or no switch of its own joins the NPUs
+    of a host.
     """
     hosts, first_npu = np.unique(graph.host, return_index=True)
     if len(hosts) == graph.npus or not isinstance(graph.routing, TableRouting):

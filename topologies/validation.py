@@ -15,9 +15,8 @@ Model = TypeVar("Model", bound=Parameters)
 def checked(model: type[Model], values: Mapping[str, object], place: str) -> Model:
     """Return the model of the values.
 
-    Raises:
-        TopologyError: A key is unknown (the text names the nearest and all known ones) or missing, or a value is wrong.
-            The text begins with `place`.
+    Raises TopologyError: a key is unknown (the text names the nearest and all known ones) or missing, or a value is
+    wrong. The text begins with `place`.
     """
     for key in values:
         if key not in model.model_fields:

@@ -8,8 +8,7 @@ from topologies.errors import TopologyError
 def check_nics(name: str, gpus_per_host: int, nics_per_host: int) -> None:
     """Refuse NICs that the GPUs of a server cannot share evenly.
 
-    Raises:
-        TopologyError: The number of GPUs is no multiple of the number of NICs.
+    Raises TopologyError: the number of GPUs is no multiple of the number of NICs.
     """
     if gpus_per_host % nics_per_host:
         raise TopologyError(
@@ -23,13 +22,7 @@ def share_of_nic(rate_bps: int, gpus_per_host: int, nics_per_host: int) -> int:
 
 
 def uplink_count(
-    name: str,
-    count_key: str,
-    count: int | None,
-    ratio_key: str,
-    ratio: Fraction | None,
-    down_bps: int,
-    uplink_bps: int,
+    name: str, count_key: str, count: int | None, ratio_key: str, ratio: Fraction | None, down_bps: int, uplink_bps: int
 ) -> int:
     """Return the number of switches above one: count if given, else that with down_bps = ratio x count x uplink_bps.
 

@@ -55,11 +55,7 @@ class _Shape:
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network.
-
-    Raises:
-        TopologyError: As `build`.
-    """
+    """Return the size of the network."""
     shape = _shape(arguments, name)
     spine_rate = arguments.spine_rate or arguments.rate
     spines, cores = _uplinks(arguments, name, shape, spine_rate, arguments.core_rate or spine_rate)
@@ -71,9 +67,8 @@ def extent(arguments: Arguments, name: str) -> Extent:
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the fat tree; a single pod has no cores. Pods hold NPUs, leaves and spines.
 
-    Raises:
-        TopologyError: k is odd, counts contradict one another or are too few, the oversubscription does not give a
-            whole number of spines or cores, or there are too many NPUs.
+    Raises TopologyError: k is odd, counts contradict one another or are too few, the oversubscription does not give a
+    whole number of spines or cores, or there are too many NPUs.
     """
     shape = _shape(arguments, name)
     spine_rate = arguments.spine_rate or arguments.rate
@@ -99,12 +94,7 @@ def build(arguments: Arguments, name: str) -> Graph:
 def _shape(arguments: Arguments, name: str) -> _Shape:
     if arguments.k is not None:
         return _k_ary_shape(arguments, name, arguments.k)
-    hosts, leaves, pods, npus = (
-        arguments.hosts_per_leaf,
-        arguments.leaves_per_pod,
-        arguments.pods,
-        arguments.npus,
-    )
+    hosts, leaves, pods, npus = (arguments.hosts_per_leaf, arguments.leaves_per_pod, arguments.pods, arguments.npus)
     if npus is None:
         if hosts is None or pods is None:
             raise TopologyError(f"{name}: too few counts; expected k, npus, or hosts_per_leaf and pods")

@@ -92,9 +92,8 @@ class _File(Parameters):
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network of the file.
 
-    Raises:
-        TopologyError: The file is unreadable or no TOML, a key or node is unknown, a value has another form, or the
-            network cannot be routed.
+    Raises TopologyError: the file is unreadable or no TOML, a key or node is unknown, a value has another form, or the
+    network cannot be routed.
     """
     content = checked(_File, _read(arguments.path, name), name)
     switches = [checked(_Switch, table, f"{name}: switches[{i}]") for i, table in enumerate(content.switches)]

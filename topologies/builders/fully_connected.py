@@ -29,8 +29,7 @@ def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of a
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the full mesh; every packet takes one link.
 
-    Raises:
-        TopologyError: There are fewer than two NPUs, or too many.
+    Raises TopologyError: there are fewer than two NPUs, or too many.
     """
     if arguments.npus == 1:
         raise TopologyError(f"{name}: npus = 1; expected 2 or more")

@@ -32,11 +32,7 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network.
-
-    Raises:
-        TopologyError: As `build`.
-    """
+    """Return the size of the network."""
     npus, leaves = _sizes(arguments, name)
     spines = _spines(arguments, name, npus)
     return Extent(npus, leaves + spines, npus + leaves * spines * arguments.uplinks, leaves)
@@ -45,8 +41,7 @@ def extent(arguments: Arguments, name: str) -> Extent:
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network. A pod is a leaf with its NPUs.
 
-    Raises:
-        TopologyError: Counts contradict one another or give no whole number of spines, or there are too many NPUs.
+    Raises TopologyError: counts contradict one another or give no whole number of spines, or there are too many NPUs.
     """
     npus, leaves = _sizes(arguments, name)
     uplink_rate = arguments.uplink_rate or arguments.rate

@@ -45,8 +45,7 @@ def build_machine(
 def extent_of_machine(arguments: MachineArguments, name: str) -> Extent:
     """Return the size of a cluster, which does not depend on rates.
 
-    Raises:
-        TopologyError: The parameters are invalid for the rail-optimised network.
+    Raises TopologyError: the parameters are invalid for the rail-optimised network.
     """
     return rail_optimised.extent(_rails(arguments, rate=GBPS, nvlink_rate=GBPS, nvlink_delay=0), name)
 

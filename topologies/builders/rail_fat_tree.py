@@ -61,41 +61,23 @@ class Arguments(Parameters):
 
 
 class _Shape(NamedTuple):
-    """Counts of the fat tree.
+    """Counts of the fat tree."""
 
-    Attributes:
-        hosts: Number of servers.
-        nics: Number of NICs of a server.
-        per_unit: Number of servers of a unit.
-        units: Number of units.
-        per_pod: Number of units of a pod.
-        pods: Number of pods.
-        rails: Number of rails.
-        groups: Number of groups of spines in a pod and plane.
-        spines: Number of spines of such a group; 0 = no spines are needed.
-        core_planes: Number of core planes.
-        cores: Number of cores of a core plane.
-    """
-
-    hosts: int
-    nics: int
-    per_unit: int
-    units: int
-    per_pod: int
-    pods: int
-    rails: int
-    groups: int
-    spines: int
-    core_planes: int
-    cores: int
+    hosts: int  # number of servers
+    nics: int  # number of NICs of a server
+    per_unit: int  # number of servers of a unit
+    units: int  # number of units
+    per_pod: int  # number of units of a pod
+    pods: int  # number of pods
+    rails: int  # number of rails
+    groups: int  # number of groups of spines in a pod and plane
+    spines: int  # number of spines of such a group; 0 = no spines are needed
+    core_planes: int  # number of core planes
+    cores: int  # number of cores of a core plane
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network.
-
-    Raises:
-        TopologyError: As `build`.
-    """
+    """Return the size of the network."""
     shape = _shape(arguments, name)
     leaves = shape.units * shape.rails * arguments.ports
     leaf_groups = 1 if shape.groups > 1 else shape.rails
@@ -111,12 +93,10 @@ def extent(arguments: Arguments, name: str) -> Extent:
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network. Logical dimensions are (gpus_per_host, servers).
 
-    Pods of the graph are the pods, with their spines, if units_per_pod is given; else the units, without spines.
-    Spines are omitted if each has one leaf and there are no cores; cores are omitted if all leaves meet at the spines.
-
-    Raises:
-        TopologyError: npus is no multiple of gpus_per_host, or gpus_per_host of rails, the number of spines is not
-            whole or no multiple of core_planes, rails, pods or planes are not connected, or there are too many NPUs.
+    Pods of the graph are the pods, with their spines, if units_per_pod is given; else the units, without spines. Spines
+    are omitted if each has one leaf and there are no cores; cores are omitted if all leaves meet at the spines. Raises
+    TopologyError: npus is no multiple of gpus_per_host, or gpus_per_host of rails, the number of spines is not whole or
+    no multiple of core_planes, rails, pods or planes are not connected, or there are too many NPUs.
     """
     shape = _shape(arguments, name)
     npu = np.arange(arguments.npus)

@@ -42,11 +42,7 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network.
-
-    Raises:
-        TopologyError: As `build`.
-    """
+    """Return the size of the network."""
     hosts, per_unit, spines = _counts(arguments, name)
     leaves = -(-hosts // per_unit) * _nics(arguments)
     cables = 2 * arguments.npus + leaves * spines * arguments.uplinks
@@ -56,11 +52,8 @@ def extent(arguments: Arguments, name: str) -> Extent:
 def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
     """Build the network. Logical dimensions are (gpus_per_host, servers); pods are the units, spines belong to no pod.
 
-    accelerator: model of the NPUs, "" = unknown.
-
-    Raises:
-        TopologyError: npus is no multiple of gpus_per_host, the number of spines is not whole, or there are too many
-            NPUs.
+    accelerator: model of the NPUs, "" = unknown. Raises TopologyError: npus is no multiple of gpus_per_host, the number
+    of spines is not whole, or there are too many NPUs.
     """
     npus, per_host, rails = arguments.npus, arguments.gpus_per_host, _nics(arguments)
     hosts, per_unit, spines = _counts(arguments, name)

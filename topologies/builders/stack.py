@@ -42,8 +42,7 @@ def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of a
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the hierarchy; packets correct the first dimension first.
 
-    Raises:
-        TopologyError: Rates or delays are given for another number of dimensions, or there are too many NPUs.
+    Raises TopologyError: rates or delays are given for another number of dimensions, or there are too many NPUs.
     """
     count = len(arguments.dims)
     for key, values in (("rates", arguments.rates), ("delays", arguments.delays)):
@@ -70,9 +69,7 @@ def build_stack(
     """Return the graph of a hierarchy, with one rate and delay for each dimension.
 
     Pods are the slices along the last dimension, if there are several dimensions; that one's switches have no pod.
-
-    Raises:
-        TopologyError: There are too many NPUs or cables.
+    Raises TopologyError: there are too many NPUs or cables.
     """
     try:
         layout = lay_out(dimensions)

@@ -13,8 +13,8 @@ from workload.collectives.plans.plan import AT_ONCE, NONE, PLAIN, Attributes, Pl
 
 Int32 = NDArray[np.int32]
 
+# Kinds in which each member owns a part of the buffer
 OWNED = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
-"""Kinds in which each member owns a part of the buffer."""
 _IDLE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 

@@ -30,11 +30,10 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 DONE_AT_ONCE = -1
+# By connection: the divisor of the line rate that limits it, and the algorithm that set it
 SharesOf = dict[int, tuple[float, str]]
-"""By connection: the divisor of the line rate that limits it, and the algorithm that set it."""
 Float64 = NDArray[np.float64]
-_PIECE_STEPS = 1 << 19
-"""Number of steps that are checked at a time, which bounds the memory of the check."""
+_PIECE_STEPS = 1 << 19  # number of steps that are checked at a time, which bounds the memory of the check
 _PAUSE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
@@ -43,76 +42,47 @@ class Schedules(NamedTuple):
 
     The columns `lane_*` are the fields of plans.plan.Attributes, one entry per lane; -1 = none, chunks are never None.
     The columns of `steps` are the properties below, the fields of plans.plan.Step.
-
-    Attributes:
-        members: int32[S], number of members n.
-        chunks: int32[S], number of chunks of the buffer.
-        relative: bool[S], whether all members share one plan.
-        plan_of_ptr: int64[S+1], plan_of[plan_of_ptr[s]:plan_of_ptr[s+1]] are the plans of s, 1 or n of them.
-        plan_of: int32[], numbers of plans.
-        plan_ptr: int32[P+1], first lane of each plan.
-        lane_ptr: int32[LN+1], first step of each lane.
-        steps: int32[steps, 10], one row per step.
-        launch_ps: int64[S], time from when a collective is ready until its first step.
-        regions: int32[S], number of buffers that chunk numbers run over.
-        view_base: int32[S], first view of a schedule among all V.
-        lane_plain: bool[LN], whether the lane has no view, works on the whole buffer in the schedule's chunks, and
-            sends one byte on the wire per byte of data.
-        lane_view, lane_part, lane_parts, lane_chunks: int32[LN], fields of Attributes.
-        lane_latency_ps: int64[LN], field of Attributes.
-        lane_wire_num, lane_wire_den: int32[LN], numerator and denominator of Attributes.wire.
-        lane_phase, lane_gate, lane_arrangement, lane_blocking, lane_connection, lane_begins: int32[LN], fields of
-            Attributes.
-        lane_shares: float64[LN], field of Attributes; a multiple of plans.plan.SHARE_STEP.
-        view_size: int32[V], number of members of a line.
-        view_parts: int32[V], number of parts into which the view cuts a lane's part.
-        view_ptr: int64[V+1], first of the n entries of a view in the next three columns.
-        view_member: int32[], members, line by line.
-        view_at: int32[], index in view_member of each member; its place in its line is view_at % view_size.
-        view_part: int32[], part of each member.
-        aggregators: int32[S], number of members, the last ones, that are in switches.
-        arrangement_base: int32[S], first arrangement of a schedule among all L.
-        arrangement_ptr: int64[L+1], first piece of each arrangement.
-        arrangement_piece: int32[], the piece of the buffer that the lane sees as piece 0, 1, ...
-        uneven: bool[S], whether pairs exchange different numbers of bytes, so that no closed form applies.
     """
 
-    members: Int32
-    chunks: Int32
-    relative: NDArray[np.bool_]
-    plan_of_ptr: Int64
-    plan_of: Int32
-    plan_ptr: Int32
-    lane_ptr: Int32
-    steps: Int32
-    launch_ps: Int64
-    regions: Int32
-    view_base: Int32
+    members: Int32  # int32[S], number of members n
+    chunks: Int32  # int32[S], number of chunks of the buffer
+    relative: NDArray[np.bool_]  # bool[S], whether all members share one plan
+    plan_of_ptr: Int64  # int64[S+1], plan_of[plan_of_ptr[s]:plan_of_ptr[s+1]] are the plans of s, 1 or n of them
+    plan_of: Int32  # int32[], numbers of plans
+    plan_ptr: Int32  # int32[P+1], first lane of each plan
+    lane_ptr: Int32  # int32[LN+1], first step of each lane
+    steps: Int32  # int32[steps, 10], one row per step
+    launch_ps: Int64  # int64[S], time from when a collective is ready until its first step
+    regions: Int32  # int32[S], number of buffers that chunk numbers run over
+    view_base: Int32  # int32[S], first view of a schedule among all V
+    # bool[LN], whether the lane has no view, works on the whole buffer in the schedule's chunks, and sends one byte on
+    # the wire per byte of data
     lane_plain: NDArray[np.bool_]
-    lane_view: Int32
-    lane_part: Int32
-    lane_parts: Int32
-    lane_chunks: Int32
-    lane_latency_ps: Int64
-    lane_wire_num: Int32
-    lane_wire_den: Int32
-    lane_phase: Int32
-    lane_gate: Int32
-    view_size: Int32
-    view_parts: Int32
-    view_ptr: Int64
-    view_member: Int32
-    view_at: Int32
-    view_part: Int32
-    lane_arrangement: Int32
-    lane_blocking: Int32
-    aggregators: Int32
-    lane_connection: Int32
-    lane_shares: Float64
-    lane_begins: Int32
-    arrangement_base: Int32
-    arrangement_ptr: Int64
-    arrangement_piece: Int32
+    lane_view: Int32  # int32[LN], fields of Attributes
+    lane_part: Int32  # int32[LN], fields of Attributes
+    lane_parts: Int32  # int32[LN], fields of Attributes
+    lane_chunks: Int32  # int32[LN], fields of Attributes
+    lane_latency_ps: Int64  # int64[LN], field of Attributes
+    lane_wire_num: Int32  # int32[LN], numerator and denominator of Attributes.wire
+    lane_wire_den: Int32  # int32[LN], numerator and denominator of Attributes.wire
+    lane_phase: Int32  # int32[LN], fields of Attributes
+    lane_gate: Int32  # int32[LN], fields of Attributes
+    view_size: Int32  # int32[V], number of members of a line
+    view_parts: Int32  # int32[V], number of parts into which the view cuts a lane's part
+    view_ptr: Int64  # int64[V+1], first of the n entries of a view in the next three columns
+    view_member: Int32  # int32[], members, line by line
+    view_at: Int32  # int32[], index in view_member of each member; its place in its line is view_at % view_size
+    view_part: Int32  # int32[], part of each member
+    lane_arrangement: Int32  # int32[LN], fields of Attributes
+    lane_blocking: Int32  # int32[LN], fields of Attributes
+    aggregators: Int32  # int32[S], number of members, the last ones, that are in switches
+    lane_connection: Int32  # int32[LN], fields of Attributes
+    lane_shares: Float64  # float64[LN], field of Attributes; a multiple of plans.plan.SHARE_STEP
+    lane_begins: Int32  # int32[LN], fields of Attributes
+    arrangement_base: Int32  # int32[S], first arrangement of a schedule among all L
+    arrangement_ptr: Int64  # int64[L+1], first piece of each arrangement
+    arrangement_piece: Int32  # int32[], the piece of the buffer that the lane sees as piece 0, 1, ..
+    # bool[S], whether pairs exchange different numbers of bytes, so that no closed form applies
     uneven: NDArray[np.bool_]
 
     @property
