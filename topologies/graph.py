@@ -57,7 +57,7 @@ class Graph:
     npus: int  # number of NPUs
     nodes: int  # number of nodes, NPUs and switches
     links: int  # number of directed links; the reverse of link l is l ^ 1
-    node_kind: Int8  # int8[nodes], NPU, SWITCH or NVSWITCH; AGGREGATOR of the last NPUs (topologies.aggregators)
+    node_kind: Int8  # int8[nodes], NPU, SWITCH or NVSWITCH; AGGREGATOR of the last NPUs (topologies.endpoints)
     node_latency_ps: Int64  # int64[nodes], forwarding latency of a switch
     link_src: Int32  # int32[links], sending node
     link_dst: Int32  # int32[links], receiving node

@@ -1,12 +1,13 @@
-"""Kinds of parameter values of topologies: their notation, checks and display."""
+"""Parameters of topologies: the notation, checks and display of their values, and one-line errors."""
 
+import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from topologies.bounds import MAX_NODES
 from topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
@@ -23,6 +24,9 @@ class Parameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
+Model = TypeVar("Model", bound=Parameters)
+
+
 @dataclass(frozen=True)
 class Form:
     """The notation of values of one kind: a word with an example, and the formatter of a default."""
@@ -30,6 +34,37 @@ class Form:
     text: str  # word with an example
     show: Callable[[object], str] = str  # function that formats a default
     is_path: bool = False  # whether values are paths of files
+
+
+def checked(model: type[Model], values: Mapping[str, object], place: str) -> Model:
+    """Return the model of the values.
+
+    Raises TopologyError: a key is unknown (the text names the nearest and all known ones) or missing, or a value is
+    wrong. The text begins with `place`.
+    """
+    for key in values:
+        if key not in model.model_fields:
+            raise TopologyError(f"{place}: unknown key {key!r}; {suggest(key, model.model_fields)}")
+    try:
+        return model(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0])
+        if first["type"] == "missing":
+            expected = model.model_fields[key].description or key
+            raise TopologyError(f"{place}: key {key!r} is missing; expected {expected}") from None
+        message = first["msg"]
+        reason = f"{first['input']!r}; {message[:1].lower()}{message[1:]}"
+        if first["type"] == "value_error":
+            reason = str(first["ctx"]["error"])
+        raise TopologyError(f"{place}: {key}: {reason}") from None
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return a text with the nearest of the known names, if one is near, and all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names)}"
 
 
 def parse_pairs(text: str, rest: str) -> dict[str, str]:

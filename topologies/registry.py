@@ -23,8 +23,7 @@ from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
-from topologies.parameters import Form, Parameters, parse_pairs
-from topologies.validation import checked, suggest
+from topologies.parameters import Form, Parameters, checked, parse_pairs, suggest
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
-from topologies.validation import checked
+from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time, checked
 
 NAME = "file"
 _NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')

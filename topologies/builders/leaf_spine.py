@@ -61,15 +61,9 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 def _spines(arguments: Arguments, name: str, npus: int) -> int:
     """Return the number of spines."""
-    return uplink_count(
-        name,
-        "spines",
-        arguments.spines,
-        "oversubscription",
-        arguments.oversubscription,
-        min(arguments.hosts_per_leaf, npus) * arguments.rate,
-        (arguments.uplink_rate or arguments.rate) * arguments.uplinks,
-    )
+    down_bps = min(arguments.hosts_per_leaf, npus) * arguments.rate
+    uplink_bps = (arguments.uplink_rate or arguments.rate) * arguments.uplinks
+    return uplink_count(arguments, name, "spines", "oversubscription", down_bps, uplink_bps)
 
 
 def _sizes(arguments: Arguments, name: str) -> tuple[int, int]:

@@ -10,8 +10,7 @@ from pathlib import Path
 import inputs
 from topologies.clusters.cluster import Cluster
 from topologies.errors import TopologyError
-from topologies.parameters import parse_pairs
-from topologies.validation import checked, suggest
+from topologies.parameters import checked, parse_pairs, suggest
 
 __all__ = ["Cluster", "clusters", "find", "is_cluster", "with_path_from"]
 

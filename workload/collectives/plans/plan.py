@@ -16,7 +16,7 @@ is the buffer (the input of all-to-all, whose output is region 1); the others ar
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,16 +41,21 @@ class Step(NamedTuple):
     A step without peers but with chunks copies them from send_chunk to recv_chunk of the same member, in no time.
     """
 
-    dep_lane: int
-    dep_step: int
-    send_peer: int
-    send_lane: int
-    send_chunk: int
-    send_count: int
+    dep_lane: int  # lane of the same member that must have done more than dep_step steps
+    dep_step: int  # see dep_lane
+    send_peer: int  # member to which the step sends
+    send_lane: int  # lane of the receiver that takes the message
+    send_chunk: int  # first chunk to send
+    send_count: int  # number of chunks to send
+    # member from which the step receives. A lane with several senders takes messages in order of arrival; those of a
+    # sender go to the chunks of the steps that name it.
     recv_peer: int
-    recv_chunk: int
-    recv_count: int
-    reduce: bool
+    recv_chunk: int  # first chunk to receive
+    recv_count: int  # number of chunks to receive
+    reduce: bool  # whether received data is added to the chunk instead of replacing it
+
+
+IDLE = Step(*(NONE,) * 9, reduce=False)  # a step that does nothing
 
 
 class Attributes(NamedTuple):
@@ -149,24 +154,8 @@ Plan = tuple[Sequence[Step], ...]  # the plan of one member: the steps of its la
 class Lane:
     """A lane under construction; the arguments are those of Attributes."""
 
-    def __init__(
-        self,
-        view: int = NONE,
-        part: int = 0,
-        parts: int = 1,
-        chunks: int | None = None,
-        latency_ps: int = 0,
-        wire: tuple[int, int] = (1, 1),
-        phase: int = NONE,
-        gate: int = NONE,
-        arrangement: int = NONE,
-        blocking: bool = False,
-        connection: int = 0,
-        shares: float = 1,
-    ) -> None:
-        self.attributes = Attributes(
-            view, part, parts, chunks, latency_ps, wire, phase, gate, arrangement, blocking, connection, shares
-        )
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - the fields of Attributes
+        self.attributes = Attributes(**attributes)
         self.words: array[int] = array("i")
 
     @property

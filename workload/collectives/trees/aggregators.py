@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topologies import NVSWITCH, UNREACHABLE, Graph, TableRouting
-from topologies.aggregators import AGGREGATOR_DELAY_PS
+from topologies.endpoints import AGGREGATOR_DELAY_PS
 from workload.errors import WorkloadError
 
 Int64 = NDArray[np.int64]
