@@ -13,18 +13,13 @@ from workload.generators.training.parallel_plan import ParallelPlan
 
 
 class RankPlace(NamedTuple):
-    """Ranks of an NPU.
+    """Ranks of an NPU."""
 
-    Attributes:
-        tp, cp, dp, stage: Ranks on the axes of the plan.
-        ep: Rank in the expert-parallel group.
-    """
-
-    tp: int
-    cp: int
-    dp: int
-    stage: int
-    ep: int
+    tp: int  # Ranks on the axes of the plan
+    cp: int  # Ranks on the axes of the plan
+    dp: int  # Ranks on the axes of the plan
+    stage: int  # Ranks on the axes of the plan
+    ep: int  # Rank in the expert-parallel group
 
 
 def place(plan: ParallelPlan, npu: int) -> RankPlace:
