@@ -40,8 +40,8 @@ class CollectiveSettings:
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = "baseline"
     dataset_splits: int = 1  # Default number of splits for other algorithms, and for those algorithms if `splits` is 1
     chains: int = 1  # Default number of splits of the other algorithms that run at a time
-    # Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no multiprocessors
-    # (Settings.compute_slowdown)
+    # Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no multiprocessors; see
+    # Settings.compute_slowdown
     copied: frozenset[str] = frozenset()
     # Maximum memory in bytes for the construction of collectives' plans, None = unlimited
     most_bytes: int | None = None

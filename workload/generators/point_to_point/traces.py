@@ -30,8 +30,8 @@ class MessageSequence(NamedTuple):
     """Messages in each sender's order."""
 
     npus: int  # Number of NPUs that take part, numbered from 0
-    src: Int64  # int64[m], numbers of the sending and the receiving NPU
-    dst: Int64  # int64[m], numbers of the sending and the receiving NPU
+    src: Int64  # int64[m], number of the sending NPU
+    dst: Int64  # int64[m], number of the receiving NPU
     bytes: Int64  # int64[m], message sizes in bytes
     at_us: Int64  # int64[m], earliest send times in microseconds, ascending for each sender
     in_turn: bool  # Whether each sender's message waits until its previous message is sent

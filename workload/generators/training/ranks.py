@@ -15,10 +15,10 @@ from workload.generators.training.parallel_plan import ParallelPlan
 class RankPlace(NamedTuple):
     """Ranks of an NPU."""
 
-    tp: int  # Ranks on the axes of the plan
-    cp: int  # Ranks on the axes of the plan
-    dp: int  # Ranks on the axes of the plan
-    stage: int  # Ranks on the axes of the plan
+    tp: int  # Rank in the tensor-parallel group
+    cp: int  # Rank in the ring of context parallelism
+    dp: int  # Number of the replica
+    stage: int  # Number of the pipeline stage
     ep: int  # Rank in the expert-parallel group
 
 
