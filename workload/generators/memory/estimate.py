@@ -13,7 +13,6 @@ from workload.generators.memory.activations import (
     value_bytes,
     widths,
 )
-from workload.generators.memory.in_flight import in_flight
 from workload.generators.memory.states import states, weight_bytes
 from workload.generators.models import weights
 from workload.generators.models.model import Model
@@ -21,7 +20,7 @@ from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.parameter_counts import count, held
 from workload.generators.training.rules import Framework
-from workload.generators.training.stages import Chunk, chunks, micro_batches, padded_vocab
+from workload.generators.training.stages import Chunk, chunks, micro_batches, padded_vocab, pipeline_of
 
 CONTEXT_BYTES = 1 << 30
 """Bytes of CUDA's context and the libraries' workspaces: an assumption. The context alone takes from 0.3 GB (lazy
@@ -114,7 +113,7 @@ def _stage(
 ) -> StageMemory:
     on_gpu, on_host = offload.divided(states(held(model, plan, stage), plan), plan)
     kept = recomputed = loss = 0
-    for chunk, micro_batches_in_flight in zip(stage_chunks, in_flight(plan, stage), strict=True):
+    for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
         kept += micro_batches_in_flight * _kept_by_chunk(model, plan, chunk)
         recomputed = max(recomputed, _recomputed(model, plan, chunk))
         if chunk.is_last:
