@@ -9,7 +9,7 @@ from workload.generators.memory.serving import kv_cache_bytes_per_token
 from workload.generators.models import find, weights
 from workload.generators.models.operations import forward_flops, output_flops
 from workload.generators.training import parallel_plan
-from workload.generators.training.parameter_counts import stage_weights
+from workload.generators.training.parameters import stage_weights
 
 _PROMPT, _ANSWER = 48, 5
 

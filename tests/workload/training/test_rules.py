@@ -8,7 +8,7 @@ from workload import WorkloadError
 from workload.generators.models import Experts, LatentAttention, Model, find, weights
 from workload.generators.training import parallel_plan, rules
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameter_counts import chunk_weights, held, stage_weights
+from workload.generators.training.parameters import chunk_weights, held, stage_weights
 from workload.generators.training.stages import chunks, layers_of_slots, micro_batches, padded_vocab
 
 BROKEN = [

@@ -21,7 +21,6 @@ parallelism do not count."""
 _FSDP_COPIES_PER_LAYER = 6
 """Copies between tensors and flat buffers (flat_copies): out in forward, recomputation and backward, gradients in, for
 parameters with and without experts."""
-_TENSORS_PER_EXPERT = 3
 _NODES_PER_LISTED_TENSOR = 12
 """Nodes per tensor and micro-batch if each tensor is gathered by itself into a list: views, all-gather and copy of
 three gathers; views, reduce-scatter and copy of its gradient."""
@@ -41,8 +40,7 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
     per_layer += _FSDP_COPIES_PER_LAYER if framework == "fsdp" else 0
     if plan.gather == "list":
-        experts = model.experts.count if model.experts else 0
-        tensors = len(weights.layer_of_kind(model, has_experts=experts > 0)) + _TENSORS_PER_EXPERT * experts
+        tensors = sum(part.pieces for part in weights.layer_of_kind(model, has_experts=model.experts is not None))
         per_layer += _NODES_PER_LISTED_TENSOR * tensors
     layers = (model.layers + model.mtp_layers + 1) * (2 if plan.is_mirrored else 1)
     per_micro_batch = layers * per_layer + 4 * plan.pp * plan.vpp
