@@ -55,9 +55,8 @@ def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) ->
     core, core_working = _core(s)
     mlp = _experts(s) if has_experts else _mlp(s, model.ffn_width)
     other = s.value_bytes * hidden + 2 * mask + core_output + mlp.inner
-    recomputable = (
-        norms + _projected(s) + mlp.outer
-    )  # selective recomputation applies to them with latent attention only
+    # Selective recomputation applies to these with latent attention only.
+    recomputable = norms + _projected(s) + mlp.outer
     if model.latent is not None:
         compressed = _compressed(s)
         other += compressed

@@ -1,5 +1,6 @@
 """Peak memory of a training step on one GPU of each pipeline stage."""
 
+from collections import Counter
 from typing import NamedTuple
 
 from inputs.units import GIB
@@ -110,11 +111,13 @@ def _stage(
     on_gpu, on_host = offload.divided(states(held(model, plan, stage), plan), plan)
     kept = recomputed = kept_by_largest = loss = 0
     for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
-        layers = [layer_activations(model, plan, has_experts=kind) for kind in _kinds(model, chunk)]
+        numbers = Counter(_kinds(model, chunk)).items()
+        layers = [(layer_activations(model, plan, has_experts=kind), number) for kind, number in numbers]
         mask_of_embedding = s.rows * model.hidden * model.dropout if chunk.is_first else 0
-        kept += micro_batches_in_flight * (sum(layer.kept(plan.recompute) for layer in layers) + mask_of_embedding)
-        recomputed = max([recomputed, *(layer.again(plan.recompute) for layer in layers)])
-        kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer in layers)])
+        kept_by_layers = sum(number * layer.kept(plan.recompute) for layer, number in layers)
+        kept += micro_batches_in_flight * (kept_by_layers + mask_of_embedding)
+        recomputed = max([recomputed, *(layer.again(plan.recompute) for layer, _ in layers)])
+        kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer, _ in layers)])
         if chunk.is_last:
             loss += micro_batches_in_flight * _kept_by_loss(s) + _loss_working(s) + _deferred(s)
     activations, activations_on_host = offload.divided_activations(kept, kept_by_largest, plan)
@@ -184,10 +187,8 @@ def _zero_buffers(s: Shard, framework: Framework, kinds: set[bool]) -> int:
     layer = max((count(model, plan, weights.layer_of_kind(model, has_experts=kind)).total for kind in kinds), default=0)
     output = s.vocabulary * model.hidden
     gradient = int(DTYPE_BYTES[plan.grad_dtype])
-    if framework == "deepspeed":
-        reduced = plan.bucket_bytes or DEEPSPEED * gradient
-    else:
-        reduced = max(layer, output) * gradient
+    bucket = plan.bucket_bytes or DEEPSPEED * gradient
+    reduced = bucket if framework == "deepspeed" else max(layer, output) * gradient
     gathered = ((1 + plan.prefetch) * layer + output) * weight_bytes(plan) if plan.zero == 3 else 0
     return reduced + gathered
 
