@@ -35,34 +35,22 @@ _OPTIMIZER_STATE_BYTES = 24  # Adam reads and writes weight, momentum and varian
 class TransformerParams:
     """Parameters of a transformer and of its data-parallel training.
 
-    Attributes:
-        npus: Number of data-parallel replicas.
-        layers: l, number of layers.
-        hidden: h, hidden size.
-        heads: a, number of attention heads.
-        vocab: V, vocabulary size.
-        seq: s, number of tokens per sequence.
-        micro_batch: b, number of sequences per NPU and iteration.
-        dtype_bytes: Bytes per weight, activation and gradient.
-        bucket_bytes: Bytes of gradients per all-reduce; 25 MiB is PyTorch's default.
-        iterations: Number of optimizer steps.
-        recompute: Whether the backward pass recomputes each layer's forward pass instead of keeping activations.
-
     Raises:
         WorkloadError: If a value is out of range, hidden is not a multiple of heads, or a node has more operations or
             bytes than a trace can hold.
     """
 
-    npus: int = 8
-    layers: int = 12
-    hidden: int = 768
-    heads: int = 12
-    vocab: int = 50_304
-    seq: int = 1024
-    micro_batch: int = 8
-    dtype_bytes: int = 2
-    bucket_bytes: int = 25 * MIB
-    iterations: int = 1
+    npus: int = 8  # Number of data-parallel replicas
+    layers: int = 12  # l, number of layers
+    hidden: int = 768  # h, hidden size
+    heads: int = 12  # a, number of attention heads
+    vocab: int = 50_304  # V, vocabulary size
+    seq: int = 1024  # s, number of tokens per sequence
+    micro_batch: int = 8  # b, number of sequences per NPU and iteration
+    dtype_bytes: int = 2  # Bytes per weight, activation and gradient
+    bucket_bytes: int = 25 * MIB  # Bytes of gradients per all-reduce; 25 MiB is PyTorch's default
+    iterations: int = 1  # Number of optimizer steps
+    # Whether the backward pass recomputes each layer's forward pass instead of keeping activations
     recompute: bool = False
 
     def __post_init__(self) -> None:
@@ -136,8 +124,7 @@ class Bucket(NamedTuple):
     bytes: int
 
 
-EMBEDDING = -1
-"""Value of `backward` for the embedding."""
+EMBEDDING = -1  # Value of `backward` for the embedding
 
 
 def buckets(params: TransformerParams) -> list[Bucket]:

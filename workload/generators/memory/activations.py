@@ -14,27 +14,20 @@ from workload.compute.operators import DTYPE_BYTES
 from workload.generators.models.model import Model
 from workload.generators.training.parallel_plan import ParallelPlan
 
-_MASK_BYTES = 1
-"""Bytes per element of a dropout mask."""
+_MASK_BYTES = 1  # Bytes per element of a dropout mask
 FP32_BYTES = 4
 
 
 class LayerActivations(NamedTuple):
-    """Bytes of one layer and one micro-batch on one GPU.
+    """Bytes of one layer and one micro-batch on one GPU."""
 
-    Attributes:
-        input: Bytes of the layer's input, the only tensor that full recomputation keeps.
-        other: Bytes of the other tensors that selective recomputation keeps.
-        light: Bytes of the tensors that selective recomputation recomputes: those of attention's core; with latent
-            attention also those that DeepSeek-V3 recomputes (arXiv 2412.19437, sections 3.2.3 and 3.3.2): the outputs
-            of norms, of the projections up from compressed queries, keys and values, and of the MLP's activation.
-        working: Bytes of gradients and copies that exist only during the layer's backward pass.
-    """
-
-    input: int
-    other: int
+    input: int  # Bytes of the layer's input, the only tensor that full recomputation keeps
+    other: int  # Bytes of the other tensors that selective recomputation keeps
+    # Bytes of the tensors that selective recomputation recomputes: those of attention's core; with latent attention
+    # also those that DeepSeek-V3 recomputes (arXiv 2412.19437, sections 3.2.3 and 3.3.2): the outputs of norms, of the
+    # projections up from compressed queries, keys and values, and of the MLP's activation
     light: int
-    working: int
+    working: int  # Bytes of gradients and copies that exist only during the layer's backward pass
 
     def kept(self, recompute: str) -> int:
         """Return the bytes that the layer keeps from the forward pass to the backward pass."""
@@ -48,20 +41,14 @@ class LayerActivations(NamedTuple):
 
 
 class ActivationWidths(NamedTuple):
-    """One GPU's share of a micro-batch.
+    """One GPU's share of a micro-batch."""
 
-    Attributes:
-        tokens: Number of tokens per micro-batch and GPU, after context parallelism.
-        shards: Number of GPUs that share tensors of the hidden size: with sequence parallelism the tensor-parallel
-            group, else 1.
-        value_bytes: Bytes per activation.
-        input_bytes: Bytes per input of a matrix or of a gated activation: 1 with fp8, because DeepSeek-V3 keeps both in
-            this type (arXiv 2412.19437, section 3.3.2).
-    """
-
-    tokens: int
+    tokens: int  # Number of tokens per micro-batch and GPU, after context parallelism
+    # Number of GPUs that share tensors of the hidden size: with sequence parallelism the tensor-parallel group, else 1
     shards: int
-    value_bytes: int
+    value_bytes: int  # Bytes per activation
+    # Bytes per input of a matrix or of a gated activation: 1 with fp8, because DeepSeek-V3 keeps both in this type
+    # (arXiv 2412.19437, section 3.3.2)
     input_bytes: int
 
 

@@ -28,35 +28,22 @@ CONTEXT_BYTES = 1 << 30
 loading of kernels) to more than 1 GB (before CUDA 11.7) (pytorch/pytorch#107667)."""
 COMMUNICATOR_BYTES = 512 << 20
 """Bytes per NCCL communicator: an assumption. Groups of 2 and 4 A100 took 544 and 688 MB (NVIDIA/nccl#964)."""
-DEEPSPEED_BUCKET_VALUES = 5 * 10**8
-"""Number of gradients that DeepSpeed reduces together (reduce_bucket_size)."""
+DEEPSPEED_BUCKET_VALUES = 5 * 10**8  # Number of gradients that DeepSpeed reduces together (reduce_bucket_size)
 
 
 class StageMemory(NamedTuple):
-    """Bytes on each GPU of a stage.
+    """Bytes on each GPU of a stage."""
 
-    Attributes:
-        stage: Number of the stage, from 0.
-        weights: Bytes of the weights for forward and backward passes.
-        gradients: Bytes of the gradients that micro-batches accumulate.
-        optimizer: Bytes of master weights and moments.
-        activations: Bytes of activations that layers keep for all micro-batches in flight, and that one layer
-            recomputes.
-        loss: Bytes of logits and of the activations of the output layer.
-        buffers: Bytes that the backward pass of one layer needs temporarily, and of received and gathered tensors.
-        framework: Bytes of the CUDA context and NCCL, an assumption.
-        host: Bytes that offloading keeps in the host's memory; not part of the GPU's total.
-    """
-
-    stage: int
-    weights: int
-    gradients: int
-    optimizer: int
+    stage: int  # Number of the stage, from 0
+    weights: int  # Bytes of the weights for forward and backward passes
+    gradients: int  # Bytes of the gradients that micro-batches accumulate
+    optimizer: int  # Bytes of master weights and moments
+    # Bytes of activations that layers keep for all micro-batches in flight, and that one layer recomputes
     activations: int
-    loss: int
-    buffers: int
-    framework: int
-    host: int
+    loss: int  # Bytes of logits and of the activations of the output layer
+    buffers: int  # Bytes that the backward pass of one layer needs temporarily, and of received and gathered tensors
+    framework: int  # Bytes of the CUDA context and NCCL, an assumption
+    host: int  # Bytes that offloading keeps in the host's memory; not part of the GPU's total
 
     @property
     def total(self) -> int:

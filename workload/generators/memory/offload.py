@@ -18,15 +18,10 @@ ACTIVATIONS_AT_A_TIME = 2
 
 
 class OptimizerTransfers(NamedTuple):
-    """Transfers between a GPU's memory and the host's in an offloaded optimizer step.
+    """Transfers between a GPU's memory and the host's in an offloaded optimizer step."""
 
-    Attributes:
-        load_bytes: Bytes of weights from the host (MEM_LOAD with tensor_loc 1).
-        store_bytes: Bytes of gradients to the host (MEM_STORE with tensor_loc 1).
-    """
-
-    load_bytes: int
-    store_bytes: int
+    load_bytes: int  # Bytes of weights from the host (MEM_LOAD with tensor_loc 1)
+    store_bytes: int  # Bytes of gradients to the host (MEM_STORE with tensor_loc 1)
 
 
 def divided(all_states: States, plan: ParallelPlan) -> tuple[States, States]:

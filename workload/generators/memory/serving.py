@@ -13,21 +13,13 @@ from workload.generators.training.stages import chunks, padded_vocab
 
 
 class ServingMemory(NamedTuple):
-    """Bytes on each GPU of a stage.
+    """Bytes on each GPU of a stage."""
 
-    Attributes:
-        stage: Number of the stage, from 0.
-        weights: Bytes of the stage's weights.
-        kv_cache: Bytes of keys and values of all tokens that are served at a time.
-        activations: Bytes of one layer's activations, and of logits, for the tokens of one pass.
-        framework: Bytes of the CUDA context and NCCL, an assumption.
-    """
-
-    stage: int
-    weights: int
-    kv_cache: int
-    activations: int
-    framework: int
+    stage: int  # Number of the stage, from 0
+    weights: int  # Bytes of the stage's weights
+    kv_cache: int  # Bytes of keys and values of all tokens that are served at a time
+    activations: int  # Bytes of one layer's activations, and of logits, for the tokens of one pass
+    framework: int  # Bytes of the CUDA context and NCCL, an assumption
 
     @property
     def total(self) -> int:

@@ -17,21 +17,15 @@ PARTS = ("embedding", "positions", "attention", "mlp", "experts", "shared expert
 
 
 class Weights(NamedTuple):
-    """A matrix or vectors of parameters.
+    """A matrix or vectors of parameters."""
 
-    Attributes:
-        part: Name of the part of the model, one of PARTS.
-        size: Number of parameters.
-        split: Distribution over GPUs: "whole" = each GPU holds all; "tp" = split over the tensor-parallel group; "kv" =
-            the same, but each GPU holds at least one head; "experts" = split over the expert-parallel group, and each
-            expert over its tensor-parallel group.
-        is_matrix: Whether tokens are multiplied by it, with two operations per parameter and token.
-    """
-
-    part: str
-    size: int
+    part: str  # Name of the part of the model, one of PARTS
+    size: int  # Number of parameters
+    # Distribution over GPUs: "whole" = each GPU holds all; "tp" = split over the tensor-parallel group; "kv" = the
+    # same, but each GPU holds at least one head; "experts" = split over the expert-parallel group, and each expert over
+    # its tensor-parallel group
     split: Literal["whole", "tp", "kv", "experts"] = "whole"
-    is_matrix: bool = True
+    is_matrix: bool = True  # Whether tokens are multiplied by it, with two operations per parameter and token
 
 
 def embedding(model: Model, vocab: int = 0) -> tuple[Weights, ...]:

@@ -14,8 +14,7 @@ from workload.generators.training.rules import Framework
 from workload.generators.training.stage import Stage, refuse_too_large
 from workload.trace_sets.trace_set import TraceSet
 
-NODE_BYTES = 400
-"""Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes."""
+NODE_BYTES = 400  # Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes
 _NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 50, 130
 """Maximum number of nodes per layer and micro-batch over all plans, without and with overlap_tp; nodes of context
 parallelism do not count."""

@@ -14,17 +14,11 @@ from workload.generators.training.stages import Chunk, chunks, padded_vocab
 
 
 class HeldParameters(NamedTuple):
-    """Numbers of parameters of one GPU.
+    """Numbers of parameters of one GPU."""
 
-    Attributes:
-        dense: Parameters outside routed experts; dp * cp GPUs hold the same ones.
-        experts: Parameters of routed experts; tp * cp * dp / (ep * etp) GPUs hold the same ones.
-        embedding: Dense parameters that belong to the word embedding and the output layer.
-    """
-
-    dense: int
-    experts: int
-    embedding: int
+    dense: int  # Parameters outside routed experts; dp * cp GPUs hold the same ones
+    experts: int  # Parameters of routed experts; tp * cp * dp / (ep * etp) GPUs hold the same ones
+    embedding: int  # Dense parameters that belong to the word embedding and the output layer
 
     @property
     def total(self) -> int:

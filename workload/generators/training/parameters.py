@@ -6,20 +6,14 @@ from workload.generators.training.shard import Shard
 
 
 class ParameterTensor(NamedTuple):
-    """One or several parameter tensors on this GPU.
+    """One or several parameter tensors on this GPU."""
 
-    Attributes:
-        size: Number of parameters on this GPU.
-        is_expert: Whether the parameters are those of experts, which have fewer replicas than others.
-        is_summed: Whether the tensor-parallel group must sum the gradients with sequence parallelism, because each of
-            its GPUs computes them for its own tokens.
-        pieces: Number of the framework's equal tensors that this one represents.
-    """
-
-    size: int
-    is_expert: bool = False
+    size: int  # Number of parameters on this GPU
+    is_expert: bool = False  # Whether the parameters are those of experts, which have fewer replicas than others
+    # Whether the tensor-parallel group must sum the gradients with sequence parallelism, because each of its GPUs
+    # computes them for its own tokens
     is_summed: bool = False
-    pieces: int = 1
+    pieces: int = 1  # Number of the framework's equal tensors that this one represents
 
 
 Tensors = list[ParameterTensor]

@@ -18,8 +18,7 @@ from workload.generators.training.stages import layers_of_slots, micro_batches, 
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
 
-_OPEN = {"global_batch": 0, "sequence": 0, "schedule": "auto"}
-"""Value of a plan's field that leaves the field open."""
+_OPEN = {"global_batch": 0, "sequence": 0, "schedule": "auto"}  # Value of a plan's field that leaves the field open
 _MICRO_BATCHES_PER_STAGE = 4
 """Micro-batches per stage of a step without a given global batch: the pipeline bubble is about a quarter."""
 

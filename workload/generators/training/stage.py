@@ -22,8 +22,7 @@ from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk, chunks, micro_batches
 from workload.generators.training.units import HEAD, ModelUnit, units
 
-_POSTED = "posted"
-"""Port of a receive: the computation after which the receive is posted."""
+_POSTED = "posted"  # Port of a receive: the computation after which the receive is posted
 NO_ROWS: Mapping[str, list[int]] = MappingProxyType({})
 _PREFIX = {"forward": "forward", "backward": "backward", "weights": "backward-weights"}
 _PIPELINE_TAGS = 1 << 23

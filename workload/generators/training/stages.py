@@ -18,19 +18,12 @@ VOCABULARY_ROWS = 128
 
 
 class Chunk(NamedTuple):
-    """Consecutive layers that a stage runs without exchanging messages.
+    """Consecutive layers that a stage runs without exchanging messages."""
 
-    Attributes:
-        layers: Numbers of the model's layers, from 0.
-        slot: Position in the order of the model, from 0.
-        is_first: Whether the chunk begins with the embedding.
-        is_last: Whether the chunk ends with norm, multi-token prediction layers, output layer and loss.
-    """
-
-    layers: range
-    slot: int
-    is_first: bool
-    is_last: bool
+    layers: range  # Numbers of the model's layers, from 0
+    slot: int  # Position in the order of the model, from 0
+    is_first: bool  # Whether the chunk begins with the embedding
+    is_last: bool  # Whether the chunk ends with norm, multi-token prediction layers, output layer and loss
 
 
 def slots(plan: ParallelPlan) -> int:

@@ -12,27 +12,18 @@ from workload.generators.training.parameters import Tensors
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk
 
-HEAD = "head"
-"""Name of the unit that holds the final norm, the output layer and the loss."""
+HEAD = "head"  # Name of the unit that holds the final norm, the output layer and the loss
 
 
 class ModelUnit(NamedTuple):
-    """A part of the model with its own parameters.
+    """A part of the model with its own parameters."""
 
-    Attributes:
-        layer: Prefix of its items' names, for example "layer17"; "" outside layers.
-        name: Name of the unit: "embedding", "attention", "mlp", "projection" or HEAD.
-        forward: Items of its forward pass.
-        backward: Items of its backward pass, recomputation included.
-        tensors: Parameter tensors in the order in which the forward pass uses them.
-        kept: Bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit.
-    """
-
-    layer: str
-    name: str
-    forward: Items
-    backward: Items
-    tensors: Tensors
+    layer: str  # Prefix of its items' names, for example "layer17"; "" outside layers
+    name: str  # Name of the unit: "embedding", "attention", "mlp", "projection" or HEAD
+    forward: Items  # Items of its forward pass
+    backward: Items  # Items of its backward pass, recomputation included
+    tensors: Tensors  # Parameter tensors in the order in which the forward pass uses them
+    # Bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit
     kept: int = 0
 
 
