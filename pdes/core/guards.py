@@ -72,11 +72,6 @@ def _root(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def is_guarded(address: int) -> bool:
-    """Return whether the array at an address has guards."""
-    return address in _memory_of
-
-
 def _overwritten(guard: NDArray[np.uint8]) -> int | None:
     """Return the offset of the first overwritten byte of a guard; None if it is intact."""
     rest = guard.tobytes().lstrip(bytes([GUARD_BYTE]))

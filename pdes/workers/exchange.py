@@ -21,8 +21,7 @@ FUNCTIONS = {
     "test_all": "MPI_Testall",
     "wait_all": "MPI_Waitall",
     "allreduce": "MPI_Allreduce",
-}
-"""Word of MpiCalls -> function of MPI."""
+}  # word of MpiCalls -> function of MPI
 
 
 def mpi_functions(mpi: Any) -> dict[str, int]:
@@ -31,12 +30,11 @@ def mpi_functions(mpi: Any) -> dict[str, int]:
         return {}
     try:
         library = ctypes.CDLL(mpi.__file__)
-        addresses = {
-            word: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for word, name in FUNCTIONS.items()
-        }
+        found = {word: ctypes.cast(getattr(library, name), ctypes.c_void_p) for word, name in FUNCTIONS.items()}
     except (OSError, AttributeError):
         return {}
-    return {word: address or 0 for word, address in addresses.items()} if all(addresses.values()) else {}
+    addresses = {word: pointer.value or 0 for word, pointer in found.items()}
+    return addresses if all(addresses.values()) else {}
 
 
 class ParcelExchange:

@@ -128,7 +128,12 @@ class Processes(Mailbox):
             return ProcessPlace(own, post, team, no_parcels(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
-            _die_with(parent)
+            with contextlib.suppress(
+                OSError, AttributeError
+            ):  # the kernel kills this process when its parent dies (Linux)
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals all, the parent ends its children
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -189,11 +194,3 @@ def _transferable(error: BaseException, worker: int) -> BaseException:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     location = f"{Path(frame.filename).name}:{frame.lineno}"
     return RunError(f"worker {worker}: {type(error).__name__}: {error} ({location}); this is a defect")
-
-
-def _die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)

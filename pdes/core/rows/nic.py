@@ -10,12 +10,7 @@ class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_win
     pace_at_ps = word("time", "the port's pacing event in the heap, INF none", begins=INF)
     transit_bytes = word("bytes", "bytes of transit packets that wait")
     ring = word("queue_pair", "last of the circular list of queue pairs that may send, -1 none", bits=32, begins=-1)
-    paced = word(
-        "queue_pair",
-        "queue pair that may send first of those that pacing holds back, -1 none",
-        bits=32,
-        begins=-1,
-    )
+    paced = word("queue_pair", "the queue pair held back by pacing that may send first, -1 none", bits=32, begins=-1)
     kick_next = word("link", "next port in the NPU's list of ports to try, -2 not in the list", bits=32, begins=-2)
     control_packets = word("count", "acknowledgements that wait; they are sent first", bits=32)
     control_head = word("record", "first acknowledgement", bits=32)
@@ -38,9 +33,7 @@ class QueuePair(Row, words=16, written_by="nic.port nic.rendezvous nic.transport
     deadline_ps = word("time", "time at which it retransmits without progress")
     ring_next = word("queue_pair", "next of the port's circular list", bits=32)
     port = word("link", "port that sends", bits=32)
-    pending = word(
-        "message", "1 + the first message that waits for an answer (pdes/nic/rendezvous.py), 0 none", bits=32
-    )
+    pending = word("message", "1 + first message that waits for an answer (pdes/nic/rendezvous.py), 0 none", bits=32)
     retries = word("count", "consecutive timeouts", bits=16)
     active = word("code", "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=16)
     current_end = word("sequence", "first packet after the message of next_seq")

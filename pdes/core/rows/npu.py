@@ -39,18 +39,14 @@ class Npu(
     done_bytes = word("bytes", "selective repeat: payload of the complete message that was reported last")
     slow_1024ths = word("ratio", "factor on compute time in 1024ths, 0 = no slowdown")
     last_connection = word("queue_pair", "at message level: connection of its last posted message, -1 none", begins=-1)
-    driven_ps = word(
-        "time", "end of the time for which messages to other hosts have moved packets, where these have a share"
-    )
+    driven_ps = word("time", "where messages to other hosts have a share: end of the time in which packets have moved")
 
 
 class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flight"):
     """An NPU's state in the system layer: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     running = word("count", "collectives between first step and end, where they slow compute down")
-    work_ps = word(
-        "duration", "work left of the compute lane's row at since_ps, in whole ps of an NPU without collectives"
-    )
+    work_ps = word("duration", "work left of the compute lane's row at since_ps, in whole ps without collectives")
     work_part = word("ratio", "remainder of work_ps in units of 1 / compute_slow_1000ths ps")
     since_ps = word("time", "time to which work_ps refers")
     due_ps = word("time", "completion time of the compute lane's row at its present pace")

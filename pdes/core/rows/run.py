@@ -163,12 +163,8 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     balancing = word("hook", "(node, first, count, w1, w2, now): chooses one of several equal links, 0: ECMP")
     discipline = word("hook", "(link, ready): chooses the data class that sends next, 0: class 0 if it can")
     notify = word("hook", "(node, now, w1, w2, row): sends notifications of marks, 0: acknowledgements echo them")
-    first_allowed = word(
-        "hook", "(node, link, now): finds the queue pair that may send at a port, 0: all that take turns may"
-    )
-    selective_sender = word(
-        "hook", "(operation, q, a, b, trimmed): the sender's side of selective repeat, 0: go back N"
-    )
+    first_allowed = word("hook", "(node, link, now): finds the queue pair that may send, 0: all that take turns may")
+    selective_sender = word("hook", "(operation, q, a, b, trimmed): the sender of selective repeat, 0: go back N")
     selective_receiver = word("hook", "(node, now, w1, w2, w3, rx, flag): the receiver's side")
     pace = word("hook", "(link, q, now, seq, size, flag): paces a queue pair after a packet")
     route = word("hook", "(node, dst, w2): routes at switches by several rows, 0: one row and one home")
