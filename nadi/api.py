@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 
 Framework = Literal["megatron", "deepspeed", "fsdp"]
-_MAX_TOKENS = 10**18
-"""Maximum number of training tokens, as in `nadi plan --tokens`."""
-_MAX_SPEED_UP = 100
-"""Maximum speed-up factor of a what-if, as in `nadi explain --faster`."""
+_MAX_TOKENS = 10**18  # Maximum number of training tokens, as in `nadi plan --tokens`
+_MAX_SPEED_UP = 100  # Maximum speed-up factor of a what-if, as in `nadi explain --faster`
 
 
 def simulate(

@@ -16,15 +16,13 @@ from inputs.units import GIB
 from nadi.launching.python import code_command
 
 MIN_PYTHON = (3, 11)
-MIN_MEMORY_BYTES = 8 * GIB
-"""Memory for fabrics of 16,384 NPUs."""
+MIN_MEMORY_BYTES = 8 * GIB  # Memory for fabrics of 16,384 NPUs
 PACKAGES = ("numpy", "numba", "pyarrow", "protobuf", "pydantic")
 _MPI_PROBE = (
     "from mpi4py import MPI; v = MPI.Get_library_version().split(chr(10))[0].strip(chr(0)); "
     "print(MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size(), v, sep='|')"
 )
-_MPI_TIMEOUT_S = 60
-"""Seconds after which the MPI check fails."""
+_MPI_TIMEOUT_S = 60  # Seconds after which the MPI check fails
 _RANKS = 2
 
 

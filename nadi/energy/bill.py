@@ -33,58 +33,36 @@ _NAMES = {
 
 
 class PortUse(NamedTuple):
-    """The ports of one sort that a run uses.
+    """The ports of one sort that a run uses."""
 
-    Attributes:
-        number: Number of ports that the run is charged for: its share of those that are there.
-        rate_bps: Sum of the ports' rates in bits per second, each in proportion to the run's share of the port.
-        tx_bytes: Bytes that the ports sent, headers included.
-        present: Number of ports that are there.
-    """
-
-    number: float
-    rate_bps: float
-    tx_bytes: float
-    present: int
+    number: float  # Number of ports that the run is charged for: its share of those that are there
+    rate_bps: float  # Sum of the ports' rates in bits per second, each in proportion to the run's share of the port
+    tx_bytes: float  # Bytes that the ports sent, headers included
+    present: int  # Number of ports that are there
 
 
 class Usage(NamedTuple):
-    """The quantities of a run that its energy and cost depend on.
+    """The quantities of a run that its energy and cost depend on."""
 
-    Attributes:
-        gpu: Name of the GPU; "" = unknown.
-        npus: Number of NPUs.
-        finish_ps: Time in picoseconds for which the run occupies all NPUs.
-        npu_ps: NPU time in picoseconds by activity (NPU_TIMES), summed over the NPUs; the total is npus * finish_ps.
-        ports: Ports that the run uses, by sort (PORTS).
-        steps: Number of optimizer steps; 0 = the run is not a training.
-        tokens: Number of tokens trained in all steps; 0 = unknown.
-    """
-
-    gpu: str
-    npus: int
-    finish_ps: float
+    gpu: str  # Name of the GPU; "" = unknown
+    npus: int  # Number of NPUs
+    finish_ps: float  # Time in picoseconds for which the run occupies all NPUs
+    # NPU time in picoseconds by activity (NPU_TIMES), summed over the NPUs; the total is npus * finish_ps
     npu_ps: Mapping[str, float]
-    ports: Mapping[str, PortUse]
-    steps: int = 0
-    tokens: float = 0.0
+    ports: Mapping[str, PortUse]  # Ports that the run uses, by sort (PORTS)
+    steps: int = 0  # Number of optimizer steps; 0 = the run is not a training
+    tokens: float = 0.0  # Number of tokens trained in all steps; 0 = unknown
 
 
 class Item(NamedTuple):
-    """The energy of one part of the machine.
+    """The energy of one part of the machine."""
 
-    Attributes:
-        name: Name of the part, as tables print it.
-        number: Number of NPUs or ports that the run is charged for.
-        present: Number of NPUs or ports that the fabric has.
-        static_J: Energy in joules that does not depend on traffic; for NPUs, the energy of one activity.
-        per_bit_J: Energy in joules of the bits that the part sent.
-    """
-
-    name: str
-    number: float
-    present: int
+    name: str  # Name of the part, as tables print it
+    number: float  # Number of NPUs or ports that the run is charged for
+    present: int  # Number of NPUs or ports that the fabric has
+    # Energy in joules that does not depend on traffic; for NPUs, the energy of one activity
     static_J: float  # noqa: N815 - joules
+    # Energy in joules of the bits that the part sent
     per_bit_J: float = 0.0  # noqa: N815 - joules
 
     @property
@@ -94,25 +72,16 @@ class Item(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """The energy and cost of a run.
+    """The energy and cost of a run."""
 
-    Attributes:
-        gpu: Name of the table's GPU whose powers and prices apply.
-        parts: Energy of each part of the machines.
-        overhead_J: Energy in joules that the data centre adds: (PUE - 1) times the sum of the parts.
-        electricity_usd: Price in dollars of the energy of parts and overhead.
-        gpu_hours: Number of NPUs times the run's time in hours.
-        gpu_usd: Price in dollars of the GPU hours; it includes electricity if GPUs are rented.
-        is_rented: Whether the table's price of the GPU is a rent per hour.
-    """
-
-    gpu: str
-    parts: tuple[Item, ...]
+    gpu: str  # Name of the table's GPU whose powers and prices apply
+    parts: tuple[Item, ...]  # Energy of each part of the machines
+    # Energy in joules that the data centre adds: (PUE - 1) times the sum of the parts
     overhead_J: float  # noqa: N815 - joules
-    electricity_usd: float
-    gpu_hours: float
-    gpu_usd: float
-    is_rented: bool
+    electricity_usd: float  # Price in dollars of the energy of parts and overhead
+    gpu_hours: float  # Number of NPUs times the run's time in hours
+    gpu_usd: float  # Price in dollars of the GPU hours; it includes electricity if GPUs are rented
+    is_rented: bool  # Whether the table's price of the GPU is a rent per hour
 
     @property
     def joules(self) -> float:

@@ -17,8 +17,7 @@ from topologies.units import format_time
 if TYPE_CHECKING:
     from pdes import Snapshot
 
-LINE_EVERY_S = 5.0
-"""Minimum seconds between two lines if standard error is not a terminal."""
+LINE_EVERY_S = 5.0  # Minimum seconds between two lines if standard error is not a terminal
 _REWRITE_EVERY_S = 0.25
 """Minimum seconds between two updates in a notebook, whose server drops output that comes much faster."""
 _MINUTE_S = 60

@@ -27,16 +27,11 @@ _MIN_CELLS = {"number": _UNBOUNDED, "name": 40, "text": 24}
 
 
 class TableColumn(NamedTuple):
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        heading: Text above the column.
-        rank: Order in which columns are dropped, highest first; 0 = the column is always shown.
-        form: Kind of cells: numbers are aligned to the right, names and prose to the left.
-    """
-
-    heading: str
-    rank: int = 0
+    heading: str  # Text above the column
+    rank: int = 0  # Order in which columns are dropped, highest first; 0 = the column is always shown
+    # Kind of cells: numbers are aligned to the right, names and prose to the left
     form: Literal["number", "name", "text"] = "number"
 
 

@@ -14,8 +14,7 @@ from nadi.terminal.printing import say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Answers = dict[str, dict[str, Any]]
-"""Documents of `nadi plan` by question."""
+Answers = dict[str, dict[str, Any]]  # Documents of `nadi plan` by question
 TABLE, PAGE = "plan.json", "plan.html"
 
 

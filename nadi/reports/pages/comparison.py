@@ -12,10 +12,8 @@ from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable
 
-MAX_ROWS = 300
-"""Number of collectives in the table."""
-_MAX_BARS = 25
-"""Number of groups of collectives in the chart."""
+MAX_ROWS = 300  # Number of collectives in the table
+_MAX_BARS = 25  # Number of groups of collectives in the chart
 _MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}
 
 

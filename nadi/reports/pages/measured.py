@@ -14,10 +14,8 @@ from nadi.reports.text import measured as tables
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
 
-MAX_POINTS = 5000
-"""Number of points per kind in the chart."""
-_MAX_BINS = 60
-"""Number of bins in the histogram of errors."""
+MAX_POINTS = 5000  # Number of points per kind in the chart
+_MAX_BINS = 60  # Number of bins in the histogram of errors
 
 
 def render(nodes: TimedNodes, found: dict[str, Any]) -> str:

@@ -21,18 +21,12 @@ from nadi.terminal.readable import TimeUnit, amount_text, size_text, time_text, 
 
 Int64 = NDArray[np.int64]
 
-MAX_LINKS = 200
-"""Number of links per tier in the chart of utilisation."""
-MAX_PORTS = 12
-"""Number of ports in the chart of queues."""
-MAX_PAUSED = 30
-"""Number of links in the charts of pauses and marks."""
-MAX_POINTS = 2000
-"""Number of points per line."""
-STRETCHES = 400
-"""Number of intervals in the charts over time."""
-MAX_SECTORS = 500
-"""Number of links in the chart of trees."""
+MAX_LINKS = 200  # Number of links per tier in the chart of utilisation
+MAX_PORTS = 12  # Number of ports in the chart of queues
+MAX_PAUSED = 30  # Number of links in the charts of pauses and marks
+MAX_POINTS = 2000  # Number of points per line
+STRETCHES = 400  # Number of intervals in the charts over time
+MAX_SECTORS = 500  # Number of links in the chart of trees
 _HEAT = ((0, "rgba(128,140,155,0.08)"), (0.5, "#e46a30"), (1, "#d6202a"))
 
 

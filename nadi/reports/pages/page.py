@@ -17,23 +17,16 @@ from nadi.reports.pages.explanations import explanation_of
 if TYPE_CHECKING:
     import jinja2
 
-Plotly = Any
-"""A plotly Figure; plotly has no types."""
+Plotly = Any  # A plotly Figure; plotly has no types
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One value with its unit.
+    """One value with its unit."""
 
-    Attributes:
-        name: Name of the quantity.
-        value: Value as text, with its unit.
-        why: Explanation that a click shows; "" for a self-explanatory name.
-    """
-
-    name: str
-    value: str
-    why: str = ""
+    name: str  # Name of the quantity
+    value: str  # Value as text, with its unit
+    why: str = ""  # Explanation that a click shows; "" for a self-explanatory name
 
 
 @dataclass(frozen=True)
@@ -45,17 +38,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Heading:
-    """The heading of a table column.
+    """The heading of a table column."""
 
-    Attributes:
-        name: Name of the column, with its unit.
-        why: Explanation that replaces the one in nadi.reports.pages.explanations; "" = keep that one.
-        is_text: Whether values are text rather than numbers.
-    """
-
-    name: str
-    why: str = ""
-    is_text: bool = False
+    name: str  # Name of the column, with its unit
+    why: str = ""  # Explanation that replaces the one in nadi.reports.pages.explanations; "" = keep that one
+    is_text: bool = False  # Whether values are text rather than numbers
 
     @property
     def explanation(self) -> str:
@@ -65,38 +52,23 @@ class Heading:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text cells.
+    """A table of text cells."""
 
-    Attributes:
-        caption: Title of the table.
-        headings: Headings of the columns.
-        rows: Rows with one cell per heading.
-        note: Remark below the table, such as the number of omitted rows; "" = no remark.
-        colours: Colour of the swatch before the first cell, by row; () = no swatches.
-    """
-
-    caption: str
-    headings: Sequence[Heading]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    colours: Sequence[str] = ()
+    caption: str  # Title of the table
+    headings: Sequence[Heading]  # Headings of the columns
+    rows: Sequence[Sequence[str]]  # Rows with one cell per heading
+    note: str = ""  # Remark below the table, such as the number of omitted rows; "" = no remark
+    colours: Sequence[str] = ()  # Colour of the swatch before the first cell, by row; () = no swatches
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A chart by plotly.
+    """A chart by plotly."""
 
-    Attributes:
-        title: Title of the chart.
-        figure: Figure of plotly; the page sets the colours of text, grid and background.
-        description: Description of the chart in words, for readers who cannot see it.
-        height: Height in pixels.
-    """
-
-    title: str
-    figure: Plotly
-    description: str
-    height: int = 420
+    title: str  # Title of the chart
+    figure: Plotly  # Figure of plotly; the page sets the colours of text, grid and background
+    description: str  # Description of the chart in words, for readers who cannot see it
+    height: int = 420  # Height in pixels
 
     def json(self) -> str:
         """Return the figure for the page's script, without text that could end a script element."""
@@ -105,17 +77,11 @@ class Plot:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart in Nadi's own SVG, whose text is already escaped.
+    """A chart in Nadi's own SVG, whose text is already escaped."""
 
-    Attributes:
-        title: Title of the chart.
-        svg: Text of an <svg> element.
-        description: Description of the chart in words.
-    """
-
-    title: str
-    svg: str
-    description: str
+    title: str  # Title of the chart
+    svg: str  # Text of an <svg> element
+    description: str  # Description of the chart in words
 
 
 @dataclass(frozen=True)
@@ -128,15 +94,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Listing:
-    """Preformatted text.
+    """Preformatted text."""
 
-    Attributes:
-        title: Title of the listing.
-        text: Text with several lines.
-    """
-
-    title: str
-    text: str
+    title: str  # Title of the listing
+    text: str  # Text with several lines
 
 
 Part = Facts | Table | Plot | Drawing | Paragraph | Listing
@@ -144,34 +105,21 @@ Part = Facts | Table | Plot | Drawing | Paragraph | Listing
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section of a page.
+    """A section of a page."""
 
-    Attributes:
-        id: Anchor for links.
-        title: Heading of the section.
-        lead: Introductory sentence.
-        parts: Contents; the page omits a section without parts.
-    """
-
-    id: str
-    title: str
-    lead: str
-    parts: Sequence[Part] = field(default_factory=tuple)
+    id: str  # Anchor for links
+    title: str  # Heading of the section
+    lead: str  # Introductory sentence
+    parts: Sequence[Part] = field(default_factory=tuple)  # Contents; the page omits a section without parts
 
 
 @dataclass(frozen=True)
 class Page:
-    """A complete page.
+    """A complete page."""
 
-    Attributes:
-        title: Main heading of the page.
-        lead: Introduction in a sentence or two.
-        sections: Sections in their order on the page.
-    """
-
-    title: str
-    lead: str
-    sections: Sequence[PageSection]
+    title: str  # Main heading of the page
+    lead: str  # Introduction in a sentence or two
+    sections: Sequence[PageSection]  # Sections in their order on the page
 
     def html(self) -> str:
         """Return the page as one HTML file; it includes plotly's script if it has a plotly chart."""

@@ -11,10 +11,8 @@ from topologies import NVSWITCH, DimensionRouting, Graph
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-MAX_MARKS = 4000
-"""Number of marks above which nodes are merged."""
-MAX_LINES = 40_000
-"""Number of lines that are drawn."""
+MAX_MARKS = 4000  # Number of marks above which nodes are merged
+MAX_LINES = 40_000  # Number of lines that are drawn
 
 
 class Marks(NamedTuple):

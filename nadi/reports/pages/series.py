@@ -23,19 +23,12 @@ _MARKS = ("", "-open", "-dot", "-x")
 
 
 class SeriesStyle(NamedTuple):
-    """The style of one series.
+    """The style of one series."""
 
-    Attributes:
-        colour: Colour as "#rrggbb".
-        dash: Dash of the line of measured values; None = solid.
-        expected_dash: Dash of the line of expected values.
-        mark: Suffix of a plotly symbol, such as "-open" for "circle-open".
-    """
-
-    colour: str
-    dash: str | None
-    expected_dash: str
-    mark: str
+    colour: str  # Colour as "#rrggbb"
+    dash: str | None  # Dash of the line of measured values; None = solid
+    expected_dash: str  # Dash of the line of expected values
+    mark: str  # Suffix of a plotly symbol, such as "-open" for "circle-open"
 
 
 def style(number: int) -> SeriesStyle:

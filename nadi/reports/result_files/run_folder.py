@@ -20,8 +20,7 @@ TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
 REPORT = "report.html"
 RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN), REPORT)
 """Files that a run may write; the first marks a complete folder. A run removes the page of an earlier run."""
-SUMMARY_KEY = "digest"
-"""Top-level key that identifies a summary.json of Nadi."""
+SUMMARY_KEY = "digest"  # Top-level key that identifies a summary.json of Nadi
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 

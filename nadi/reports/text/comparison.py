@@ -10,10 +10,8 @@ from nadi.insight.comparison.links import by_load
 from nadi.terminal.readable import amount_text, buffer_text, figure_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn
 
-MAX_ROWS = 20
-"""Number of rows per table."""
-_MIN_CHANGE = 5e-7
-"""Smallest relative change that is not shown as "="."""
+MAX_ROWS = 20  # Number of rows per table
+_MIN_CHANGE = 5e-7  # Smallest relative change that is not shown as "="
 
 
 def render(document: dict[str, Any]) -> RenderableType:

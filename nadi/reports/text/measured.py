@@ -10,10 +10,8 @@ from nadi.terminal.tables import FittedTable, TableColumn, facts
 
 _MAX_ROWS = 16
 _MAX_NPUS = 8
-_MIN_RANKS = 2
-"""Number of ranks from which on clocks are compared."""
-_NOTICEABLE = 0.005
-"""Rounding error, relative to the median measured time, above which a note reports it."""
+_MIN_RANKS = 2  # Number of ranks from which on clocks are compared
+_NOTICEABLE = 0.005  # Rounding error, relative to the median measured time, above which a note reports it
 
 
 def render(found: dict[str, Any]) -> RenderableType:

@@ -7,27 +7,17 @@ from nadi.reports.timelines.perfetto import PerfettoTrace, Value
 
 
 class Slice(NamedTuple):
-    """An interval with a name.
+    """An interval with a name."""
 
-    Attributes:
-        begin_ns: Begin in nanoseconds.
-        end_ns: End in nanoseconds, not before begin_ns.
-        name: Name of the slice.
-        details: Values that a click on the slice shows, by name.
-        flows: Numbers of the arrows that start here.
-        ended_flows: Numbers of the arrows that end here.
-    """
-
-    begin_ns: int
-    end_ns: int
-    name: str
-    details: dict[str, Value]
-    flows: tuple[int, ...] = ()
-    ended_flows: tuple[int, ...] = ()
+    begin_ns: int  # Begin in nanoseconds
+    end_ns: int  # End in nanoseconds, not before begin_ns
+    name: str  # Name of the slice
+    details: dict[str, Value]  # Values that a click on the slice shows, by name
+    flows: tuple[int, ...] = ()  # Numbers of the arrows that start here
+    ended_flows: tuple[int, ...] = ()  # Numbers of the arrows that end here
 
 
-MAX_TRACKS = 64
-"""Number of tracks per lane; more are not readable."""
+MAX_TRACKS = 64  # Number of tracks per lane; more are not readable
 
 
 def write_lane(trace: PerfettoTrace, name: str, parent: int, slices: Sequence[Slice], rank: int = 0) -> int:

@@ -19,40 +19,25 @@ from nadi.simulation.schemas import FLOWS, LINKS
 
 Int64 = NDArray[np.int64]
 
-MAX_NPUS = 64
-"""Number of NPUs that are shown by default."""
-MAX_SLICES = 200_000
-"""Number of slices of all NPUs."""
-MAX_LINKS = 16
-"""Number of links with a load counter."""
-MAX_QUEUES = 16
-"""Number of ports with a queue counter."""
-STRETCHES = 1000
-"""Number of intervals that load counters divide the run into."""
+MAX_NPUS = 64  # Number of NPUs that are shown by default
+MAX_SLICES = 200_000  # Number of slices of all NPUs
+MAX_LINKS = 16  # Number of links with a load counter
+MAX_QUEUES = 16  # Number of ports with a queue counter
+STRETCHES = 1000  # Number of intervals that load counters divide the run into
 _PS_PER_NS = 1000
 _LANES = ("compute", "memory", "cpu", "remote")
 
 
 class RunTimeline(NamedTuple):
-    """Contents and omissions of a timeline.
+    """Contents and omissions of a timeline."""
 
-    Attributes:
-        npus: Number of NPUs with lanes.
-        npus_left_out: Number of NPUs without lanes.
-        slices: Number of slices.
-        aggregated: Number of short nodes that are merged into slices of several nodes.
-        flows: Number of arrows from sends to receives.
-        counters: Number of links with a counter of load or queue.
-        left_out: Number of nodes that are not shown because too many overlap.
-    """
-
-    npus: int
-    npus_left_out: int
-    slices: int
-    aggregated: int
-    flows: int
-    counters: int
-    left_out: int
+    npus: int  # Number of NPUs with lanes
+    npus_left_out: int  # Number of NPUs without lanes
+    slices: int  # Number of slices
+    aggregated: int  # Number of short nodes that are merged into slices of several nodes
+    flows: int  # Number of arrows from sends to receives
+    counters: int  # Number of links with a counter of load or queue
+    left_out: int  # Number of nodes that are not shown because too many overlap
 
     def notes(self) -> list[str]:
         """Return sentences about what is left out."""

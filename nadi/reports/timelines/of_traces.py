@@ -17,33 +17,21 @@ from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
 
 Int64 = NDArray[np.int64]
 
-MAX_SLICES = 200_000
-"""Number of slices of all NPUs."""
+MAX_SLICES = 200_000  # Number of slices of all NPUs
 _NS_PER_MICRO = 1000
 
 
 class TraceTimeline(NamedTuple):
-    """Contents and omissions of a timeline.
+    """Contents and omissions of a timeline."""
 
-    Attributes:
-        npus: Number of NPUs with lanes.
-        npus_left_out: Number of NPUs without lanes.
-        which: Description of the NPUs that are shown, if some are not.
-        slices: Number of slices, including slices of several nodes.
-        aggregated: Number of nodes that are merged into slices of several nodes.
-        left_out: Number of nodes that are not shown: they have no start, or too many overlap.
-        flows: Number of arrows from sends to receives, between nodes with slices of their own.
-        times: "recorded"; "by dependencies" if the traces have durations only; "steps" if they have no times.
-    """
-
-    npus: int
-    npus_left_out: int
-    which: str
-    slices: int
-    aggregated: int
-    left_out: int
-    flows: int
-    times: str
+    npus: int  # Number of NPUs with lanes
+    npus_left_out: int  # Number of NPUs without lanes
+    which: str  # Description of the NPUs that are shown, if some are not
+    slices: int  # Number of slices, including slices of several nodes
+    aggregated: int  # Number of nodes that are merged into slices of several nodes
+    left_out: int  # Number of nodes that are not shown: they have no start, or too many overlap
+    flows: int  # Number of arrows from sends to receives, between nodes with slices of their own
+    times: str  # "recorded"; "by dependencies" if the traces have durations only; "steps" if they have no times
 
     def notes(self) -> list[str]:
         """Return sentences about what is left out and what the times mean."""

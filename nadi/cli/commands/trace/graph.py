@@ -7,8 +7,7 @@ import typer
 
 from nadi.cli.options import named_path, number_ranges
 
-_MAX_NODES = {".svg": 200, ".dot": 1000, ".graphml": 100_000}
-"""Default number of nodes by file format."""
+_MAX_NODES = {".svg": 200, ".dot": 1000, ".graphml": 100_000}  # Default number of nodes by file format
 
 
 def register(group: typer.Typer) -> None:

@@ -68,17 +68,12 @@ def obfuscate(
 
 
 class _Source(NamedTuple):
-    """Input traces, and the function that writes the results in the same form.
+    """Input traces, and the function that writes the results in the same form."""
 
-    Attributes:
-        tables: Function that reads the traces one by one; it may be called several times.
-        groups: Members of each group by name.
-        write: Function that writes tables and groups to a folder and returns the paths for a run file: traces,
-            group file.
-    """
-
+    # Function that reads the traces one by one; it may be called several times
     tables: "Callable[[], Iterable[TraceTable]]"
-    groups: "Groups"
+    groups: "Groups"  # Members of each group by name
+    # Function that writes tables and groups to a folder and returns the paths for a run file: traces, group file
     write: "Callable[[Path, Iterable[TraceTable], Groups], tuple[Path, Path | None]]"
 
 

@@ -8,8 +8,7 @@ import typer
 
 from nadi.cli.options import named_path, number_ranges
 
-_MAX_NUMBERS = 1 << 24
-"""Number of ids or NPUs that options may list, to bound memory."""
+_MAX_NUMBERS = 1 << 24  # Number of ids or NPUs that options may list, to bound memory
 
 
 def register(group: typer.Typer) -> None:

@@ -11,10 +11,8 @@ from nadi.reports.pages.series import style
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, in_unit, time_unit
 
-MAX_ROWS = 40
-"""Number of rows in the table."""
-MAX_POINTS = 3000
-"""Number of points in the chart."""
+MAX_ROWS = 40  # Number of rows in the table
+MAX_POINTS = 3000  # Number of points in the chart
 _HEADINGS = (
     ("group", True),
     ("kind", True),

@@ -10,8 +10,7 @@ from nadi.insight.runs.balance import balance
 from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
 from nadi.terminal.readable import amount_text
 
-MAX_WORKERS = 32
-"""Number of workers that are shown."""
+MAX_WORKERS = 32  # Number of workers that are shown
 
 
 def section(run: Run) -> PageSection:

@@ -16,10 +16,8 @@ from topologies import Graph, TopologyError
 
 MAX_ROWS = 20
 MAX_NAMED = 48
-MAX_DRAWN_SHARP = 4000
-"""Number of lines above which plotly draws by WebGL instead of SVG, which every browser supports."""
-_LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)
-"""Limits of the intervals of utilisation that share a colour."""
+MAX_DRAWN_SHARP = 4000  # Number of lines above which plotly draws by WebGL instead of SVG, which every browser supports
+_LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)  # Limits of the intervals of utilisation that share a colour
 _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
 """Colours of links by load, one per interval of _LOADS; far apart in hue and lightness."""
 

@@ -13,14 +13,10 @@ from nadi.reports.pages.report.step import COLOURS
 from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
 from nadi.terminal.readable import time_unit
 
-MAX_NPUS = 16
-"""Number of NPUs that are shown."""
-STRETCHES = 1500
-"""Number of intervals that the run is divided into."""
-SHADES = 5
-"""Number of steps of opacity, which shows the share of an interval that an activity covers."""
-MIN_COVER = 0.02
-"""Share of an interval below which an activity is not drawn."""
+MAX_NPUS = 16  # Number of NPUs that are shown
+STRETCHES = 1500  # Number of intervals that the run is divided into
+SHADES = 5  # Number of steps of opacity, which shows the share of an interval that an activity covers
+MIN_COVER = 0.02  # Share of an interval below which an activity is not drawn
 _LANES = ("compute", "communication", "memory")
 _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
