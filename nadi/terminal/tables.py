@@ -35,31 +35,44 @@ class TableColumn(NamedTuple):
     form: Literal["number", "name", "text"] = "number"
 
 
+AnyColumn = TableColumn | tuple[str, int] | str  # a heading, or heading and rank, define a column of numbers
+
+
+def name_column(heading: str, rank: int = 0) -> TableColumn:
+    """Return a column of names."""
+    return TableColumn(heading, rank, "name")
+
+
+def text_column(heading: str, rank: int = 0) -> TableColumn:
+    """Return a column of prose."""
+    return TableColumn(heading, rank, "text")
+
+
 class FittedTable:
     """A table that a rich Console prints; cells are plain text, never markup."""
 
     def __init__(
-        self, title: str, *columns: TableColumn | str, headings: bool = True, full_output_option: str = "--json"
+        self, title: str, *columns: AnyColumn, headings: bool = True, full_output_option: str = "--json"
     ) -> None:
         """Create a table without rows.
 
         Args:
             title: Text above the table; may be empty.
-            columns: Columns of the table; a plain string is the heading of a column of numbers that is always shown.
+            columns: Columns of the table.
             headings: Whether the table has a line of headings.
             full_output_option: Option of the command that prints all columns at any width.
         """
         self.title = title
         self.headings = headings
         self.full_output_option = full_output_option
-        self.columns = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
+        self.columns = [TableColumn(column) if isinstance(column, str) else TableColumn(*column) for column in columns]
         self.rows: list[tuple[str, ...]] = []
         self.notes: list[str] = []
         self._bold: set[int] = set()
         self._ends: set[int] = set()
 
-    def add_row(self, *cells: str, bold: bool = False) -> None:
-        """Append a row, in bold if `bold`.
+    def add_row(self, *cells: str | int, bold: bool = False) -> None:
+        """Append a row, in bold if `bold`; whole numbers get commas between thousands.
 
         Raises:
             ValueError: The number of cells differs from the number of columns.
@@ -68,7 +81,7 @@ class FittedTable:
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         if bold:
             self._bold.add(len(self.rows))
-        self.rows.append(cells)
+        self.rows.append(tuple(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells))
 
     def end_group(self) -> None:
         """Add space after the last row."""
@@ -77,9 +90,8 @@ class FittedTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield title, table, notes, and the names of the columns that do not fit."""
         heads = [_text(console, column.heading) for column in self.columns]
-        cells = [
-            [_text(console, inputs.shown(cell)) for cell in row] for row in self.rows
-        ]  # a line feed can only be part of a name
+        # A line feed can only be part of a name, so `shown` escapes it
+        cells = [[_text(console, inputs.shown(cell)) for cell in row] for row in self.rows]
         natural = [self._natural(column) for column in zip(heads, *cells, strict=True)]
         fitting = self._fitting_columns(natural, options.max_width)
         if self.title:

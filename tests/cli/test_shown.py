@@ -214,11 +214,9 @@ def test_files_that_nobody_may_read(tmp_path):
     ],
 )
 def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, code, text):
-    def register(app):
-        @app.command()
-        def doctor():
-            raise error
+    def doctor():
+        raise error
 
-    monkeypatch.setattr("nadi.cli.commands.doctor.register", register)
+    monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
     monkeypatch.setattr("nadi.cli.app.command_line", command_line.__wrapped__)
     assert nadi("doctor") == (code, "", f"nadi: error: {text}\n")

@@ -5,19 +5,21 @@ has a description in words, and every term with an explanation is a button that 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import inputs
 from nadi.errors import ConfigError, OutputError
+from nadi.reports.pages import has_plotly
 from nadi.reports.pages.explanations import explanation_of
+from nadi.terminal.tables import FittedTable
 
 if TYPE_CHECKING:
     import jinja2
 
-Plotly = Any  # A plotly Figure; plotly has no types
+    from nadi.reports.pages.charts import Plotly
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,22 @@ class Table:
     colours: Sequence[str] = ()  # Colour of the swatch before the first cell, by row; () = no swatches
 
 
+def from_terminal(table: FittedTable, note: str = "", why: Mapping[str, str] | None = None) -> Table:
+    """Return a table of the terminal as one of a page; why: explanations of columns in place of the general ones."""
+    own = why or {}
+    headings = [
+        Heading(column.heading, own.get(column.heading, ""), is_text=column.form != "number")
+        for column in table.columns
+    ]
+    return Table(table.title, headings, table.rows, " ".join([note, *table.notes]).strip())
+
+
 @dataclass(frozen=True)
 class Plot:
     """A chart by plotly."""
 
     title: str  # Title of the chart
-    figure: Plotly  # Figure of plotly; the page sets the colours of text, grid and background
+    figure: "Plotly"  # Figure of plotly; the page sets the colours of text, grid and background
     description: str  # Description of the chart in words, for readers who cannot see it
     height: int = 420  # Height in pixels
 
@@ -125,11 +137,8 @@ class Page:
         """Return the page as one HTML file; it includes plotly's script if it has a plotly chart."""
         sections = [section for section in self.sections if section.parts]
         has_plots = any(isinstance(part, Plot) for section in sections for part in section.parts)
-        return (
-            _environment()
-            .get_template("page.html.j2")
-            .render(page=self, sections=sections, plotly=_plotly() if has_plots else "")
-        )
+        template = _environment().get_template("page.html.j2")
+        return template.render(page=self, sections=sections, plotly=_plotly() if has_plots else "")
 
 
 def check_page(path: Path) -> None:
@@ -138,8 +147,6 @@ def check_page(path: Path) -> None:
     Raises:
         ConfigError: The file name does not end in .html, or plotly is not installed.
     """
-    from nadi.reports.pages import has_plotly
-
     if path.suffix.lower() != ".html":
         raise ConfigError(f"-o {path}: found {path.suffix or 'no ending'!r}; expected a file .html")
     if not has_plotly():

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.terminal.tables import FittedTable, TableColumn, facts
+from nadi.terminal.tables import FittedTable, facts, name_column
 
 _ENERGIES = (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6))
 _POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
@@ -33,15 +33,8 @@ def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
 def parts_table(document: dict[str, Any]) -> FittedTable:
     """Return the energy by part."""
     unit, joules = _unit(document["energy_J"], _ENERGIES)
-    table = FittedTable(
-        "energy by part",
-        TableColumn("part", form="name"),
-        TableColumn("count", 2),
-        TableColumn(f"static ({unit})", 1),
-        TableColumn(f"traffic ({unit})", 1),
-        f"total ({unit})",
-        "share",
-    )
+    columns = ("count", 2), (f"static ({unit})", 1), (f"traffic ({unit})", 1), f"total ({unit})", "share"
+    table = FittedTable("energy by part", name_column("part"), *columns)
     for row in document["parts"]:
         amounts = (f"{row[name] / joules:,.4g}" for name in ("static_J", "per_bit_J", "J"))
         table.add_row(row["part"], count_text(row), *amounts, f"{row['share']:.1%}")

@@ -6,9 +6,9 @@ from typing import Any
 
 from inputs.units import GIB
 from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.reports.pages.charts import style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.report.step import COLOURS
-from nadi.reports.pages.series import style
 from nadi.reports.text.energy import usd_text
 from nadi.studies.planner.report import plan_table
 from nadi.terminal.printing import in_page

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, Figure
 from nadi.insight.runs.ranking import SAME_WITHIN, as_good_as_best, best_value, costs, order
+from nadi.reports.pages.charts import style
 from nadi.reports.pages.explanations import COLUMNS
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
-from nadi.reports.pages.series import style
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import figure_text, time_unit

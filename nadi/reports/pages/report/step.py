@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
+from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table
 from nadi.reports.pages.report.groups import NpuGroups, npu_groups
 from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
@@ -85,22 +86,9 @@ def _means(groups: NpuGroups, values: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
-    from plotly import graph_objects as go
-
     unit = _unit(times)
-    drawn = go.Figure()
-    for name, values in times.items():
-        drawn.add_bar(
-            y=groups.names,
-            x=_means(groups, values) / unit.ps,
-            name=name,
-            orientation="h",
-            marker_color=COLOURS[name],
-            hovertemplate=f"%{{y}}: {name} %{{x:,.4g}} {unit.name}<extra></extra>",
-        )
-    drawn.update_layout(barmode="stack", margin={"t": 10, "b": 40, "l": 10, "r": 10}, legend={"traceorder": "normal"})
-    drawn.update_xaxes(title_text=unit.name)
-    drawn.update_yaxes(autorange="reversed")
+    means = {name: _means(groups, values) / unit.ps for name, values in times.items()}
+    drawn = bars(groups.names, means, [COLOURS[name] for name in times], unit.name)
     whole = sum(values.mean() for values in times.values()) or 1.0
     shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
     description = f"Mean of all NPUs: {', '.join(shares)}."
