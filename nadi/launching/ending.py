@@ -12,13 +12,12 @@ from typing import Any, NoReturn
 
 RANK_0_ENDS_OTHERS_S = 1.0  # Seconds for which other ranks wait for rank 0 to end them
 INTERRUPTED = 130  # Exit code after Ctrl-C, as of a shell: 128 + SIGINT
+# Seconds within which a second SIGINT counts as the same press of Ctrl-C: terminal and launcher both signal a rank
 _SAME_PRESS_S = 0.5
-"""Seconds within which a second SIGINT counts as the same press of Ctrl-C: terminal and launcher both signal a rank."""
+# Seconds for MPICH's launcher to read the output of ranks before an abort, after which it forwards no more output
 _LAUNCHER_READS_S = 0.1
-"""Seconds for MPICH's launcher to read the output of ranks before an abort, after which it forwards no more output."""
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-_SEGMENTS = "/dev/shm/mpich_shm_"  # noqa: S108 - files of MPICH, found by what this process has mapped
-"""Prefix of MPICH's shared-memory files."""
+_SEGMENTS = "/dev/shm/mpich_shm_"  # noqa: S108 - prefix of MPICH's files, found by what this process has mapped
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
