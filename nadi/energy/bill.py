@@ -16,13 +16,13 @@ _HOURS_PER_YEAR = 8766.0
 _J_PER_PJ = 1e-12
 
 NPU_TIMES = ("compute", "communication", "memory", "idle")
+# Rows of the table that count for each sort of sending port: NICs and switches have a transceiver as well
 PORTS: Mapping[str, tuple[str, ...]] = {
     "nic": ("nic", "transceiver"),
     "switch_port": ("switch_port", "transceiver"),
     "nvswitch_port": ("nvswitch_port",),
     "direct_port": ("direct_port",),
 }
-"""Rows of the table that count for each sort of sending port: NICs and switches have a transceiver as well."""
 _NAMES = {
     "nic": "NICs",
     "transceiver": "transceivers",
@@ -96,11 +96,13 @@ class Bill(NamedTuple):
 
 def bill(usage: Usage, table: EnergyTable) -> Bill:
     """Return the energy and cost of a run according to a table."""
-    chosen = choose(table, usage.gpu)
+    name, cost = choose(table, usage.gpu)
     run_s = usage.finish_ps / PS_PER_S
-    watts = {name: getattr(table.power, name) * chosen.cost.tdp_W for name in NPU_TIMES}
+    watts = {activity: getattr(table.power, activity) * cost.tdp_W for activity in NPU_TIMES}
     npus = usage.npus, usage.npus
-    parts = [Item(f"GPUs: {name}", *npus, usage.npu_ps[name] / PS_PER_S * watts[name]) for name in NPU_TIMES]
+    parts = [
+        Item(f"GPUs: {activity}", *npus, usage.npu_ps[activity] / PS_PER_S * power) for activity, power in watts.items()
+    ]
     parts.append(Item("hosts", *npus, table.host.W_per_gpu * usage.npus * run_s))
     for sort, ports in usage.ports.items():
         parts += [_port_part(row, getattr(table, row), ports, run_s) for row in PORTS[sort]]
@@ -109,13 +111,13 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
     overhead = (table.facility.pue - 1) * machines
     hours = usage.npus * run_s / _S_PER_HOUR
     return Bill(
-        gpu=chosen.name,
+        gpu=name,
         parts=tuple(parts),
         overhead_J=overhead,
         electricity_usd=(machines + overhead) / J_PER_KWH * table.facility.usd_per_kWh,
         gpu_hours=hours,
-        gpu_usd=hours * usd_per_hour(chosen.cost),
-        is_rented=chosen.cost.usd_per_hour is not None,
+        gpu_usd=hours * usd_per_hour(cost),
+        is_rented=cost.usd_per_hour is not None,
     )
 
 
@@ -165,10 +167,9 @@ def document(usage: Usage, costs: Bill) -> dict[str, Any]:
 
 
 def _port_part(name: str, port: PortPower, ports: PortUse, run_s: float) -> Item:
-    static = port.W * ports.rate_bps / port.rate_bps * run_s
-    return Item(
-        _NAMES[name], ports.number, ports.present, static, port.pJ_per_bit * _J_PER_PJ * BITS_PER_BYTE * ports.tx_bytes
-    )
+    static_joules = port.W * ports.rate_bps / port.rate_bps * run_s
+    bit_joules = port.pJ_per_bit * _J_PER_PJ * BITS_PER_BYTE * ports.tx_bytes
+    return Item(_NAMES[name], ports.number, ports.present, static_joules, bit_joules)
 
 
 def _sum_by_name(parts: list[Item]) -> list[Item]:
@@ -176,11 +177,5 @@ def _sum_by_name(parts: list[Item]) -> list[Item]:
     sums: dict[str, Item] = {}
     for part in parts:
         total = sums.get(part.name, Item(part.name, 0, 0, 0.0))
-        sums[part.name] = Item(
-            part.name,
-            total.number + part.number,
-            total.present + part.present,
-            total.static_J + part.static_J,
-            total.per_bit_J + part.per_bit_J,
-        )
+        sums[part.name] = Item(part.name, *(a + b for a, b in zip(total[1:], part[1:], strict=True)))
     return list(sums.values())

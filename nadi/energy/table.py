@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -88,26 +88,15 @@ class EnergyTable(_Row):
     ranges: dict[str, tuple[_Amount, _Amount]] = {}  # Plausible minimum and maximum of numbers, by path
 
 
-class ChosenGpu(NamedTuple):
-    """The GPU of a table that applies to a run."""
-
-    name: str  # Name of the GPU in the table
-    cost: GpuCost  # Power and price of the GPU
-
-
-def choose(table: EnergyTable, gpu: str) -> ChosenGpu:
-    """Return the table's GPU of this name, or OTHER if the table lacks it; the name of a path is its stem."""
+def choose(table: EnergyTable, gpu: str) -> tuple[str, GpuCost]:
+    """Return name and cost of the table's GPU of this name, or OTHER if it lacks it; the name of a path is its stem."""
     name = Path(gpu).stem.lower() if gpu else OTHER
-    known = {key.lower(): key for key in table.gpus}
-    key = known.get(name, OTHER)
-    return ChosenGpu(key, table.gpus[key])
+    key = {key.lower(): key for key in table.gpus}.get(name, OTHER)
+    return key, table.gpus[key]
 
 
 def read_table(path: Path | None = None) -> EnergyTable:
     """Return the default table, with the values of a user's table in place of its own.
-
-    Args:
-        path: Path of the user's table; None = the default table alone.
 
     Raises:
         ConfigError: The file cannot be read, is not TOML, or holds a value that is not a power or price.

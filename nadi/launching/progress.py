@@ -11,7 +11,7 @@ from rich.text import Text
 
 from inputs import shown
 from nadi.launching.ending import Interrupts
-from nadi.terminal.console import Terminal
+from nadi.terminal.tables import Terminal
 from topologies.units import format_time
 
 if TYPE_CHECKING:

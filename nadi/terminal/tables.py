@@ -5,7 +5,7 @@ If standard output is not a terminal and COLUMNS is not set, tables have their n
 
 import os
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -15,15 +15,30 @@ from rich.table import Table
 from rich.text import Text
 
 import inputs
-from nadi.terminal.console import Terminal
+from nadi.terminal.printing import plain
 
 _UNBOUNDED = 100_000
 _MARGIN = 1
 _GAP = 3
 _NO_HEADINGS_GAP = 2
 _MIN_NAME_CELLS = 8
+# Minimum width of a column by its form, in cells: numbers never shrink; names and prose wrap onto further lines
 _MIN_CELLS = {"number": _UNBOUNDED, "name": 40, "text": 24}
-"""Minimum width of a column by its form, in cells: numbers never shrink; names and prose wrap onto further lines."""
+
+
+class Terminal(Console):
+    """A Console that interprets no markup, emoji codes or escape sequences, and prints on any terminal.
+
+    The name of a file or node may be "[red]" or ":bomb:", or may contain bytes that clear a screen. This console prints
+    strings literally and control characters as escapes. Use a `Text` or a style for bold text.
+    """
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the options of Console
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]  # noqa: ANN401 - same
+        """Return a string as Text without characters that the terminal lacks, because tables measure the result."""
+        return super().render_str(plain(inputs.shown(text, lines=True), self.encoding), **options)
 
 
 class TableColumn(NamedTuple):
@@ -72,11 +87,7 @@ class FittedTable:
         self._ends: set[int] = set()
 
     def add_row(self, *cells: str | int, bold: bool = False) -> None:
-        """Append a row, in bold if `bold`; whole numbers get commas between thousands.
-
-        Raises:
-            ValueError: The number of cells differs from the number of columns.
-        """
+        """Append a row of as many cells as columns, in bold if `bold`; whole numbers get commas between thousands."""
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         if bold:
@@ -115,13 +126,9 @@ class FittedTable:
 
     def _empty(self, forms: Sequence[str], heads: Sequence[Text]) -> Table:
         """Return a rich Table without rows."""
-        table = Table(
-            box=box.SIMPLE_HEAD if self.headings else None,
-            show_header=self.headings,
-            show_edge=False,
-            pad_edge=False,
-            padding=(0, 1) if self.headings else (0, _NO_HEADINGS_GAP, 0, 0),
-        )
+        style = box.SIMPLE_HEAD if self.headings else None
+        padding = (0, 1) if self.headings else (0, _NO_HEADINGS_GAP, 0, 0)
+        table = Table(box=style, show_header=self.headings, show_edge=False, pad_edge=False, padding=padding)
         for form, head in zip(forms, heads, strict=True):
             table.add_column(head, justify="right" if form == "number" else "left", overflow="fold")
         return table

@@ -13,8 +13,8 @@ from et import CollectiveCommType
 from inputs import shown
 from nadi.cli.app import command_line
 from nadi.cli.main import main
-from nadi.terminal.console import Terminal
 from nadi.terminal.printing import in_page, plain
+from nadi.terminal.tables import Terminal
 
 EVIL = "[red]x[/] [/] :bomb: \x1b[2J\x1b]0;title\x07 \u202eback\u2066 <script>alert(1)</script>"
 SHOWN = r"[red]x[/] [/] :bomb: \x1b[2J\x1b]0;title\x07 \u202eback\u2066 <script>alert(1)</script>"

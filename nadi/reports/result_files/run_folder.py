@@ -18,8 +18,8 @@ from nadi.simulation.run import FinishedRun
 SUMMARY = "summary.json"
 TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
 REPORT = "report.html"
+# Files that a run may write; the first marks a complete folder. A run removes the page of an earlier run
 RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN), REPORT)
-"""Files that a run may write; the first marks a complete folder. A run removes the page of an earlier run."""
 SUMMARY_KEY = "digest"  # Top-level key that identifies a summary.json of Nadi
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
@@ -56,12 +56,9 @@ def write_results(
 def summary(
     simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
 ) -> dict[str, Any]:
-    """Return the contents of summary.json: metrics of the run and the settled configuration.
+    """Return the contents of summary.json: metrics of the run on rank 0 and the settled configuration.
 
-    Args:
-        simulation: Run on rank 0.
-        peak_rss_of_ranks: Peak memory of each rank in bytes; None for a run of this process alone.
-        findings: Findings of the whole run, for the warnings and the step.
+    `peak_rss_of_ranks` is the peak memory of each rank in bytes, None for a run of this process alone.
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters

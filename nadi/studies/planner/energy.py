@@ -74,6 +74,6 @@ def training(row: dict[str, Any], tokens: float) -> dict[str, float]:
 
 def power_assumptions(gpu: str, table: EnergyTable) -> list[str]:
     """Return a note if the table lacks the GPU and the power of another entry applies; else an empty list."""
-    if choose(table, gpu).name != OTHER:
+    if choose(table, gpu)[0] != OTHER:
         return []
     return [f"the table has no GPU {gpu!r}: power and price are those of gpus.{OTHER}."]
