@@ -177,5 +177,7 @@ def _sum_by_name(parts: list[Item]) -> list[Item]:
     sums: dict[str, Item] = {}
     for part in parts:
         total = sums.get(part.name, Item(part.name, 0, 0, 0.0))
-        sums[part.name] = Item(part.name, *(a + b for a, b in zip(total[1:], part[1:], strict=True)))
+        number, present = total.number + part.number, total.present + part.present
+        joules, bit_joules = total.static_J + part.static_J, total.per_bit_J + part.per_bit_J
+        sums[part.name] = Item(part.name, number, present, joules, bit_joules)
     return list(sums.values())

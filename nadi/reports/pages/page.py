@@ -5,21 +5,25 @@ has a description in words, and every term with an explanation is a button that 
 """
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import inputs
 from nadi.errors import ConfigError, OutputError
 from nadi.reports.pages import has_plotly
-from nadi.reports.pages.explanations import explanation_of
 from nadi.terminal.tables import FittedTable
 
 if TYPE_CHECKING:
     import jinja2
 
     from nadi.reports.pages.charts import Plotly
+
+
+_EXPLANATIONS = Path(__file__).with_name("explanations.toml")
 
 
 @dataclass(frozen=True)
@@ -38,18 +42,25 @@ class Facts:
     facts: Sequence[Fact]
 
 
+@cache
+def explanations() -> dict[str, str]:
+    """Return the explanations of the columns of all pages' tables, by heading without its unit."""
+    return tomllib.loads(_EXPLANATIONS.read_text(encoding="utf-8"))
+
+
 @dataclass(frozen=True)
 class Heading:
     """The heading of a table column."""
 
     name: str  # Name of the column, with its unit
-    why: str = ""  # Explanation that replaces the one in nadi.reports.pages.explanations; "" = keep that one
+    why: str = ""  # Explanation that replaces the one in explanations.toml; "" = keep that one
     is_text: bool = False  # Whether values are text rather than numbers
 
     @property
     def explanation(self) -> str:
-        """Explanation of the column."""
-        return self.why or explanation_of(self.name)
+        """Explanation of the column; "" without one."""
+        known = explanations()
+        return self.why or known.get(self.name) or known.get(self.name.rpartition(" (")[0], "")
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,12 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
     """Return energy and cost of the run, per step and per million tokens."""
+    terms = "rented, electricity in it" if document["is_rented"] else "owned, with electricity"
+    cost = f"{usd_text(document['cost_usd'])} ({plain(document['gpu_hours'])} GPU hours, {terms})"
     rows = [
         ("energy", f"{joules_text(document['energy_J'])} ({plain(document['energy_J'] / 3.6e6)} kWh)"),
-        ("mean power", watts_text(document["mean_W"])),
-        ("cost", _cost(document)),
+        ("mean power", joules_text(document["mean_W"], _POWERS)),
+        ("cost", cost),
         ("electricity", usd_text(document["electricity_usd"])),
     ]
     for key, name in (("step", "per step"), ("million_tokens", "per million tokens")):
@@ -54,16 +56,10 @@ def notes(document: dict[str, Any]) -> list[str]:
     return [f"GPU {document['gpu']}; powers and prices: {source} (nadi energy --show-table).", *document["notes"]]
 
 
-def joules_text(joules: float) -> str:
-    """Return an energy with four digits: 1.234 kJ."""
-    unit, size = _unit(joules, _ENERGIES)
+def joules_text(joules: float, units: tuple[tuple[str, float], ...] = _ENERGIES) -> str:
+    """Return an energy, or a quantity in other units, with four digits: 1.234 kJ."""
+    unit, size = _unit(joules, units)
     return f"{joules / size:,.4g} {unit}"
-
-
-def watts_text(watts: float) -> str:
-    """Return a power with four digits: 12.34 kW."""
-    unit, size = _unit(watts, _POWERS)
-    return f"{watts / size:,.4g} {unit}"
 
 
 def usd_text(usd: float) -> str:
@@ -76,12 +72,6 @@ def plain(value: float) -> str:
     decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
     text = f"{value:,.{max(decimals, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _cost(document: dict[str, Any]) -> str:
-    hours = f"{plain(document['gpu_hours'])} GPU hours"
-    how = "rented, electricity in it" if document["is_rented"] else "owned, with electricity"
-    return f"{usd_text(document['cost_usd'])} ({hours}, {how})"
 
 
 def _unit(value: float, units: tuple[tuple[str, float], ...]) -> tuple[str, float]:

@@ -13,8 +13,7 @@ from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, Figure
 from nadi.insight.runs.ranking import SAME_WITHIN, as_good_as_best, best_value, costs, order
 from nadi.reports.pages.charts import style
-from nadi.reports.pages.explanations import COLUMNS
-from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
+from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, explanations
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import figure_text, time_unit
@@ -264,7 +263,7 @@ def _axis(figure: Figure) -> str:
 
 def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSection:
     shown = figures_shown(table)
-    headings = [Heading(key, COLUMNS["key"], is_text=True) for key in keys]
+    headings = [Heading(key, explanations()["key"], is_text=True) for key in keys]
     headings += [Heading(label(each), f"{each.meaning[0].upper()}{each.meaning[1:]}.") for each in shown]
     headings.append(Heading("error", is_text=True))
     rows = []

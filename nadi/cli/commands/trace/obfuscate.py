@@ -52,11 +52,9 @@ def obfuscate(
         print_json(summary)
         return
     beside = f', groups = "{summary["groups"]}"' if summary["groups"] else ""
-    say(
-        f"{summary['traces']:,} traces of {summary['nodes']:,} nodes in disguise, "
-        f"fidelity {level.name}: {level.meaning}; "
-        f'in a run file: [workload] traces = "{summary["out"]}"{beside}'
-    )
+    contents = f"{summary['traces']:,} traces of {summary['nodes']:,} nodes in disguise"
+    fidelity = f"fidelity {level.name}: {level.meaning}"
+    say(f'{contents}, {fidelity}; in a run file: [workload] traces = "{summary["out"]}"{beside}')
     if summary["operators"]:
         say(f"{summary['operators']:,} compute nodes lost their operators: --gpu NAME keeps their times")
 
@@ -86,7 +84,8 @@ def _hide(
 
     def disguised() -> "Iterator[TraceTable]":
         for table in map(prepare, source.tables()):
-            counts.update(traces=1, nodes=len(table), operators=_with_operators(table))
+            with_operators = (table.operators > 0) & (table.duration_micros == 0)
+            counts.update(traces=1, nodes=len(table), operators=int(with_operators.sum()))
             yield hidden(table, disguise)
 
     groups = {disguise.groups[name]: members for name, members in source.groups.items()}
@@ -135,8 +134,3 @@ def _plain_traces(path: Path, groups: Path | None) -> _Source:
 
     members = read_groups(group_file) if group_file is not None else {}
     return _Source(lambda: map(read_trace, found.files.values()), members, write)
-
-
-def _with_operators(table: "TraceTable") -> int:
-    """Return the number of nodes with operators and without a duration."""
-    return int(((table.operators > 0) & (table.duration_micros == 0)).sum())

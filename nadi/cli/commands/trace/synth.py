@@ -53,32 +53,25 @@ def synth(
     new_set = TraceSet(generated.traces, generated.trace_of_npu, generated.example_npu, generated.families)
     with unwound():
         write_set(out, new_set, _PREFIX)
-    document = {
-        "out": str(out),
-        "npus": len(generated.trace_of_npu),
-        "traces": len(generated.traces),
-        "nodes": sum(map(len, generated.traces)),
-        "learned_from": len(sets),
-    }
+    npus, traces, nodes = len(generated.trace_of_npu), len(generated.traces), sum(map(len, generated.traces))
     if as_json:
-        print_json(document)
+        print_json({"out": str(out), "npus": npus, "traces": traces, "nodes": nodes, "learned_from": len(sets)})
         return
-    say(
-        f"{document['npus']:,} NPUs, {document['traces']} traces of {document['nodes']:,} nodes in all, learned from "
-        f'{len(sets)} trace sets; in a run file: [workload] traces = "{out}"'
-    )
+    contents = f"{npus:,} NPUs, {traces} traces of {nodes:,} nodes in all, learned from {len(sets)} trace sets"
+    say(f'{contents}; in a run file: [workload] traces = "{out}"')
 
 
 def _sets_below(paths: list[Path]) -> list[Path]:
+    """Return the folders of the trace sets at or below the paths, each once."""
     from et import TraceError
 
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for path in paths:
         own = [file.parent for file in sorted(path.rglob("traces.json"))] if path.is_dir() else []
         if not own:
             raise TraceError(f"{path}: no trace set, expected a folder with traces.json there or below")
-        found.update({folder.resolve(): folder for folder in own})
-    return list(found.values())
+        folders.update({folder.resolve(): folder for folder in own})
+    return list(folders.values())
 
 
 def _with_times(folder: Path, gpu: str | None) -> "TraceSet":

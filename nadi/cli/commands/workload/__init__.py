@@ -1,5 +1,7 @@
 """`nadi workload`: generate Chakra traces of models and traffic patterns."""
 
+from typing import Any
+
 import typer
 
 from nadi.cli.commands.workload import inference, traffic, training
@@ -95,23 +97,13 @@ def transformer(
     from topologies.units import parse_bytes_within
     from workload.generators import transformer as model
 
-    params = model.TransformerParams(
-        npus=npus,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        vocab=vocab,
-        seq=seq,
-        micro_batch=micro_batch,
-        dtype_bytes=dtype_bytes,
-        bucket_bytes=parse_bytes_within(bucket_bytes, MAX_BYTES),
-        iterations=iterations,
-        recompute=recompute,
-    )
+    shape: dict[str, Any] = {"layers": layers, "hidden": hidden, "heads": heads, "vocab": vocab, "seq": seq}
+    sizes: dict[str, Any] = {"dtype_bytes": dtype_bytes, "bucket_bytes": parse_bytes_within(bucket_bytes, MAX_BYTES)}
+    steps: dict[str, Any] = {"npus": npus, "micro_batch": micro_batch, "iterations": iterations, "recompute": recompute}
+    params = model.TransformerParams(**shape, **sizes, **steps)
     check_trace(params.nodes(), force=force)
     traces = model.write(params, out, prefix)
     buckets = model.buckets(params)
-    say(
-        f"{traces}.<npu>.et: {npus} traces, {params.parameters():,} parameters, {params.flops():.3g} FLOPs per NPU and "
-        f"iteration, {len(buckets)} all-reduces of {sum(bucket.bytes for bucket in buckets) / 1e6:,.1f} MB in all"
-    )
+    all_reduces = f"{len(buckets)} all-reduces of {sum(bucket.bytes for bucket in buckets) / 1e6:,.1f} MB in all"
+    work = f"{params.parameters():,} parameters, {params.flops():.3g} FLOPs per NPU and iteration"
+    say(f"{traces}.<npu>.et: {npus} traces, {work}, {all_reduces}")

@@ -1,7 +1,7 @@
 """`nadi workload gpus` and `operator-times`: GPUs with operator models, and conversion of AICB's times to a table."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -53,19 +53,16 @@ def operator_times(
     """Convert AICB's measured times, which lack shapes, to a table for [compute] tables."""
     from workload.compute import AicbModel, read_aicb, write_table
 
-    model = AicbModel(
-        hidden=hidden,
-        heads=heads,
-        vocab=vocab,
-        sequence=seq,
-        micro_batch=micro_batch,
-        ffn=ffn,
-        tp=tp,
-        sequence_parallel=sequence_parallel,
-        gated=gated,
-        parameters=parameters,
-        dtype=dtype,
-    )
+    shape: dict[str, Any] = {
+        "hidden": hidden,
+        "heads": heads,
+        "vocab": vocab,
+        "sequence": seq,
+        "ffn": ffn,
+        "gated": gated,
+    }
+    division: dict[str, Any] = {"micro_batch": micro_batch, "tp": tp, "sequence_parallel": sequence_parallel}
+    model = AicbModel(**shape, **division, parameters=parameters, dtype=dtype)
     rows, left_out = read_aicb(file, gpu, model)
     write_table(out, rows)
     without = f"; left out: {', '.join(left_out)}" if left_out else ""
