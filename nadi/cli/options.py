@@ -52,7 +52,7 @@ TracesOut = Annotated[
 ]
 Timeline = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_TIMELINE)]
 MaxSlices = Annotated[int, typer.Option("--most-slices", min=1, metavar="N", help=_SLICES)]
-Prefix = Annotated[str, typer.Option("--prefix", metavar="NAME", help="Prefix of the file names NAME.<npu>.et.")]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="NAME", help="Prefix of the file names.")]
 NodeIds = Annotated[str, typer.Option("--nodes", metavar="LIST", help="Ids of nodes, such as 0-499,700.")]
 NpuNumbers = Annotated[str, typer.Option("--npus", metavar="LIST", help="NPUs, such as 0-7,16.")]
 NodeNames = Annotated[list[str], typer.Option("--name", metavar="PATTERN", help=_PATTERN)]

@@ -28,25 +28,20 @@ _ALGORITHMS = "Algorithms, such as ring,direct, or all for all possible ones. De
 _SET = "Value of the run file's [network] or [system], or topology.params, such as network.mtu=1KiB."
 _OUT = "Folder for a Parquet table and a page."
 
-Kind = Annotated[str, typer.Argument(metavar="KIND", help=_KINDS, autocompletion=kinds)]
 Sizes = Annotated[str, typer.Option(help=_SIZES)]
-Matrix = Annotated[Path | None, typer.Option(metavar="FILE", parser=named_path, help=_MATRIX)]
-Skew = Annotated[str, typer.Option(metavar="zipf:EXPONENT", help=_SKEW)]
 Algorithms = Annotated[list[str], typer.Option(metavar="NAMES", help=_ALGORITHMS, autocompletion=algorithms)]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help=_OUT)]
-Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help=_SET)]
 Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of all hashed choices.")]
 
 
 def collective(
-    kind: Kind,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=_KINDS, autocompletion=kinds)],
     topology: Topology,
     sizes: Sizes = "1MiB",
-    matrix: Matrix = None,
-    skew: Skew = "",
+    matrix: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_MATRIX),
+    skew: str = typer.Option("", metavar="zipf:EXPONENT", help=_SKEW),
     algorithm: Algorithms = [],
-    out: Out = None,
-    overrides: Overrides = [],
+    out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
+    overrides: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help=_SET),
     seed: Seed = 1,
     workers: WorkerCount = 1,
     backend: BackendName = "threads",

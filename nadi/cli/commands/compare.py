@@ -15,13 +15,12 @@ _PATHS = (
     "Folders of results of nadi run; the first is the baseline. "
     "With --measured one folder, and TRACES with times if they differ from the run's own traces."
 )
-_MEASURED = "Compare a run with the measured times in traces."
 _OUT = "Page FILE.html to write; with --measured a folder for measured.json and a page."
 _WORST = "With --measured: number of worst nodes to list."
 _MAX_WORST = 10_000
 
 Paths = Annotated[list[Path], typer.Argument(metavar="DIR ...", show_default=False, help=_PATHS)]
-IsMeasured = Annotated[bool, typer.Option("--measured", help=_MEASURED)]
+IsMeasured = Annotated[bool, typer.Option("--measured", help="Compare a run with the measured times in traces.")]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_OUT)]
 Worst = Annotated[int, typer.Option(min=0, max=_MAX_WORST, metavar="N", help=_WORST)]
 

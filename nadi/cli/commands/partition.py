@@ -20,21 +20,14 @@ _METHOD = "Partition method; docs/explanation/parallel.md lists them. Default: t
 _WEIGHTS = "Results of an earlier run, whose packets replace the expected ones as weights."
 _PLOT = "Picture of the parts and their cut to write: FILE.html or FILE.png."
 
-File = Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file, as for `nadi run`.")]
-Parts = Annotated[int, typer.Option("--parts", min=1, help="Number of parts: ranks or workers.")]
-Method = Annotated[str | None, typer.Option(metavar="NAME", help=_METHOD, autocompletion=methods)]
-Weights = Annotated[Path | None, typer.Option(metavar="DIR", parser=named_path, help=_WEIGHTS)]
-AllMethods = Annotated[bool, typer.Option("--all-methods", help="Compare all methods.")]
-PlotFile = Annotated[Path | None, typer.Option(metavar="FILE", parser=named_path, help=_PLOT)]
-
 
 def partition(
-    file: File,
-    parts: Parts,
-    method: Method = None,
-    weights: Weights = None,
-    all_methods: AllMethods = False,
-    plot: PlotFile = None,
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file, as for `nadi run`.")],
+    parts: Annotated[int, typer.Option(min=1, help="Number of parts: ranks or workers.")],
+    method: str | None = typer.Option(None, metavar="NAME", help=_METHOD, autocompletion=methods),
+    weights: Path | None = typer.Option(None, metavar="DIR", parser=named_path, help=_WEIGHTS),
+    all_methods: bool = typer.Option(False, "--all-methods", help="Compare all methods."),
+    plot: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_PLOT),
     overrides: Overrides = [],
     force: Force = False,
     as_json: AsJson = False,

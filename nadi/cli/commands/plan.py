@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Answers = dict[str, dict[str, Any]]  # Documents of `nadi plan` by question
 TABLE, PAGE = "plan.json", "plan.html"
-_MODEL = "Model of the library, its TOML file, or a config.json."
 _CLUSTER = "Cluster, as in `nadi run --cluster`: name or file, optionally with parameters."
 _BASE = "Constraints on every plan, such as tp8,gb1536,recompute=full; other parameters are searched."
 _GPU = "GPU that replaces the cluster's; `nadi workload gpus` lists them."
@@ -25,19 +24,16 @@ _RESERVE = "Memory per GPU that plans must leave free, such as 4GiB or 5%."
 _SWEEP = "Plan for each value of gpus, gpu, or a parameter of the fabric such as rate."
 _TOKENS = "Training tokens whose days, joules and dollars are printed, such as 15e12."
 _ENERGY = "TOML file of powers and prices that override those of `nadi energy`."
-_SHARD = "Evaluate only every N-th plan, starting at plan I; I from 0."
 _MERGE = "Folder with the results of a shard, to rank instead of planning. Repeatable."
 _OUT = "Folder for plan.json and a page."
 
 Gpus = Annotated[
     int, typer.Option(min=0, max=MAX_GPUS, metavar="N", show_default=False, help="Number of GPUs per plan.")
 ]
-Tokens = Annotated[float, typer.Option(min=0.0, max=1e18, metavar="N", show_default=False, help=_TOKENS)]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help=_OUT)]
 
 
 def plan(
-    model: str = typer.Option("", metavar="NAME", help=_MODEL),
+    model: str = typer.Option("", metavar="NAME", help="Model of the library, its TOML file, or a config.json."),
     cluster: str = typer.Option("", metavar="NAME", help=_CLUSTER),
     gpus: Gpus = 0,
     base: str = typer.Option("", "--plan", metavar="PLAN", help=_BASE),
@@ -47,13 +43,13 @@ def plan(
     top: int = typer.Option(10, min=1, help="Number of plans to show."),
     confirm: int = typer.Option(3, min=0, help="Number of best plans to confirm by packet simulation."),
     sweep: str = typer.Option("", metavar="KEY=V1,V2", help=_SWEEP),
-    tokens: Tokens = 0.0,
+    tokens: float = typer.Option(0.0, min=0.0, max=1e18, metavar="N", show_default=False, help=_TOKENS),
     energy_table: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_ENERGY),
-    shard: str = typer.Option("", metavar="I/N", help=_SHARD),
+    shard: str = typer.Option("", metavar="I/N", help="Evaluate only every N-th plan, starting at plan I; I from 0."),
     merge: list[Path] = typer.Option([], metavar="DIR", help=_MERGE),
     slurm: ArraySize = 0,
     sbatch: Sbatch = [],
-    out: Out = None,
+    out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
     workers: int = typer.Option(1, min=1, max=MAX_WORKERS, metavar="N", help="Number of processes."),
     as_json: AsJson = False,
     quiet: Quiet = False,

@@ -5,7 +5,7 @@ import os
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -28,41 +28,25 @@ _GPUS = "Number of GPUs of the cluster. Default: those of the plan."
 _FIDELITY = "Network model: docs/explanation/fidelity.md."
 _OUT = "Folder for summary.json and the tables."
 _WORKERS = "Number of threads or processes on this machine; under mpiexec, threads per rank."
-_BACKEND = "Kind of workers: threads or processes."
 _WEIGHTS = "Source of the weights for dividing the fabric: traces, fabric, or an earlier run's folder."
-_REPORT = "Also write the page DIR/report.html, as `nadi report DIR` does."
-
-File = Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", show_default=False, help=_FILE)]
-Model = Annotated[str | None, typer.Option("--model", metavar="NAME", show_default=False, help=_MODEL)]
-Plan = Annotated[str | None, typer.Option("--plan", metavar="PLAN", show_default=False, help=_PLAN)]
-Framework = Annotated[str | None, typer.Option("--framework", metavar="NAME", show_default=False, help=_FRAMEWORK)]
-Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", show_default=False, help=_CLUSTER)]
-Gpus = Annotated[int | None, typer.Option("--gpus", min=1, metavar="N", show_default=False, help=_GPUS)]
-Fidelity = Annotated[str | None, typer.Option("--fidelity", metavar="NAME", show_default=False, help=_FIDELITY)]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", parser=named_path, help=_OUT)]
-WorkerCount = Annotated[int, typer.Option(min=0, max=MAX_WORKERS, metavar="N", show_default=False, help=_WORKERS)]
-Backend = Annotated[str, typer.Option("--backend", metavar="NAME", show_default=False, help=_BACKEND)]
-WeightsOf = Annotated[str, typer.Option("--weights", metavar="WHAT", show_default=False, help=_WEIGHTS)]
-Report = Annotated[bool, typer.Option("--report", help=_REPORT)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of the report.")]
 
 
 def run(
-    file: File = None,
-    model: Model = None,
-    plan: Plan = None,
-    framework: Framework = None,
-    cluster: Cluster = None,
-    gpus: Gpus = None,
-    fidelity: Fidelity = None,
-    out: Out = None,
+    file: Path | None = typer.Argument(None, metavar="[RUN.toml]", show_default=False, help=_FILE),
+    model: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_MODEL),
+    plan: str | None = typer.Option(None, metavar="PLAN", show_default=False, help=_PLAN),
+    framework: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_FRAMEWORK),
+    cluster: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_CLUSTER),
+    gpus: int | None = typer.Option(None, min=1, metavar="N", show_default=False, help=_GPUS),
+    fidelity: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_FIDELITY),
+    out: Path | None = typer.Option(None, metavar="DIR", parser=named_path, help=_OUT),
     overrides: Overrides = [],
-    workers: WorkerCount = 0,
-    backend: Backend = "",
-    weights: WeightsOf = "",
+    workers: int = typer.Option(0, min=0, max=MAX_WORKERS, metavar="N", show_default=False, help=_WORKERS),
+    backend: str = typer.Option("", metavar="NAME", show_default=False, help="Kind of workers: threads or processes."),
+    weights: str = typer.Option("", metavar="WHAT", show_default=False, help=_WEIGHTS),
     force: Force = False,
-    report: Report = False,
-    as_json: AsJson = False,
+    report: bool = typer.Option(False, "--report", help="Also write DIR/report.html, as `nadi report DIR` does."),
+    as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of the report."),
     quiet: Quiet = False,
 ) -> None:
     """Simulate a run file, or a step of a model on a cluster, and report where the time went."""

@@ -30,14 +30,9 @@ def list_(as_json: AsJson = False) -> None:
 
     known = topologies.topologies()
     if as_json:
-        keys = ("name", "summary")
-        print_json(
-            [
-                {key: getattr(topology, key) for key in keys}
-                | {"parameters": [asdict(parameter) for parameter in topology.parameters()]}
-                for topology in known.values()
-            ]
-        )
+        parameters = {name: [asdict(each) for each in topology.parameters()] for name, topology in known.items()}
+        names = {name: {"name": topology.name, "summary": topology.summary} for name, topology in known.items()}
+        print_json([names[name] | {"parameters": parameters[name]} for name in known])
         return
     columns = name_column("parameter"), TableColumn("form", 1, "name"), text_column("meaning")
     for name, topology in known.items():

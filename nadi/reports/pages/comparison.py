@@ -4,8 +4,18 @@ from typing import Any
 
 from nadi.insight.comparison.links import by_load
 from nadi.reports.pages.charts import Plotly, bars, style
-from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
-from nadi.reports.pages.report.step import COLOURS, WHY
+from nadi.reports.pages.page import (
+    Heading,
+    Page,
+    PageSection,
+    Paragraph,
+    Part,
+    Plot,
+    Table,
+    explanations,
+    from_terminal,
+)
+from nadi.reports.pages.report.step import COLOURS
 from nadi.reports.text import comparison as printed
 from nadi.terminal.readable import buffer_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable
@@ -43,7 +53,8 @@ def _times(document: dict[str, Any]) -> list[Part]:
     drawn = bars(names, times, [COLOURS.get(name, COLOURS["communication"]) for name in times], unit.name)
     moved = max(rows, key=lambda row: max(abs(change) for change in row["change_ps"]), default=None)
     description = f"The largest change is in {moved['what']}." if moved else "No time passed."
-    note = " ".join(f"{row['what']}: {WHY[row['what']]}" for row in rows if row["what"] in WHY)
+    known = explanations()
+    note = " ".join(f"{name}: {known[name]}" for name in times if name in known)
     plot = Plot(f"time of the runs by category ({unit.name})", drawn, description, 150 + 40 * len(names))
     return [plot, _table(document, printed.times_table(document), note)]
 

@@ -22,7 +22,10 @@ Int64 = NDArray[np.int64]
 DOCUMENT, PAGE = FILES = "measured.json", "measured.html"
 MAX_POINTS = 5000  # Number of points per kind in the chart
 _MAX_BINS = 60  # Number of bins in the histogram of errors
-_ERROR_WHY = "Error of the simulated time, relative to the measured time."
+_WHY = {
+    "error": "Error of the simulated time, relative to the measured time.",
+    "compute": "Sum of the times of compute nodes.",
+}
 
 
 def write_measured(folder: Path, nodes: TimedNodes, found: dict[str, Any]) -> None:
@@ -45,7 +48,7 @@ def page(nodes: TimedNodes, found: dict[str, Any]) -> Page:
     facts = [Fact(name, value) for name, value in overview.rows]
     printed = [tables.kinds_table(found), tables.sizes_table(found), tables.groups_table(found)]
     printed += [tables.pairs_table(found), tables.ranks_table(found), tables.worst_table(found)]
-    shown: list[Part] = [from_terminal(table, why={"error": _ERROR_WHY}) for table in printed if table.rows]
+    shown: list[Part] = [from_terminal(table, why=_WHY) for table in printed if table.rows]
     of_points = "A point is a node, or a collective or message. Below: the number of nodes by error."
     parts: list[Part] = [Facts(facts), *map(Paragraph, overview.notes)]
     parts.append(Plot("simulated against measured time", figure(nodes), of_points, 1000))

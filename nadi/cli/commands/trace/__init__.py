@@ -6,12 +6,10 @@ import typer
 
 from nadi.cli.commands import add_commands
 
-_HELP = "Inspect, generate and transform Chakra execution traces and trace sets."
-
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(help=_HELP, callback=_group)
+    group = typer.Typer(help="Inspect, generate and transform Chakra execution traces and trace sets.", callback=_group)
     add_commands(group, sys.modules[__name__])
     app.add_typer(group, name="trace")
 

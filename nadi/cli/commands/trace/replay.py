@@ -17,33 +17,21 @@ _MAX_RANKS = 1024
 _OVER = "Library: mpi, started by mpiexec; or PyTorch's gloo, started by torchrun or --ranks."
 _RANKS = "Number of gloo ranks to start."
 _COMPUTE = "Action of compute and memory nodes: skip, or sleep for the duration in the trace."
-_GROUPS = "Group file that defines the traces' groups."
 _SIZE = "Meaning of comm_size of all-gather and gather: contribution or total."
-_STRICT = "Refuse dependencies on nodes that a trace lacks."
 _OUT = "Folder for the traces with measured times."
 _AGAINST = "Folder of a run of these traces to compare with; needs --out."
 
-Traces = Annotated[Path, typer.Argument(metavar="TRACES", help="Prefix, file or trace set, as in run files.")]
-Over = Annotated[str, typer.Option("--over", metavar="NAME", help=_OVER)]
-RankCount = Annotated[int, typer.Option("--ranks", min=0, max=_MAX_RANKS, metavar="N", help=_RANKS)]
-Compute = Annotated[str, typer.Option("--compute", metavar="NAME", help=_COMPUTE)]
-Groups = Annotated[Path | None, typer.Option("--groups", metavar="FILE", help=_GROUPS)]
-GatherSize = Annotated[str, typer.Option("--all-gather-size", metavar="WHAT", help=_SIZE)]
-Strict = Annotated[bool, typer.Option("--strict/--no-strict", help=_STRICT)]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help=_OUT)]
-Against = Annotated[Path | None, typer.Option("--against", metavar="RUN_DIR", help=_AGAINST)]
-
 
 def replay(
-    traces: Traces,
-    over: Over = "mpi",
-    rank_count: RankCount = 0,
-    compute: Compute = "skip",
-    groups: Groups = None,
-    all_gather_size: GatherSize = "contribution",
-    strict: Strict = True,
-    out: Out = None,
-    against: Against = None,
+    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Prefix, file or trace set, as in run files.")],
+    over: str = typer.Option("mpi", metavar="NAME", help=_OVER),
+    rank_count: int = typer.Option(0, "--ranks", min=0, max=_MAX_RANKS, metavar="N", help=_RANKS),
+    compute: str = typer.Option("skip", metavar="NAME", help=_COMPUTE),
+    groups: Path | None = typer.Option(None, metavar="FILE", help="Group file that defines the traces' groups."),
+    all_gather_size: str = typer.Option("contribution", metavar="WHAT", help=_SIZE),
+    strict: bool = typer.Option(True, "--strict/--no-strict", help="Refuse dependencies on nodes that a trace lacks."),
+    out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
+    against: Path | None = typer.Option(None, metavar="RUN_DIR", help=_AGAINST),
     as_json: AsJson = False,
 ) -> None:
     """Execute the communication of traces, one rank per NPU, and print the measured times."""
