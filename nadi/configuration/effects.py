@@ -212,9 +212,9 @@ def without_effect(
     Returns:
         The sentence; empty if everything that the user set may have an effect.
     """
-    found = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, times).items()]
-    found += _faults_without_effect(config, graph, faults, finish_ps)
-    return f"without effect here: {', '.join(found)}" if found else ""
+    texts = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, times).items()]
+    texts += _faults_without_effect(config, graph, faults, finish_ps)
+    return f"without effect here: {', '.join(texts)}" if texts else ""
 
 
 def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
@@ -227,15 +227,13 @@ def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
 def keys_without_effect(config: RunConfig, times: DurationSources = UNKNOWN) -> dict[str, str]:
     """Return the keys of the user that have no effect, "[network] flowlet_gap", each with its missing requirement."""
     run = EffectContext(config, times)
-    found = {}
+    needs_by_key = {}
     for section, keys in CONDITIONS.items():
         for key, conditions in keys.items():
-            if f"{section}.{key}" not in config.named:
-                continue
             missing = next((condition for condition in conditions if not condition.holds(run)), None)
-            if missing is not None:
-                found[f"[{section}] {key}"] = missing.needs
-    return found
+            if missing is not None and f"{section}.{key}" in config.named:
+                needs_by_key[f"[{section}] {key}"] = missing.needs
+    return needs_by_key
 
 
 def _faults_without_effect(

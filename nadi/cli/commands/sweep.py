@@ -46,7 +46,7 @@ def sweep(
     from nadi.terminal.tables import console
 
     if slurm:
-        from nadi.studies.sweeps.batch import sweep_script
+        from nadi.studies.sweeps.running import sweep_script
 
         read_sweep(file)
         typer.echo(sweep_script(file, out, slurm, sbatch, force=force), nl=False)
