@@ -85,6 +85,7 @@ class Bench:
         self.about = self._about(options)
 
     def _about(self, options: argparse.Namespace) -> dict[str, str]:
+        """Return the comments at the top of the table: device, software and method."""
         cudnn = torch.backends.cudnn.version() if self.cuda else None
         return {
             "device": self.name,
@@ -141,6 +142,7 @@ class Bench:
             self._add(case, *best)
 
     def _add(self, case: Case, seconds: float, times: list[float], label: str) -> None:
+        """Add a row; label: name of the fastest context, for the column source."""
         self.rows.append(
             {
                 "gpu": self.gpu,
@@ -350,6 +352,7 @@ def _backends(bench: Bench) -> tuple[tuple[str, Callable[[], AbstractContextMana
 
 
 def _attention(bench: Bench, shape: tuple[int, ...]) -> Iterator[Case]:
+    """Yield forward and backward of one attention."""
     flops, moved = _amounts(shape)
     contexts = _backends(bench)
     yield Case("attention", shape, "bf16", functools.partial(_forward, bench, shape), flops, moved, contexts)
@@ -360,6 +363,7 @@ def _attention(bench: Bench, shape: tuple[int, ...]) -> Iterator[Case]:
 def _fused(
     bench: Bench, shape: tuple[int, ...], *, grad: bool
 ) -> tuple[list[torch.Tensor], Callable[[], torch.Tensor]]:
+    """Return query, key and value, and a call of fused attention on them."""
     batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
     q = bench.tensor(batch, heads, queries, dim, grad=grad)
     k = bench.tensor(batch, kv_heads, keys, dim, grad=grad)
@@ -372,6 +376,7 @@ def _fused(
 
 
 def _forward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Return a call of fused attention without gradients."""
     _, call = _fused(bench, shape, grad=False)
 
     def without_gradients() -> torch.Tensor:
@@ -382,6 +387,7 @@ def _forward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Return a call that computes the gradients of one fused attention."""
     inputs, call = _fused(bench, shape, grad=True)
     out = call()
     gradient = torch.randn_like(out)
@@ -399,6 +405,7 @@ def latent_attentions(bench: Bench) -> Iterator[Case]:
 
 
 def _latent(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Return a call of attention of all heads on one compressed cache."""
     batch, heads, queries, keys, rank, rope = shape
     q = bench.tensor(batch, heads * queries, rank + rope)
     cache = bench.tensor(batch, keys, rank + rope)
@@ -419,6 +426,7 @@ def copies(bench: Bench) -> Iterator[Case]:
 
 
 def _copies(bench: Bench, count: int, values: int) -> Callable[[], Any]:
+    """Return a call that copies tensors one after the other."""
     source, target = bench.tensor(count, values), bench.tensor(count, values)
     pairs = list(zip(target.unbind(), source.unbind(), strict=True))
 
@@ -517,6 +525,7 @@ def _permute(bench: Bench, _vocab: int, tokens: int, hidden: int) -> Callable[[]
 
 
 def _routing(bench: Bench, tokens: int, experts: int, top_k: int) -> Callable[[], Any]:
+    """Return a call that chooses the experts of each token, and counts the tokens of each expert."""
     scores = bench.tensor(tokens, experts)
 
     def call() -> tuple[torch.Tensor, torch.Tensor]:

@@ -50,13 +50,15 @@ def _fidelity(*models: str) -> Condition:
 
 
 def _signals(network: NetworkSection) -> frozenset[str]:
+    """Return the signals that the congestion control takes; none if its name is unknown."""
     try:
         return frozenset(congestion.control(network.congestion_control).signals)
     except pdes.RunError:
         return frozenset()
 
 
-def _rule(network: NetworkSection) -> balancing.Balancing:
+def _balancing(network: NetworkSection) -> balancing.Balancing:
+    """Return the load balancing; ECMP if its name is unknown."""
     try:
         return balancing.balancing(network.load_balancing)
     except pdes.RunError:
@@ -65,7 +67,7 @@ def _rule(network: NetworkSection) -> balancing.Balancing:
 
 def _repeats_selectively(run: EffectContext) -> bool:
     given = run.network.selective_repeat
-    return _rule(run.network).reorders if given == "auto" else bool(given)
+    return _balancing(run.network).reorders if given == "auto" else bool(given)
 
 
 def _weights_choose_switch(run: EffectContext) -> bool:
@@ -90,13 +92,13 @@ _ECN = Condition("ecn = true", lambda run: run.network.ecn is True)
 _CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _weights_choose_switch(run))
 _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
-_FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _rule(run.network).has_flowlets)
+_FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 _SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 _BALANCED = Condition(
     '[network] fidelity = "packet", or load_balancing by destination ("static", "rail")',
     lambda run: (
         run.network.fidelity == "packet"
-        or (run.network.fidelity == "closed-form" and _rule(run.network).by_destination)
+        or (run.network.fidelity == "closed-form" and _balancing(run.network).by_destination)
     ),
 )
 _TIMEOUTS = Condition("rto, queue_limit, a shared buffer or faults that lose packets", _can_time_out)
@@ -240,10 +242,10 @@ def _faults_without_effect(
     config: RunConfig, graph: Graph | None, faults: pdes.Faults | None, finish_ps: int | None
 ) -> list[str]:
     """Return the faults that change nothing or begin after the end of the run, each with the reason."""
-    of_links = iter(faults.links if faults is not None else ())
-    found = []
+    link_faults = iter(faults.links if faults is not None else ())
+    texts = []
     for number, fault in enumerate(config.faults):
-        links = next(of_links, None) if fault.npu is None else None
+        links = next(link_faults, None) if fault.npu is None else None
         reason = ""
         if fault.slowdown == 1:
             reason = "slowdown is 1"
@@ -256,5 +258,5 @@ def _faults_without_effect(
         elif finish_ps is not None and fault.at >= finish_ps:
             reason = f"it begins at {format_time(fault.at)}, the run ends at {format_time(finish_ps)}"
         if reason:
-            found.append(f"[faults.{number}] ({reason})")
-    return found
+            texts.append(f"[faults.{number}] ({reason})")
+    return texts

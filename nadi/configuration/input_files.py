@@ -92,6 +92,7 @@ def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
 
 
 def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
+    """Yield each section that is one table, with its name."""
     for name in type(config).model_fields:
         section = getattr(config, name)
         if isinstance(section, BaseModel):

@@ -144,6 +144,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a run file; a file of another known kind is refused by the name of its kind."""
     try:
         tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
@@ -293,6 +294,7 @@ def _place(where: Sequence[str]) -> str:
 
 
 def _nearest(key: str, known: Mapping[str, str]) -> str:
+    """Return advice for an unknown key: the known key without a unit, or with the most similar name."""
     unit = next((unit for unit in UNITS if key.endswith(unit)), "")
     if key.removesuffix(unit) in known:
         return f"nearest known key: {key.removesuffix(unit)}"

@@ -88,6 +88,7 @@ def _parse_path(value: object) -> Path:
 
 
 def _parse_count(value: object) -> int:
+    """Return a count of collectives or phases."""
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= bounds.MAX_COLLECTIVES_IN_FLIGHT:
         raise ValueError(f"{short(value)}; expected a whole number from 1 to {bounds.MAX_COLLECTIVES_IN_FLIGHT}")
@@ -95,6 +96,7 @@ def _parse_count(value: object) -> int:
 
 
 def _parse_packets(value: object) -> int | str:
+    """Return a number of packets that a receiver may hold out of order, or "auto"."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= bounds.MAX_WINDOW_PACKETS
     if not is_number and value != "auto":
         raise ValueError(f'{short(value)}; expected a whole number from 0 to {bounds.MAX_WINDOW_PACKETS}, or "auto"')
@@ -187,6 +189,7 @@ def engine_settings(owner: type, section: Section) -> dict[str, Any]:
 
 
 def _parse_plan(value: object) -> ParallelPlan | None:
+    """Return a parallel plan from its text or table."""
     if value is None or isinstance(value, ParallelPlan):
         return value
     if not isinstance(value, str | dict):
@@ -203,6 +206,7 @@ PlanOfRun = Annotated[
 
 
 def _parse_lengths(value: object) -> str:
+    """Return the text of request lengths after a check of its form."""
     from workload.generators.inference import Lengths
 
     Lengths.parse(value, "tokens")
@@ -265,6 +269,7 @@ class WorkloadSection(Section):
 
     @model_validator(mode="after")
     def _traces_or_model(self) -> Self:
+        """Refuse sections without exactly one source of work, or with keys that contradict it."""
         if (self.traces is None) == (self.model is None) and self.trace_set is None:
             found = "both" if self.traces is not None else "neither"
             raise ValueError(f"found {found} of traces and model; expected one of them")
@@ -336,6 +341,7 @@ class TopologySection(Section):
 
     @model_validator(mode="after")
     def _exactly_one_source(self) -> Self:
+        """Refuse sections without exactly one fabric, or with keys that do not belong to it."""
         given = [key for key in ("spec", "name", "file", "cluster", "graph") if getattr(self, key) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"
@@ -458,10 +464,11 @@ class NetworkSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _settle(cls, found: object) -> object:
-        if not isinstance(found, dict):
-            return found
-        values = {key: value for key, value in found.items() if value is not None}
+    def _settle(cls, given: object) -> object:
+        """Choose the switches, and add the defaults of keys that depend on model, switches, PFC and ECN."""
+        if not isinstance(given, dict):
+            return given
+        values = {key: value for key, value in given.items() if value is not None}
         model = fidelity_like(values.get("fidelity", "packet"))
         if model == "analytical":
             if values.get("switch") == "auto":
@@ -471,21 +478,18 @@ class NetworkSection(Section):
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
         if values["switch"] == "shared-buffer":
-            usual = {key: given_default(key) for key in FABRIC_KEYS if key != "class_weights"}
-            without = {
-                key
-                for key, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS))
-                if (usual | values)[key] is not True
-                for key in keys
-            }
-            values = {key: value for key, value in usual.items() if key not in without} | values
+            defaults = {key: given_default(key) for key in FABRIC_KEYS if key != "class_weights"}
+            for switch, dependent_keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
+                if (defaults | values)[switch] is not True:
+                    defaults = {key: value for key, value in defaults.items() if key not in dependent_keys}
+            values = defaults | values
         return values
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_defaults(cls, found: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_defaults(cls, given: object, read: ModelWrapValidatorHandler[Self]) -> Self:
         """Set keys without effect to their defaults, after their values were validated."""
-        section = read(found)
+        section = read(given)
         fields = cls.model_fields
         without = {key: fields[key].default for key in section.model_fields_set if not section.has(key)}
         return section.model_copy(update=without) if without else section
@@ -502,6 +506,7 @@ class NetworkSection(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        """Refuse contradictions between keys of shared buffers."""
         if self.switch == "output-queued":
             return self
         if self.cut_through:
@@ -587,6 +592,7 @@ class MemorySection(Section):
 
     @model_validator(mode="after")
     def _remote_is_complete(self) -> Self:
+        """Refuse keys of remote memory that contradict each other."""
         if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
             key = "remote_latency" if self.remote_latency else "remote_bandwidth"
             raise ValueError(f'{key} is set without remote = "npu", "node" or "pool"; expected both or neither')
@@ -667,6 +673,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _serves(self) -> Self:
+        """Refuse [serving] in runs that do not serve a model."""
         if self.serving is not None and (self.workload.framework != "inference" or self.workload.model is None):
             raise ValueError(
                 '[serving] is set without a model that is served; expected [workload] framework = "inference"'

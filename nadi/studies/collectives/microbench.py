@@ -341,6 +341,7 @@ def _row(
     size_bytes: int,
     results: pdes.Results,
 ) -> SweepRow:
+    """Return the row of a finished run, with closed form, lower bound and utilisation."""
     kind = "all-to-all" if case.matrix else case.kind
     time_ps, shown_bytes = results.finish_time_ps, case.bytes(size_bytes, graph.npus)
     closed = closed_form(

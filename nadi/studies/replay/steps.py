@@ -159,6 +159,7 @@ def _members(program: Program, group: int) -> tuple[int, ...]:
 
 
 def _collective(rank: int, node: int, row: int, traces: TraceSet, program: Program) -> ReplayOperation:
+    """Return the operation of a collective; node, row: index in the program and in the rank's trace."""
     slot = int(program.slot_ptr[rank] + program.node_group[node])
     group, size = int(program.slot_group[slot]), int(program.node_bytes[node])
     members = _members(program, group)
