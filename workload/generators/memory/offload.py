@@ -11,7 +11,7 @@ from typing import NamedTuple
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.states import States, weight_bytes
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameter_counts import HeldParameters
+from workload.generators.training.parameters import HeldParameters
 
 ACTIVATIONS_AT_A_TIME = 2
 """Number of layers whose activations are on the GPU: the layer that runs, and the layer in transfer."""

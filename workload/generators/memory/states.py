@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameter_counts import HeldParameters
+from workload.generators.training.parameters import HeldParameters
 
 MASTER_BYTES = 4  # Bytes of an FP32 master weight
 MOMENTS_BYTES = 8  # Bytes of Adam's two FP32 moments per parameter

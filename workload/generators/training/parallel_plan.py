@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from workload.errors import WorkloadError
-from workload.generators.training import pipeline
+from workload.generators.training.pipeline import schedules
 
 _MAX_NUMBER = 2**31 - 1
 _AUTO = "auto"
@@ -24,7 +24,7 @@ Number = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
 
 
 def _known_schedule(name: str) -> str:
-    known = [_AUTO, *sorted(pipeline.schedules())]
+    known = [_AUTO, *sorted(schedules())]
     if name not in known:
         raise PydanticCustomError("literal_error", "Input should be one of {known}", {"known": ", ".join(known)})
     return name
@@ -114,7 +114,7 @@ class ParallelPlan(BaseModel):
     @property
     def is_mirrored(self) -> bool:
         """Whether two stages hold every slice of the model; see workload.generators.training.pipeline."""
-        return pipeline.is_mirrored(self.pipeline_schedule)
+        return schedules()[self.pipeline_schedule].IS_MIRRORED
 
     def __str__(self) -> str:
         """Return the plan as users write it: axes with more than one GPU, and other fields that are not default."""
@@ -172,7 +172,7 @@ def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
 @functools.cache
 def _words() -> dict[str, tuple[str, Any]]:
     """Return field and value by word, names of schedules included."""
-    return _WORDS | {name: ("schedule", name) for name in sorted(pipeline.schedules())}
+    return _WORDS | {name: ("schedule", name) for name in sorted(schedules())}
 
 
 def _values(text: str) -> dict[str, Any]:
