@@ -29,12 +29,11 @@ def sweep(
     from nadi.configuration.effects import without_effect_in_all
     from nadi.insight.runs.ranking import ranking_figure
     from nadi.launching.shards import shard_of
-    from nadi.studies.sweeps.batch import sweep_script
     from nadi.studies.sweeps.points import read_sweep
     from nadi.studies.sweeps.report import render
     from nadi.studies.sweeps.reporting import progress_reporter
     from nadi.studies.sweeps.results import finish
-    from nadi.studies.sweeps.running import earlier_outcomes, run_points
+    from nadi.studies.sweeps.running import earlier_outcomes, run_points, sweep_script
 
     if slurm:
         read_sweep(file)

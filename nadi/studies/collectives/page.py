@@ -53,6 +53,7 @@ def _table(fitted: FittedTable, caption: str, series: Mapping[str, SeriesStyle])
 
 
 def _settings(sweep: CollectiveSweep) -> Table:
+    """Return the table of the network's keys and of the sweep's settings."""
     network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     rows = [[key, str(value)] for key, value in (network | settings).items()]
