@@ -42,10 +42,10 @@ class SharedBuffer:
     ecn_kmax_bytes: int = setting(400_000, "queue length from which every packet is marked, at 25 Gb/s")
     ecn_pmax: float = setting(0.2, "share of packets that are marked just below ecn_kmax")
     trimming: bool = setting(False, "trim packets to their headers instead of dropping them")
+    class_weights: tuple[int, ...] = setting((), "weights of data classes 0 and 1 in packets", "none")
     discipline: Discipline | None = setting(
         None, "order in which a port sends its data classes; auto: weighted with class_weights, else strict", "auto"
     )
-    class_weights: tuple[int, ...] = setting((), "weights of data classes 0 and 1 in packets", "none")
 
     def __post_init__(self) -> None:
         if self.discipline is None:
