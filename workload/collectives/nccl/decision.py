@@ -3,12 +3,12 @@
 import functools
 from typing import NamedTuple
 
-from inputs.units import PS_PER_US
+from inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US
 from workload.collectives.nccl import nvls_loops, tuning
+from workload.collectives.nccl.channel_orders import tree
 from workload.collectives.nccl.generations import generation_of
 from workload.collectives.nccl.overrides import overrides_of
 from workload.collectives.nccl.protocols import LL128, PROTOCOLS, Protocol
-from workload.collectives.nccl.trees import tree
 from workload.collectives.nccl.tuning import TuningInput
 from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
 from workload.shape import Shape
@@ -75,6 +75,26 @@ class NcclDecision(NamedTuple):
         count = (self.pieces * (MAX_CHANNELS + 1) + self.channels) * MAX_SLICES + self.slices - 1
         number = (count * len(names) * len(tuning.ALGORITHMS) + kind << 48) + self.launch_ps
         return number << _SHARES_BITS | round(self.shares / SHARE_STEP)
+
+    def wait_ps(self, shape: Shape, *, far: bool) -> int:
+        """Return the time from when a step is ready until its send: NCCL's time of a step less the path's latency.
+
+        Steps lead to another host if `far`.
+        """
+        return max(0, self.between_ps - shape.outside_ps if far else self.inside_ps - shape.inside_ps)
+
+    def wait_of(self, shape: Shape, sender: int, receiver: int) -> int:
+        """Return wait_ps between two members."""
+        return self.wait_ps(shape, far=shape.host[sender] != shape.host[receiver])
+
+    def hop_ps(self, shape: Shape, *, far: bool) -> int:
+        """Return the time of a step without data: NCCL's time, or the path's latency if that is longer."""
+        return max(self.between_ps, shape.outside_ps) if far else max(self.inside_ps, shape.inside_ps)
+
+    def link_ps(self, shape: Shape, data_bytes: float, *, far: bool) -> float:
+        """Return the time in picoseconds that data_bytes take on one member's links, inside or between hosts."""
+        rate_bps = shape.outside_bps if far else shape.inside_bps
+        return self.transport.wire_bytes(data_bytes) * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
 
 @functools.lru_cache(maxsize=64)
