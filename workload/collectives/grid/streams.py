@@ -249,7 +249,7 @@ class _Maker:
         size = self.levels.extent[phase.dimension]
         place = 0 if member is None else int(self.levels.digit[phase.dimension, member])
         view = self._view(phase, PLAIN, self.inner[phase]) if member is None else NONE
-        own = self._named(PLAIN, split, phase, chunks=size, begins=True, view=view, phase=mark)
+        own = self._named(PLAIN, split, phase, chunks=size, begins=True, view=view)._replace(phase=mark)
         return Lane(**own._asdict()).copy(regions[0] * size + place, to=regions[1] * size + place, after=after)
 
 
