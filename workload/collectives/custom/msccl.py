@@ -60,7 +60,7 @@ class MscclStep(NamedTuple):
     type: str  # type as in the table above
     src: tuple[str, int]  # buffer and first chunk to read
     dst: tuple[str, int]  # buffer and first chunk to write
-    count: int  # number of chunks
+    length: int  # number of chunks
     depends: tuple[int, int] | None  # (thread block, step) that must be done before
 
     @property
@@ -218,7 +218,7 @@ class _Memory:
         """Lay out the used stretches of scratch space so that none crosses the end of a region."""
         steps = [step for block in self.gpu.blocks.values() for step in block.steps if step.type != "nop"]
         used = sorted(
-            (begin, begin + step.count) for step in steps for letter, begin in (step.src, step.dst) if letter == "s"
+            (begin, begin + step.length) for step in steps for letter, begin in (step.src, step.dst) if letter == "s"
         )
         stretches: list[list[int]] = []
         for begin, end in used:
@@ -245,9 +245,9 @@ class _Memory:
         """Return the number of the first chunk of a buffer that a step uses, from `place` on."""
         letter, offset = place
         longest = self.gpu.chunks["s"] if letter == "s" else self.spans[letter][1]
-        if offset + step.count > longest:
+        if offset + step.length > longest:
             raise WorkloadError(
-                f"{step.label}: chunks {offset} .. {offset + step.count - 1} of {letter}, expected 0 .. {longest - 1}"
+                f"{step.label}: chunks {offset} .. {offset + step.length - 1} of {letter}, expected 0 .. {longest - 1}"
             )
         if letter != "s":
             return self.spans[letter][0] + offset
@@ -284,19 +284,14 @@ def _lanes(
     """Return the lanes of a GPU; rrs keeps its sum in regions from first_kept on, one per lane, at src's offset."""
     gpu = algorithm.gpus[number]
     blocks = gpu.blocks
-    for key in ("send", "recv"):
-        peers = [(getattr(block, key), block.channel) for block in blocks.values()]
-        for block, (peer, channel) in zip(blocks.values(), peers, strict=True):
-            if peer >= 0 and peers.count((peer, channel)) > 1:
-                raise WorkloadError(
-                    f"{block.label}: {key} {peer} on chan {channel} as another tb, expected one of them"
-                )
+    _check_connections(blocks)
     # (lane, last step) of each step of the file
     ends = {
         block_number: [(lane, end - 1) for end in accumulate(step.steps for step in block.steps)]
         for lane, (block_number, block) in enumerate(blocks.items())
     }
-    lanes, names = [], []
+    lanes: list[Lane] = []
+    names = []
     for block in blocks.values():
         to_lane = lane_to.get((block.send, number, block.channel), -1)
         if to_lane < 0 and any(step.type in SENDS for step in block.steps):
@@ -328,6 +323,16 @@ def _lanes(
     return lanes, names
 
 
+def _check_connections(blocks: dict[int, ThreadBlock]) -> None:
+    """Check that only one thread block sends to a GPU on a channel, and one receives."""
+    for key in ("send", "recv"):
+        ends = [(getattr(block, key), block.channel) for block in blocks.values()]
+        for block, (peer, channel) in zip(blocks.values(), ends, strict=True):
+            if peer >= 0 and ends.count((peer, channel)) > 1:
+                label = f"{block.label}: {key} {peer} on chan {channel}"
+                raise WorkloadError(f"{label} as another tb, expected one of them")
+
+
 def _final_output(algorithm: MscclAlgorithm, number: int, memory: _Memory) -> int | None:
     """Return the first chunk of the required place of a GPU's output at the end, None = where it is."""
     if algorithm.kind == "all-to-all":
@@ -348,14 +353,14 @@ def _add(
     if step.type == "nop":
         lane.step(after=after)
     elif step.type in {"cpy", "re"}:
-        lane.copy(src, to=dst, count=step.count, reduce=step.type == "re", after=after)
+        lane.copy(src, to=dst, count=step.length, reduce=step.type == "re", after=after)
     elif step.type == "s":
-        lane.step(send_to=block.send, to_lane=to_lane, send=src, send_count=step.count, after=after)
+        lane.step(send_to=block.send, to_lane=to_lane, send=src, send_count=step.length, after=after)
     else:
         adds = step.type.startswith("rr")
         if adds and src != dst:
-            lane.copy(src, to=dst, count=step.count, after=after)
+            lane.copy(src, to=dst, count=step.length, after=after)
             after = AT_ONCE
-        lane.step(receive_from=block.recv, receive=dst, receive_count=step.count, reduce=adds, after=after)
+        lane.step(receive_from=block.recv, receive=dst, receive_count=step.length, reduce=adds, after=after)
         if step.type in SENDS:
-            lane.step(send_to=block.send, to_lane=to_lane, send=dst, send_count=step.count)
+            lane.step(send_to=block.send, to_lane=to_lane, send=dst, send_count=step.length)
