@@ -6,16 +6,7 @@ summarises a file. All of them raise TraceError for a wrong file.
 """
 
 from et.blocks import Block, TraceColumns
-from et.builders import (
-    attribute,
-    coll_node,
-    comp_node,
-    group_node,
-    mem_node,
-    metadata,
-    recv_node,
-    send_node,
-)
+from et.builders import attribute, coll_node, comp_node, group_node, mem_node, metadata, recv_node, send_node
 from et.errors import TraceError
 from et.groups import read_groups
 from et.names import ComposedNames, NameTable

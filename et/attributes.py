@@ -20,19 +20,12 @@ _NOT_NUMBERS = ("string_val", "bytes_val")
 
 
 class AttributeColumn(NamedTuple):
-    """A column of TraceTable for an integer attribute.
+    """A column of TraceTable for an integer attribute."""
 
-    Attributes:
-        dtype: NumPy type of the column.
-        absent: Value for nodes that lack the attribute.
-        minimum: Smallest value allowed.
-        maximum: Largest value allowed.
-    """
-
-    dtype: DTypeLike
-    absent: int
-    minimum: int
-    maximum: int
+    dtype: DTypeLike  # NumPy type of the column
+    absent: int  # value for nodes that lack the attribute
+    minimum: int  # smallest value allowed
+    maximum: int  # largest value allowed
 
 
 INTEGERS = {
@@ -68,11 +61,7 @@ def integer(attribute: Message) -> int:
 
 
 def group_name(attribute: Message) -> str:
-    """Return the communicator name in a pg_name attribute; "0" becomes "" (all NPUs).
-
-    Raises:
-        ValueError: The value is not a string.
-    """
+    """Return the communicator name in a pg_name attribute; "0" becomes "" (all NPUs)."""
     value = text(attribute)
     return ALL_NPUS if value == "0" else value
 

@@ -242,11 +242,7 @@ class TraceColumns:
         return first
 
     def table(self) -> TraceTable:
-        """Return the trace; the id of a node is its row.
-
-        Raises:
-            ValueError: A send or receive has no peer.
-        """
+        """Return the trace; the id of a node is its row."""
         block = np.array(self._block, np.int64)
         sizes = np.array(self._sizes, np.int64)
         first = _starts(sizes[block])

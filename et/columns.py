@@ -70,11 +70,7 @@ class Columns:
             raise TraceError(f"{self._path}: node {node.id}: {error}") from error
 
     def table(self, version: str, *, strict: bool, with_control: bool = True) -> TraceTable:
-        """Check everything but cycles, and return the table, with or without control dependencies.
-
-        Raises:
-            TraceError: See et.read_trace.
-        """
+        """Check everything but cycles, and return the table, with or without control dependencies."""
         data, control = self._parents()
         ids, types = self._ids_and_types()
         integers = {name: self._column(name, c.dtype, c.absent) for name, c in attributes.INTEGERS.items()}

@@ -27,8 +27,7 @@ _ABSENT = {"involved_dim": -1, "comm_type": _NOT_GIVEN}
 _FIRST_ITEMS, _ROWS_AT_ONCE = 1 << 16, 16_384
 _GROWTH = 1.5
 _LINE_BYTES = 64
-_LARGE_PAGES_BYTES = 4 << 20
-"""Size from which NumPy asks the system for large pages, which cause fewer page faults."""
+_LARGE_PAGES_BYTES = 4 << 20  # size from which NumPy asks the system for large pages, which cause fewer page faults
 _NO_END, _LAST_ASCII = 1 << 62, 0x7F
 
 
@@ -103,11 +102,7 @@ class DecodedColumns(Columns):
         self._metadata_groups.update(groups)
 
     def cell(self, attribute: Message, nowhere: int) -> tuple[int, int]:
-        """Return slot and value of an attribute; (nowhere, 0) if no column takes it.
-
-        Raises:
-            DecodeError, ValueError: The attribute is malformed or out of range.
-        """
+        """Return slot and value of an attribute; (nowhere, 0) if no column takes it."""
         name = attribute.name
         if name not in SLOTS:
             return nowhere, 0

@@ -114,21 +114,13 @@ def refuse_others(path: Path, data: bytes) -> None:
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
-    """Yield the inflated file in blocks, which are not messages.
-
-    Raises:
-        TraceError: The file cannot be read, or is corrupt gzip data.
-    """
+    """Yield the inflated file in blocks, which are not messages."""
     with _as_trace_error(path):
         yield from inputs.blocks(path)
 
 
 def fills_of(path: Path, room: Callable[[], memoryview]) -> Iterator[int]:
-    """Read the inflated file into the buffers that `room` returns; yield the number of bytes of each read.
-
-    Raises:
-        TraceError: The file cannot be read, or is corrupt gzip data.
-    """
+    """Read the inflated file into the buffers that `room` returns; yield the number of bytes of each read."""
     with _as_trace_error(path):
         yield from inputs.fills(path, room)
 

@@ -46,9 +46,6 @@ def groups_of_metadata_node(node: Message) -> Groups:
     Two forms are known: attributes pg_name and ranks; and PyTorch's "process_group:init", whose inputs hold
     `[{"pg_name": "1", "ranks": [0, 1], ...}, ...]` within brackets and quotes. No ranks means all NPUs. The default
     group ("" or "0") is left out.
-
-    Raises:
-        ValueError: pg_name or ranks have the wrong type.
     """
     attributes = {a.name: a for a in map(AttributeProto.FromString, node.attr)}
     if "pg_name" in attributes and "ranks" in attributes:

@@ -98,11 +98,7 @@ def occurrence(*keys: NDArray[np.integer]) -> NDArray[np.int32]:
 
 
 def depth(table: TraceTable) -> int:
-    """Return the number of nodes on the longest path of dependencies, 0 for a trace without nodes.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
-    """
+    """Return the number of nodes on the longest path of dependencies, 0 for a trace without nodes."""
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     level = [0] * len(table)
     for row in topological_order(table).tolist():

@@ -12,15 +12,10 @@ GROUPS_NAME = "groups.json"
 
 
 class PlainTraces(NamedTuple):
-    """The files of one prefix.
+    """The files of one prefix."""
 
-    Attributes:
-        prefix: Folder and common beginning of the names.
-        files: File of each NPU.
-    """
-
-    prefix: Path
-    files: dict[int, Path]
+    prefix: Path  # folder and common beginning of the names
+    files: dict[int, Path]  # file of each NPU
 
 
 def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
@@ -79,11 +74,7 @@ def _named(file: Path, suffix: str) -> re.Match[str] | None:
 def _by_prefix(
     listed: Iterable[Path], suffix: str = ".et", is_given: Callable[[Path], bool] = lambda _: False
 ) -> dict[str, dict[int, Path]]:
-    """Return the file of each NPU by prefix; `is_given` selects files that count whatever their names are.
-
-    Raises:
-        TraceError: An NPU has two files.
-    """
+    """Return the file of each NPU by prefix; `is_given` selects files that count whatever their names are."""
     of_prefix: dict[str, dict[int, Path]] = {}
     for file in listed:
         found = _named(file, suffix)

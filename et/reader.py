@@ -22,11 +22,7 @@ _VERSION_ATTRIBUTE = "schema"
 
 
 def read_messages(path: Path) -> tuple[Message, list[Message]]:
-    """Read a trace file as protobuf messages (GlobalMetadata, [Node, ...]) without checking the nodes.
-
-    Raises:
-        TraceError: The file cannot be read, is truncated or corrupt.
-    """
+    """Read a trace file as protobuf messages (GlobalMetadata, [Node, ...]) without checking the nodes."""
     messages = iter_messages(path)
     metadata = metadata_of(path, messages)
     return metadata, [_parse(path, offset, Node, message) for offset, message in messages]
@@ -43,12 +39,6 @@ def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) ->
             all control dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts
             the whole order into data_deps and leaves in ctrl_deps the parents of calls, with the ids from before it
             renumbered the nodes; Chakra's own feeder resolves data_deps only.
-
-    Raises:
-        TraceError: The file cannot be read, is truncated or corrupt; a node has an invalid or unknown type, the id of
-            another node, a dangling dependency, an attribute of the wrong kind or out of range, a collective with
-            an unknown kind or (except on the host) without a kind; or the dependencies (if not strict, the data
-            dependencies) have a cycle.
     """
     found = decoded(path, keep_others=keep_others)
     if found is None:
@@ -65,11 +55,7 @@ def table_of(
     strict: bool = True,
     keep_others: bool = False,
 ) -> TraceTable:
-    """Return the table that read_trace would read from a file of these messages.
-
-    Raises:
-        TraceError: The messages are wrong, as in read_trace; errors have numbers of messages instead of byte offsets.
-    """
+    """Return the table that read_trace would read from a file of these messages."""
     messages = (message.SerializeToString() for message in (metadata, *nodes))
     return _table(path, enumerate(messages), strict=strict, keep_others=keep_others)
 

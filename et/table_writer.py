@@ -55,9 +55,6 @@ def write_table(path: str | os.PathLike[str], table: TraceTable) -> None:
 
     All parents become data dependencies. Attributes that no column of the table takes are written if the table has
     kept them (`read_trace(..., keep_others=True)`).
-
-    Raises:
-        TraceError: The file cannot be written.
     """
     write_frames(path, frames_of(table))
 

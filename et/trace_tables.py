@@ -10,21 +10,16 @@ from et.table import TraceTable
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceTables:
-    """Traces of some NPUs.
+    """Traces of some NPUs."""
 
-    Attributes:
-        tables: Trace of each NPU. A mapping may read or make a trace at each access, so access each once.
-        groups: Members of communicators by the names that the traces use, the content of a group file.
-        notes: Sentences on what was assumed and what was lost.
-        report: Assumptions and losses in values that JSON can hold.
-        nodes_each: Number of nodes in every trace, where all traces have the same number; 0 = unknown.
-    """
-
+    # trace of each NPU. A mapping may read or make a trace at each access, so access each once
     tables: Mapping[int, TraceTable]
+    # members of communicators by the names that the traces use, the content of a group file
     groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences on what was assumed and what was lost
+    # assumptions and losses in values that JSON can hold
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    nodes_each: int = 0
+    nodes_each: int = 0  # number of nodes in every trace, where all traces have the same number; 0 = unknown
 
 
 class TracesOnDisk(Mapping[int, TraceTable]):

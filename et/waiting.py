@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from et.schema import AttributeProto, NodeType
 from et.table import TraceTable
 
-WAIT_MICROS = "wait_micros"
-"""Name of the attribute with the waiting in microseconds, an int64."""
+WAIT_MICROS = "wait_micros"  # name of the attribute with the waiting in microseconds, an int64
 
 
 def waited_micros(table: TraceTable) -> NDArray[np.int64]:

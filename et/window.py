@@ -6,8 +6,7 @@ import numpy as np
 
 from et.framing import fills_of
 
-SLACK_BYTES = 64
-"""Zero bytes after the end of the data, because kernels read whole words."""
+SLACK_BYTES = 64  # zero bytes after the end of the data, because kernels read whole words
 
 
 class Window:
@@ -34,11 +33,7 @@ class Window:
         self._more, self._step_bytes = first_bytes, step_bytes
 
     def read_on(self) -> bool:
-        """Read the bytes after the window; return whether there were any.
-
-        Raises:
-            TraceError: The file cannot be read, or is corrupt gzip data.
-        """
+        """Read the bytes after the window; return whether there were any."""
         read = next(self._fills, 0)
         self.end += read
         self.taken += read

@@ -18,9 +18,6 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
     """Write a trace file, gzipped if its name ends in .gz; the file appears only when it is complete.
 
     The same messages give the same bytes, gzipped or not.
-
-    Raises:
-        TraceError: The file cannot be written.
     """
     write_frames(path, (frame(message.SerializeToString(deterministic=True)) for message in (metadata, *nodes)))
 

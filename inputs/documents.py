@@ -10,8 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from inputs.names import shown
 from inputs.reading import read_text
 
-_LONGEST_VALUE = 60
-"""Characters of a wrong value that a message quotes."""
+_LONGEST_VALUE = 60  # characters of a wrong value that a message quotes
 
 
 class DocumentError(ValueError):

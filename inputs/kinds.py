@@ -18,19 +18,12 @@ _LONGEST_LENGTH_BYTES = 5
 
 
 class FileKind(NamedTuple):
-    """A kind of file.
+    """A kind of file."""
 
-    Attributes:
-        key: Identifier, "chakra", "run-file", ...; with the prefix "gzip:" for a gzipped file.
-        words: Phrase for a sentence, "a Kineto trace (JSON with traceEvents)".
-        reader: Clause that names what reads such a file; "" if nothing here does.
-        is_file: False for a folder, a FIFO or another special file.
-    """
-
-    key: str
-    words: str
-    reader: str = ""
-    is_file: bool = True
+    key: str  # identifier, "chakra", "run-file", ...; with the prefix "gzip:" for a gzipped file
+    words: str  # phrase for a sentence, "a Kineto trace (JSON with traceEvents)"
+    reader: str = ""  # clause that names what reads such a file; "" if nothing here does
+    is_file: bool = True  # False for a folder, a FIFO or another special file
 
 
 _CHAKRA = FileKind(

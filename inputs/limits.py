@@ -2,9 +2,7 @@
 
 MAX_NPUS = 2**19 - 1
 """NPUs of a fabric, of a plan or of a job: their numbers and the differences of these fit into 20 bits."""
-TAGS = 2**24
-"""Different tags of messages."""
+TAGS = 2**24  # different tags of messages
 MAX_EQUAL_MESSAGES = 2**20
 """Messages between the same two NPUs with the same tag, and collectives of one group, that can be told apart."""
-PEER_BIAS = MAX_NPUS + 1
-"""Added to a relative peer in the key of a receive, so that the key is not negative."""
+PEER_BIAS = MAX_NPUS + 1  # added to a relative peer in the key of a receive, so that the key is not negative

@@ -18,12 +18,9 @@ LARGEST_FILE_BYTES = 64 << 30
 LARGEST_TEXT_BYTES = 1 << 30
 LARGEST_INFLATED_BYTES = 4 << 30
 """Limit of one gzipped file; the largest known trace, of one GPU for one step, inflates to a hundredth of it."""
-MIN_INFLATED_LIMIT_BYTES = 64 << 20
-"""Size to which any gzipped file may inflate."""
-MAX_INFLATION = 200
-"""Maximum ratio of inflated to compressed size above that; ids and times keep traces below it."""
-_BLOCK_BYTES = 1 << 20
-"""Size of a block, small enough that the allocator reuses its memory for the next."""
+MIN_INFLATED_LIMIT_BYTES = 64 << 20  # size to which any gzipped file may inflate
+MAX_INFLATION = 200  # maximum ratio of inflated to compressed size above that; ids and times keep traces below it
+_BLOCK_BYTES = 1 << 20  # size of a block, small enough that the allocator reuses its memory for the next
 _WITHOUT_WAITING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Paths of pipes that the shell has set up, so that they have a writer."""

@@ -15,8 +15,7 @@ from typing import BinaryIO
 from inputs.reading import type_of
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MODE = 0o666
-"""Permissions of a new file, before the umask."""
+_MODE = 0o666  # permissions of a new file, before the umask
 
 
 @contextmanager

@@ -16,17 +16,11 @@ MAX_EXAMPLES = 100
 
 
 class Example(NamedTuple):
-    """An example of a problem.
+    """An example of a problem."""
 
-    Attributes:
-        path: File with the problem; "" if it concerns all files.
-        node: Id of the node in the file; None if it concerns no single node.
-        text: Description of what was found and what was expected.
-    """
-
-    path: str
-    node: int | None
-    text: str
+    path: str  # file with the problem; "" if it concerns all files
+    node: int | None  # id of the node in the file; None if it concerns no single node
+    text: str  # description of what was found and what was expected
 
     def __str__(self) -> str:
         place = self.path + (f": node {self.node}" if self.node is not None else "")
@@ -35,19 +29,12 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A kind of problem, in one file or in all together.
+    """A kind of problem, in one file or in all together."""
 
-    Attributes:
-        severity: One of SEVERITIES.
-        what: Description of the kind, the same for all files.
-        count: Number of occurrences.
-        examples: Some of the occurrences.
-    """
-
-    severity: str
-    what: str
-    count: int
-    examples: tuple[Example, ...]
+    severity: str  # one of SEVERITIES
+    what: str  # description of the kind, the same for all files
+    count: int  # number of occurrences
+    examples: tuple[Example, ...]  # some of the occurrences
 
 
 def at_nodes(

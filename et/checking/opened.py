@@ -14,21 +14,14 @@ from et.schema import GlobalMetadata, Node
 
 
 class OpenedTrace(NamedTuple):
-    """A trace file.
+    """A trace file."""
 
-    Attributes:
-        trace: Number of the trace in Sources.
-        path: Path of the file.
-        error: Reason why there is no table; "" = there is a table.
-        raw: The nodes one by one; None if et.read_trace reads the file, so that its dependencies are right.
-        checked: The table; None if it cannot be made.
-    """
-
-    trace: int
-    path: str
-    error: str
+    trace: int  # number of the trace in Sources
+    path: str  # path of the file
+    error: str  # reason why there is no table; "" = there is a table
+    # the nodes one by one; None if et.read_trace reads the file, so that its dependencies are right
     raw: RawTrace | None
-    checked: CheckedTrace | None
+    checked: CheckedTrace | None  # the table; None if it cannot be made
 
 
 def open_trace(trace: int, path: str | os.PathLike[str]) -> OpenedTrace:

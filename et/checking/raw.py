@@ -22,19 +22,12 @@ Mask = NDArray[np.bool_]
 
 
 class Dependencies(NamedTuple):
-    """The m dependencies of the nodes of a file.
+    """The m dependencies of the nodes of a file."""
 
-    Attributes:
-        row: int64[m], row of the waiting node.
-        parent_id: uint64[m], id of the parent as written.
-        parent: int64[m], row of the first node with this id, -1 = no node has it.
-        is_control: bool[m], whether it is a control dependency.
-    """
-
-    row: Int64
-    parent_id: UInt64
-    parent: Int64
-    is_control: Mask
+    row: Int64  # int64[m], row of the waiting node
+    parent_id: UInt64  # uint64[m], id of the parent as written
+    parent: Int64  # int64[m], row of the first node with this id, -1 = no node has it
+    is_control: Mask  # bool[m], whether it is a control dependency
 
 
 class RawTrace:

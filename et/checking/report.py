@@ -9,21 +9,13 @@ from et.checking.finding import ERROR, MAX_EXAMPLES, SEVERITIES, Example, Findin
 
 @dataclass(frozen=True)
 class FindingGroup:
-    """Findings of one check and kind, over all files.
+    """Findings of one check and kind, over all files."""
 
-    Attributes:
-        check: Name of the check.
-        severity: Severity as in Finding.
-        what: Kind of problem as in Finding.
-        count: Number of occurrences in all files.
-        examples: The first occurrences.
-    """
-
-    check: str
-    severity: str
-    what: str
-    count: int
-    examples: tuple[Example, ...]
+    check: str  # name of the check
+    severity: str  # severity as in Finding
+    what: str  # kind of problem as in Finding
+    count: int  # number of occurrences in all files
+    examples: tuple[Example, ...]  # the first occurrences
 
 
 class CheckReport:

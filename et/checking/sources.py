@@ -14,30 +14,21 @@ AS_WRITTEN = -1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sources:
-    """T distinct traces of some NPUs.
+    """T distinct traces of some NPUs."""
 
-    Attributes:
-        path: Path that the user gave for all of them.
-        files: The trace files.
-        users: int64[] per trace, NPUs that run it, ascending.
-        examples: For each trace, the NPU whose peers are as written; peers of other users shift by the user's number
-            minus the example's. AS_WRITTEN = -1: peers are as written for all users.
-        npus: Number of NPUs, which are 0 .. npus-1.
-        groups: Members of each group in the group file, by name.
-        families: Groups of each family in a trace set, by name; an NPU is in at most one group of a family.
-        groups_file: File of `groups`, "" = none.
-        is_complete: False = one file out of several, so that its peers cannot be checked.
-    """
-
-    path: Path
-    files: tuple[Path, ...]
-    users: tuple[Int64, ...]
+    path: Path  # path that the user gave for all of them
+    files: tuple[Path, ...]  # the trace files
+    users: tuple[Int64, ...]  # int64[] per trace, NPUs that run it, ascending
+    # for each trace, the NPU whose peers are as written; peers of other users shift by the user's number minus the
+    # example's. AS_WRITTEN = -1: peers are as written for all users
     examples: tuple[int, ...]
-    npus: int
+    npus: int  # number of NPUs, which are 0 .. npus-1
+    # members of each group in the group file, by name
     groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    # groups of each family in a trace set, by name; an NPU is in at most one group of a family
     families: Mapping[str, tuple[tuple[int, ...], ...]] = dataclasses.field(default_factory=dict)
-    groups_file: str = ""
-    is_complete: bool = True
+    groups_file: str = ""  # file of `groups`, "" = none
+    is_complete: bool = True  # False = one file out of several, so that its peers cannot be checked
 
     def shifts(self, trace: int) -> Int64:
         """Return int64[users], the number added to peers for each user of a trace."""

@@ -37,26 +37,17 @@ _NONE = -1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Waits:
-    """Dependencies of a trace: n nodes, e dependencies, c collectives, and its messages.
+    """Dependencies of a trace: n nodes, e dependencies, c collectives, and its messages."""
 
-    Attributes:
-        nodes: Number of nodes n.
-        parent, child: int64[e], rows of each dependency.
-        row: int64[c], row of each collective whose members are known.
-        group: int64[c], row of `communicator`.
-        seq: int64[c], number of earlier collectives of the group.
-        communicator: int64[groups, users], the group of each user; UNKNOWN = -1.
-        messages: Sends and receives of the trace.
-    """
-
-    nodes: int
+    nodes: int  # number of nodes n
+    # int64[e], rows of each dependency
     parent: Int64
     child: Int64
-    row: Int64
-    group: Int64
-    seq: Int64
-    communicator: Int64
-    messages: MessageNodes
+    row: Int64  # int64[c], row of each collective whose members are known
+    group: Int64  # int64[c], row of `communicator`
+    seq: Int64  # int64[c], number of earlier collectives of the group
+    communicator: Int64  # int64[groups, users], the group of each user; UNKNOWN = -1
+    messages: MessageNodes  # sends and receives of the trace
 
 
 class WaitingNode(NamedTuple):
@@ -68,18 +59,13 @@ class WaitingNode(NamedTuple):
 
 
 class _Graph(NamedTuple):
-    """Edges between vertices, which are nodes first, then collectives.
+    """Edges between vertices, which are nodes first, then collectives."""
 
-    Attributes:
-        before, after: int64[edges], vertices of each edge.
-        nodes: Number of vertices that are nodes.
-        vertices: Number of all vertices.
-    """
-
+    # int64[edges], vertices of each edge
     before: Int64
     after: Int64
-    nodes: int
-    vertices: int
+    nodes: int  # number of vertices that are nodes
+    vertices: int  # number of all vertices
 
 
 def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) -> Waits:

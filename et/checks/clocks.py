@@ -23,8 +23,7 @@ _ALL_WAIT_FOR_ALL = (
     CollectiveCommType.REDUCE_SCATTER,
     CollectiveCommType.BARRIER,
 )
-_RESOLUTION_MICROS = 1
-"""Largest difference that rounding explains: times of traces are whole microseconds."""
+_RESOLUTION_MICROS = 1  # largest difference that rounding explains: times of traces are whole microseconds
 _MAX_EXAMPLES = 20
 
 

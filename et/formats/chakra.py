@@ -30,11 +30,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0.
-
-    Raises:
-        TraceError: A folder has no traces or those of several sets, an NPU has two files, or a file is wrong.
-    """
+    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0."""
     files = files_of_npus(paths)
     reading = functools.partial(_read, strict=is_strict(options))
     return TraceTables(TracesOnDisk(files, reading), groups_in(paths))
@@ -69,11 +65,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
-    """Write all files.
-
-    Raises:
-        TraceError: A trace cannot be read or written.
-    """
+    """Write all files."""
     for npu, table in traces.tables.items():
         write_table(folder / f"{prefix}.{npu}.et", table)
     write_groups(traces, folder)

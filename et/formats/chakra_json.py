@@ -50,11 +50,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0.
-
-    Raises:
-        TraceError: There are no files, an NPU has two, or a file is wrong.
-    """
+    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0."""
     files = files_of_npus(paths, _SUFFIX)
     reading = functools.partial(read_json, strict=is_strict(options))
     return TraceTables(TracesOnDisk(files, reading), groups_in(paths))
@@ -84,11 +80,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
-    """Write all files, with one line per object.
-
-    Raises:
-        TraceError: A trace cannot be read.
-    """
+    """Write all files, with one line per object."""
     for npu, table in traces.tables.items():
         with (folder / f"{prefix}.{npu}.json").open("w", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(found)}\n" for found in objects(table))

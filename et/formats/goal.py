@@ -46,11 +46,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:  # noqa: ARG001 - one 
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:
-    """Write all ranks; NPUs without a trace get an empty one.
-
-    Raises:
-        TraceError: A node has no time, size or peer, a group is unknown, or a rate is no number from 0.
-    """
+    """Write all ranks; NPUs without a trace get an empty one."""
     rates = [_rate(name, options.get(name, "0")) for name in OPTIONS]
     ranks = max(traces.tables, default=-1) + 1
     own = set(traces.tables)

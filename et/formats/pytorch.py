@@ -20,9 +20,5 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Convert the traces.
-
-    Raises:
-        TraceError: The traces are wrong, as in et.pytorch.convert.
-    """
+    """Convert the traces."""
     return convert(paths, options.get("step", ""))

@@ -11,8 +11,7 @@ from et.schema import AttributeProto, CollectiveCommType, NodeType
 from et.table import TraceTable
 from inputs.limits import TAGS
 
-_CPU, _HOST, _MEMORY = 0, 1, 2
-"""GOAL's cpu numbers for the accelerator, the host and memory, which work in parallel."""
+_CPU, _HOST, _MEMORY = 0, 1, 2  # GOAL's cpu numbers for the accelerator, the host and memory, which work in parallel
 _FIRST_TAG = TAGS // 2
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
@@ -43,11 +42,7 @@ class RankWriter:
         self._nanos = _exact_nanos(table)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the rank, including the brackets.
-
-        Raises:
-            TraceError: A node has no time, size or peer, or a group is unknown.
-        """
+        """Yield the lines of the rank, including the brackets."""
         table = self._table
         order = topological_order(table)
         is_collective = (table.type[order] == NodeType.COMM_COLL_NODE) & (table.comm_type[order] >= 0)

@@ -43,57 +43,35 @@ _PHASES = (("fwd", 2), ("ig", 5), ("wg", 8))  # name and first column of each pa
 
 
 class LayerPass(NamedTuple):
-    """One of a layer's three passes.
+    """One of a layer's three passes."""
 
-    Attributes:
-        nanos: Computation time in nanoseconds.
-        kind: Kind of its collective, None = no collective.
-        size: Size of its collective in bytes, as written.
-        group: Group of its collective, "EP" or "DP_EP"; "" = the usual group of the pass.
-    """
-
-    nanos: int
-    kind: CollectiveCommType | None
-    size: int
-    group: str
+    nanos: int  # computation time in nanoseconds
+    kind: CollectiveCommType | None  # kind of its collective, None = no collective
+    size: int  # size of its collective in bytes, as written
+    group: str  # group of its collective, "EP" or "DP_EP"; "" = the usual group of the pass
 
 
 class Layer(NamedTuple):
-    """A line of the file.
+    """A line of the file."""
 
-    Attributes:
-        name: Name of the layer; several layers may share one.
-        forward, input_gradient, weight_gradient: Its passes.
-        update_nanos: Time of the update after the collective of weight gradients, in nanoseconds.
-        policy: Policy of the layer in a HYBRID_CUSTOMIZED file, otherwise "".
-    """
-
-    name: str
+    name: str  # name of the layer; several layers may share one
+    # its passes
     forward: LayerPass
     input_gradient: LayerPass
     weight_gradient: LayerPass
-    update_nanos: int
-    policy: str
+    update_nanos: int  # time of the update after the collective of weight gradients, in nanoseconds
+    policy: str  # policy of the layer in a HYBRID_CUSTOMIZED file, otherwise ""
 
 
 class LayerFile(NamedTuple):
-    """A file of layers.
+    """A file of layers."""
 
-    Attributes:
-        path: Path of the file.
-        policy: One of POLICIES.
-        numbers: Numbers in the first line, by name; missing ones are left out.
-        lists: Lists of layers in the first line: checkpoints and checkpoint_initiates.
-        layers: Layers of the file.
-        left_out: Number of collectives that the originals ignore, by name.
-    """
-
-    path: Path
-    policy: str
-    numbers: dict[str, int]
-    lists: dict[str, tuple[int, ...]]
-    layers: tuple[Layer, ...]
-    left_out: dict[str, int]
+    path: Path  # path of the file
+    policy: str  # one of POLICIES
+    numbers: dict[str, int]  # numbers in the first line, by name; missing ones are left out
+    lists: dict[str, tuple[int, ...]]  # lists of layers in the first line: checkpoints and checkpoint_initiates
+    layers: tuple[Layer, ...]  # layers of the file
+    left_out: dict[str, int]  # number of collectives that the originals ignore, by name
 
 
 def read_layers(path: Path) -> LayerFile:

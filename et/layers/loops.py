@@ -28,14 +28,10 @@ _NO_WEIGHT_COMM = ("MODEL", "DISTRIBUTED_INFERENCE")
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """Differences between the two programs.
+    """Differences between the two programs."""
 
-    Attributes:
-        min_forward_bytes: Minimum size of a collective of the forward pass; smaller ones are rounded up to it.
-        gather_total: Whether the size of an all-gather is that of the gathered buffer, not one member's contribution.
-    """
-
-    min_forward_bytes: int
+    min_forward_bytes: int  # minimum size of a collective of the forward pass; smaller ones are rounded up to it
+    # whether the size of an all-gather is that of the gathered buffer, not one member's contribution
     gather_total: bool
 
 

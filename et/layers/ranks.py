@@ -38,13 +38,7 @@ class RankNumbering:
     @property
     def members(self) -> dict[str, int]:
         """Number of members of each group."""
-        return {
-            "": self.npus,
-            "TP": self.tensor,
-            "DP": self.data,
-            "EP": self.expert,
-            "DP_EP": self.data // self.expert,
-        }
+        return {"": self.npus, "TP": self.tensor, "DP": self.data, "EP": self.expert, "DP_EP": self.data // self.expert}
 
     def group(self, kind: str, npu: int) -> tuple[int, ...]:
         """Return the members of an NPU's group of a kind."""

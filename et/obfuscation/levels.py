@@ -20,25 +20,16 @@ _LARGEST = 2**62  # of a replaced number, below the maximum of int64
 
 @dataclass(frozen=True)
 class Level:
-    """Treatment of the numbers of a trace. Every level keeps the structure and hides names and shapes.
+    """Treatment of the numbers of a trace. Every level keeps the structure and hides names and shapes."""
 
-    Attributes:
-        name: Name by which users choose the level.
-        meaning: Description in one line.
-        has_start_times: Whether start times are kept, counted from the first one of all traces.
-        jitter: Maximum relative deviation from 1 of the secret factor of each distinct number.
-        is_bucketed: Whether numbers are rounded to the nearest of four per octave.
-        is_scaled: Whether sizes are multiplied by a secret factor from 1/4 to 4, and times and operations by another.
-        is_flat: Whether all numbers of a kind become the same.
-    """
-
-    name: str
-    meaning: str
-    has_start_times: bool = False
-    jitter: float = 0.0
-    is_bucketed: bool = False
+    name: str  # name by which users choose the level
+    meaning: str  # description in one line
+    has_start_times: bool = False  # whether start times are kept, counted from the first one of all traces
+    jitter: float = 0.0  # maximum relative deviation from 1 of the secret factor of each distinct number
+    is_bucketed: bool = False  # whether numbers are rounded to the nearest of four per octave
+    # whether sizes are multiplied by a secret factor from 1/4 to 4, and times and operations by another
     is_scaled: bool = False
-    is_flat: bool = False
+    is_flat: bool = False  # whether all numbers of a kind become the same
 
     @property
     def keeps_numbers(self) -> bool:

@@ -11,19 +11,12 @@ from et.table import TraceTable
 
 @dataclass
 class Vocabulary:
-    """Values that the traces of a set use; it grows trace by trace, and keeps nothing else of them.
+    """Values that the traces of a set use; it grows trace by trace, and keeps nothing else of them."""
 
-    Attributes:
-        ids: uint64[], ids of nodes, ascending.
-        groups: Names of groups except that of all NPUs.
-        tags: Tags of messages.
-        first_start_micros: Smallest start time that is not 0; 0 = no node has one.
-    """
-
-    ids: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
-    groups: set[str] = field(default_factory=set)
-    tags: set[int] = field(default_factory=set)
-    first_start_micros: int = 0
+    ids: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))  # uint64[], ids of nodes, ascending
+    groups: set[str] = field(default_factory=set)  # names of groups except that of all NPUs
+    tags: set[int] = field(default_factory=set)  # tags of messages
+    first_start_micros: int = 0  # smallest start time that is not 0; 0 = no node has one
 
     def add(self, table: TraceTable) -> None:
         """Add the values that a trace uses."""

@@ -40,19 +40,13 @@ class CollectiveInterval:
 
 @dataclass(frozen=True)
 class ClockOffsets:
-    """Offsets that convert a rank's times to the clock of the first rank.
+    """Offsets that convert a rank's times to the clock of the first rank."""
 
-    Attributes:
-        offset_ns: Offset of each rank.
-        spread_ns: Median distance of single collectives' offsets from the rank's offset.
-        collectives: Number of collectives behind the rank's offset.
-        unknown: Ranks that share no collective with the others; their times are used unchanged.
-    """
-
-    offset_ns: dict[int, int] = field(default_factory=dict)
+    offset_ns: dict[int, int] = field(default_factory=dict)  # offset of each rank
+    # median distance of single collectives' offsets from the rank's offset
     spread_ns: dict[int, int] = field(default_factory=dict)
-    collectives: dict[int, int] = field(default_factory=dict)
-    unknown: tuple[int, ...] = ()
+    collectives: dict[int, int] = field(default_factory=dict)  # number of collectives behind the rank's offset
+    unknown: tuple[int, ...] = ()  # ranks that share no collective with the others; their times are used unchanged
 
     def significant(self, hosts: Mapping[int, str]) -> dict[int, int]:
         """Return the offsets to apply: 0 where they are no larger than chance, or if all ranks are on one host.

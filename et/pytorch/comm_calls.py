@@ -23,8 +23,7 @@ from inputs.limits import MAX_NPUS
 
 RECORD = "record_param_comms"
 UNKNOWN, SEND, RECV = -1, -2, -3
-ON_HOST = frozenset({"gloo", "mpi", "ucc"})
-"""Backends that execute calls on threads of the host."""
+ON_HOST = frozenset({"gloo", "mpi", "ucc"})  # backends that execute calls on threads of the host
 GROUP_ANNOTATION = "nadi:process_group:"
 """Prefix of the annotation, followed by the group's name, that `collect` adds if the backend does not record groups."""
 _ANNOTATION = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):(\w+)(?: (\d+)(->|<-)(\d+))?")
@@ -55,34 +54,21 @@ _DEVICE_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_([A-Za-z]+)|rcclGenericKernel|n
 
 @dataclass(frozen=True, slots=True)
 class CommCall:
-    """A collective or message of one rank.
+    """A collective or message of one rank."""
 
-    Attributes:
-        kind: CollectiveCommType, SEND or RECV.
-        name: Name that PyTorch records.
-        size_bytes: Bytes that this rank contributes, -1 = unknown. A receive has the bytes received, a scatter those of
-            the root's whole buffer.
-        dtype: Element type, such as "Float"; "" = unknown.
-        in_split: Elements sent to each member in an all-to-all with uneven parts; () = even.
-        out_split: Elements received from each member; () = even.
-        group: Name of the process group, or its number in old traces; "" = unknown.
-        ranks: Members of the group; () = unknown.
-        group_size: Number of members; 0 = unknown.
-        peer: Other end of a message, or root of a broadcast, as a member of the group; -1 = unknown.
-        tag: Tag of a message.
-    """
-
-    kind: int
-    name: str
+    kind: int  # CollectiveCommType, SEND or RECV
+    name: str  # name that PyTorch records
+    # bytes that this rank contributes, -1 = unknown. A receive has the bytes received, a scatter those of the root's
+    # whole buffer
     size_bytes: int
-    dtype: str = ""
-    in_split: tuple[int, ...] = ()
-    out_split: tuple[int, ...] = ()
-    group: str = ""
-    ranks: tuple[int, ...] = ()
-    group_size: int = 0
-    peer: int = -1
-    tag: int = 0
+    dtype: str = ""  # element type, such as "Float"; "" = unknown
+    in_split: tuple[int, ...] = ()  # elements sent to each member in an all-to-all with uneven parts; () = even
+    out_split: tuple[int, ...] = ()  # elements received from each member; () = even
+    group: str = ""  # name of the process group, or its number in old traces; "" = unknown
+    ranks: tuple[int, ...] = ()  # members of the group; () = unknown
+    group_size: int = 0  # number of members; 0 = unknown
+    peer: int = -1  # other end of a message, or root of a broadcast, as a member of the group; -1 = unknown
+    tag: int = 0  # tag of a message
 
 
 def kind_named(name: str) -> int | None:

@@ -23,40 +23,28 @@ _FUNCTIONAL = "_c10d_functional::"
 
 @dataclass(slots=True)
 class Comm:
-    """One call.
+    """One call."""
 
-    Attributes:
-        call: Kind, size and members of the call.
-        issuer: Number of Kineto's operator that issued it, -1 = unknown.
-        kernel: Number of the device op that executes it, -1 = none.
-        on_host: Number of Kineto's operator that executes it on the host, -1 = none.
-        start_ns, end_ns: Begin and end of its execution on the rank's own clock; both 0 if it was not executed.
-        name: Name of its node.
-    """
-
-    call: CommCall
-    issuer: int
-    name: str
-    kernel: int = -1
-    on_host: int = -1
+    call: CommCall  # kind, size and members of the call
+    issuer: int  # number of Kineto's operator that issued it, -1 = unknown
+    name: str  # name of its node
+    kernel: int = -1  # number of the device op that executes it, -1 = none
+    on_host: int = -1  # number of Kineto's operator that executes it on the host, -1 = none
+    # begin and end of its execution on the rank's own clock; both 0 if it was not executed
     start_ns: int = 0
     end_ns: int = 0
 
 
 @dataclass
 class Comms:
-    """Collectives and messages of a rank.
+    """Collectives and messages of a rank."""
 
-    Attributes:
-        calls: The calls in order of issue.
-        of_kernel: Places in `calls` by number of the device op; several where one kernel executes a group of calls.
-        carriers: Kineto's operators that execute calls on the host, and all operators within them.
-        lost: A sentence for each record that looks like communication but is of no known kind.
-    """
-
-    calls: list[Comm] = field(default_factory=list)
+    calls: list[Comm] = field(default_factory=list)  # the calls in order of issue
+    # places in `calls` by number of the device op; several where one kernel executes a group of calls
     of_kernel: dict[int, list[int]] = field(default_factory=dict)
+    # Kineto's operators that execute calls on the host, and all operators within them
     carriers: set[int] = field(default_factory=set)
+    # a sentence for each record that looks like communication but is of no known kind
     lost: list[str] = field(default_factory=list)
 
 

@@ -33,19 +33,12 @@ LATE = "(ranks that begin earlier)"
 
 @dataclass
 class PlacedCall:
-    """A call of a rank, with its group.
+    """A call of a rank, with its group."""
 
-    Attributes:
-        step: Nodes of the rank.
-        place: Place of the call in step.comms.calls.
-        ranks: Members of its group.
-        group: Name of the group in the resulting traces.
-    """
-
-    step: RankNodes | HostNodes
-    place: int
-    ranks: tuple[int, ...]
-    group: str
+    step: RankNodes | HostNodes  # nodes of the rank
+    place: int  # place of the call in step.comms.calls
+    ranks: tuple[int, ...]  # members of its group
+    group: str  # name of the group in the resulting traces
 
     @property
     def call(self) -> CommCall:
@@ -60,33 +53,20 @@ class PlacedCall:
 
 @dataclass
 class Conversion:
-    """All ranks while they are converted.
+    """All ranks while they are converted."""
 
-    Attributes:
-        step_number: Number of the step, None = everything that was recorded.
-        ranks: Files of each rank.
-        steps: Nodes by rank.
-        groups: Process groups of all ranks.
-        placed: Calls by rank, in order of execution.
-        clocks: Offsets of the ranks' clocks.
-        offset_ns: Time added to all times of a rank.
-        waited_ns: Time that a rank's collectives waited for other ranks.
-        early_ns: Times between a member's end of a collective and a later begin of another member, if any.
-        lost: Sentences on lost calls, by rank.
-        unmatched: Number of groups whose members recorded different collectives.
-    """
-
-    step_number: int | None
-    ranks: list[RankFiles]
-    steps: dict[int, RankNodes | HostNodes]
-    groups: Groups
-    placed: dict[int, list[PlacedCall]] = field(default_factory=dict)
-    clocks: ClockOffsets = field(default_factory=ClockOffsets)
-    offset_ns: dict[int, int] = field(default_factory=dict)
-    waited_ns: dict[int, int] = field(default_factory=dict)
+    step_number: int | None  # number of the step, None = everything that was recorded
+    ranks: list[RankFiles]  # files of each rank
+    steps: dict[int, RankNodes | HostNodes]  # nodes by rank
+    groups: Groups  # process groups of all ranks
+    placed: dict[int, list[PlacedCall]] = field(default_factory=dict)  # calls by rank, in order of execution
+    clocks: ClockOffsets = field(default_factory=ClockOffsets)  # offsets of the ranks' clocks
+    offset_ns: dict[int, int] = field(default_factory=dict)  # time added to all times of a rank
+    waited_ns: dict[int, int] = field(default_factory=dict)  # time that a rank's collectives waited for other ranks
+    # times between a member's end of a collective and a later begin of another member, if any
     early_ns: list[int] = field(default_factory=list)
-    lost: dict[int, list[str]] = field(default_factory=dict)
-    unmatched: int = 0
+    lost: dict[int, list[str]] = field(default_factory=dict)  # sentences on lost calls, by rank
+    unmatched: int = 0  # number of groups whose members recorded different collectives
 
 
 def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
@@ -145,9 +125,6 @@ def _windows(
         ranks: Files of all ranks.
         step: Number of a step, "all" or "", as in `convert`.
         links: Links by rank; among several steps the last one with most of these operators is chosen.
-
-    Raises:
-        TraceError: A rank lacks the step.
     """
     kinetos = {files.rank: files.kineto for files in ranks if files.kineto is not None}
     shared = sorted(set.intersection(*(set(kineto.steps) for kineto in kinetos.values()))) if kinetos else []

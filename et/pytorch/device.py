@@ -16,20 +16,15 @@ _ASYNC = "Async"
 
 @dataclass
 class DeviceWork:
-    """Device operations of a step.
+    """Device operations of a step."""
 
-    Attributes:
-        ops: Operations in order of their start times.
-        launches: Launching call of each op, by the op's number.
-        caller: Number of Kineto's operator that launched each op, by the op's number; ops without one are left out.
-        left_over: Ops of an earlier step that were still running when this step began.
-        lost: Reason why no operator of the host is known for an op, by the op's number.
-    """
-
-    ops: list[DeviceOp] = field(default_factory=list)
-    launches: dict[int, Call] = field(default_factory=dict)
+    ops: list[DeviceOp] = field(default_factory=list)  # operations in order of their start times
+    launches: dict[int, Call] = field(default_factory=dict)  # launching call of each op, by the op's number
+    # number of Kineto's operator that launched each op, by the op's number; ops without one are left out
     caller: dict[int, int] = field(default_factory=dict)
+    # ops of an earlier step that were still running when this step began
     left_over: list[DeviceOp] = field(default_factory=list)
+    # reason why no operator of the host is known for an op, by the op's number
     lost: dict[int, str] = field(default_factory=dict)
 
 

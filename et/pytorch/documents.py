@@ -19,17 +19,11 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 class Document(NamedTuple):
-    """A parsed file.
+    """A parsed file."""
 
-    Attributes:
-        path: Path of the file.
-        kind: HOST or KINETO.
-        data: The JSON object.
-    """
-
-    path: Path
-    kind: str
-    data: dict[str, Any]
+    path: Path  # path of the file
+    kind: str  # HOST or KINETO
+    data: dict[str, Any]  # the JSON object
 
 
 def kind_of(path: Path) -> str:

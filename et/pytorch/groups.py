@@ -17,15 +17,10 @@ _DEFAULT = ("", "0")
 
 @dataclass
 class Groups:
-    """Groups of all ranks.
+    """Groups of all ranks."""
 
-    Attributes:
-        world: Numbers of all ranks.
-        members: Ranks of each group, by its name in the resulting traces, a number as text; all ranks ("") are not
-            listed.
-    """
-
-    world: tuple[int, ...]
+    world: tuple[int, ...]  # numbers of all ranks
+    # ranks of each group, by its name in the resulting traces, a number as text; all ranks ("") are not listed
     members: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _names: dict[tuple[tuple[int, ...], str], str] = field(default_factory=dict)
     _order: dict[tuple[int, tuple[int, ...]], list[str]] = field(default_factory=dict)

@@ -13,33 +13,20 @@ NO_OWNER = -1
 
 
 class HostSpan(NamedTuple):
-    """A stretch of the host's time that one owner claims.
+    """A stretch of the host's time that one owner claims."""
 
-    Attributes:
-        start_ns: Begin of the span.
-        end_ns: End of the span.
-        owner: Number of the owner, from 0.
-    """
-
-    start_ns: int
-    end_ns: int
-    owner: int
+    start_ns: int  # begin of the span
+    end_ns: int  # end of the span
+    owner: int  # number of the owner, from 0
 
 
 class HostPiece(NamedTuple):
-    """A stretch of the host's time that one owner got.
+    """A stretch of the host's time that one owner got."""
 
-    Attributes:
-        start_ns: Begin of the piece.
-        end_ns: End of the piece; equal to start_ns for an owner that got no time.
-        owner: Number of the owner, or NO_OWNER where no span was open.
-        is_first: Whether the piece is the owner's first one.
-    """
-
-    start_ns: int
-    end_ns: int
-    owner: int
-    is_first: bool
+    start_ns: int  # begin of the piece
+    end_ns: int  # end of the piece; equal to start_ns for an owner that got no time
+    owner: int  # number of the owner, or NO_OWNER where no span was open
+    is_first: bool  # whether the piece is the owner's first one
 
 
 def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPiece]:

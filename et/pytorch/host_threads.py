@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from et.pytorch.kineto import HostOperator, KinetoTrace
     from et.pytorch.rank_nodes import RankNodes
 
-BEGINS, ENDS = "(thread begins)", "(thread ends)"
-"""Endings, after the name of a call, of the names of its two nodes."""
+BEGINS, ENDS = "(thread begins)", "(thread ends)"  # endings, after the name of a call, of the names of its two nodes
 
 _Key = tuple[str, str, str]
 _Taken = list[tuple[int, int]]

@@ -19,32 +19,22 @@ _OPS = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
-RESOLUTION_NS = 1000
-"""Resolution of Kineto's times: smaller differences between two of them mean nothing."""
-MERGED = "nadi_merged"
-"""Key that marks the Kineto part of a merged file; no file of PyTorch has it."""
+RESOLUTION_NS = 1000  # resolution of Kineto's times: smaller differences between two of them mean nothing
+MERGED = "nadi_merged"  # key that marks the Kineto part of a merged file; no file of PyTorch has it
 
 
 @dataclass(slots=True)
 class HostOperator:
-    """An operator or annotation on a thread of the host.
+    """An operator or annotation on a thread of the host."""
 
-    Attributes:
-        name: Name of the operator or annotation.
-        thread: Number of the thread.
-        start_ns, end_ns: Begin and end.
-        args: Arguments of the Kineto event.
-        is_annotation: Whether the event only names a stretch of time and does nothing itself.
-        parent: Number of the op that has called it, -1 = none.
-    """
-
-    name: str
-    thread: int
+    name: str  # name of the operator or annotation
+    thread: int  # number of the thread
+    # begin and end
     start_ns: int
     end_ns: int
-    args: Mapping[str, Any]
-    is_annotation: bool = False
-    parent: int = -1
+    args: Mapping[str, Any]  # arguments of the Kineto event
+    is_annotation: bool = False  # whether the event only names a stretch of time and does nothing itself
+    parent: int = -1  # number of the op that has called it, -1 = none
 
     @property
     def rf_id(self) -> int:
@@ -54,11 +44,7 @@ class HostOperator:
 
 @dataclass(slots=True)
 class Call:
-    """A call of the CUDA runtime or driver: a launch, an event, a wait.
-
-    Attributes:
-        op: Number of the op that makes the call, -1 = none.
-    """
+    """A call of the CUDA runtime or driver: a launch, an event, a wait."""
 
     name: str
     thread: int
@@ -66,7 +52,7 @@ class Call:
     end_ns: int
     correlation: int
     args: Mapping[str, Any]
-    op: int = -1
+    op: int = -1  # number of the op that makes the call, -1 = none
 
 
 @dataclass(slots=True)
@@ -83,17 +69,7 @@ class DeviceOp:
 
 @dataclass
 class KinetoTrace:
-    """The trace of one rank; ops, calls and device ops are in order of their start times.
-
-    Attributes:
-        waits: Events of category cuda_sync, which name both streams of a wait; most traces lack them.
-        groups: Ranks of each process group in pg_config, by its name; () = not listed.
-        group_sizes: Number of ranks of each process group, by its name.
-        steps: Begin and end of each ProfilerStep in ns, by its number.
-        host_name: Name of the machine, "" = unknown.
-        python_functions: Number of events of Python functions, which are not used.
-        is_merged: Whether the trace is one part of a file of chakra_trace_link, which has no waits between streams.
-    """
+    """The trace of one rank; ops, calls and device ops are in order of their start times."""
 
     path: Path
     rank: int | None
@@ -102,12 +78,16 @@ class KinetoTrace:
     ops: list[HostOperator] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     device_ops: list[DeviceOp] = field(default_factory=list)
+    # events of category cuda_sync, which name both streams of a wait; most traces lack them
     waits: list[Call] = field(default_factory=list)
+    # ranks of each process group in pg_config, by its name; () = not listed
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    group_sizes: dict[str, int] = field(default_factory=dict)
+    group_sizes: dict[str, int] = field(default_factory=dict)  # number of ranks of each process group, by its name
+    # begin and end of each ProfilerStep in ns, by its number
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
-    host_name: str = ""
-    python_functions: int = 0
+    host_name: str = ""  # name of the machine, "" = unknown
+    python_functions: int = 0  # number of events of Python functions, which are not used
+    # whether the trace is one part of a file of chakra_trace_link, which has no waits between streams
     is_merged: bool = False
 
 

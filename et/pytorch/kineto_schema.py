@@ -10,8 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 _OTHERS_ARE_KEPT = ConfigDict(extra="allow", allow_inf_nan=False, coerce_numbers_to_str=True)
-_MAX_DURATION_US = 1_000_000_000_000
-"""Longest duration in microseconds, 11.6 days, the limit for trace nodes, too."""
+_MAX_DURATION_US = 1_000_000_000_000  # longest duration in microseconds, 11.6 days, the limit for trace nodes, too
 _LAST_US = 4_000_000_000_000_000
 """Latest time stamp in microseconds, in the year 2096, so that sums in nanoseconds fit into 64 bits."""
 MAX_RANKS = 1 << 31

@@ -21,17 +21,11 @@ BY_ID, BY_ORDER, NOT_AT_ALL = "record function id", "order and name", "not linke
 
 @dataclass
 class Links:
-    """Links between Kineto's operators and the host's.
+    """Links between Kineto's operators and the host's."""
 
-    Attributes:
-        host: Operator of the host, by the number of Kineto's operator.
-        way: BY_ID, BY_ORDER or NOT_AT_ALL (no host trace, or no operator fits).
-        windows: Number of places of the Kineto trace that the host trace fits equally well; the first is used.
-    """
-
-    host: dict[int, HostOp] = field(default_factory=dict)
-    way: str = NOT_AT_ALL
-    windows: int = 0
+    host: dict[int, HostOp] = field(default_factory=dict)  # operator of the host, by the number of Kineto's operator
+    way: str = NOT_AT_ALL  # BY_ID, BY_ORDER or NOT_AT_ALL (no host trace, or no operator fits)
+    windows: int = 0  # number of places of the Kineto trace that the host trace fits equally well; the first is used
 
     def span_ns(self, kineto: KinetoTrace) -> tuple[int, int]:
         """Return when the first linked operator begins and when the last one ends, in ns; (0, 0) if none is linked."""

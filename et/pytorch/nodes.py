@@ -18,18 +18,12 @@ _ABSENT = -1
 
 @dataclass(slots=True)
 class Node:
-    """A node; `after` are numbers of its parents, which may come later in the list.
-
-    Attributes:
-        start_ns: Start time; on the common clock once the ranks' clocks are known.
-        micros: Duration in microseconds.
-        attributes: Name, kind and value of further attributes, as et.attribute takes them.
-    """
+    """A node; `after` are numbers of its parents, which may come later in the list."""
 
     name: str
     type: NodeType
-    start_ns: int
-    micros: int = 0
+    start_ns: int  # start time; on the common clock once the ranks' clocks are known
+    micros: int = 0  # duration in microseconds
     is_cpu_op: bool = False
     after: list[int] = field(default_factory=list)
     comm_type: int = _ABSENT
@@ -40,6 +34,7 @@ class Node:
     group: str = ""
     in_split: tuple[int, ...] = ()
     out_split: tuple[int, ...] = ()
+    # name, kind and value of further attributes, as et.attribute takes them
     attributes: list[tuple[str, str, Any]] = field(default_factory=list)
 
 

@@ -33,39 +33,24 @@ _WAITING_OPS = ("c10d::", "wait_tensor", "record_param_comms", "gloo:", "monitor
 
 @dataclass
 class RankNodes:
-    """The step of one rank, as nodes.
+    """The step of one rank, as nodes."""
 
-    Attributes:
-        rank: Number of the rank.
-        path: Path of the Kineto trace.
-        kineto: The Kineto trace.
-        begin_ns, end_ns: Begin and end of the step on the rank's own clock; the end is the later one of host and
-            device.
-        nodes: All nodes of the step.
-        comms: Collectives and messages.
-        node_of_comm: Number of the node of each call, by the call's place in comms.calls.
-        links: Pairs of operators of Kineto and of the host trace.
-        work: Operations of the device.
-        order: Order of the streams.
-        ops: Number of operators of the host.
-        overlap_ns: Time when kernels of several streams ran at once, without collectives.
-        thread_ns: Time that threads of the host that execute calls take beside the calls, in nodes of their own.
-    """
-
-    rank: int
-    path: Path
-    kineto: KinetoTrace
+    rank: int  # number of the rank
+    path: Path  # path of the Kineto trace
+    kineto: KinetoTrace  # the Kineto trace
+    # begin and end of the step on the rank's own clock; the end is the later one of host and device
     begin_ns: int
     end_ns: int
-    nodes: list[Node]
-    comms: Comms
-    links: Links
-    work: DeviceWork
-    order: StreamOrder
+    nodes: list[Node]  # all nodes of the step
+    comms: Comms  # collectives and messages
+    links: Links  # pairs of operators of Kineto and of the host trace
+    work: DeviceWork  # operations of the device
+    order: StreamOrder  # order of the streams
+    # number of the node of each call, by the call's place in comms.calls
     node_of_comm: dict[int, int] = field(default_factory=dict)
-    ops: int = 0
-    overlap_ns: int = 0
-    thread_ns: int = 0
+    ops: int = 0  # number of operators of the host
+    overlap_ns: int = 0  # time when kernels of several streams ran at once, without collectives
+    thread_ns: int = 0  # time that threads of the host that execute calls take beside the calls, in nodes of their own
 
     def order_of(self, place: int) -> tuple[int, int]:
         """Return the sort key of a call: when a device executes it, otherwise when it was issued."""

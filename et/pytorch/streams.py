@@ -20,17 +20,11 @@ _WAITS = ("cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent")
 
 @dataclass
 class StreamOrder:
-    """Dependencies of device ops, by number, and how they were found.
+    """Dependencies of device ops, by number, and how they were found."""
 
-    Attributes:
-        after: Device ops that each device op awaits.
-        recorded: Number of waits of one stream for another that Kineto records.
-        inferred: Number of waits that were inferred from place and time.
-    """
-
-    after: dict[int, list[int]] = field(default_factory=dict)
-    recorded: int = 0
-    inferred: int = 0
+    after: dict[int, list[int]] = field(default_factory=dict)  # device ops that each device op awaits
+    recorded: int = 0  # number of waits of one stream for another that Kineto records
+    inferred: int = 0  # number of waits that were inferred from place and time
 
 
 def stream_order(

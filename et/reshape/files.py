@@ -16,15 +16,10 @@ NO_NPU = -1
 
 
 class TraceFile(NamedTuple):
-    """One trace of a set.
+    """One trace of a set."""
 
-    Attributes:
-        npu: NPU in the file's name; NO_NPU = -1 without one.
-        path: Path of the file.
-    """
-
-    npu: int
-    path: Path
+    npu: int  # NPU in the file's name; NO_NPU = -1 without one
+    path: Path  # path of the file
 
 
 def npu_of(name: str) -> int:

@@ -30,25 +30,18 @@ from et.errors import TraceError
 
 VERSION = 1
 NPU = "npu"
-VERBATIM = "nadi.bytes"
-"""Attribute with the original bytes of a node that protobuf would not write identically."""
+VERBATIM = "nadi.bytes"  # attribute with the original bytes of a node that protobuf would not write identically
 _MASTER = "nadi.master"
 _IDS = "nadi.ids."
 
 
 class Numbering(NamedTuple):
-    """The conversion of ids of one file to ids of the master trace.
+    """The conversion of ids of one file to ids of the master trace."""
 
-    Attributes:
-        min_id: Smallest id that the file mentions.
-        first: Id of the master trace that replaces min_id.
-        extent: Number of ids of the master trace that belong to the file.
-        ids: All ids that the file mentions, in order, if they are too widely spread to be shifted; otherwise empty.
-    """
-
-    min_id: int
-    first: int
-    extent: int
+    min_id: int  # smallest id that the file mentions
+    first: int  # id of the master trace that replaces min_id
+    extent: int  # number of ids of the master trace that belong to the file
+    # all ids that the file mentions, in order, if they are too widely spread to be shifted; otherwise empty
     ids: tuple[int, ...] = ()
 
     def to_master(self, ids: Sequence[int]) -> list[int]:
@@ -74,35 +67,21 @@ class Numbering(NamedTuple):
 
 
 class MasterTraceFile(NamedTuple):
-    """A file of a master trace.
+    """A file of a master trace."""
 
-    Attributes:
-        name: Name of the file, without its folder.
-        npu: NPU in the name, -1 = none.
-        gzipped: Whether the file was gzipped.
-        nodes: Number of its nodes.
-        metadata: Bytes of its GlobalMetadata.
-        numbering: Conversion of its ids.
-    """
-
-    name: str
-    npu: int
-    gzipped: bool
-    nodes: int
-    metadata: bytes
-    numbering: Numbering
+    name: str  # name of the file, without its folder
+    npu: int  # NPU in the name, -1 = none
+    gzipped: bool  # whether the file was gzipped
+    nodes: int  # number of its nodes
+    metadata: bytes  # bytes of its GlobalMetadata
+    numbering: Numbering  # conversion of its ids
 
 
 class Index(NamedTuple):
-    """The files of a master trace.
+    """The files of a master trace."""
 
-    Attributes:
-        members: Trace files in the order of their nodes.
-        companions: Name and bytes of the other files in their folder.
-    """
-
-    members: tuple[MasterTraceFile, ...]
-    companions: tuple[tuple[str, bytes], ...]
+    members: tuple[MasterTraceFile, ...]  # trace files in the order of their nodes
+    companions: tuple[tuple[str, bytes], ...]  # name and bytes of the other files in their folder
 
 
 def master_metadata(index: Index, version: str) -> Message:

@@ -20,9 +20,6 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
     Args:
         table: Trace with the nodes.
         npu: NPU that runs it; -1 = the NPU in its sends and receives.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
     """
     seen: dict[Key, int] = {}
     for row in topological_order(table).tolist():

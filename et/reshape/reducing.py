@@ -33,25 +33,18 @@ _MAX_BITS = 1 << 31  # 256 MiB for exact reachability: a bit per pair of rows
 
 
 class ReduceResult(NamedTuple):
-    """Result of a reduction.
+    """Result of a reduction."""
 
-    Attributes:
-        nodes, dependencies: Numbers before the reduction.
-        kept, kept_dependencies: Numbers after the reduction.
-        dropped: Number of removed nodes that took no time, or removed host operators (`without_host`).
-        fused: Number of host operators that became part of the next one.
-        implied: Number of removed dependencies that others imply.
-        reordered: Whether only dependencies were removed, because communications would otherwise change their order.
-    """
-
+    # numbers before the reduction
     nodes: int
     dependencies: int
+    # numbers after the reduction
     kept: int
     kept_dependencies: int
-    dropped: int
-    fused: int
-    implied: int
-    reordered: bool
+    dropped: int  # number of removed nodes that took no time, or removed host operators (`without_host`)
+    fused: int  # number of host operators that became part of the next one
+    implied: int  # number of removed dependencies that others imply
+    reordered: bool  # whether only dependencies were removed, because communications would otherwise change their order
 
 
 def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = False) -> ReduceResult:
@@ -63,9 +56,6 @@ def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = F
         npu: NPU that runs the trace, -1 = the NPU in its sends and receives.
         without_host: Whether to remove all host operators, whatever time they take, and keep only the accelerator's
             time.
-
-    Raises:
-        TraceError: The trace is wrong (see et.read_trace(path, strict=False)), or the file cannot be written.
     """
     table = read_trace(path, strict=False)
     order = topological_order(table).tolist()

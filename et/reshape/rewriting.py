@@ -36,9 +36,6 @@ def rewrite(
         joints: bool[n], rows that become METADATA nodes, which do nothing.
         order: Rows in the order of the new file; None = as in the old file.
         change: Function called with row and WireNode of each node that stays.
-
-    Raises:
-        TraceError: The trace is wrong (see et.read_trace), or the file cannot be written.
     """
     trace = WireTrace(Path(table.path))
     rows = _nodes(trace, table, parents, joints, change)

@@ -34,45 +34,27 @@ _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 
 
 class Selection(NamedTuple):
-    """The nodes to select: those that meet all given conditions.
+    """The nodes to select: those that meet all given conditions."""
 
-    Attributes:
-        steps: Numbers of training steps; None = all.
-        ids: Ranges (first, last) of node ids; None = all.
-        npus: NPUs whose traces to slice; None = all.
-        names: Shell patterns, where * also matches slashes, one of which the name must match; None = all.
-        with_ancestors: Whether to select all direct and indirect parents of the selected nodes, too.
-    """
-
-    steps: frozenset[int] | None = None
-    ids: tuple[tuple[int, int], ...] | None = None
-    npus: frozenset[int] | None = None
+    steps: frozenset[int] | None = None  # numbers of training steps; None = all
+    ids: tuple[tuple[int, int], ...] | None = None  # ranges (first, last) of node ids; None = all
+    npus: frozenset[int] | None = None  # NPUs whose traces to slice; None = all
+    # shell patterns, where * also matches slashes, one of which the name must match; None = all
     names: tuple[str, ...] | None = None
-    with_ancestors: bool = False
+    with_ancestors: bool = False  # whether to select all direct and indirect parents of the selected nodes, too
 
 
 class SliceResult(NamedTuple):
-    """Result for one file.
+    """Result for one file."""
 
-    Attributes:
-        file: File that was sliced.
-        nodes: Number of its nodes.
-        kept: Number of nodes kept, joints included.
-        joints: Number of kept nodes that do nothing and connect other nodes.
-        added: Number of new dependencies that replace paths through removed nodes.
-        for_partners: Number of unselected nodes kept because they are partners of selected ones or define groups.
-        without_partners: Number of selected nodes removed because a partner is missing.
-        dangling: Number of removed dependencies on nodes that the file lacks.
-    """
-
-    file: TraceFile
-    nodes: int
-    kept: int
-    joints: int
-    added: int
-    for_partners: int
-    without_partners: int
-    dangling: int
+    file: TraceFile  # file that was sliced
+    nodes: int  # number of its nodes
+    kept: int  # number of nodes kept, joints included
+    joints: int  # number of kept nodes that do nothing and connect other nodes
+    added: int  # number of new dependencies that replace paths through removed nodes
+    for_partners: int  # number of unselected nodes kept because they are partners of selected ones or define groups
+    without_partners: int  # number of selected nodes removed because a partner is missing
+    dangling: int  # number of removed dependencies on nodes that the file lacks
 
 
 class _Part:
@@ -148,11 +130,7 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
 
 
 def _keep(parts: Sequence[_Part], key: Key, kept: int, lost: Sequence[int], *, refuse: bool) -> None:
-    """Keep the partners of a kept node.
-
-    Raises:
-        TraceError: Partners are to be refused, or are on an unselected NPU.
-    """
+    """Keep the partners of a kept node."""
     for number in lost:
         part = parts[number]
         if refuse or not part.is_chosen:

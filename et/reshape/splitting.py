@@ -15,11 +15,7 @@ from et.writer import write_frames
 
 
 def read_index(path: str | os.PathLike[str]) -> Index:
-    """Return the files of a master trace without reading its nodes.
-
-    Raises:
-        TraceError: The trace cannot be read, or is no master trace.
-    """
+    """Return the files of a master trace without reading its nodes."""
     return index_of(path, GlobalMetadata.FromString(WireTrace(Path(path)).metadata))
 
 
@@ -70,11 +66,7 @@ def _frames(
 
 
 def _restored(node: Message, member: MasterTraceFile) -> bytes:
-    """Return the bytes of a node of the file.
-
-    Raises:
-        ValueError: The node has an id of another file, or lacks what `merge` has added.
-    """
+    """Return the bytes of a node of the file."""
     ids = member.numbering.to_file([node.id])
     last = _pop(node)
     if last.name == VERBATIM:

@@ -32,11 +32,7 @@ class WireTrace:
         self._at = offset + len(frame(self.metadata))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the bytes of each node.
-
-        Raises:
-            TraceError: The file is truncated or corrupt, or a length is encoded in more bytes than necessary.
-        """
+        """Yield the bytes of each node."""
         for offset, message in self._messages:
             if offset != self._at:
                 raise TraceError(

@@ -12,27 +12,18 @@ from et.selection.features import FAMILIES
 Floats = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_MAX_CLUSTERED = 4000
-"""Distinct traces whose pairwise distances fit into 128 MB; of more traces a sample is clustered."""
+_MAX_CLUSTERED = 4000  # distinct traces whose pairwise distances fit into 128 MB; of more traces a sample is clustered
 
 
 @dataclass(frozen=True, eq=False)
 class TraceSelection:
-    """The traces chosen from n traces.
+    """The traces chosen from n traces."""
 
-    Attributes:
-        chosen: int64[k], rows of the chosen traces, those that represent most first.
-        representative: int64[n], place in `chosen` of the trace nearest to each trace.
-        distance: float64[n], distance of each trace from its representative.
-        counts: float64[n], number of times that each trace counts.
-        places: float64[n, d], the traces as points, between which distances are measured.
-    """
-
-    chosen: Int64
-    representative: Int64
-    distance: Floats
-    counts: Floats
-    places: Floats
+    chosen: Int64  # int64[k], rows of the chosen traces, those that represent most first
+    representative: Int64  # int64[n], place in `chosen` of the trace nearest to each trace
+    distance: Floats  # float64[n], distance of each trace from its representative
+    counts: Floats  # float64[n], number of times that each trace counts
+    places: Floats  # float64[n, d], the traces as points, between which distances are measured
 
     @property
     def weights(self) -> Floats:

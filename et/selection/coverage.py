@@ -15,25 +15,15 @@ _DRAWS = 32  # random selections to compare with
 
 @dataclass(frozen=True)
 class Coverage:
-    """Distances between traces and their representatives, in units of the root mean square distance from the mean.
+    """Distances between traces and their representatives, in units of the root mean square distance from the mean."""
 
-    Attributes:
-        mean: Mean distance of a trace from its representative.
-        median: Median of these distances.
-        p90: 90th percentile of these distances.
-        farthest: Maximum of these distances.
-        radius: Distance that `within` uses.
-        within: Share of the traces that have a chosen one within the radius.
-        random_mean: `mean` for equally many traces chosen at random, over 32 draws.
-    """
-
-    mean: float
-    median: float
-    p90: float
-    farthest: float
-    radius: float
-    within: float
-    random_mean: float
+    mean: float  # mean distance of a trace from its representative
+    median: float  # median of these distances
+    p90: float  # 90th percentile of these distances
+    farthest: float  # maximum of these distances
+    radius: float  # distance that `within` uses
+    within: float  # share of the traces that have a chosen one within the radius
+    random_mean: float  # `mean` for equally many traces chosen at random, over 32 draws
 
 
 def coverage(choice: TraceSelection, radius: float, seed: int = 0) -> Coverage:

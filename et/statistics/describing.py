@@ -23,9 +23,6 @@ def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, A
         see et.statistics.mix; "bytes_by_rank", "sizes_by_collective": see et.statistics.sizes; "arrivals", "overlap":
         see et.statistics.timing, None where times are not recorded; "critical_path": see et.statistics.paths, None
         without durations.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
     """
     nodes = sum(len(rank.table) for rank in ranks)
     looked_at = some_of(ranks, max_nodes)

@@ -25,17 +25,13 @@ _NONE = (-1, -1)
 
 @dataclasses.dataclass(eq=False)
 class EarliestTimes:
-    """Earliest start and end of nodes.
+    """Earliest start and end of nodes."""
 
-    Attributes:
-        start_micros, end_micros: int64[n] per rank, times of its rows; -1 = never, because a partner is missing.
-        took_micros: int64[n] per rank, duration of each row without waiting.
-        before: Parent that ends last, as (rank, row), of each rank's row; (-1, -1) = no parent.
-    """
-
+    # int64[n] per rank, times of its rows; -1 = never, because a partner is missing
     start_micros: list[NDArray[np.int64]]
     end_micros: list[NDArray[np.int64]]
-    took_micros: list[NDArray[np.int64]]
+    took_micros: list[NDArray[np.int64]]  # int64[n] per rank, duration of each row without waiting
+    # parent that ends last, as (rank, row), of each rank's row; (-1, -1) = no parent
     before: list[list[tuple[int, int]]]
 
 

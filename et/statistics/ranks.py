@@ -21,25 +21,18 @@ HOST, COMPUTE, MEMORY, COLLECTIVE, SEND, RECEIVE = LANES = (
 )
 """Lanes of an NPU in a timeline."""
 COLLECTIVE_LANE = LANES.index(COLLECTIVE)
-COMMUNICATION_LANES = (COLLECTIVE_LANE, LANES.index(SEND), LANES.index(RECEIVE))
-"""Rows of LANES."""
+COMMUNICATION_LANES = (COLLECTIVE_LANE, LANES.index(SEND), LANES.index(RECEIVE))  # rows of LANES
 NO_LANE = -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rank:
-    """An NPU and its trace, which others may share.
+    """An NPU and its trace, which others may share."""
 
-    Attributes:
-        npu: Number of the NPU.
-        table: Trace of the NPU.
-        shift: Number added to the numbers of peers, as in a trace set.
-        groups: Name of the NPU's own group for each name that means another group on each NPU, such as a family.
-    """
-
-    npu: int
-    table: TraceTable
-    shift: int = 0
+    npu: int  # number of the NPU
+    table: TraceTable  # trace of the NPU
+    shift: int = 0  # number added to the numbers of peers, as in a trace set
+    # name of the NPU's own group for each name that means another group on each NPU, such as a family
     groups: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -51,11 +44,7 @@ class CommunicationMember(NamedTuple):
 
 
 def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[CommunicationMember]]:
-    """Return the collectives and messages of some ranks, by key, in the order of the first rank that has each.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
-    """
+    """Return the collectives and messages of some ranks, by key, in the order of the first rank that has each."""
     of_table: dict[int, list[tuple[int, Key]]] = {}
     found: dict[Key, list[CommunicationMember]] = {}
     for number, rank in enumerate(ranks):

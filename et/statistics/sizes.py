@@ -7,15 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.reshape.partners import Key
-from et.statistics.ranks import (
-    COLLECTIVE_LANE,
-    COMMUNICATION_LANES,
-    LANES,
-    CommunicationMember,
-    Rank,
-    evenly,
-    lanes_of,
-)
+from et.statistics.ranks import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, CommunicationMember, Rank, evenly, lanes_of
 from et.summary import collective_name
 
 MAX_RANKS = 64

@@ -8,13 +8,4 @@ from et.synthesis.generating import Generated, Learned, SynthesisError, generate
 from et.synthesis.request import SynthesisRequest, request_of
 from et.synthesis.streams import stream_of
 
-__all__ = [
-    "Generated",
-    "Learned",
-    "SynthesisError",
-    "SynthesisRequest",
-    "generate",
-    "learn",
-    "request_of",
-    "stream_of",
-]
+__all__ = ["Generated", "Learned", "SynthesisError", "SynthesisRequest", "generate", "learn", "request_of", "stream_of"]

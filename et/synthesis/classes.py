@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from et.synthesis.streams import RECEIVE, Operation, Stream, StreamEvent
 
-NO_VALUE = -1
-"""Class of events without a value of their own; a receive is as large as its send."""
+NO_VALUE = -1  # class of events without a value of their own; a receive is as large as its send
 _MAX_CLASSES = 32
 """Maximum number of classes of one operation; where there would be more, as measured times may give, classes widen."""
 _WIDTH_OCTAVES = 1 / 16
@@ -21,14 +20,10 @@ ClassTable = Mapping[Operation, tuple[float, ...]]
 
 
 class ClassifiedStream(NamedTuple):
-    """The classes of a stream.
+    """The classes of a stream."""
 
-    Attributes:
-        table: Mean value of each class.
-        classes: Class of each event of each role, NO_VALUE or an index into the table's entry of its operation.
-    """
-
-    table: ClassTable
+    table: ClassTable  # mean value of each class
+    # class of each event of each role, NO_VALUE or an index into the table's entry of its operation
     classes: list[list[int]]
 
 

@@ -18,14 +18,12 @@ from et.synthesis.templates import PlacedEvent, Templates, place_of
 from et.synthesis.writing import families_of, traces_of
 from et.table import TraceTable
 
-_ATTEMPTS = 16
-"""Times that values are drawn before a set that repeats originals is refused."""
+_ATTEMPTS = 16  # times that values are drawn before a set that repeats originals is refused
 _CLASS_JITTER = 0.035
 """Maximum relative deviation of a class from its mean; at least 1 microsecond or byte, so that small values change."""
 _TOTAL_JITTER = 0.01
 """Maximum relative deviation of totals: otherwise equal numbers of messages would have the very size of an original."""
-_LARGEST = 2.0**50
-"""Maximum of a generated size or time, far above real ones."""
+_LARGEST = 2.0**50  # maximum of a generated size or time, far above real ones
 
 
 class SynthesisError(ValueError):
@@ -35,36 +33,22 @@ class SynthesisError(ValueError):
 
 
 class Learned(NamedTuple):
-    """What was learned from trace sets.
+    """What was learned from trace sets."""
 
-    Attributes:
-        schedule: Order of messages.
-        templates: Order and parents of the events between messages.
-        requests: SynthesisRequest that describes each learned stream.
-        originals: Names and values that new traces must not repeat.
-    """
-
-    schedule: Schedule
-    templates: Templates
-    requests: list[SynthesisRequest]
-    originals: Originals
+    schedule: Schedule  # order of messages
+    templates: Templates  # order and parents of the events between messages
+    requests: list[SynthesisRequest]  # SynthesisRequest that describes each learned stream
+    originals: Originals  # names and values that new traces must not repeat
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Generated:
-    """A new trace set, with the fields of a `TraceSetFields`.
+    """A new trace set, with the fields of a `TraceSetFields`."""
 
-    Attributes:
-        traces: Trace of each role.
-        trace_of_npu: int32[npus], role of each NPU.
-        example_npu: int32[roles], first NPU of each role.
-        families: Groups by name.
-    """
-
-    traces: list[TraceTable]
-    trace_of_npu: NDArray[np.int32]
-    example_npu: NDArray[np.int32]
-    families: Mapping[str, Groups]
+    traces: list[TraceTable]  # trace of each role
+    trace_of_npu: NDArray[np.int32]  # int32[npus], role of each NPU
+    example_npu: NDArray[np.int32]  # int32[roles], first NPU of each role
+    families: Mapping[str, Groups]  # groups by name
 
 
 def learn(sets: Sequence[TraceSetFields]) -> Learned:
@@ -72,9 +56,6 @@ def learn(sets: Sequence[TraceSetFields]) -> Learned:
 
     Args:
         sets: Trace sets, at least one.
-
-    Raises:
-        TraceError: A set has no stream (`et.synthesis.streams.stream_of`).
     """
     streams = [stream_of(each) for each in sets]
     templates = Templates(streams, [classify(stream).classes for stream in streams])

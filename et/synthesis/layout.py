@@ -42,34 +42,21 @@ class TraceSetFields(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family of groups, as one role sees it.
+    """A family of groups, as one role sees it."""
 
-    Attributes:
-        roles: Roles of its members, ascending.
-        stride: Distance between members of one role, in NPUs.
-        size: Number of members in each role.
-        slot: Name in streams: scope, shape, and an index among the families with both.
-    """
-
-    roles: tuple[int, ...]
-    stride: int
-    size: int
-    slot: str
+    roles: tuple[int, ...]  # roles of its members, ascending
+    stride: int  # distance between members of one role, in NPUs
+    size: int  # number of members in each role
+    slot: str  # name in streams: scope, shape, and an index among the families with both
 
 
 @dataclasses.dataclass(frozen=True)
 class SetLayout:
-    """Roles and the families of each.
+    """Roles and the families of each."""
 
-    Attributes:
-        roles: Number of roles.
-        width: Number of NPUs per role.
-        families: Families of all roles; a role is in at most one family per slot.
-    """
-
-    roles: int
-    width: int
-    families: tuple[Family, ...]
+    roles: int  # number of roles
+    width: int  # number of NPUs per role
+    families: tuple[Family, ...]  # families of all roles; a role is in at most one family per slot
 
     def family(self, role: int, slot: str) -> Family | None:
         """Return the family that a slot means for a role."""
@@ -112,17 +99,11 @@ class SetLayout:
 
 
 class NamedLayout(NamedTuple):
-    """A layout and the names that led to it.
+    """A layout and the names that led to it."""
 
-    Attributes:
-        layout: Layout of a trace set.
-        slots: Slot by role and name of the group.
-        places: Role and index within the role by NPU.
-    """
-
-    layout: SetLayout
-    slots: dict[tuple[int, str], str]
-    places: dict[int, tuple[int, int]]
+    layout: SetLayout  # layout of a trace set
+    slots: dict[tuple[int, str], str]  # slot by role and name of the group
+    places: dict[int, tuple[int, int]]  # role and index within the role by NPU
 
 
 def layout_of(traces: TraceSetFields) -> NamedLayout:

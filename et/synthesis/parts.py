@@ -12,15 +12,11 @@ from itertools import groupby
 
 from et.synthesis.streams import Operation
 
-ClassifiedOperation = tuple[Operation, int]
-"""An operation and the class of its value."""
-Bag = tuple[tuple[Operation, int, int], ...]
-"""Operation, class (`et.synthesis.classes`) and count, ascending."""
+ClassifiedOperation = tuple[Operation, int]  # an operation and the class of its value
+Bag = tuple[tuple[Operation, int, int], ...]  # operation, class (`et.synthesis.classes`) and count, ascending
 Parts = tuple[Bag, ...]
-_MANY_PARTS = 4
-"""Number of parts from which a stretched pass has more or fewer parts instead of larger or smaller ones."""
-_TOLERANCE = 0.05
-"""Relative deviation from the wanted number of events that needs no change of parts."""
+_MANY_PARTS = 4  # number of parts from which a stretched pass has more or fewer parts instead of larger or smaller ones
+_TOLERANCE = 0.05  # relative deviation from the wanted number of events that needs no change of parts
 
 
 def divisions_of(events: Sequence[ClassifiedOperation]) -> list[list[int]]:

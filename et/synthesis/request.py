@@ -15,23 +15,15 @@ TotalKey = tuple[str, int | str]
 
 
 class SynthesisRequest(NamedTuple):
-    """A request for a new stream.
+    """A request for a new stream."""
 
-    Attributes:
-        layout: Roles, NPUs per role, and groups.
-        events: Approximate number of events of all roles.
-        messages: Number of messages by sender and receiver.
-        passes: Contents of the passes of each kind, in their order.
-        table: Mean value of each class.
-        totals: Microseconds of each role's nodes, by MICROS and the role; bytes of all events of a kind, by the kind
-            and, for collectives, the slot of their group.
-    """
-
-    layout: SetLayout
-    events: int
-    messages: Messages
-    passes: Mapping[Pass, Sequence[Parts]]
-    table: ClassTable
+    layout: SetLayout  # roles, NPUs per role, and groups
+    events: int  # approximate number of events of all roles
+    messages: Messages  # number of messages by sender and receiver
+    passes: Mapping[Pass, Sequence[Parts]]  # contents of the passes of each kind, in their order
+    table: ClassTable  # mean value of each class
+    # microseconds of each role's nodes, by MICROS and the role; bytes of all events of a kind, by the kind and, for
+    # collectives, the slot of their group
     totals: Mapping[TotalKey, float]
 
 

@@ -13,33 +13,23 @@ from typing import NamedTuple
 from et.synthesis.parts import Parts, events_in, stretched
 from et.synthesis.streams import RECEIVE, SEND, Operation, Stream, is_message, signed_distance
 
-Messages = Mapping[tuple[int, int], int]
-"""Number of messages by sender and receiver."""
+Messages = Mapping[tuple[int, int], int]  # number of messages by sender and receiver
 Context = tuple[object, ...]
 _Following = dict[Context, Counter[Operation]]
 _Shares = Counter[tuple[int, Operation, Operation]]
 _MAXIMUM_AHEAD = 16
-_REACH = 32
-"""Maximum number of earlier messages that a context holds."""
-_FEW = 4
-"""Remaining messages of one operation that a context counts exactly."""
+_REACH = 32  # maximum number of earlier messages that a context holds
+_FEW = 4  # remaining messages of one operation that a context counts exactly
 _NEAREST_STREAMS = 3
 
 
 class Pass(NamedTuple):
-    """A kind of pass.
+    """A kind of pass."""
 
-    Attributes:
-        role: Role that does the pass.
-        before: Message that the pass follows; None for the first pass of the role.
-        after: Message that ends the pass; None for the last pass of the role.
-        is_last: Whether no message like `after` follows in this role.
-    """
-
-    role: int
-    before: Operation | None
-    after: Operation | None
-    is_last: bool
+    role: int  # role that does the pass
+    before: Operation | None  # message that the pass follows; None for the first pass of the role
+    after: Operation | None  # message that ends the pass; None for the last pass of the role
+    is_last: bool  # whether no message like `after` follows in this role
 
 
 class PlannedPass(NamedTuple):
@@ -54,8 +44,7 @@ class PlannedPass(NamedTuple):
         return events_in(self.parts)
 
 
-Plan = list[list[PlannedPass]]
-"""The passes of each role; the last one of each has no message after it."""
+Plan = list[list[PlannedPass]]  # the passes of each role; the last one of each has no message after it
 
 
 class Span(NamedTuple):

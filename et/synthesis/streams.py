@@ -35,19 +35,12 @@ _KIND_OF_TYPE = {
 
 
 class Operation(NamedTuple):
-    """The operation of an event.
+    """The operation of an event."""
 
-    Attributes:
-        kind: One of the kinds above.
-        roles_away: Distance in roles to the other end of a send or receive, modulo the number of roles.
-        comm_type: Type of a collective (`CollectiveCommType`), -1 for other operations.
-        slot: Slot of a collective's group (`et.synthesis.layout.Family`).
-    """
-
-    kind: str
-    roles_away: int = 0
-    comm_type: int = -1
-    slot: str = ""
+    kind: str  # one of the kinds above
+    roles_away: int = 0  # distance in roles to the other end of a send or receive, modulo the number of roles
+    comm_type: int = -1  # type of a collective (`CollectiveCommType`), -1 for other operations
+    slot: str = ""  # slot of a collective's group (`et.synthesis.layout.Family`)
 
 
 Parent = tuple[Operation, int]
@@ -55,17 +48,11 @@ Parent = tuple[Operation, int]
 
 
 class StreamEvent(NamedTuple):
-    """A node of one role.
+    """A node of one role."""
 
-    Attributes:
-        operation: Operation of the node.
-        value: Microseconds of compute and host nodes, bytes of all others.
-        parents: Parents of the node, the nearest first.
-    """
-
-    operation: Operation
-    value: int
-    parents: tuple[Parent, ...]
+    operation: Operation  # operation of the node
+    value: int  # microseconds of compute and host nodes, bytes of all others
+    parents: tuple[Parent, ...]  # parents of the node, the nearest first
 
 
 class Stream(NamedTuple):
@@ -87,12 +74,7 @@ def signed_distance(roles: int, distance: int) -> int:
 
 
 def stream_of(traces: TraceSetFields) -> Stream:
-    """Return the stream of a trace set.
-
-    Raises:
-        TraceError: The set has no layout (`layout_of`), a message goes to another place than the corresponding NPU of
-            another role, or sends, receives or collectives do not match or wait for each other.
-    """
+    """Return the stream of a trace set."""
     named = layout_of(traces)
     return Stream(named.layout, _Walk(traces, named).events())
 
@@ -169,9 +151,7 @@ class _Walk:
                     parents.append((happened[other] - number - 1, other))
             events.append(
                 StreamEvent(
-                    operation,
-                    _value(table, row, operation),
-                    tuple((other, back) for back, other in sorted(parents)),
+                    operation, _value(table, row, operation), tuple((other, back) for back, other in sorted(parents))
                 )
             )
             number_of[row] = operation, happened[operation]

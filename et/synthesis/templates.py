@@ -18,30 +18,19 @@ from et.synthesis.streams import Operation, Parent, Stream, StreamEvent
 
 _PLACES = 2
 """Places from the start and from the end of a pass that are distinguished; all further ones count as the middle."""
-_MISMATCH_OCTAVES = 0.1
-"""Weight of one different property of the place, in octaves of mean difference between values."""
+_MISMATCH_OCTAVES = 0.1  # weight of one different property of the place, in octaves of mean difference between values
 
 
 class Place(NamedTuple):
-    """The place of a part in its stream.
+    """The place of a part in its stream."""
 
-    Attributes:
-        before: Message that the pass follows.
-        earlier: Message before that one.
-        is_last_pass: Whether no message like the one after the pass follows.
-        from_start: Parts before it in the pass, at most _PLACES.
-        from_end: Parts after it in the pass, at most _PLACES.
-        is_first_role: Whether the part belongs to the first role.
-        is_last_role: Whether the part belongs to the last role.
-    """
-
-    before: Operation | None
-    earlier: Operation | None
-    is_last_pass: bool
-    from_start: int
-    from_end: int
-    is_first_role: bool
-    is_last_role: bool
+    before: Operation | None  # message that the pass follows
+    earlier: Operation | None  # message before that one
+    is_last_pass: bool  # whether no message like the one after the pass follows
+    from_start: int  # parts before it in the pass, at most _PLACES
+    from_end: int  # parts after it in the pass, at most _PLACES
+    is_first_role: bool  # whether the part belongs to the first role
+    is_last_role: bool  # whether the part belongs to the last role
 
 
 class PlacedEvent(NamedTuple):
@@ -53,23 +42,15 @@ class PlacedEvent(NamedTuple):
 
 
 class _Template(NamedTuple):
-    """A learned part.
+    """A learned part."""
 
-    Attributes:
-        place: Place of the part.
-        events: Events of the part.
-        values: log2 of each event's value, 0 for those without.
-        closing: Message that ends the pass, if the part is its last.
-    """
-
-    place: Place
-    events: tuple[StreamEvent, ...]
-    values: tuple[float, ...]
-    closing: StreamEvent | None
+    place: Place  # place of the part
+    events: tuple[StreamEvent, ...]  # events of the part
+    values: tuple[float, ...]  # log2 of each event's value, 0 for those without
+    closing: StreamEvent | None  # message that ends the pass, if the part is its last
 
 
-_Signature = tuple[tuple[Operation, int], ...]
-"""Operations and their counts, ascending."""
+_Signature = tuple[tuple[Operation, int], ...]  # operations and their counts, ascending
 
 
 class Templates:

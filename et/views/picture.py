@@ -22,53 +22,31 @@ DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
 
 
 class PictureNode(NamedTuple):
-    """A node in a picture.
+    """A node in a picture."""
 
-    Attributes:
-        npu: NPU that runs the node.
-        id: Id of the node in its trace.
-        name: Name of the node.
-        kind: A lane of et.statistics.ranks.LANES, or "metadata".
-        detail: Operation, amounts and duration in a few words; may be empty.
-        layer: Length of the longest path to the node in the picture, from 0.
-    """
-
-    npu: int
-    id: int
-    name: str
-    kind: str
-    detail: str
-    layer: int
+    npu: int  # NPU that runs the node
+    id: int  # id of the node in its trace
+    name: str  # name of the node
+    kind: str  # a lane of et.statistics.ranks.LANES, or "metadata"
+    detail: str  # operation, amounts and duration in a few words; may be empty
+    layer: int  # length of the longest path to the node in the picture, from 0
 
 
 class Edge(NamedTuple):
-    """An arrow between two nodes of a picture, by their places.
+    """An arrow between two nodes of a picture, by their places."""
 
-    Attributes:
-        parent: Place of the node where the arrow begins.
-        child: Place of the node where it ends.
-        kind: "depends"; "through" for a path through hidden nodes; "message", from a send to its receive.
-    """
-
-    parent: int
-    child: int
-    kind: str
+    parent: int  # place of the node where the arrow begins
+    child: int  # place of the node where it ends
+    kind: str  # "depends"; "through" for a path through hidden nodes; "message", from a send to its receive
 
 
 class Picture(NamedTuple):
-    """Content of a picture.
+    """Content of a picture."""
 
-    Attributes:
-        nodes: Nodes NPU by NPU, parents before children.
-        edges: Arrows between the nodes.
-        left_out: Number of nodes of the traces that are hidden.
-        cut: Number of dependencies between shown and hidden nodes that are not bridged.
-    """
-
-    nodes: tuple[PictureNode, ...]
-    edges: tuple[Edge, ...]
-    left_out: int
-    cut: int
+    nodes: tuple[PictureNode, ...]  # nodes NPU by NPU, parents before children
+    edges: tuple[Edge, ...]  # arrows between the nodes
+    left_out: int  # number of nodes of the traces that are hidden
+    cut: int  # number of dependencies between shown and hidden nodes that are not bridged
 
     def notes(self) -> list[str]:
         """Return sentences on what the picture leaves out."""
@@ -83,19 +61,12 @@ class Picture(NamedTuple):
 
 
 class NodeFilter(NamedTuple):
-    """The nodes that a picture is to show: those that meet all given conditions.
+    """The nodes that a picture is to show: those that meet all given conditions."""
 
-    Attributes:
-        names: Shell patterns, one of which the name must match; None = all.
-        ids: Ranges (first, last) of node ids; None = all.
-        around: Id of a node, to show all nodes at most `hops` dependencies away; None = all.
-        hops: Maximum number of dependencies between `around` and a shown node.
-    """
-
-    names: tuple[str, ...] | None = None
-    ids: tuple[tuple[int, int], ...] | None = None
-    around: int | None = None
-    hops: int = 2
+    names: tuple[str, ...] | None = None  # shell patterns, one of which the name must match; None = all
+    ids: tuple[tuple[int, int], ...] | None = None  # ranges (first, last) of node ids; None = all
+    around: int | None = None  # id of a node, to show all nodes at most `hops` dependencies away; None = all
+    hops: int = 2  # maximum number of dependencies between `around` and a shown node
 
 
 def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> Picture:

@@ -113,11 +113,7 @@ class Recorder:
 
 @contextmanager
 def collect(folder: str | os.PathLike[str], steps: Iterable[int] = (3,)) -> Iterator[Recorder]:
-    """Record steps of the block; call `step()` of the yielded recorder at the end of each step.
-
-    Raises:
-        ValueError: The steps are not consecutive, or the first is less than 1.
-    """
+    """Record steps of the block; call `step()` of the yielded recorder at the end of each step."""
     recorder = Recorder(folder, steps)
     recorder.start()
     try:
