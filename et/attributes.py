@@ -22,6 +22,7 @@ _NOT_NUMBERS = ("string_val", "bytes_val")
 class AttributeColumn(NamedTuple):
     """A column of TraceTable for an integer attribute."""
 
+    kind: str  # type in files that Nadi writes, as ASTRA-sim's reader and Chakra's feeder expect it
     dtype: DTypeLike  # NumPy type of the column
     absent: int  # value for nodes that lack the attribute
     minimum: int  # smallest value allowed
@@ -29,17 +30,32 @@ class AttributeColumn(NamedTuple):
 
 
 INTEGERS = {
-    "is_cpu_op": AttributeColumn(np.bool_, 0, -_MAX64, _MAX64),
-    "num_ops": AttributeColumn(np.int64, -1, 0, _MAX64),
-    "tensor_size": AttributeColumn(np.int64, -1, 0, _MAX64),
-    "tensor_loc": AttributeColumn(np.int8, 0, -128, 127),
+    "is_cpu_op": AttributeColumn("bool", np.bool_, 0, -_MAX64, _MAX64),
+    "num_ops": AttributeColumn("int64", np.int64, -1, 0, _MAX64),
+    "tensor_size": AttributeColumn("uint64", np.int64, -1, 0, _MAX64),
+    "tensor_loc": AttributeColumn("int32", np.int8, 0, -128, 127),
     # Only collectives use comm_type, so et.columns checks its range after it knows the type of each node.
-    "comm_type": AttributeColumn(np.int64, -1, -_MAX64, _MAX64),
-    "comm_size": AttributeColumn(np.int64, -1, 0, _MAX64),
-    "comm_src": AttributeColumn(np.int32, -1, 0, _MAX32),
-    "comm_dst": AttributeColumn(np.int32, -1, 0, _MAX32),
-    "comm_tag": AttributeColumn(np.int32, -1, 0, _MAX32),
-    "comm_priority": AttributeColumn(np.int32, 0, _MIN32, _MAX32),
+    "comm_type": AttributeColumn("int64", np.int64, -1, -_MAX64, _MAX64),
+    "comm_size": AttributeColumn("int64", np.int64, -1, 0, _MAX64),
+    "comm_src": AttributeColumn("int32", np.int32, -1, 0, _MAX32),
+    "comm_dst": AttributeColumn("int32", np.int32, -1, 0, _MAX32),
+    "comm_tag": AttributeColumn("int32", np.int32, -1, 0, _MAX32),
+    "comm_priority": AttributeColumn("int32", np.int32, 0, _MIN32, _MAX32),
+}
+KINDS = {name: column.kind for name, column in INTEGERS.items()} | {
+    "pg_name": "string",
+    "operators": "string",
+    "involved_dim": "bool_list",
+    "in_split_size": "int64_list",
+    "out_split_size": "int64_list",
+    "ranks": "int32_list",
+}  # types of all attributes that Nadi writes
+# NumPy type and absent value of the columns of TraceTable with a number per node
+COLUMNS: dict[str, tuple[DTypeLike, int]] = {
+    "type": (np.int8, 0),
+    "duration_micros": (np.int64, 0),
+    **{name: (column.dtype, column.absent) for name, column in INTEGERS.items()},
+    "comm_type": (np.int8, -1),
 }
 
 

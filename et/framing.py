@@ -1,8 +1,17 @@
-"""Framing of a trace file: a base-128 varint with its length precedes each message; the file may be gzipped."""
+"""Reading and writing of the frames of a trace file: a base-128 varint with its length precedes each message.
 
+The file may be gzipped.
+"""
+
+import contextlib
+import gzip
 import os
-from collections.abc import Callable, Iterator
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import IO
+
+from google.protobuf.message import Message
 
 import inputs
 from et.errors import TraceError
@@ -137,3 +146,32 @@ def _as_trace_error(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         expectation = "" if "expected" in reason or ";" in reason else ", expected a readable Chakra trace"
         raise TraceError(f"{path}: {reason}{expectation}") from error
+
+
+def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable[Message]) -> None:
+    """Write a trace file, gzipped if its name ends in .gz; the file appears only when it is complete.
+
+    The same messages give the same bytes, gzipped or not.
+    """
+    write_frames(path, (frame(message.SerializeToString(deterministic=True)) for message in (metadata, *nodes)))
+
+
+def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
+    """Write a file of messages that have their lengths already; each item of `frames` may hold several.
+
+    Raises:
+        TraceError: The file cannot be written.
+    """
+    path = pathlib.Path(path)
+    try:
+        with inputs.whole_file(path) as file, _compressed(file, path) as out:
+            for batch in frames:
+                out.write(batch)
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}, expected a place to write a trace to") from error
+
+
+def _compressed(file: IO[bytes], path: pathlib.Path) -> contextlib.AbstractContextManager[IO[bytes] | gzip.GzipFile]:
+    if path.suffix != ".gz":
+        return contextlib.nullcontext(file)
+    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)

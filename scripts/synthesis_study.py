@@ -25,13 +25,13 @@ from et.order import depth
 from et.synthesis import (
     Generated,
     Learned,
+    Originals,
     SynthesisError,
     generate,
     learn,
     request_of,
     stream_of,
 )
-from et.synthesis.novelty import Originals
 from nadi.configuration.run_file import load_config
 from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate

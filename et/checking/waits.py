@@ -20,15 +20,14 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from et.checking.checked_trace import WHOLE
-from et.checking.communicators import UNKNOWN
+from et.checking.sources import UNKNOWN
 from et.order import occurrence, parent_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from et.checking.checked_trace import CheckedTrace, MessageNodes
-    from et.checking.communicators import Communicators
-    from et.checking.sources import Sources
+    from et.checking.sources import Communicators, Sources
 
 Int64 = NDArray[np.int64]
 

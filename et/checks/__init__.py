@@ -9,9 +9,8 @@ import pkgutil
 from collections.abc import Callable
 from types import ModuleType
 
-from et.checking.check import Check, CheckContext
-from et.checking.opened import open_trace
-from et.checking.report import CheckReport
+from et.checking.check import Check, CheckContext, open_trace
+from et.checking.finding import CheckReport
 from et.checking.sources import Sources
 
 

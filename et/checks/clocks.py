@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import WHOLE, CheckedTrace
-from et.checking.communicators import UNKNOWN
 from et.checking.finding import NOTE, WARNING, Example, Finding
+from et.checking.sources import UNKNOWN
 from et.schema import CollectiveCommType
 
 NAME = "clocks"

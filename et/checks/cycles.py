@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check
+from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
-from et.checking.opened import OpenedTrace
 
 NAME = "cycles"
 LOOKS_FOR = "dependencies that close a cycle, with its path"

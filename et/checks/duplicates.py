@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check
+from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, Finding, at_nodes
-from et.checking.opened import OpenedTrace
 
 NAME = "duplicates"
 LOOKS_FOR = "ids that occur more than once in a file"

@@ -6,7 +6,7 @@ from pathlib import Path
 from et.formats import simai
 from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
 from et.layers.loops import Dialect
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 
 NAME = "astra-sim"
 TITLE = "a workload of layers of ASTRA-sim 1.0"

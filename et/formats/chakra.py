@@ -10,9 +10,8 @@ from et.errors import TraceError, advising
 from et.groups import Groups, read_groups
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import read_trace
-from et.table import TraceTable
+from et.table import TracesOnDisk, TraceTable, TraceTables
 from et.table_writer import write_table
-from et.trace_tables import TracesOnDisk, TraceTables
 
 NAME = "chakra"
 TITLE = "Chakra traces, NAME.<npu>.et"

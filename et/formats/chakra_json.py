@@ -24,9 +24,8 @@ from et.framing import split_frames
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import table_of
 from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
-from et.table import TraceTable
+from et.table import TracesOnDisk, TraceTable, TraceTables
 from et.table_writer import frames_of
-from et.trace_tables import TracesOnDisk, TraceTables
 from et.workload_graph import GRAPH, nodes_of_graph
 
 NAME = "json"

@@ -7,7 +7,7 @@ import inputs
 from et.errors import TraceError
 from et.goal.reading import GoalTraces
 from et.goal.writing import RankWriter
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 
 NAME = "goal"
 TITLE = "a GOAL schedule of LogGOPSim and ATLAHS (text)"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from et.pytorch import documents
 from et.pytorch.conversion import convert
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 
 NAME = "pytorch"
 TITLE = "host execution traces and Kineto traces of PyTorch, JSON"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
 from et.layers.loops import Dialect
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 
 NAME = "simai"
 TITLE = "a workload of layers of SimAI (AICB)"

@@ -21,11 +21,9 @@ import inputs
 from et.blocks import Block, TraceColumns
 from et.builders import attribute
 from et.errors import TraceError
+from et.other_attributes import NANOS
 from et.table import TraceTable
 from inputs.limits import MAX_NPUS, TAGS
-
-NANOS = "duration_nanos"
-"""Attribute of computations whose time is no whole number of microseconds, so that GOAL can be written again."""
 
 _MAX_BYTES = 1 << 30
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")

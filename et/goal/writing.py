@@ -3,11 +3,13 @@
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from et.errors import TraceError
 from et.goal.expansion import rounds
-from et.goal.reading import NANOS
 from et.order import occurrence, topological_order
-from et.schema import AttributeProto, CollectiveCommType, NodeType
+from et.other_attributes import NANOS, other_numbers
+from et.schema import CollectiveCommType, NodeType
 from et.table import TraceTable
 from inputs.limits import TAGS
 
@@ -39,7 +41,7 @@ class RankWriter:
     ) -> None:
         self._table, self._rank, self._ranks, self._groups = table, rank, ranks, groups
         self._tflops, self._memory_gbps = tflops, memory_gbps
-        self._nanos = _exact_nanos(table)
+        self._nanos = other_numbers(table, NANOS, np.arange(len(table)))
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the rank, including the brackets."""
@@ -133,16 +135,3 @@ class RankWriter:
 
     def _error(self, row: int, text: str) -> TraceError:
         return TraceError(f"{self._table.path}: node {self._table.node_id[row]}: {text}")
-
-
-def _exact_nanos(table: TraceTable) -> dict[int, int]:
-    """Return the times that were nanoseconds in a GOAL file, by row."""
-    if table.other is None:
-        return {}
-    nanos_of: dict[int, int] = {}
-    for number, messages in enumerate(table.other_attributes):
-        for message in messages:
-            attribute = AttributeProto.FromString(message)
-            if attribute.name == NANOS and attribute.WhichOneof("value") == "uint64_val":
-                nanos_of[number] = attribute.uint64_val
-    return {row: nanos_of[number] for row, number in enumerate(table.other.tolist()) if number in nanos_of}

@@ -8,7 +8,7 @@ from et.errors import TraceError
 from et.layers.file import POLICIES, LayerFile, read_layers
 from et.layers.loops import Dialect, table_of_layers
 from et.layers.ranks import RankNumbering, SharedTrace, npus_of, whole_number
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 
 LAYER_OPTIONS = {"npus": "number of NPUs, if the file does not have it", "passes": "number of steps, 1 by default"}
 _HEAD_CHARACTERS = 4096

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from et.pytorch import comm_calls
 from et.pytorch.comm_calls import ON_HOST, RECORD, RECV, SEND, CommCall
-from et.pytorch.device import DeviceWork
 from et.pytorch.host_trace import HostOp
 from et.pytorch.kineto import HostOperator, KinetoTrace
+from et.pytorch.streams import DeviceWork
 from et.schema import CollectiveCommType
 
 _KIND_ON_HOST = {int(CollectiveCommType.REDUCE_SCATTER): int(CollectiveCommType.ALL_REDUCE)}
@@ -60,9 +60,11 @@ def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, be
             continue
         if found is not None and found[1] is None and "coalesced" not in op.name:
             comms.lost.append(f"{op.name}: no known collective has this name")
-        above = _nearest(kineto, op.parent, place_of)
+        above = next((n for n in kineto.enclosing(op.parent) if n in place_of), None)
         if above is not None:
-            _complete(comms.calls[place_of[above]], op, linked.get(number))
+            host = linked.get(number)
+            inner = comm_calls.call_of_host(host) if host is not None else None
+            complete(comms.calls[place_of[above]], op.name, inner or comm_calls.call_of_kineto(op.name, op.args))
             continue
         call = _call(op, linked.get(number))
         if call is None:
@@ -108,18 +110,14 @@ def _call(op: HostOperator, host: HostOp | None) -> CommCall | None:
     )
 
 
-def _complete(comm: Comm, op: HostOperator, host: HostOp | None) -> None:
-    """Add what the annotation within a record has and the record lacks."""
-    comm.name = op.name if ":" in op.name else comm.name
-    inner = comm_calls.call_of_host(host) if host is not None else None
-    inner = inner or comm_calls.call_of_kineto(op.name, op.args)
-    if inner is None:
-        return
-    outer = comm.call
-    kind = inner.kind if outer.kind == comm_calls.UNKNOWN else outer.kind
-    name = inner.name if outer.kind == comm_calls.UNKNOWN else outer.name
-    size = inner.size_bytes if outer.size_bytes < 0 else outer.size_bytes
-    comm.call = replace(outer, kind=kind, name=name, size_bytes=size, dtype=outer.dtype or inner.dtype)
+def complete(comm: Comm, name: str, inner: CommCall | None) -> None:
+    """Add what the annotation within a record has and the record lacks; `inner` is the annotation's call."""
+    comm.name = name if ":" in name else comm.name
+    if inner is not None:
+        outer = comm.call
+        kind, call_name = (inner.kind, inner.name) if outer.kind == comm_calls.UNKNOWN else (outer.kind, outer.name)
+        size = outer.size_bytes if outer.size_bytes > 0 else max(outer.size_bytes, inner.size_bytes)
+        comm.call = replace(outer, kind=kind, name=call_name, size_bytes=size, dtype=outer.dtype or inner.dtype)
 
 
 def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Comms, issuing: Sequence[int]) -> None:
@@ -158,12 +156,9 @@ def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Com
 
 def _group_annotation(kineto: KinetoTrace, number: int) -> str:
     """Return the process group in an annotation of `et.pytorch.collect` around an operator; "" = none."""
-    while number >= 0:
-        name = kineto.ops[number].name
-        if name.startswith(comm_calls.GROUP_ANNOTATION):
-            return name.removeprefix(comm_calls.GROUP_ANNOTATION)
-        number = kineto.ops[number].parent
-    return ""
+    names = (kineto.ops[n].name for n in kineto.enclosing(number))
+    prefix = comm_calls.GROUP_ANNOTATION
+    return next((name.removeprefix(prefix) for name in names if name.startswith(prefix)), "")
 
 
 def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of: Mapping[int, int]) -> None:
@@ -175,8 +170,7 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
         if kind is None:
             continue
         caller = work.caller.get(number, -1)
-        above = _nearest(kineto, caller, place_of)
-        places = [place_of[above]] if above is not None else []
+        places = [place_of[n] for n in kineto.enclosing(caller) if n in place_of][:1]
         if not places:
             call = comm_calls.call_of_kineto(op.name, op.args)
             grouped = [
@@ -201,11 +195,8 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
 
 def _is_grouping(kineto: KinetoTrace, number: int) -> bool:
     """Return whether an operator, or one around it, groups calls."""
-    while number >= 0:
-        if "coalesced" in kineto.ops[number].name.lower() or "batch" in kineto.ops[number].name.lower():
-            return True
-        number = kineto.ops[number].parent
-    return False
+    names = [kineto.ops[n].name.lower() for n in kineto.enclosing(number)]
+    return any("coalesced" in name or "batch" in name for name in names)
 
 
 def _before(kineto: KinetoTrace, issuer: int, work: DeviceWork, kernel: int) -> bool:
@@ -213,15 +204,6 @@ def _before(kineto: KinetoTrace, issuer: int, work: DeviceWork, kernel: int) -> 
     launch = work.launches.get(kernel)
     op = kineto.ops[issuer]
     return launch is not None and op.thread == launch.thread and op.start_ns <= launch.start_ns
-
-
-def _nearest(kineto: KinetoTrace, number: int, among: Mapping[int, int]) -> int | None:
-    """Return the innermost operator of `among` that is this one or encloses it."""
-    while number >= 0:
-        if number in among:
-            return number
-        number = kineto.ops[number].parent
-    return None
 
 
 def _within(kineto: KinetoTrace, tops: set[int]) -> set[int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from et.errors import TraceError
+from et.other_attributes import WAIT_MICROS
 from et.pytorch import clocks, comm_calls
 from et.pytorch.clocks import ClockOffsets, CollectiveInterval
 from et.pytorch.comm_calls import RECV, SEND, CommCall
@@ -23,8 +24,7 @@ from et.pytorch.rank_nodes import RankNodes, rank_nodes
 from et.pytorch.ranks import RankFiles, rank_files
 from et.pytorch.report import notes_of, report_of
 from et.schema import CollectiveCommType, NodeType
-from et.trace_tables import TraceTables
-from et.waiting import WAIT_MICROS
+from et.table import TraceTables
 from inputs.limits import MAX_NPUS
 
 ALL = "all"

@@ -1,17 +1,23 @@
 """Kineto traces: what PyTorch's profiler has recorded on the host's threads and on the device.
 
 Times are in nanoseconds since the epoch. In the file `ts` and `dur` are in microseconds, relative to
-`baseTimeNanoseconds` if the file has it.
+`baseTimeNanoseconds` if the file has it. The schema below is of the fields that Nadi reads; other fields may be
+anything, and numbers may also be written as text.
+
+Sources: pytorch/kineto libkineto/src/output_json.cpp, and torch/csrc/profiler/collection.cpp for the arguments of
+collectives.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Required
+
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
 
 from et.errors import TraceError
-from et.pytorch import kineto_schema
 from et.pytorch.documents import Document
 from inputs.documents import DocumentError, validated
 
@@ -21,6 +27,48 @@ _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
 RESOLUTION_NS = 1000  # resolution of Kineto's times: smaller differences between two of them mean nothing
 MERGED = "nadi_merged"  # key that marks the Kineto part of a merged file; no file of PyTorch has it
+_OTHERS_ARE_KEPT = ConfigDict(extra="allow", allow_inf_nan=False, coerce_numbers_to_str=True)
+_MAX_DURATION_US = 1_000_000_000_000  # longest duration in microseconds, 11.6 days, the limit for trace nodes, too
+_LAST_US = 4 * 10**15  # latest time stamp in microseconds, in the year 2096: sums in nanoseconds fit into 64 bits
+_MAX_RANKS = 1 << 31
+
+_Int64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+_Elements = Annotated[int, Field(ge=0, lt=1 << 56)]  # of a message: at 16 bytes each, the bytes fit into 64 bits
+_Rank = Annotated[int, Field(ge=-1, lt=_MAX_RANKS)]
+_Ranks = Annotated[int, Field(ge=0, lt=_MAX_RANKS)]
+_Time = Annotated[int, Field(ge=-_LAST_US, le=_LAST_US)] | Annotated[float, Field(ge=-_LAST_US, le=_LAST_US)]
+_Duration = Annotated[int, Field(le=_MAX_DURATION_US)] | Annotated[float, Field(le=_MAX_DURATION_US)]
+_Numbers = str | list[_Int64]
+
+KinetoArguments = TypedDict(
+    "KinetoArguments",
+    {
+        "Record function id": _Int64,
+        "External id": _Int64 | str | None,
+        "correlation": _Int64,
+        "stream": _Int64,
+        "wait_on_stream": _Int64 | str | None,
+        "wait_on_cuda_event_record_corr_id": _Int64,
+        "Collective name": str,
+        "dtype": str,
+        "In msg nelems": _Elements,
+        "Out msg nelems": _Elements,
+        "Group size": _Ranks,
+        "Src Rank": _Rank | None,
+        "Dst Rank": _Rank | None,
+        "Root Rank": _Rank | None,
+        "In split size": _Numbers,
+        "Out split size": _Numbers,
+        "Process Group Name": str,
+        "Process Group Ranks": _Numbers,
+        "Input Dims": list[Any],
+        "Input type": list[Any],
+        "Concrete Inputs": list[Any],
+    },
+    total=False,
+)
+"""Arguments of an event."""
+KinetoArguments.__pydantic_config__ = _OTHERS_ARE_KEPT  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
@@ -90,6 +138,12 @@ class KinetoTrace:
     # whether the trace is one part of a file of chakra_trace_link, which has no waits between streams
     is_merged: bool = False
 
+    def enclosing(self, number: int) -> Iterator[int]:
+        """Yield an operator and the operators around it, the innermost first; nothing for -1."""
+        while number >= 0:
+            yield number
+            number = self.ops[number].parent
+
 
 def kineto_trace(document: Document) -> KinetoTrace:
     """Read a Kineto trace.
@@ -105,7 +159,7 @@ def kineto_trace(document: Document) -> KinetoTrace:
     trace.host_name = str(data.get("host_name", ""))
     trace.is_merged = data.get(MERGED) is True
     try:
-        base_ns = validated(data, kineto_schema.HEAD).get("baseTimeNanoseconds", 0)
+        base_ns = validated(data, HEAD).get("baseTimeNanoseconds", 0)
     except DocumentError as error:
         raise TraceError(f"{document.path}: {error}") from error
     for number, event in enumerate(data["traceEvents"]):
@@ -131,7 +185,7 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
         trace.python_functions += 1
     if category not in _OPS and category not in _CALLS and category not in _DEVICE and category != "cuda_sync":
         return
-    event = validated(event, kineto_schema.EVENT)
+    event = validated(event, EVENT)
     start_ns = base_ns + _ns(event["ts"])
     end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
     name, args = event["name"], event.get("args", {})
@@ -158,7 +212,7 @@ def _ns(time_us: float) -> int:
 
 def _rank(number: object) -> int | None:
     """Return a rank or a number of ranks; None if the value is neither."""
-    return number if isinstance(number, int) and 0 <= number < kineto_schema.MAX_RANKS else None
+    return number if isinstance(number, int) and 0 <= number < _MAX_RANKS else None
 
 
 def _correlation(args: Mapping[str, Any]) -> int:
@@ -170,7 +224,7 @@ def _groups(trace: KinetoTrace, info: Mapping[str, Any]) -> None:
     listed = info.get("pg_config")
     for entry in listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else ():
         try:
-            group = validated(entry, kineto_schema.GROUP)
+            group = validated(entry, GROUP)
         except DocumentError:
             continue  # events also name their groups
         name, ranks = group["pg_name"], group.get("ranks", ())
@@ -206,3 +260,35 @@ def _enclose(trace: KinetoTrace, call: Call, open_ops: Mapping[int, list[int]]) 
     while stack and trace.ops[stack[-1]].end_ns <= call.start_ns:
         stack.pop()
     call.op = stack[-1] if stack else -1
+
+
+@with_config(_OTHERS_ARE_KEPT)
+class KinetoEvent(TypedDict, total=False):
+    """A complete event, `"ph": "X"`; times in microseconds."""
+
+    name: Required[str]
+    ts: Required[_Time]
+    tid: Required[_Int64]
+    dur: _Duration
+    args: KinetoArguments
+
+
+@with_config(_OTHERS_ARE_KEPT)
+class KinetoGroup(TypedDict, total=False):
+    """A process group."""
+
+    pg_name: Required[str]
+    pg_size: _Ranks
+    ranks: list[_Rank] | Any
+
+
+@with_config(_OTHERS_ARE_KEPT)
+class KinetoHead(TypedDict, total=False):
+    """Fields of a trace beside its events."""
+
+    baseTimeNanoseconds: Annotated[int, Field(ge=0, le=_LAST_US * 1000)]
+
+
+EVENT = TypeAdapter(KinetoEvent)
+GROUP = TypeAdapter(KinetoGroup)
+HEAD = TypeAdapter(KinetoHead)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from et.attributes import COLUMNS
 from et.builders import attribute
 from et.dependencies import compress
 from et.names import NameTable
@@ -60,25 +61,17 @@ def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> Trac
         tuple(attribute(*fields).SerializeToString(deterministic=True) for fields in node.attributes) for node in rows
     ]
     other, other_attributes = _distinct(others, ())
-    nothing = np.full(len(rows), _ABSENT, np.int64)
+    columns: dict[str, Any] = {
+        name: np.array([getattr(node, name, absent) for node in rows], dtype)
+        for name, (dtype, absent) in COLUMNS.items()
+    }
+    columns["duration_micros"] = np.array([max(node.micros, 0) for node in rows], np.int64)
     return TraceTable(
         path=path,
         version=version,
         node_id=np.arange(len(rows), dtype=np.uint64),
         names=NameTable.of(node.name.encode("utf-8", "replace") for node in rows),
-        type=np.array([node.type for node in rows], np.int8),
-        is_cpu_op=np.array([node.is_cpu_op for node in rows], np.bool_),
         start_time_micros=np.array([max(node.start_ns - begin_ns, 0) // 1000 for node in rows], np.int64),
-        duration_micros=np.array([max(node.micros, 0) for node in rows], np.int64),
-        num_ops=nothing,
-        tensor_size=nothing,
-        tensor_loc=np.zeros(len(rows), np.int8),
-        comm_type=np.array([node.comm_type for node in rows], np.int8),
-        comm_size=np.array([node.comm_size for node in rows], np.int64),
-        comm_src=np.array([node.comm_src for node in rows], np.int32),
-        comm_dst=np.array([node.comm_dst for node in rows], np.int32),
-        comm_tag=np.array([node.comm_tag for node in rows], np.int32),
-        comm_priority=np.zeros(len(rows), np.int32),
         group=groups,
         group_names=group_names,
         involved_dim=np.full(len(rows), _ABSENT, np.int32),
@@ -91,6 +84,7 @@ def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> Trac
         dep=dep,
         other=other,
         other_attributes=other_attributes,
+        **columns,
     )
 
 

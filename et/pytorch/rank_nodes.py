@@ -16,14 +16,21 @@ from pathlib import Path
 
 from et.pytorch import comm_calls
 from et.pytorch.comms import Comms, find
-from et.pytorch.device import AwaitedOps, DeviceWork, device_work, is_blocking, waited_copies
 from et.pytorch.host_pieces import NO_OWNER, HostPiece, HostSpan, pieces
 from et.pytorch.host_threads import add_beginnings
 from et.pytorch.host_trace import HostOp
-from et.pytorch.kineto import Call, KinetoTrace
+from et.pytorch.kineto import KinetoTrace
 from et.pytorch.linking import Links
 from et.pytorch.nodes import Node
-from et.pytorch.streams import StreamOrder, stream_order
+from et.pytorch.streams import (
+    AwaitedOps,
+    DeviceWork,
+    StreamOrder,
+    device_work,
+    is_blocking,
+    stream_order,
+    waited_copies,
+)
 from et.schema import NodeType
 
 IDLE = "(no operator)"
@@ -61,15 +68,7 @@ class RankNodes:
 
     def linked_above(self, number: int) -> HostOp | None:
         """Return the host operator of an operator of Kineto, or of the nearest linked operator around it."""
-        while number >= 0:
-            if number in self.links.host:
-                return self.links.host[number]
-            number = self.kineto.ops[number].parent
-        return None
-
-    def name_of(self, number: int) -> str:
-        """Return the name of an operator of Kineto."""
-        return self.kineto.ops[number].name
+        return next((self.links.host[n] for n in self.kineto.enclosing(number) if n in self.links.host), None)
 
 
 def rank_nodes(rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> RankNodes:
@@ -86,7 +85,7 @@ class _Builder:
         work = device_work(kineto, begin_ns, end_ns)
         comms = find(kineto, links.host, work, begin_ns, end_ns)
         own = _stream_of_waits(kineto, comms, work)
-        order = stream_order(work.ops, work.launches, kineto.calls, kineto.waits, own)
+        order = stream_order(work, kineto, own)
         last_ns = max([end_ns, *(op.end_ns for op in work.ops)])
         self._step = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
         self._owners: list[tuple[str, int]] = []  # "op", "call" or "wait", and its number
@@ -256,13 +255,10 @@ class _Builder:
         if piece.owner == NO_OWNER:
             return Node(IDLE, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
         what, number = self._owners[piece.owner]
-        named: Call | None = None if what == "op" else self._kineto.calls[number]
-        op = self._kineto.ops[number] if what == "op" else None
-        name = named.name if named is not None else op.name if op is not None else IDLE
-        thread = named.thread if named is not None else op.thread if op is not None else 0
-        shown = name if piece.is_first else f"{name} (continued)"
-        node = Node(shown, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
-        node.attributes.append(("tid", "int64", thread))
+        source = self._kineto.ops[number] if what == "op" else self._kineto.calls[number]
+        name = source.name if piece.is_first else f"{source.name} (continued)"
+        node = Node(name, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
+        node.attributes.append(("tid", "int64", source.thread))
         if what == "op" and piece.is_first:
             node.attributes.extend(_record_id(self._links.host.get(number)))
         return node
@@ -335,17 +331,12 @@ class _Builder:
 def _split(host: list[HostPiece], times_ns: list[int]) -> list[HostPiece]:
     """Return the pieces, cut at the given times."""
     result: list[HostPiece] = []
-    remaining = iter(times_ns)
-    at_ns = next(remaining, None)
     for uncut in host:
         piece = uncut
-        while at_ns is not None and at_ns <= piece.start_ns:
-            at_ns = next(remaining, None)
-        while at_ns is not None and at_ns < piece.end_ns:
+        first, last = bisect.bisect_right(times_ns, piece.start_ns), bisect.bisect_left(times_ns, piece.end_ns)
+        for at_ns in sorted(set(times_ns[first:last])):
             result.append(piece._replace(end_ns=at_ns))
             piece = piece._replace(start_ns=at_ns, is_first=False)
-            while at_ns is not None and at_ns <= piece.start_ns:
-                at_ns = next(remaining, None)
         result.append(piece)
     return result
 
@@ -357,18 +348,14 @@ def _record_id(op: HostOp | None) -> list[tuple[str, str, int]]:
 
 def _stream_of_waits(kineto: KinetoTrace, comms: Comms, work: DeviceWork) -> Mapping[int, int]:
     """Return, for calls within the operator of a collective that launches a kernel, the kernel's stream, by place."""
-    stream: dict[int, int] = {}
-    for kernel, places in comms.of_kernel.items():
-        for place in places:
-            stream[comms.calls[place].issuer] = work.ops[kernel].stream
-    found = {}
+    issuers = ((comms.calls[place].issuer, kernel) for kernel, places in comms.of_kernel.items() for place in places)
+    stream = {issuer: work.ops[kernel].stream for issuer, kernel in issuers}
+    streams: dict[int, int] = {}
     for place, call in enumerate(kineto.calls):
-        number = call.op
-        while number >= 0 and number not in stream:
-            number = kineto.ops[number].parent
-        if number >= 0:
-            found[place] = stream[number]
-    return found
+        issuer = next((number for number in kineto.enclosing(call.op) if number in stream), None)
+        if issuer is not None:
+            streams[place] = stream[issuer]
+    return streams
 
 
 def _overlap_ns(step: RankNodes) -> int:

@@ -106,7 +106,7 @@ def _why(step: RankNodes, number: int, has_host: bool, span_ns: tuple[int, int] 
     if span_ns is not None and not span_ns[0] <= start_ns < span_ns[1]:
         when = "before the host trace begins" if start_ns < span_ns[0] else "after the host trace ends"
         return f"launched {when}"
-    return f"{step.name_of(caller)} is not in the host trace"
+    return f"{step.kineto.ops[caller].name} is not in the host trace"
 
 
 def notes_of(report: Mapping[str, Any]) -> Iterator[str]:

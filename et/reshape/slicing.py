@@ -21,8 +21,7 @@ from et.reader import read_trace
 from et.reshape.bridging import bridge
 from et.reshape.files import TraceFile
 from et.reshape.partners import Key, communication_text, communications
-from et.reshape.rewriting import rewrite
-from et.reshape.wire import WireTrace
+from et.reshape.wire import WireTrace, rewrite
 from et.schema import NodeType, RawNode
 from et.table import TraceTable
 

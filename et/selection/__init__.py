@@ -5,8 +5,7 @@
 weights.
 """
 
-from et.selection.choosing import TraceSelection, choose
-from et.selection.coverage import Coverage, coverage
+from et.selection.choosing import Coverage, TraceSelection, choose, coverage
 from et.selection.features import FAMILIES, FEATURES, features
 
 __all__ = ["FAMILIES", "FEATURES", "Coverage", "TraceSelection", "choose", "coverage", "features"]

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from et.other_attributes import waited_micros
 from et.reshape.partners import Key
 from et.statistics.ranks import COMMUNICATION_LANES, COMPUTE, LANES, MEMORY, CommunicationMember, Rank, lanes_of
 from et.summary import collective_name
-from et.waiting import waited_micros
 
 Int64 = NDArray[np.int64]
 
@@ -27,7 +27,7 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
 
     The last member does not wait: the shortest duration is the transfer, and the rest of the others' is waiting. That
     needs no common clock. Arrival skew, the time between the first start and the last one, does. Waiting that a
-    converter has removed from durations counts (et.waiting).
+    converter has removed from durations counts (WAIT_MICROS).
 
     Returns:
         "clock": whether starts are recorded; "kinds": sums and quantiles in microseconds by kind and group; "ranks":
@@ -90,7 +90,7 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
     """Return the time in which each rank computes, communicates, does both and neither, from first start to last end.
 
     Compute is that of the accelerator with its memory. The span covers all nodes, including the host's and the waiting
-    that a converter has removed (et.waiting): the same as measured spans of `nadi compare --measured`, if the run has
+    that a converter has removed (WAIT_MICROS): the same as measured spans of `nadi compare --measured`, if the run has
     all nodes. Without recorded starts the result is None.
     """
     if not has_starts(ranks):

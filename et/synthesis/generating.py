@@ -1,28 +1,35 @@
-"""Learning from trace sets, and generation of traces that are valid and new."""
+"""Learning from trace sets, and generation of traces that are valid and repeat nothing of the originals."""
 
 import dataclasses
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from et.synthesis.classes import classify, key_of
 from et.synthesis.layout import Groups, SetLayout, TraceSetFields
-from et.synthesis.novelty import Originals
-from et.synthesis.request import SynthesisRequest, TotalKey, request_of, total_of
+from et.synthesis.request import SynthesisRequest, TotalKey, classify, key_of, request_of, total_of
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, Stream, StreamEvent, stream_of
+from et.synthesis.streams import (
+    COLLECTIVE,
+    RECEIVE,
+    SEND,
+    Operation,
+    Stream,
+    StreamEvent,
+    families_of,
+    stream_of,
+    traces_of,
+)
 from et.synthesis.templates import PlacedEvent, Templates, place_of
-from et.synthesis.writing import families_of, traces_of
 from et.table import TraceTable
 
 _ATTEMPTS = 16  # times that values are drawn before a set that repeats originals is refused
-_CLASS_JITTER = 0.035
-"""Maximum relative deviation of a class from its mean; at least 1 microsecond or byte, so that small values change."""
-_TOTAL_JITTER = 0.01
-"""Maximum relative deviation of totals: otherwise equal numbers of messages would have the very size of an original."""
+# Maximum relative deviation of a class from its mean, but at least 1 microsecond or byte, so that small values change;
+# and of totals, because otherwise equal numbers of messages would have the very size of an original.
+_CLASS_JITTER, _TOTAL_JITTER = 0.035, 0.01
+IN_A_ROW = 8  # consecutive sizes or times that count as a repetition of an original
 _LARGEST = 2.0**50  # maximum of a generated size or time, far above real ones
 
 
@@ -30,6 +37,41 @@ class SynthesisError(ValueError):
     """No traces that are valid and new were generated."""
 
     exit_code = 1
+
+
+class Originals:
+    """Names, and sequences of eight sizes or times, of the traces that were learned from."""
+
+    def __init__(self, tables: Iterable[TraceTable]) -> None:
+        self._names: set[str] = set()
+        self._sequences: set[tuple[int, ...]] = set()
+        for table in tables:
+            self._names.update(table.names)
+            self._names.update(table.group_names[1:])
+            for values in _values_of(table):
+                self._sequences.update(_in_a_row(values))
+
+    def found_in(self, tables: Sequence[TraceTable]) -> str:
+        """Return a description of what other traces repeat of the originals, "" for nothing."""
+        for number, table in enumerate(tables):
+            for name in (*table.names, *table.group_names[1:]):
+                if name in self._names:
+                    return f'trace {number}: the name "{name}"'
+            for values in _values_of(table):
+                for sequence in _in_a_row(values):
+                    if sequence in self._sequences:
+                        return f"trace {number}: {', '.join(map(str, sequence))} in a row"
+        return ""
+
+
+def _values_of(table: TraceTable) -> list[list[int]]:
+    """Return the sizes of a trace's messages in order, and the times of its compute nodes."""
+    sizes, micros = table.comm_size[table.comm_size > 0], table.duration_micros[table.duration_micros > 0]
+    return [sizes.tolist(), micros.tolist()]
+
+
+def _in_a_row(values: Sequence[int]) -> Iterable[tuple[int, ...]]:
+    return (tuple(values[at : at + IN_A_ROW]) for at in range(len(values) - IN_A_ROW + 1))
 
 
 class Learned(NamedTuple):
@@ -52,11 +94,7 @@ class Generated:
 
 
 def learn(sets: Sequence[TraceSetFields]) -> Learned:
-    """Learn from trace sets whose compute nodes have durations.
-
-    Args:
-        sets: Trace sets, at least one.
-    """
+    """Learn from one or more trace sets whose compute nodes have durations."""
     streams = [stream_of(each) for each in sets]
     templates = Templates(streams, [classify(stream).classes for stream in streams])
     originals = Originals(table for each in sets for table in each.traces)
@@ -94,10 +132,10 @@ def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[Pla
         queue: deque[PlacedEvent] = deque()
         earlier: Operation | None = None
         for kind, parts in passes:
-            own = [tuple(each for each in bag if _has_group(layout, kind.role, each[0])) for bag in parts or ((),)]
-            for number, bag in enumerate(own):
-                closing = kind.after if number == len(own) - 1 else None
-                place = place_of(kind, earlier, number, len(own), layout.roles)
+            for number, part in enumerate(parts or ((),)):
+                bag = tuple(each for each in part if layout.has(kind.role, each[0].slot))
+                place = place_of(kind, earlier, number, max(len(parts), 1), layout.roles)
+                closing = kind.after if number >= len(parts) - 1 else None
                 queue.extend(learned.templates.place_events(bag, place, closing, request.table))
             earlier = kind.before
         queues.append(queue)
@@ -124,25 +162,17 @@ def in_possible_order(layout: SetLayout, queues: Sequence[deque[PlacedEvent]]) -
                 elif operation.kind == RECEIVE:
                     in_flight[other, role] -= 1
                 value_class = queue[0].value_class
-                for member in _roles_of(layout, role, operation):
+                for member in layout.roles_of(role, operation.slot):
                     done[member].append(queues[member].popleft()._replace(value_class=value_class))
         if not has_advanced:
             role = next(role for role, queue in enumerate(queues) if queue and queue[0].operation.kind == COLLECTIVE)
             event = queues[role][0]
-            for member in _roles_of(layout, role, event.operation):
+            for member in layout.roles_of(role, event.operation.slot):
                 later = next((each for each in queues[member] if each.operation == event.operation), None)
                 if later is not None:
                     queues[member].remove(later)
                 queues[member].appendleft(later or event)
     return done
-
-
-def _has_group(layout: SetLayout, role: int, operation: Operation) -> bool:
-    return operation.kind != COLLECTIVE or layout.family(role, operation.slot) is not None
-
-
-def _roles_of(layout: SetLayout, role: int, operation: Operation) -> tuple[int, ...]:
-    return layout.roles_of(role, operation.slot) if operation.kind == COLLECTIVE else (role,)
 
 
 def _can_happen(
@@ -152,20 +182,14 @@ def _can_happen(
     operation = queues[role][0].operation
     if operation.kind == RECEIVE:
         return in_flight[(role + operation.roles_away) % layout.roles, role] > 0
-    members = _roles_of(layout, role, operation)
+    members = layout.roles_of(role, operation.slot)
     return all(queues[member] and queues[member][0].operation == operation for member in members)
 
 
 def with_values(
     roles: Sequence[Sequence[PlacedEvent]], request: SynthesisRequest, generator: np.random.Generator
 ) -> list[list[StreamEvent]]:
-    """Return events with sizes and times: equal within a class, near its mean, and totals within 1 %.
-
-    Args:
-        roles: Events of each role.
-        request: SynthesisRequest with the means of classes and the totals.
-        generator: Source of the random deviations.
-    """
+    """Return the events of each role with sizes and times: equal within a class, near its mean, totals within 1 %."""
     drawn = {
         (key, number): max(mean + generator.uniform(-1, 1) * max(_CLASS_JITTER * mean, 1), 1)
         for key, means in request.table.items()
@@ -181,16 +205,11 @@ def with_values(
         for key, total in sums.items()
         if total
     }
-    return [
-        [
-            StreamEvent(
-                event.operation, _rounded(value * scales.get(total_of(role, event.operation), 0)), event.parents
-            )
-            for event, value in zip(events, values[role], strict=True)
-        ]
-        for role, events in enumerate(roles)
-    ]
-
-
-def _rounded(value: float) -> int:
-    return round(min(max(value, 1), _LARGEST)) if value else 0
+    generated: list[list[StreamEvent]] = []
+    for role, events in enumerate(roles):
+        generated.append([])
+        for event, value in zip(events, values[role], strict=True):
+            scaled = value * scales.get(total_of(role, event.operation), 0)
+            number = round(min(max(scaled, 1), _LARGEST)) if scaled else 0
+            generated[-1].append(StreamEvent(event.operation, number, event.parents))
+    return generated

@@ -67,11 +67,12 @@ class SetLayout:
         family = self.family(role, slot)
         return (role,) if family is None else family.roles
 
-    def scaled(self, ranks: int) -> "SetLayout":
-        """Return the layout for another number of NPUs: groups that reach to the last NPU of a role grow or shrink.
+    def has(self, role: int, slot: str) -> bool:
+        """Return whether a role is in a family of a slot; "", no group, is fine for every role."""
+        return not slot or self.family(role, slot) is not None
 
-        Args:
-            ranks: Number of NPUs.
+    def scaled(self, ranks: int) -> "SetLayout":
+        """Return the layout for `ranks` NPUs: groups that reach to the last NPU of a role grow or shrink.
 
         Raises:
             TraceError: The families do not divide this number.
@@ -116,28 +117,23 @@ def layout_of(traces: TraceSetFields) -> NamedLayout:
     users = [np.flatnonzero(traces.trace_of_npu == role).tolist() for role in range(roles)]
     width = len(users[0]) if users else 0
     if not width or any(len(own) != width for own in users):
-        raise TraceError(f"{path_of(traces)}: traces of different numbers of NPUs, expected as many for each")
+        path = traces.traces[0].path if roles else "trace set"
+        raise TraceError(f"{path}: traces of different numbers of NPUs, expected as many for each")
     places = {npu: (role, i) for role, own in enumerate(users) for i, npu in enumerate(own)}
-    found: dict[tuple[tuple[int, ...], str], Family] = {}
+    families: dict[tuple[tuple[int, ...], str], Family] = {}
     slots: dict[tuple[int, str], str] = {}
-    known: dict[str, list[str]] = {}
+    names_of_shape: dict[str, list[str]] = {}
     for role, table in enumerate(traces.traces):
         for row in np.unique(table.group[table.comm_type >= 0]).tolist():
             name = table.group_names[row]
             member_roles, stride, size = _product(traces, name, places, role)
             shape = _shape(len(member_roles), roles, stride, size, width)
-            names = known.setdefault(shape, [])
+            names = names_of_shape.setdefault(shape, [])
             if name not in names:
                 names.append(name)
-            slot = f"{shape} {names.index(name)}"
-            slots[role, name] = slot
-            found[member_roles, slot] = Family(member_roles, stride, size, slot)
-    return NamedLayout(SetLayout(roles, width, tuple(found.values())), slots, places)
-
-
-def path_of(traces: TraceSetFields) -> str:
-    """Return the path of a set for messages."""
-    return traces.traces[0].path if len(traces.traces) else "trace set"
+            slot = slots[role, name] = f"{shape} {names.index(name)}"
+            families[member_roles, slot] = Family(member_roles, stride, size, slot)
+    return NamedLayout(SetLayout(roles, width, tuple(families.values())), slots, places)
 
 
 def _product(

@@ -17,10 +17,10 @@ Messages = Mapping[tuple[int, int], int]  # number of messages by sender and rec
 Context = tuple[object, ...]
 _Following = dict[Context, Counter[Operation]]
 _Shares = Counter[tuple[int, Operation, Operation]]
-_MAXIMUM_AHEAD = 16
+_MAXIMUM_AHEAD = 16  # messages sent beyond those received; a context counts no further
 _REACH = 32  # maximum number of earlier messages that a context holds
 _FEW = 4  # remaining messages of one operation that a context counts exactly
-_NEAREST_STREAMS = 3
+_NEAREST_STREAMS = 3  # learned streams, those with the closest shares of passes, that are searched before all
 
 
 class Pass(NamedTuple):
@@ -70,15 +70,13 @@ def spans_of(stream: Stream, role: int) -> list[Span]:
     return [*spans, Span(Pass(role, before, None, is_last=True), begin, len(operations))]
 
 
-def messages_of(stream: Stream) -> dict[tuple[int, int], int]:
+def messages_of(stream: Stream) -> Counter[tuple[int, int]]:
     """Return the number of messages from role to role."""
-    return dict(
-        Counter(
-            (role, (role + event.operation.roles_away) % stream.layout.roles)
-            for role, events in enumerate(stream.roles)
-            for event in events
-            if event.operation.kind == SEND
-        )
+    return Counter(
+        (role, (role + event.operation.roles_away) % stream.layout.roles)
+        for role, events in enumerate(stream.roles)
+        for event in events
+        if event.operation.kind == SEND
     )
 
 
@@ -87,9 +85,6 @@ class Schedule:
 
     Schedules with the same number of roles may differ: interleaved stages send further ahead. So the order is looked up
     by the last messages, first in the streams whose shares of kinds of passes are closest, then in all streams.
-
-    Args:
-        streams: Streams to learn from.
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
@@ -104,13 +99,13 @@ class Schedule:
             messages: Messages to send and receive.
             passes: Contents of the passes of each kind; other kinds take those of the closest kind. If a kind has more
                 or fewer passes than given here, their sequence is stretched.
-            events: Number of events of all roles; passes are stretched to it.
+            events: Number of events of all roles, to which passes are stretched.
         """
-        lines = _lines(roles, messages)
+        of_role = _messages_by_role(roles, messages)
         kinds: list[list[Pass]] = [[] for _ in range(roles)]
         before: list[Operation | None] = [None] * roles
-        for role, operation in _order(lines, self._known(roles, messages, passes)):
-            kinds[role].append(Pass(role, before[role], operation, lines[role].remaining[operation] == 0))
+        for role, operation in _order(of_role, self._known(roles, messages, passes)):
+            kinds[role].append(Pass(role, before[role], operation, of_role[role].remaining[operation] == 0))
             before[role] = operation
         for role in range(roles):
             kinds[role].append(Pass(role, before[role], None, is_last=True))
@@ -143,11 +138,11 @@ class Schedule:
         """Count what follows each context in streams."""
         following: _Following = defaultdict(Counter)
         for stream in (self._streams[number] for number in numbers):
-            for line, operations in zip(_lines(stream.roles, stream.messages), stream.order, strict=True):
+            for role, operations in zip(_messages_by_role(stream.roles, stream.messages), stream.order, strict=True):
                 for operation in operations:
-                    for context in line.contexts(reach):
+                    for context in role.contexts(reach):
                         following[context][operation] += 1
-                    line.push(operation)
+                    role.push(operation)
         return following
 
 
@@ -178,17 +173,23 @@ def _shares(kinds: Counter[Pass]) -> _Shares:
     return Counter({key: count / total for key, count in counts.items()})  # type: ignore[misc]
 
 
-class _Line:
-    """The messages of one role so far."""
+class _RoleMessages:
+    """The messages of one role so far, and those that remain.
 
-    def __init__(self, roles: int, channels: int, role: int, remaining: Counter[Operation]) -> None:
-        self.roles = roles
+    Args:
+        roles: Number of roles.
+        channels: Number of pairs of roles that exchange messages.
+        role: The role.
+        in_flight: Number of messages sent and not yet received, by sender and receiver, which all roles share.
+    """
+
+    def __init__(self, roles: int, channels: int, role: int, in_flight: Counter[tuple[int, int]]) -> None:
         self.role = role
-        self.remaining = remaining
-        self._channels = channels
-        self._totals = tuple(remaining.values())
+        self.remaining: Counter[Operation] = Counter()
+        self._roles, self._channels, self._in_flight = roles, channels, in_flight
         self._before: tuple[int, ...] = ()
         self._ahead: Counter[int] = Counter()
+        self._done: Counter[Operation] = Counter()
 
     def open(self) -> list[Operation]:
         """Return the operations that remain, receives first."""
@@ -203,13 +204,14 @@ class _Line:
         ahead = tuple(
             sorted((other, min(max(count, -_MAXIMUM_AHEAD), _MAXIMUM_AHEAD)) for other, count in self._ahead.items())
         )
-        place = (self.roles, self._channels, self.role, self._before[-1:])
+        place = (self._roles, self._channels, self.role, self._before[-1:])
         remaining = tuple(self.open())
-        few = tuple(min(self.remaining[operation], _FEW) for operation in remaining)
+        counts = tuple(self.remaining[operation] for operation in remaining)
         if reach:
-            yield (*place, ahead, self._totals, tuple(self.remaining[operation] for operation in remaining))
+            totals = tuple(count + self._done[operation] for operation, count in self.remaining.items())
+            yield (*place, ahead, totals, counts)
         while reach > 1:
-            yield (*place, self._before[-reach:], ahead, remaining, few)
+            yield (*place, self._before[-reach:], ahead, remaining, tuple(min(count, _FEW) for count in counts))
             yield (*place, self._before[-reach:], ahead, remaining)
             reach //= 2
         yield (*place, ahead, remaining)
@@ -217,68 +219,57 @@ class _Line:
         yield (*place, remaining)
         yield place
 
+    def can_happen(self, operation: Operation) -> bool:
+        """Return whether an operation is a send, or the receive of a message that has been sent."""
+        other = (self.role + operation.roles_away) % self._roles
+        return operation.kind == SEND or self._in_flight[other, self.role] > 0
+
     def push(self, operation: Operation) -> None:
         """Record the next message."""
         is_send = operation.kind == SEND
+        other = (self.role + operation.roles_away) % self._roles
+        self._in_flight[(self.role, other) if is_send else (other, self.role)] += 1 if is_send else -1
         self.remaining[operation] -= 1
+        self._done[operation] += 1
         self._before = (*self._before, 2 * operation.roles_away + is_send)[-_REACH:]
         self._ahead[operation.roles_away] += 1 if is_send else -1
 
 
-def _lines(roles: int, messages: Messages) -> list[_Line]:
-    remaining: list[Counter[Operation]] = [Counter() for _ in range(roles)]
-    for (sender, receiver), count in messages.items():
-        remaining[sender][Operation(SEND, signed_distance(roles, receiver - sender))] += count
-        remaining[receiver][Operation(RECEIVE, signed_distance(roles, sender - receiver))] += count
-    return [_Line(roles, len(messages), role, own) for role, own in enumerate(remaining)]
-
-
-def _order(lines: Sequence[_Line], known: Sequence[tuple[_Following, int]]) -> Iterator[tuple[int, Operation]]:
-    """Yield the messages of all roles; each role advances until it has to wait."""
+def _messages_by_role(roles: int, messages: Messages) -> list[_RoleMessages]:
+    """Return the messages of each role, of which all remain."""
     in_flight: Counter[tuple[int, int]] = Counter()
-    while any(line.open() for line in lines):
+    found = [_RoleMessages(roles, len(messages), role, in_flight) for role in range(roles)]
+    for (sender, receiver), count in messages.items():
+        found[sender].remaining[Operation(SEND, signed_distance(roles, receiver - sender))] += count
+        found[receiver].remaining[Operation(RECEIVE, signed_distance(roles, sender - receiver))] += count
+    return found
+
+
+def _order(roles: Sequence[_RoleMessages], known: Sequence[tuple[_Following, int]]) -> Iterator[tuple[int, Operation]]:
+    """Yield the messages of all roles; each role advances until it has to wait."""
+    while any(role.open() for role in roles):
         has_happened = False
-        for line in lines:
-            while line.open():
-                operation = _following(line, known)
-                if not _can_happen(line, operation, in_flight):
-                    break
+        for role in roles:
+            while role.open() and role.can_happen(operation := _following(role, known)):
                 has_happened = True
-                yield line.role, _push(line, operation, in_flight)
+                role.push(operation)
+                yield role.role, operation
         if not has_happened:  # the learned order does not fit: take any message that can happen
-            possible = (
-                (line, operation)
-                for line in lines
-                for operation in line.open()
-                if _can_happen(line, operation, in_flight)
-            )
-            line, operation = next(possible)
-            yield line.role, _push(line, operation, in_flight)
+            possible = ((role, each) for role in roles for each in role.open() if role.can_happen(each))
+            role, operation = next(possible)
+            role.push(operation)
+            yield role.role, operation
 
 
-def _following(line: _Line, known: Sequence[tuple[_Following, int]]) -> Operation:
+def _following(role: _RoleMessages, known: Sequence[tuple[_Following, int]]) -> Operation:
     """Return the most frequent next message of a role among those that remain."""
-    allowed = line.open()
+    allowed = role.open()
     for following, reach in known:
-        for context in line.contexts(reach):
+        for context in role.contexts(reach):
             for operation, _ in following.get(context, Counter()).most_common():
                 if operation in allowed:
                     return operation
     return allowed[0]
-
-
-def _can_happen(line: _Line, operation: Operation, in_flight: Counter[tuple[int, int]]) -> bool:
-    return operation.kind == SEND or in_flight[(line.role + operation.roles_away) % line.roles, line.role] > 0
-
-
-def _push(line: _Line, operation: Operation, in_flight: Counter[tuple[int, int]]) -> Operation:
-    other = (line.role + operation.roles_away) % line.roles
-    line.push(operation)
-    if operation.kind == SEND:
-        in_flight[line.role, other] += 1
-    else:
-        in_flight[other, line.role] -= 1
-    return operation
 
 
 def _most_similar(passes: Mapping[Pass, Sequence[Parts]], kind: Pass) -> Sequence[Parts]:

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from et.synthesis.classes import NO_VALUE, ClassTable, key_of
 from et.synthesis.parts import Bag, divisions_of, ends_of_parts
+from et.synthesis.request import NO_VALUE, ClassTable, key_of
 from et.synthesis.schedule import Pass, spans_of
 from et.synthesis.streams import Operation, Parent, Stream, StreamEvent
 
@@ -54,14 +54,10 @@ _Signature = tuple[tuple[Operation, int], ...]  # operations and their counts, a
 
 
 class Templates:
-    """All parts of learned streams.
-
-    Args:
-        streams: Streams to learn from.
-        classes: Class of each event of each role of each stream.
-    """
+    """All parts of learned streams."""
 
     def __init__(self, streams: Sequence[Stream], classes: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Learn from streams and the class of each event of each role of each stream."""
         self._by_landmark: dict[_Signature, list[_Template]] = defaultdict(list)
         self._otherwise: dict[_Signature, list[_Template]] = defaultdict(list)
         self._found: dict[tuple[Bag, Place, Operation | None], _Template] = {}
@@ -91,14 +87,7 @@ class Templates:
             earlier = kind.before
 
     def place_events(self, bag: Bag, place: Place, closing: Operation | None, table: ClassTable) -> list[PlacedEvent]:
-        """Return the events of a bag in order, and the message after them.
-
-        Args:
-            bag: Contents of the part.
-            place: Place of the part.
-            closing: Message that ends the pass, if the part is its last.
-            table: Mean value of each class.
-        """
+        """Return the events of the part at a place in order, and the message `closing` that ends the pass, if any."""
         key = bag, place, closing
         if key not in self._found:
             self._found[key] = self._nearest(bag, place, closing, table)
@@ -119,7 +108,10 @@ class Templates:
         values = _sorted_values(bag, table)
         candidates = self._by_landmark.get(exact) or self._otherwise.get(exact)
         if candidates is None:
-            differences = {signature: _difference(counts, Counter(dict(signature))) for signature in self._by_landmark}
+            differences = {
+                signature: ((counts - (others := Counter(dict(signature)))) + (others - counts)).total()
+                for signature in self._by_landmark
+            }
             smallest = min(differences.values())
             nearest = [signature for signature, difference in differences.items() if difference == smallest]
             candidates = [template for signature in nearest for template in self._by_landmark[signature]]
@@ -127,23 +119,11 @@ class Templates:
 
 
 def place_of(kind: Pass, earlier: Operation | None, number: int, parts: int, roles: int) -> Place:
-    """Return the place of a part.
-
-    Args:
-        kind: Kind of the pass.
-        earlier: Message before the one that the pass follows.
-        number: Index of the part in the pass.
-        parts: Number of parts of the pass.
-        roles: Number of roles of the stream.
-    """
+    """Return the place of part `number` of `parts` in a pass; `earlier` is the message before the one it follows."""
     from_end = min(parts - 1 - number, _PLACES)
     return Place(
         kind.before, earlier, kind.is_last, min(number, _PLACES), from_end, kind.role == 0, kind.role == roles - 1
     )
-
-
-def _difference(counts: Counter[Operation], others: Counter[Operation]) -> int:
-    return sum(abs(counts[operation] - others[operation]) for operation in {*counts, *others})
 
 
 def _sorted_values(bag: Bag, table: ClassTable) -> dict[Operation, list[tuple[float, int]]]:

@@ -19,6 +19,15 @@ from et.table import TraceTable
 Mask = NDArray[np.bool_]
 
 DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
+COLOURS = {
+    "host": "#d9d9d9",
+    "compute": "#b3de69",
+    "memory": "#fdb462",
+    "collectives": "#80b1d3",
+    "sends": "#fb8072",
+    "receives": "#fccde5",
+    "metadata": "#ffffff",
+}
 
 
 class PictureNode(NamedTuple):

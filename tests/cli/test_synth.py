@@ -7,16 +7,24 @@ import numpy as np
 import pytest
 
 import et
-from et.synthesis import generate, learn, request_of, stream_of
-from et.synthesis.classes import NO_VALUE, classify, key_of
+from et.synthesis import Originals, generate, learn, request_of, stream_of
 from et.synthesis.generating import in_possible_order, ordered_events, with_values
 from et.synthesis.layout import SetLayout, layout_of
-from et.synthesis.novelty import Originals
 from et.synthesis.parts import events_in, parts_of, stretched
+from et.synthesis.request import NO_VALUE, classify, key_of
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import COLLECTIVE, COMPUTE, RECEIVE, SEND, Operation, Stream, StreamEvent
+from et.synthesis.streams import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Operation,
+    Stream,
+    StreamEvent,
+    families_of,
+    traces_of,
+)
 from et.synthesis.templates import PlacedEvent
-from et.synthesis.writing import families_of, traces_of
 from tests.nonempty import nonempty
 from workload import TraceSet, read_set, write_set
 from workload.compute import ComputeTimes, find_gpu

@@ -41,11 +41,11 @@ def graph(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Draw nodes and dependencies, only the first ones of a large trace, and print what is left out."""
+    from et.framing import write_frames
     from et.views import NodeFilter, picture
     from et.views.dot import dot
     from et.views.graphml import graphml
     from et.views.svg import svg
-    from et.writer import write_frames
     from nadi.errors import ConfigError
     from nadi.launching.ending import unwound
     from nadi.terminal.printing import say
