@@ -149,12 +149,7 @@ class Block:
 
 
 class TraceColumns:
-    """The trace of one NPU as it grows stamp by stamp; `table` builds it.
-
-    Args:
-        npu: NPU that runs the trace: comm_src of its sends, comm_dst of its receives.
-        path: Name of the table in messages.
-    """
+    """The trace of NPU `npu` as it grows stamp by stamp; `table` builds it, with the name `path` in messages."""
 
     def __init__(self, npu: int = 0, path: str = "<memory>") -> None:
         self._npu, self._path = npu, path

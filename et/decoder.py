@@ -14,12 +14,11 @@ from google.protobuf.message import DecodeError
 
 from et import attributes
 from et.columns import Columns
-from et.decoded_columns import SLOTS, DecodedColumns, maximum
+from et.decoded_columns import SLACK_BYTES, SLOTS, DecodedColumns, maximum
 from et.errors import TraceError
-from et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, read_length, refuse_others
+from et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, fills_of, read_length, refuse_others
 from et.groups import groups_of_metadata_node
 from et.schema import AttributeProto, RawNode
-from et.window import Window
 
 Path = str | os.PathLike[str]
 
@@ -43,6 +42,42 @@ class _NotSureError(Exception):
     """The kernel cannot decode the file, so the other reader must."""
 
 
+class _Window:
+    """A moving window of a file's bytes, inflated if it is gzipped, so that a large file needs little memory.
+
+    Attributes:
+        data: uint8[room + SLACK_BYTES], buffer of the window.
+        begin: Offset in `data` of the first byte that is still needed.
+        end: Offset in `data` after the last byte that has been read.
+        taken: Number of bytes of the file that have been read so far.
+    """
+
+    def __init__(self, path: Path, first_bytes: int, step_bytes: int) -> None:
+        """Make an empty window; the first read takes `first_bytes`, each later read `step_bytes`."""
+        self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)
+        self.begin = self.end = self.taken = 0
+        self._fills = fills_of(path, self._room)
+        self._more, self._step_bytes = first_bytes, step_bytes
+
+    def read_on(self) -> bool:
+        """Read the bytes after the window; return whether there were any."""
+        read = next(self._fills, 0)
+        self.end += read
+        self.taken += read
+        self._more = self._step_bytes
+        self.data[self.end : self.end + SLACK_BYTES] = 0
+        return read > 0
+
+    def _room(self) -> memoryview:
+        """Return the buffer for the next bytes, after those that are still needed."""
+        needed = self.data[self.begin : self.end].copy()
+        self.begin, self.end = 0, len(needed)
+        if self.end + self._more + SLACK_BYTES > len(self.data):
+            self.data = np.empty(2 * (self.end + self._more) + SLACK_BYTES, np.uint8)
+        self.data[: self.end] = needed
+        return self.data[self.end : self.end + self._more].data
+
+
 def provide(module: Callable[[], Any]) -> None:
     """Set the function that returns the module with the kernels; it is called when the first large trace is read."""
     _providers[:] = [module]
@@ -64,7 +99,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
     if not _providers or not os.path.isfile(path):  # noqa: PTH113 - the other reader cannot read a pipe again
         return None
     try:
-        window = Window(path, max(MIN_KERNEL_BYTES, _STEP_BYTES), _STEP_BYTES)
+        window = _Window(path, max(MIN_KERNEL_BYTES, _STEP_BYTES), _STEP_BYTES)
         window.read_on()
         if not _is_worth(window.end):
             return None
@@ -77,7 +112,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
     return metadata, columns
 
 
-def _first_message(path: Path, window: Window) -> bytes:
+def _first_message(path: Path, window: _Window) -> bytes:
     """Return the first message of a file, and move the window behind it.
 
     Raises:
@@ -116,7 +151,7 @@ class _Decoder:
         self._spans = np.empty(2 * _MAX_SPANS, np.int64)
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
 
-    def take(self, window: Window) -> DecodedColumns:
+    def take(self, window: _Window) -> DecodedColumns:
         """Decode all nodes of a file.
 
         Raises:

@@ -79,13 +79,7 @@ def frame(message: bytes) -> bytes:
 
 
 def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, int]:
-    """Return the message length at `start`, and the offset after it.
-
-    Args:
-        path: Path of the file, for messages.
-        data: Bytes of the file.
-        start: Offset of the length in `data`.
-        before: Number of bytes of the file before `data`.
+    """Return the message length at `start`, and the offset after it; `before` is the file's bytes before `data`.
 
     Raises:
         TraceError: The length is truncated, has too many bytes, or is too large.
@@ -104,11 +98,7 @@ def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, 
 
 
 def refuse_others(path: Path, data: bytes) -> None:
-    """Refuse a file of another kind by its kind, before its bytes are taken for a length.
-
-    Args:
-        path: Path of the file.
-        data: First bytes of the file, inflated.
+    """Refuse a file of another kind by its kind, before its first bytes (inflated) are taken for a length.
 
     Raises:
         TraceError: The file is empty, or of another kind.

@@ -83,11 +83,7 @@ def _in_order(table: TraceTable) -> tuple[NDArray[np.int32], list[int]]:
 
 
 def occurrence(*keys: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return int32[n], the number of earlier entries with equal keys.
-
-    Args:
-        keys: Arrays of n entries each.
-    """
+    """Return int32[n], the number of earlier entries with equal keys, which are arrays of n entries each."""
     order = np.lexsort(keys)
     is_repeat = np.zeros(len(order), np.bool_)
     is_repeat[1:] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])

@@ -43,10 +43,6 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
 def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]:
     """Return the file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's.
 
-    Args:
-        paths: Files, and folders with files `<prefix>.<npu><suffix>`, optionally followed by `.gz`.
-        suffix: File name suffix of the format.
-
     Raises:
         TraceError: No file exists, files have several prefixes, or an NPU has two files.
     """

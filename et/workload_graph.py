@@ -27,11 +27,7 @@ _LISTS = {"data_deps", "ctrl_deps"}
 
 
 def nodes_of_graph(path: str, found: Mapping[str, Any]) -> Iterator[Message]:
-    """Make the nodes of a file.
-
-    Args:
-        path: Name of the file, for messages.
-        found: Object with `workload_graph`, a list of nodes.
+    """Make the nodes of a file, from its object with `workload_graph`.
 
     Raises:
         TraceError: A node is no object, lacks its id or its type, or a value is of the wrong type or out of range.

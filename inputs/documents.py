@@ -18,14 +18,7 @@ class DocumentError(ValueError):
 
 
 def read_document(path: Path, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 - of the schema's type
-    """Read a JSON file and validate it.
-
-    Args:
-        path: Path of the file.
-        schema: Schema of the whole document.
-
-    Returns:
-        The parsed document, as the schema returns it.
+    """Read a JSON file and return it as its schema validates it.
 
     Raises:
         OSError: The file cannot be read.

@@ -21,13 +21,7 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse a TOML document.
-
-    Args:
-        text: Text of the document.
-
-    Returns:
-        The tree of its tables.
+    """Parse a TOML document and return the tree of its tables.
 
     Raises:
         ValueError: The text is not TOML, holds an integer of more digits than Python reads, has a dotted key of more

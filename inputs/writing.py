@@ -24,9 +24,6 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     A symbolic link at `path` itself is replaced, not followed.
 
-    Args:
-        path: Name of the file.
-
     Raises:
         OSError: The file cannot be written, or `path` is a folder, a device or another special file; its `filename` is
             `path`.

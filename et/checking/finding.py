@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.checking.raw import RawTrace
+from et.table import TraceTable
+
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 """ERROR: `nadi run` refuses the trace, or deadlocks. WARNING: it runs, but is hardly intended. NOTE: information."""
@@ -38,25 +41,13 @@ class Finding:
 
 
 def at_nodes(
-    severity: str,
-    what: str,
-    path: str,
-    node_id: NDArray[np.uint64],
-    rows: NDArray[np.integer],
-    text: Callable[[int], str],
+    severity: str, what: str, trace: TraceTable | RawTrace, rows: NDArray[np.integer], text: Callable[[int], str]
 ) -> Iterable[Finding]:
-    """Yield a finding on some rows of a trace, or nothing without rows.
-
-    Args:
-        severity: Severity as in Finding.
-        what: Kind of problem as in Finding.
-        path: Path of the trace.
-        node_id: uint64[n], ids of its nodes.
-        rows: int[k], rows with the problem.
-        text: Function that describes the problem of a row.
-    """
+    """Yield a finding on some rows of a TraceTable or RawTrace, described by `text`, or nothing without rows."""
     if len(rows):
-        examples = tuple(Example(path, int(node_id[row]), text(row)) for row in rows[:MAX_EXAMPLES].tolist())
+        examples = tuple(
+            Example(trace.path, int(trace.node_id[row]), text(row)) for row in rows[:MAX_EXAMPLES].tolist()
+        )
         yield Finding(severity, what, len(rows), examples)
 
 

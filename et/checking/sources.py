@@ -61,13 +61,7 @@ class Communicators:
         self._families: dict[str, Int64] = {}
 
     def of(self, table: TraceTable, group: int, users: Int64) -> Int64:
-        """Return int64[users], the number of each user's group, UNKNOWN = -1.
-
-        Args:
-            table: Trace that names the group.
-            group: Row of its group_names.
-            users: int64[], NPUs that run the trace.
-        """
+        """Return int64[users], the number of the group that a row of group_names means for each user, UNKNOWN = -1."""
         name = table.group_names[group]
         if name == ALL_NPUS:
             return np.full(len(users), ALL)

@@ -89,10 +89,7 @@ def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) 
 def deadlocks(sources: Sources, waits: Sequence[Waits | None], max_edges: int) -> list[list[WaitingNode]] | None:
     """Return a shortest cycle for each set of nodes that wait for each other; each node of a cycle waits for the next.
 
-    Args:
-        sources: The traces.
-        waits: Dependencies of each trace; None = the trace cannot be read.
-        max_edges: Maximum size of the second graph.
+    `waits` has None for a trace that cannot be read, `max_edges` is the maximum size of the second graph.
 
     Returns:
         Empty if there is no cycle; None if the second graph would be larger.

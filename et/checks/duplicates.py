@@ -19,8 +19,7 @@ class TraceCheck(Check):
             yield from at_nodes(
                 ERROR,
                 "nodes have an id that an earlier node of the file has",
-                raw.path,
-                raw.node_id,
+                raw,
                 raw.repeats,
                 lambda row: f"the id occurs again at place {row} of the file, expected each id once",
             )

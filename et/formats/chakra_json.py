@@ -56,11 +56,7 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
 
 
 def read_json(path: Path, *, strict: bool = True) -> TraceTable:
-    """Read one file.
-
-    Args:
-        path: The file, gzipped or not.
-        strict: Whether wrong dependencies are an error, as in et.read_trace.
+    """Read one file, gzipped or not; `strict` as in et.read_trace.
 
     Raises:
         TraceError: The file cannot be read, is no such JSON, or holds what et.read_trace refuses.

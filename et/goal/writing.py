@@ -19,16 +19,7 @@ _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
 class RankWriter:
-    """Writer of the lines of one rank.
-
-    Args:
-        table: Trace of the rank.
-        rank: NPU of the rank.
-        ranks: Number of ranks.
-        groups: Members of each group, by name.
-        tflops: Compute rate in TFLOP/s for nodes without duration, 0 = unknown.
-        memory_gbps: Memory bandwidth in GB/s for nodes without duration, 0 = unknown.
-    """
+    """Writer of the lines of one rank; rates of 0 are unknown, and needed for nodes without duration only."""
 
     def __init__(
         self,

@@ -36,13 +36,7 @@ class Dialect:
 
 
 def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int]) -> TraceTable:
-    """Return the trace of every NPU, with groups "TP", "DP", "EP", "DP_EP", and "" for all.
-
-    Args:
-        file: The layers.
-        dialect: Program that the file is for.
-        passes: Number of steps.
-        members: Number of members of each group.
+    """Return the trace of every NPU, with groups "TP", "DP", "EP", "DP_EP" of `members` NPUs, and "" for all.
 
     Raises:
         TraceError: There are too many nodes, or checkpoints do not fit together.

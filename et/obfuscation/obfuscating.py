@@ -88,12 +88,7 @@ class Obfuscation:
 
 
 def obfuscate(table: TraceTable, obfuscation: Obfuscation) -> TraceTable:
-    """Return an obfuscated trace; the order of rows, kinds, parents, peers, priorities and dimensions are kept.
-
-    Args:
-        table: A trace whose ids, groups and tags the obfuscation knows.
-        obfuscation: Replacements for the set of the trace.
-    """
+    """Return an obfuscated trace; the order of rows, kinds, parents, peers, priorities and dimensions are kept."""
     started = np.where(table.start_time_micros > 0, table.start_time_micros - obfuscation.first_start_micros + 1, 0)
     comm_size, split_sizes = _communication(table, obfuscation)
     return dataclasses.replace(

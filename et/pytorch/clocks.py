@@ -49,11 +49,7 @@ class ClockOffsets:
     unknown: tuple[int, ...] = ()  # ranks that share no collective with the others; their times are used unchanged
 
     def significant(self, hosts: Mapping[int, str]) -> dict[int, int]:
-        """Return the offsets to apply: 0 where they are no larger than chance, or if all ranks are on one host.
-
-        Args:
-            hosts: Name of each rank's host, "" = unknown.
-        """
+        """Return the offsets to apply: 0 where they are no larger than chance, or if all ranks are on one host."""
         if len(set(hosts.values())) == 1 and "" not in hosts.values():
             return dict.fromkeys(self.offset_ns, 0)
         return {
@@ -63,12 +59,7 @@ class ClockOffsets:
 
 
 def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveInterval]]) -> ClockOffsets:
-    """Estimate the offsets.
-
-    Args:
-        ranks: All ranks; the clock of the first is the reference.
-        instances: Collectives of the kinds in TOGETHER: the interval of each rank that took part.
-    """
+    """Estimate the offsets from collectives of the kinds in TOGETHER, each with the intervals of its ranks."""
     clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
     while left:

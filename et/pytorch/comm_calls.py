@@ -179,10 +179,7 @@ def call_of_record(args: Mapping[str, Any]) -> CommCall | None:
 def with_issuer(call: CommCall, name: str, values: Sequence[Any]) -> CommCall:
     """Return the call with peer, tag, root and split sizes of the c10d operator that issued it.
 
-    Args:
-        call: Call of the backend's annotation.
-        name: Name of the operator, such as "c10d::send".
-        values: Inputs of the operator, as the host trace has them or as Kineto's texts ("Concrete Inputs").
+    `values` are its inputs, as the host trace has them or as Kineto's texts ("Concrete Inputs").
     """
     plain = [_literal(value) for value in values]
     numbers = [value for value in plain if isinstance(value, int) and not isinstance(value, bool)]

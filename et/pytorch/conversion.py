@@ -119,13 +119,7 @@ def _world_sizes(files: RankFiles) -> list[int]:
 def _windows(
     ranks: Sequence[RankFiles], step: str, links: Mapping[int, Links]
 ) -> tuple[int | None, dict[int, tuple[int, int]]]:
-    """Find the step to convert, and its begin and end on each rank's own clock.
-
-    Args:
-        ranks: Files of all ranks.
-        step: Number of a step, "all" or "", as in `convert`.
-        links: Links by rank; among several steps the last one with most of these operators is chosen.
-    """
+    """Return the step to convert, None = all, and its begin and end on each rank's own clock."""
     kinetos = {files.rank: files.kineto for files in ranks if files.kineto is not None}
     shared = sorted(set.intersection(*(set(kineto.steps) for kineto in kinetos.values()))) if kinetos else []
     if step not in {"", ALL}:

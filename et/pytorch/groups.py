@@ -52,11 +52,7 @@ def ranks_of(
 ) -> tuple[int, ...] | None:
     """Return the members of a call's group; None if nothing lists them.
 
-    Args:
-        rank: Rank that makes the call.
-        call: The call with its own information on the group.
-        listed_groups: Groups that the rank's traces list.
-        world: Numbers of all ranks.
+    `listed_groups` are those that the rank's traces list, `world` all ranks.
     """
     if call.ranks and rank in call.ranks:
         return call.ranks

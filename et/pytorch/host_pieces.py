@@ -32,13 +32,8 @@ class HostPiece(NamedTuple):
 def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPiece]:
     """Give every moment to the open span that began last, or to NO_OWNER where none is open.
 
-    Args:
-        spans: Spans within begin_ns .. end_ns; outer spans precede inner ones that begin at the same time.
-        begin_ns: First moment of the sequence.
-        end_ns: Last moment of the sequence.
-
-    Returns:
-        Pieces in order without gaps between them, at least one per span.
+    Spans are within begin_ns .. end_ns, outer ones before inner ones that begin at the same time. The pieces are in
+    order without gaps between them, at least one per span.
     """
     ordered = sorted(range(len(spans)), key=lambda i: spans[i].start_ns)
     starts = [spans[i].start_ns for i in ordered]

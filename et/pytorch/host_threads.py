@@ -33,12 +33,7 @@ _Taken = list[tuple[int, int]]
 
 
 def add_beginnings(step: RankNodes, handed_ns: Mapping[int, int]) -> None:
-    """Add the time from a call's handover to its begin as a node before the call.
-
-    Args:
-        step: Nodes of a rank; those of calls come after the nodes that hand them over.
-        handed_ns: Time of handover of each call, by the call's place.
-    """
+    """Add the time from each call's handover (by the call's place) to its begin as a node before the call."""
     if step.work.ops:
         return
     by_thread: dict[int, list[int]] = collections.defaultdict(list)
@@ -67,10 +62,6 @@ def add_ends(members: Mapping[int, tuple[RankNodes, int]], fastest: Mapping[_Key
     """Add the time that members' threads took beyond the transfer of a collective as nodes after it.
 
     The collective's node then takes the time of the transfer, and begins when the last member has arrived.
-
-    Args:
-        members: Nodes and place of the call, by rank; all ranks are processes of one host.
-        fastest: Times of transfers from `fastest_ns`.
     """
     taken = {rank: step.comms.calls[place] for rank, (step, place) in members.items()}
     last_ns = max(comm.start_ns for comm in taken.values())

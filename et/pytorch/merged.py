@@ -30,9 +30,6 @@ def is_merged(document: Document) -> bool:
 def separated(document: Document) -> tuple[Document, Document]:
     """Return the host trace and the Kineto trace of a merged one.
 
-    Args:
-        document: A merged host trace.
-
     Returns:
         The host trace, without nodes of the device and with a record function id for each operator, and the Kineto
         trace, with an event for each operator that has a time, each launch and each node of the device.

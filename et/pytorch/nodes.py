@@ -40,14 +40,7 @@ class Node:
 
 
 def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> TraceTable:
-    """Return the nodes as a table, in order of dependencies and otherwise of their numbers.
-
-    Args:
-        nodes: Nodes of one NPU.
-        path: Source of the nodes, for messages.
-        version: Version of the schema of that source.
-        begin_ns: Time at which start_time_micros is 0.
-    """
+    """Return the nodes of an NPU as a table from `begin_ns` on, ordered by dependencies, otherwise by their numbers."""
     order = _parents_first(nodes)
     place = {number: row for row, number in enumerate(order)}
     rows = [nodes[number] for number in order]

@@ -157,9 +157,7 @@ class _Builder:
     def _add_host(self, host: list[HostPiece], waits_of: Mapping[int, list[tuple[int, int]]]) -> None:
         """Add a node for each piece that takes a microsecond or is a parent; each comes after the one before.
 
-        Args:
-            host: Pieces of the host's time.
-            waits_of: Nodes that the host awaits in a piece, with their end times, by place of the piece.
+        `waits_of` has the nodes that the host awaits in a piece, with their end times, by place of the piece.
         """
         step = self._step
         clock = 0  # microseconds of the step that nodes have taken

@@ -89,11 +89,7 @@ def _kind(placed: PlacedCall) -> str:
 def _why(step: RankNodes, number: int, has_host: bool, span_ns: tuple[int, int] | None) -> str:
     """Return why a device operation has no operator of the host, "" if it has one.
 
-    Args:
-        step: Nodes of the rank.
-        number: Number of the device operation.
-        has_host: Whether the rank has a host trace.
-        span_ns: Begin and end of the host trace on the clock of the Kineto trace; None = unknown.
+    `span_ns` is the begin and end of the host trace on the clock of the Kineto trace, if they are known.
     """
     if number in step.work.lost:
         return step.work.lost[number]

@@ -47,13 +47,7 @@ class StreamOrder:
 
 
 def stream_order(work: DeviceWork, kineto: KinetoTrace, stream_of_call: Mapping[int, int]) -> StreamOrder:
-    """Find the dependencies between device ops.
-
-    Args:
-        work: Device ops of the step.
-        kineto: The trace with calls and waits.
-        stream_of_call: Stream of each wait within a collective's operator, by the call's place in kineto.calls.
-    """
+    """Find the dependencies between device ops; `stream_of_call` has the calls within a collective's operator."""
     order = StreamOrder({number: [] for number in range(len(work.ops))})
     last: dict[int, int] = {}
     for number, op in enumerate(work.ops):

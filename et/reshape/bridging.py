@@ -27,12 +27,7 @@ class BridgedDependencies(NamedTuple):
 
 
 def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
-    """Remove the rows that are not kept.
-
-    Args:
-        table: The trace, without cycles.
-        keep: bool[n], rows to keep.
-    """
+    """Remove the rows that are not kept (bool[n])."""
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     child_counts = np.diff(children(table)[0]).tolist()
     stays = keep.tolist()

@@ -33,6 +33,17 @@ NPU = "npu"
 VERBATIM = "nadi.bytes"  # attribute with the original bytes of a node that protobuf would not write identically
 _MASTER = "nadi.master"
 _IDS = "nadi.ids."
+# Attributes with a value per file, and their types.
+_COLUMNS = {
+    "nadi.files": "bytes_list",
+    "nadi.npus": "int64_list",
+    "nadi.gzipped": "bool_list",
+    "nadi.nodes": "uint64_list",
+    "nadi.metadata": "bytes_list",
+    "nadi.least_id": "uint64_list",
+    "nadi.first": "uint64_list",
+    "nadi.extent": "uint64_list",
+}
 
 
 class Numbering(NamedTuple):
@@ -87,17 +98,10 @@ class Index(NamedTuple):
 def master_metadata(index: Index, version: str) -> Message:
     """Return the GlobalMetadata of a master trace."""
     members = index.members
-    attrs = [
-        attribute(_MASTER, "int32", VERSION),
-        attribute("nadi.files", "bytes_list", [os.fsencode(member.name) for member in members]),
-        attribute("nadi.npus", "int64_list", [member.npu for member in members]),
-        attribute("nadi.gzipped", "bool_list", [member.gzipped for member in members]),
-        attribute("nadi.nodes", "uint64_list", [member.nodes for member in members]),
-        attribute("nadi.least_id", "uint64_list", [member.numbering.min_id for member in members]),
-        attribute("nadi.first", "uint64_list", [member.numbering.first for member in members]),
-        attribute("nadi.extent", "uint64_list", [member.numbering.extent for member in members]),
-        attribute("nadi.metadata", "bytes_list", [member.metadata for member in members]),
-    ]
+    rows = [(os.fsencode(name), *own, *numbering[:3]) for name, *own, numbering in members]
+    columns = zip(*rows, strict=True) if rows else [()] * len(_COLUMNS)
+    attrs = [attribute(_MASTER, "int32", VERSION)]
+    attrs += [attribute(name, kind, column) for (name, kind), column in zip(_COLUMNS.items(), columns, strict=True)]
     for number, member in enumerate(members):
         if member.numbering.ids:
             attrs.append(attribute(f"{_IDS}{number}", "uint64_list", member.numbering.ids))
@@ -123,16 +127,8 @@ def index_of(path: str | os.PathLike[str], master: Message) -> Index:
     def listed(name: str, kind: str) -> list:
         return list(getattr(attrs[name], kind).values) if name in attrs else []
 
-    names = [os.fsdecode(name) for name in listed("nadi.files", "bytes_list")]
-    columns = (
-        listed("nadi.npus", "int64_list"),
-        listed("nadi.gzipped", "bool_list"),
-        listed("nadi.nodes", "uint64_list"),
-        listed("nadi.metadata", "bytes_list"),
-        listed("nadi.least_id", "uint64_list"),
-        listed("nadi.first", "uint64_list"),
-        listed("nadi.extent", "uint64_list"),
-    )
+    files, *columns = (listed(name, kind) for name, kind in _COLUMNS.items())
+    names = [os.fsdecode(name) for name in files]
     companions = [os.fsdecode(name) for name in listed("nadi.companions", "bytes_list")]
     contents = listed("nadi.companion_bytes", "bytes_list")
     if any(len(column) != len(names) for column in columns) or len(companions) != len(contents):

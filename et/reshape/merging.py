@@ -124,13 +124,9 @@ def read_index(path: str | os.PathLike[str]) -> Index:
 
 
 def split(path: str | os.PathLike[str], folder: Path) -> Index:
-    """Write the files of a master trace into an existing folder, under their own names.
+    """Write the files of a master trace into an existing folder; the caller publishes them when all are complete.
 
     Gzipped files have the same inflated bytes as before; they are compressed again.
-
-    Args:
-        path: The master trace.
-        folder: Folder for the files; the caller publishes them when all are complete.
 
     Raises:
         TraceError: The trace is corrupt or no master trace, its nodes differ from its index, or a file cannot be

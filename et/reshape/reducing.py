@@ -21,18 +21,23 @@ from numpy.typing import NDArray
 from et.order import children, topological_order
 from et.reader import read_trace
 from et.reshape.bridging import bridge
-from et.reshape.partners import communications, is_communication
+from et.reshape.partners import (
+    COMMUNICATION_LANES,
+    COMPUTE_LANE,
+    HOST_LANE,
+    MEMORY_LANE,
+    NO_LANE,
+    communications,
+    lanes_of,
+)
 from et.reshape.slicing import defines_groups
 from et.reshape.wire import Change, rewrite
-from et.schema import NodeType
 from et.table import TraceTable
 
 Mask = NDArray[np.bool_]
 Parents = dict[int, set[int]]
 
 _MAX_BITS = 1 << 31  # 256 MiB for exact reachability: a bit per pair of rows
-
-NOTHING, HOST, COMPUTE, MEMORY, NETWORK = range(5)
 
 
 class ReduceResult(NamedTuple):
@@ -96,16 +101,18 @@ def _droppable(table: TraceTable, order: list[int], *, without_host: bool) -> Ma
     lane = lanes_of(table)
     groups = defines_groups(table)
     if without_host:
-        return (lane == HOST) | ((lane == NOTHING) & ~groups)
+        return (lane == HOST_LANE) | ((lane == NO_LANE) & ~groups)
     has_work = (table.num_ops >= 0) | (table.tensor_size >= 0) | (table.operators > 0)
-    is_idle = (lane == NOTHING) | ((table.duration_micros == 0) & ((lane == HOST) | ((lane == COMPUTE) & ~has_work)))
+    is_idle = (lane == NO_LANE) | (
+        (table.duration_micros == 0) & ((lane == HOST_LANE) | ((lane == COMPUTE_LANE) & ~has_work))
+    )
     if not np.any(is_idle):
         return is_idle
     surely_timed = (table.duration_micros > 0) | (table.num_ops > 0) | (table.tensor_size > 0) | (table.operators > 0)
-    surely_timed &= (lane == COMPUTE) | (lane == MEMORY) | ((lane == HOST) & (table.duration_micros > 0))
+    surely_timed &= (lane == COMPUTE_LANE) | (lane == MEMORY_LANE) | ((lane == HOST_LANE) & (table.duration_micros > 0))
     ordered = np.ones(len(table), np.bool_)
-    for resource in (HOST, COMPUTE, MEMORY, NETWORK):
-        ordered &= is_ordered(table, order, lane == resource)
+    for lanes in ((HOST_LANE,), (COMPUTE_LANE,), (MEMORY_LANE,), COMMUNICATION_LANES):
+        ordered &= is_ordered(table, order, np.isin(lane, lanes))
     harmless = _harmless(table, order, ordered, surely_timed)
     return is_idle & harmless & ~groups & ordered
 
@@ -127,7 +134,7 @@ def _fuse(table: TraceTable, parents: Parents) -> dict[int, int]:
     """Fuse runs of host operators into the last one of each run; return the durations of these, by row."""
     lane = lanes_of(table)
     order = topological_order(table).tolist()
-    host = is_ordered(table, order, lane == HOST) & (lane == HOST) & (table.duration_micros > 0)
+    host = is_ordered(table, order, lane == HOST_LANE) & (lane == HOST_LANE) & (table.duration_micros > 0)
     child_counts = dict.fromkeys(parents, 0)
     for parent in itertools.chain.from_iterable(parents.values()):
         child_counts[parent] += 1
@@ -181,27 +188,10 @@ def _sequence(table: TraceTable, npu: int) -> dict[object, int]:
     return {key: int(table.node_id[row]) for row, key in communications(table, npu)}
 
 
-def lanes_of(table: TraceTable) -> NDArray[np.int8]:
-    """Return int8[n], what each row occupies: NOTHING (METADATA), the HOST, COMPUTE or MEMORY lane, or the NETWORK."""
-    found = np.full(len(table), NOTHING, np.int8)
-    is_compute = table.type == NodeType.COMP_NODE
-    found[is_compute & ~table.is_cpu_op] = COMPUTE
-    found[is_compute & table.is_cpu_op] = HOST
-    found[(table.type == NodeType.MEM_LOAD_NODE) | (table.type == NodeType.MEM_STORE_NODE)] = MEMORY
-    found[is_communication(table)] = NETWORK
-    found[(table.type == NodeType.COMM_COLL_NODE) & (table.comm_type < 0)] = HOST  # a call on the host
-    return found
-
-
 def is_ordered(table: TraceTable, order: Sequence[int], chosen: Mask) -> Mask:
     """Return bool[n], whether a chosen row is before or after each other chosen row; True for rows that are not chosen.
 
     If a trace is too large to compare all pairs, rows count as ordered only if all chosen rows are in one chain.
-
-    Args:
-        table: Trace with the rows.
-        order: Rows, parents before children.
-        chosen: bool[n], rows to compare.
     """
     count = int(np.count_nonzero(chosen))
     before = _reach(table.dep_ptr.tolist(), table.dep.tolist(), order, chosen, count)

@@ -164,21 +164,25 @@ def _write(part: _Part, folder: Path) -> SliceResult:
 
 
 def _selected(table: TraceTable, selection: Selection) -> Mask:
-    selected = np.ones(len(table), np.bool_)
-    if selection.ids is not None:
-        inside = np.zeros(len(table), np.bool_)
-        for first, last in selection.ids:
-            inside |= (table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last))
-        selected &= inside
-    if selection.names is not None:
-        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in selection.names)).match
-        selected &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
+    selected = matching(table, selection.ids, selection.names)
     if selection.steps is not None:
         steps = steps_of(table)
         if not np.any(steps >= 0):
             raise TraceError(f"{table.path}: no steps, expected names step0/... or nodes ProfilerStep#0 with times")
         selected &= np.isin(steps, sorted(selection.steps))
     return selected
+
+
+def matching(table: TraceTable, ids: Sequence[tuple[int, int]] | None, names: Sequence[str] | None) -> Mask:
+    """Return bool[n], nodes in one of the ranges (first, last) of ids whose names match a shell pattern; None = all."""
+    matches = np.ones(len(table), np.bool_)
+    if ids is not None:
+        inside = [(table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last)) for first, last in ids]
+        matches &= np.any(inside, axis=0)
+    if names is not None:
+        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in names)).match
+        matches &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
+    return matches
 
 
 def steps_of(table: TraceTable) -> NDArray[np.int64]:

@@ -22,9 +22,6 @@ class WireTrace:
     Attributes:
         metadata: Bytes of the GlobalMetadata.
 
-    Args:
-        path: Path of the file.
-
     Raises:
         TraceError: The file cannot be read, or its first message is no GlobalMetadata.
     """

@@ -110,13 +110,7 @@ class Coverage:
 
 
 def coverage(choice: TraceSelection, radius: float, seed: int = 0) -> Coverage:
-    """Measure the distances of traces from their representatives.
-
-    Args:
-        choice: Selection of et.selection.choose.
-        radius: Distance for `within`, in the unit of Coverage.
-        seed: Seed of the random draws.
-    """
+    """Measure the distances of traces from their representatives, `within` a radius in the unit of Coverage."""
     order = np.argsort(choice.distance, kind="stable")
     passed = np.cumsum(choice.counts[order]) / choice.counts.sum()
     at = [choice.distance[order][min(int(np.searchsorted(passed, q)), len(order) - 1)] for q in (0.5, 0.9)]

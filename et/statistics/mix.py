@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from et.statistics.ranks import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, NO_LANE, Rank, lanes_of
+from et.reshape.partners import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, NO_LANE, lanes_of
+from et.statistics.ranks import Rank
 from et.summary import collective_name
 
 _NUMBERS = re.compile(r"\d+")

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.order import children
-from et.reshape.partners import Key
+from et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from et.schema import NodeType
-from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, lanes_of
+from et.statistics.ranks import CommunicationMember, Rank
 
 MAX_NODES = 2_000_000
 MAX_STEPS = 20
@@ -127,13 +127,7 @@ def _arrays(columns: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
 def earliest(
     ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int = 0
 ) -> EarliestTimes:
-    """Return the earliest start and end of each node.
-
-    Args:
-        ranks: NPUs and their traces.
-        found: Communications of the ranks, from communications_of.
-        unit_micros: Duration in microseconds of nodes without one (METADATA nodes take no time).
-    """
+    """Return the earliest start and end of each node; nodes without duration, but METADATA, take `unit_micros`."""
     return _Walk(ranks, found, unit_micros).run()
 
 

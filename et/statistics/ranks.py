@@ -4,25 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from et.reshape.partners import Key, communications
 from et.schema import NodeType
 from et.table import TraceTable
-
-HOST, COMPUTE, MEMORY, COLLECTIVE, SEND, RECEIVE = LANES = (
-    "host",
-    "compute",
-    "memory",
-    "collectives",
-    "sends",
-    "receives",
-)
-"""Lanes of an NPU in a timeline."""
-COLLECTIVE_LANE = LANES.index(COLLECTIVE)
-COMMUNICATION_LANES = (COLLECTIVE_LANE, LANES.index(SEND), LANES.index(RECEIVE))  # rows of LANES
-NO_LANE = -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,17 +72,3 @@ def evenly(count: int, maximum: int) -> list[int]:
     if count <= maximum:
         return list(range(count))
     return sorted({round(i * (count - 1) / max(maximum - 1, 1)) for i in range(maximum)})
-
-
-def lanes_of(table: TraceTable) -> NDArray[np.int8]:
-    """Return int8[n], the row of LANES for each node, NO_LANE = -1 for METADATA."""
-    found = np.full(len(table), NO_LANE, np.int8)
-    is_compute = table.type == NodeType.COMP_NODE
-    is_collective = table.type == NodeType.COMM_COLL_NODE
-    found[is_compute & ~table.is_cpu_op] = LANES.index(COMPUTE)
-    found[(is_compute & table.is_cpu_op) | (is_collective & (table.comm_type < 0))] = LANES.index(HOST)
-    found[(table.type == NodeType.MEM_LOAD_NODE) | (table.type == NodeType.MEM_STORE_NODE)] = LANES.index(MEMORY)
-    found[is_collective & (table.comm_type >= 0)] = LANES.index(COLLECTIVE)
-    found[table.type == NodeType.COMM_SEND_NODE] = LANES.index(SEND)
-    found[table.type == NodeType.COMM_RECV_NODE] = LANES.index(RECEIVE)
-    return found

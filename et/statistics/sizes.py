@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from et.reshape.partners import Key
-from et.statistics.ranks import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, CommunicationMember, Rank, evenly, lanes_of
+from et.reshape.partners import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, Key, lanes_of
+from et.statistics.ranks import CommunicationMember, Rank, evenly
 from et.summary import collective_name
 
 MAX_RANKS = 64

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.other_attributes import waited_micros
-from et.reshape.partners import Key
-from et.statistics.ranks import COMMUNICATION_LANES, COMPUTE, LANES, MEMORY, CommunicationMember, Rank, lanes_of
+from et.reshape.partners import COMMUNICATION_LANES, COMPUTE_LANE, MEMORY_LANE, Key, lanes_of
+from et.statistics.ranks import CommunicationMember, Rank
 from et.summary import collective_name
 
 Int64 = NDArray[np.int64]
 
 MAX_SLOWEST = 10
-_WORK = (LANES.index(COMPUTE), LANES.index(MEMORY))
+_WORK = (COMPUTE_LANE, MEMORY_LANE)
 
 
 def has_starts(ranks: Sequence[Rank]) -> bool:

@@ -176,11 +176,8 @@ def _shares(kinds: Counter[Pass]) -> _Shares:
 class _RoleMessages:
     """The messages of one role so far, and those that remain.
 
-    Args:
-        roles: Number of roles.
-        channels: Number of pairs of roles that exchange messages.
-        role: The role.
-        in_flight: Number of messages sent and not yet received, by sender and receiver, which all roles share.
+    `channels` is the number of pairs of roles that exchange messages. All roles share `in_flight`, the number of
+    messages sent and not yet received, by sender and receiver.
     """
 
     def __init__(self, roles: int, channels: int, role: int, in_flight: Counter[tuple[int, int]]) -> None:
@@ -196,11 +193,7 @@ class _RoleMessages:
         return sorted(operation for operation, count in self.remaining.items() if count > 0)
 
     def contexts(self, reach: int) -> Iterator[Context]:
-        """Yield what the next message may depend on, most specific context first.
-
-        Args:
-            reach: Maximum number of earlier messages in a context; 0 for the last message alone.
-        """
+        """Yield what the next message may depend on: with up to `reach` earlier messages, most specific first."""
         ahead = tuple(
             sorted((other, min(max(count, -_MAXIMUM_AHEAD), _MAXIMUM_AHEAD)) for other, count in self._ahead.items())
         )

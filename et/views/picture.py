@@ -1,7 +1,5 @@
 """Choice of the nodes and dependencies that a picture of some traces shows."""
 
-import fnmatch
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,8 +9,10 @@ from numpy.typing import NDArray
 from et.errors import TraceError
 from et.order import children, topological_order
 from et.reshape.bridging import bridge
+from et.reshape.partners import LANES, NO_LANE, lanes_of
+from et.reshape.slicing import matching
 from et.schema import NodeType
-from et.statistics.ranks import LANES, NO_LANE, Rank, communications_of, lanes_of
+from et.statistics.ranks import Rank, communications_of
 from et.summary import collective_name
 from et.table import TraceTable
 
@@ -79,12 +79,7 @@ class NodeFilter(NamedTuple):
 
 
 def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> Picture:
-    """Return the picture of some traces.
-
-    Args:
-        ranks: NPUs and their traces.
-        node_filter: Nodes to show.
-        max_nodes: Maximum number of nodes; each NPU's first ones in the order of its dependencies are shown.
+    """Return the picture of some traces: each NPU's first nodes in the order of dependencies, up to `max_nodes` in all.
 
     Raises:
         TraceError: No node is selected, or dependencies have a cycle.
@@ -118,15 +113,7 @@ def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> P
 
 
 def _selected(table: TraceTable, node_filter: NodeFilter) -> Mask:
-    mask = np.ones(len(table), np.bool_)
-    if node_filter.names is not None:
-        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in node_filter.names)).match
-        mask &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
-    if node_filter.ids is not None:
-        inside = np.zeros(len(table), np.bool_)
-        for first, last in node_filter.ids:
-            inside |= (table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last))
-        mask &= inside
+    mask = matching(table, node_filter.ids, node_filter.names)
     if node_filter.around is not None:
         mask &= _near(table, np.flatnonzero(table.node_id == np.uint64(node_filter.around)).tolist(), node_filter.hops)
     return mask
