@@ -1,8 +1,7 @@
 """TraceTable, one trace file as arrays, and TraceTables, those of several NPUs with their groups."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,17 +81,19 @@ class TraceTables:
     nodes_each: int = 0  # number of nodes in every trace, where all traces have the same number; 0 = unknown
 
 
-class TracesOnDisk(Mapping[int, TraceTable]):
-    """Traces of files by NPU; each access reads the file, and nothing is kept."""
+class LazyTraces(Mapping[int, TraceTable]):
+    """Traces by NPU; each access reads or makes the trace, and nothing is kept."""
 
-    def __init__(self, files: Mapping[int, Path], read: Callable[[Path], TraceTable]) -> None:
-        self._files, self._read = files, read
+    def __init__(self, npus: Collection[int], make: Callable[[int], TraceTable]) -> None:
+        self._npus, self._make = npus, make
 
     def __getitem__(self, npu: int) -> TraceTable:
-        return self._read(self._files[npu])
+        if npu not in self._npus:
+            raise KeyError(npu)
+        return self._make(npu)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._files)
+        return iter(self._npus)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._npus)

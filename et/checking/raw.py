@@ -95,7 +95,7 @@ class RawTrace:
         return use & (loop[deps.row] == loop[deps.parent]), loop
 
     def cycles(self, among: Mask, max_paths: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the number of cyclic sets, and of `max_paths` ones the smallest row and a shortest cycle through it."""
+        """Return the number of cyclic sets, and of `max_paths` the smallest row and a shortest cycle through it."""
         is_part, loop = self.on_cycles(among)
         row, parent = self.dependencies.row[is_part], self.dependencies.parent[is_part]
         loops, first = np.unique(loop[row], return_index=True)

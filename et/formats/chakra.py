@@ -1,6 +1,5 @@
 """Chakra traces: a file, or a folder of `prefix.<npu>.et` files (.et.gz too) with `groups.json` if there are groups."""
 
-import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from et.errors import TraceError, advising
 from et.groups import Groups, read_groups
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import read_trace
-from et.table import TracesOnDisk, TraceTable, TraceTables
+from et.table import LazyTraces, TraceTable, TraceTables
 from et.table_writer import write_table
 
 NAME = "chakra"
@@ -31,19 +30,19 @@ def recognises(path: Path) -> bool:
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
     """Return the traces of files, or of a folder; a file without a number belongs to NPU 0."""
     files = files_of_npus(paths)
-    reading = functools.partial(_read, strict=is_strict(options))
-    return TraceTables(TracesOnDisk(files, reading), groups_in(paths))
+    strict = is_strict(options)
+
+    def read_npu(npu: int) -> TraceTable:
+        with advising(NOT_STRICT_OPTION):
+            return read_trace(files[npu], strict=strict, keep_others=True)
+
+    return TraceTables(LazyTraces(files.keys(), read_npu), groups_in(paths))
 
 
 def groups_in(folders: Iterable[Path]) -> Groups:
     """Return the groups in the group files of some folders."""
     files = [folder / GROUPS_NAME for folder in folders if (folder / GROUPS_NAME).is_file()]
     return {name: members for file in files for name, members in read_groups(file).items()}
-
-
-def _read(path: Path, *, strict: bool) -> TraceTable:
-    with advising(NOT_STRICT_OPTION):
-        return read_trace(path, strict=strict, keep_others=True)
 
 
 def is_strict(options: Mapping[str, str]) -> bool:

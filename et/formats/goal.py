@@ -5,9 +5,9 @@ from pathlib import Path
 
 import inputs
 from et.errors import TraceError
-from et.goal.reading import GoalTraces
+from et.goal.reading import GoalFile
 from et.goal.writing import RankWriter
-from et.table import TraceTables
+from et.table import LazyTraces, TraceTables
 
 NAME = "goal"
 TITLE = "a GOAL schedule of LogGOPSim and ATLAHS (text)"
@@ -37,7 +37,8 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # n
     """
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one GOAL schedule")
-    return TraceTables(GoalTraces(paths[0]), notes=_NOTES)
+    file = GoalFile(paths[0])
+    return TraceTables(LazyTraces(range(file.ranks), file.table), notes=_NOTES)
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:  # noqa: ARG001 - one file for all

@@ -1,5 +1,6 @@
 """Conversion of a file of layers to the traces of all NPUs, with notes on assumptions and losses."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -7,8 +8,8 @@ import inputs
 from et.errors import TraceError
 from et.layers.file import POLICIES, LayerFile, read_layers
 from et.layers.loops import Dialect, table_of_layers
-from et.layers.ranks import RankNumbering, SharedTrace, npus_of, whole_number
-from et.table import TraceTables
+from et.layers.ranks import RankNumbering, npus_of, whole_number
+from et.table import LazyTraces, TraceTable, TraceTables
 
 LAYER_OPTIONS = {"npus": "number of NPUs, if the file does not have it", "passes": "number of steps, 1 by default"}
 _HEAD_CHARACTERS = 4096
@@ -47,8 +48,12 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
         )
     ranks = RankNumbering(file, npus)
     table = table_of_layers(file, dialect, passes, ranks.members)
-    kinds = [name for name in table.group_names if name]
-    groups, names = ranks.groups(kinds)
+    groups, names = ranks.groups([name for name in table.group_names if name])
+
+    def of_npu(npu: int) -> TraceTable:
+        own_names = tuple(names[name][npu] if name in names else name for name in table.group_names)
+        return dataclasses.replace(table, group_names=own_names)
+
     report = {
         "policy": file.policy,
         "layers": len(file.layers),
@@ -59,7 +64,7 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
         "expert": ranks.expert,
         "pipeline": ranks.pipeline,
     }
-    return TraceTables(SharedTrace(table, names, npus), groups, tuple(_notes(file, dialect, ranks)), report, len(table))
+    return TraceTables(LazyTraces(range(npus), of_npu), groups, tuple(_notes(file, dialect, ranks)), report, len(table))
 
 
 def _notes(file: LayerFile, dialect: Dialect, ranks: RankNumbering) -> list[str]:

@@ -132,19 +132,18 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
 def _layer(path: Path, number: int, words: Sequence[str], width: int, left_out: dict[str, int]) -> Layer:
     if len(words) != width:
         raise TraceError(f"{path}: line {number}: {len(words)} columns, expected {width}")
-    phases = [_phase(path, number, name, words[at : at + 3], left_out) for name, at in _PHASES]
+    passes = []
+    for name, column in _PHASES:
+        nanos = _integer(path, number, f"{name}_time", words[column], _MAX_INT64)
+        kind, group = _collective(path, number, f"{name}_comm", words[column + 1], left_out)
+        size = _integer(path, number, f"{name}_size", words[column + 2], _MAX_INT64)
+        passes.append(LayerPass(nanos, kind, size, group))
     update = _integer(path, number, "update_time", words[11], _MAX_INT64)
     policy = words[_LAYER_COLUMNS] if width > _LAYER_COLUMNS else ""
     if policy and policy not in POLICIES:
         raise TraceError(f"{path}: line {number}: policy {policy[:60]!r}, expected one of {', '.join(POLICIES)}")
-    return Layer(words[0], phases[0], phases[1], phases[2], update, policy)
-
-
-def _phase(path: Path, number: int, name: str, words: Sequence[str], left_out: dict[str, int]) -> LayerPass:
-    """Return time, collective and bytes of a pass."""
-    nanos = _integer(path, number, f"{name}_time", words[0], _MAX_INT64)
-    kind, group = _collective(path, number, f"{name}_comm", words[1], left_out)
-    return LayerPass(nanos, kind, _integer(path, number, f"{name}_size", words[2], _MAX_INT64), group)
+    forward, input_gradient, weight_gradient = passes
+    return Layer(words[0], forward, input_gradient, weight_gradient, update, policy)
 
 
 def _collective(

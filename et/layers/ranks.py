@@ -1,11 +1,7 @@
 """NPUs of a workload of layers: all do the same work, each in its own groups."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
-
 from et.errors import TraceError
 from et.layers.file import LayerFile
-from et.table import TraceTable
 from inputs.limits import MAX_NPUS
 
 Groups = dict[str, tuple[int, ...]]
@@ -43,19 +39,16 @@ class RankNumbering:
     def group(self, kind: str, npu: int) -> tuple[int, ...]:
         """Return the members of an NPU's group of a kind."""
         rest, tensor = divmod(npu, self.tensor)
+        if kind == "TP":
+            return tuple(range(npu - tensor, npu - tensor + self.tensor))
         stage, data = divmod(rest, self.data)
-        first = stage * self.data * self.tensor + tensor
-        of_expert = data - data % self.expert
-        at = {
-            "TP": [data],
+        first_expert = data - data % self.expert
+        replicas = {
             "DP": range(self.data),
-            "EP": range(of_expert, of_expert + self.expert),
+            "EP": range(first_expert, first_expert + self.expert),
             "DP_EP": range(data % self.expert, self.data, self.expert),
         }[kind]
-        if kind == "TP":
-            begin = npu - tensor
-            return tuple(range(begin, begin + self.tensor))
-        return tuple(first + replica * self.tensor for replica in at)
+        return tuple((stage * self.data + replica) * self.tensor + tensor for replica in replicas)
 
     def groups(self, kinds: list[str]) -> tuple[Groups, dict[str, list[str]]]:
         """Return all groups by number from 1 on, and for each kind the name of each NPU's group."""
@@ -71,25 +64,6 @@ class RankNumbering:
                     for member in members:
                         names[kind][member] = name
         return found, names
-
-
-class SharedTrace(Mapping[int, TraceTable]):
-    """One trace for all NPUs, with the names of each NPU's groups."""
-
-    def __init__(self, table: TraceTable, names: Mapping[str, list[str]], npus: int) -> None:
-        self._table, self._names, self._npus = table, names, npus
-
-    def __getitem__(self, npu: int) -> TraceTable:
-        if not 0 <= npu < self._npus:
-            raise KeyError(npu)
-        of_npu = tuple(self._names[name][npu] if name in self._names else name for name in self._table.group_names)
-        return dataclasses.replace(self._table, group_names=of_npu)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self._npus))
-
-    def __len__(self) -> int:
-        return self._npus
 
 
 def npus_of(file: LayerFile, given: str | None) -> int:

@@ -89,13 +89,13 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveIn
     return ClockOffsets(clocks.offset_ns, clocks.spread_ns, clocks.collectives, tuple(left))
 
 
-def waited_ns(
+def waited_and_early_ns(
     kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
-) -> dict[int, int]:
-    """Return how long each rank was in a collective before the last rank that it needs arrived.
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Return how long each rank was in a collective before the last rank that it needs arrived, and ranks too early.
 
-    The waiting of a rank that leaves before that arrival, according to the clocks, cannot be determined and counts as
-    0.
+    Ranks that leave before that arrival show that clocks are wrong: their waiting cannot be determined and counts as 0,
+    and the second result has how long before they leave.
 
     Args:
         kind: CollectiveCommType.
@@ -103,24 +103,13 @@ def waited_ns(
         offset_ns: Offset of each rank's clock.
         root: Root of a broadcast, reduce, gather or scatter if it is known and has a trace.
     """
-    early = early_ns(kind, instance, offset_ns, root)
-    waited = {}
-    for rank, needed in _needed_ns(kind, instance, offset_ns, root).items():
-        taken = instance[rank]
-        waited[rank] = 0 if rank in early else min(needed - offset_ns[rank], taken.end_ns) - taken.start_ns
-    return waited
-
-
-def early_ns(
-    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
-) -> dict[int, int]:
-    """Return, for ranks that leave a collective before a rank that they need arrives, how long before.
-
-    Such a rank shows that clocks are wrong.
-    """
-    needed = _needed_ns(kind, instance, offset_ns, root)
-    before = {rank: needed[rank] - taken.end_ns - offset_ns[rank] for rank, taken in instance.items()}
-    return {rank: early for rank, early in before.items() if early > RESOLUTION_NS}
+    waited, early = {}, {}
+    for rank, needed_ns in _needed_ns(kind, instance, offset_ns, root).items():
+        interval, own_needed_ns = instance[rank], needed_ns - offset_ns[rank]
+        waited[rank] = min(own_needed_ns, interval.end_ns) - interval.start_ns
+        if own_needed_ns - interval.end_ns > RESOLUTION_NS:
+            waited[rank], early[rank] = 0, own_needed_ns - interval.end_ns
+    return waited, early
 
 
 def _needed_ns(

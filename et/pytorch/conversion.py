@@ -28,6 +28,7 @@ from et.table import TraceTables
 from inputs.limits import MAX_NPUS
 
 ALL = "all"
+_MAY_BE_EMPTY = frozenset({CollectiveCommType.BARRIER, SEND, RECV})
 LATE = "(ranks that begin earlier)"
 
 
@@ -133,9 +134,8 @@ def _windows(
         return number, {rank: kineto.steps[number] for rank, kineto in kinetos.items()}
     windows = {}
     for rank, kineto in kinetos.items():
-        times = [(op.start_ns, op.end_ns) for op in kineto.ops] + [
-            (call.start_ns, call.end_ns) for call in kineto.calls
-        ]
+        times = [(op.start_ns, op.end_ns) for op in kineto.ops]
+        times += [(call.start_ns, call.end_ns) for call in kineto.calls]
         times = times or [(op.start_ns, op.end_ns) for op in kineto.device_ops]
         windows[rank] = (min(start for start, _ in times), max(end for _, end in times) + 1)
     return None, windows
@@ -169,15 +169,11 @@ def _place(conversion: Conversion) -> None:
                 lost.append(f"{comm.name}: the {comm.call.group_size or '?'} members of its group are unknown")
             elif comm.call.kind == comm_calls.UNKNOWN:
                 lost.append(f"{comm.name}: its kind is unknown")
-            elif comm.call.size_bytes < 0 or (comm.call.size_bytes == 0 and not _may_be_empty(comm.call)):
+            elif comm.call.size_bytes < (0 if comm.call.kind in _MAY_BE_EMPTY or comm.call.in_split else 1):
                 lost.append(f"{comm.name}: its size is unknown")
             else:
                 name = conversion.groups.name(files.rank, ranks, comm.call.group)
                 placed.append(PlacedCall(rank_step, place, ranks, name))
-
-
-def _may_be_empty(call: CommCall) -> bool:
-    return call.kind == CollectiveCommType.BARRIER or call.kind in {SEND, RECV} or bool(call.in_split)
 
 
 def _set_clocks(conversion: Conversion) -> None:
@@ -197,8 +193,9 @@ def _set_clocks(conversion: Conversion) -> None:
         members = next(iter(instance.values())).ranks
         root = members[call.peer] if call.kind >= 0 and 0 <= call.peer < len(members) else None
         taken = {rank: _interval(placed) for rank, placed in instance.items()}
-        conversion.early_ns += clocks.early_ns(call.kind, taken, conversion.offset_ns, root).values()
-        for rank, waited_ns in clocks.waited_ns(call.kind, taken, conversion.offset_ns, root).items():
+        waited, early = clocks.waited_and_early_ns(call.kind, taken, conversion.offset_ns, root)
+        conversion.early_ns += early.values()
+        for rank, waited_ns in waited.items():
             node = instance[rank].node
             node.attributes.append((WAIT_MICROS, "int64", waited_ns // 1000))
             node.start_ns += waited_ns

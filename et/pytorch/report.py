@@ -166,7 +166,8 @@ def _link_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
         yield f"{sum(rank['linked_device_operations'] for rank in timed):,} of {devices:,} device operations linked"
     for why, count in Counter(entry["why"] for rank in timed for entry in rank["not_linked"]).most_common(_MAX_LISTED):
         yield f"{count:,} not linked: {why}"
-    for sentence, count in _lost(ranks).most_common(_MAX_LISTED):
+    lost: Counter[str] = sum((Counter(rank["lost"]) for rank in ranks), Counter())
+    for sentence, count in lost.most_common(_MAX_LISTED):
         yield f"{count:,} collectives lost, kept as computations: {sentence}"
     merged = [rank["rank"] for rank in timed if rank["is_merged"]]
     if merged:
@@ -204,13 +205,6 @@ def _time_notes(timed: _Ranks) -> Iterator[str]:
     overlap_us = max((rank["kernels_side_by_side_us"] for rank in timed), default=0)
     if overlap_us:
         yield f"kernels of several streams overlap by up to {overlap_us:,.0f} us; an NPU runs them one at a time"
-
-
-def _lost(ranks: list[dict[str, Any]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for rank in ranks:
-        total.update(rank["lost"])
-    return total
 
 
 def _ranks(numbers: list[int]) -> str:

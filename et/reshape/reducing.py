@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from et.order import children, topological_order
@@ -31,7 +30,7 @@ from et.reshape.partners import (
     lanes_of,
 )
 from et.reshape.slicing import defines_groups
-from et.reshape.wire import Change, rewrite
+from et.reshape.wire import rewrite
 from et.table import TraceTable
 
 Mask = NDArray[np.bool_]
@@ -83,7 +82,7 @@ def _write(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> ReduceRes
     durations = _fuse(table, parents) if fuse else {}
     fused = stayed - len(parents)
     joints = np.zeros(len(table), np.bool_)  # joints take no time anyway, so they are written unchanged
-    rewrite(out, table, parents, joints, change=_with_durations(durations) if durations else None)
+    rewrite(out, table, parents, joints, durations=durations)
     return ReduceResult(
         nodes=len(table),
         dependencies=len(table.dep),
@@ -149,14 +148,6 @@ def _fuse(table: TraceTable, parents: Parents) -> dict[int, int]:
             durations[row] = durations.pop(parent, micros[parent]) + micros[row]
             parents[row] = parents.pop(parent)
     return durations
-
-
-def _with_durations(durations: dict[int, int]) -> Change:
-    def change(row: int, node: Message) -> None:
-        if row in durations:
-            node.duration_micros = durations[row]
-
-    return change
 
 
 def _drop_implied(table: TraceTable, parents: Parents) -> int:

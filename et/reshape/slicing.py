@@ -98,7 +98,8 @@ def slice_traces(
         progress(file)
         parts.append(_Part(file, selection))
     if not any(part.selected.any() for part in parts):
-        raise TraceError(f"{_common(files)}: no node matches the selection, expected one or more")
+        others = f" and {len(files) - 1} others" if len(files) > 1 else ""
+        raise TraceError(f"{files[0].path}{others}: no node matches the selection, expected one or more")
     _settle(parts, selection, partners)
     return [_write(part, folder) for part in parts if part.is_chosen]
 
@@ -129,20 +130,15 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
 
 
 def _keep(parts: Sequence[_Part], key: Key, kept: int, lost: Sequence[int], *, refuse: bool) -> None:
-    """Keep the partners of a kept node."""
-    for number in lost:
-        part = parts[number]
-        if refuse or not part.is_chosen:
-            raise TraceError(_partner_complaint(parts[kept], part, key))
+    """Keep the partners of a kept node; refuse it if that is asked for, or if partners are on an unselected NPU."""
+    place = f"{parts[kept].file.path}: {communication_text(key)}"
+    for part in (parts[number] for number in lost):
+        if not part.is_chosen:
+            ways = "selected with all its NPUs, or left out (--partners drop)"
+            raise TraceError(f"{place} has a partner in {part.file.path}, which is not selected; expected it {ways}")
+        if refuse:
+            raise TraceError(f"{place} is selected on some of its NPUs only, expected on all or on none of them")
         part.keep[part.row_of[key]] = True
-
-
-def _partner_complaint(kept: _Part, lost: _Part, key: Key) -> str:
-    prefix = f"{kept.file.path}: {communication_text(key)}"
-    if lost is kept or lost.is_chosen:
-        return f"{prefix} is selected on some of its NPUs only, expected on all or on none of them"
-    ways = "selected with all its NPUs, or left out (--partners drop)"
-    return f"{prefix} has a partner in {lost.file.path}, which is not selected; expected it {ways}"
 
 
 def _write(part: _Part, folder: Path) -> SliceResult:
@@ -226,7 +222,3 @@ def defines_groups(table: TraceTable) -> Mask:
         for row, message in enumerate(WireTrace(Path(table.path))):
             found[row] = is_metadata[row] and bool(groups_of_metadata_node(RawNode.FromString(message)))
     return found
-
-
-def _common(files: Sequence[TraceFile]) -> str:
-    return str(files[0].path) if len(files) == 1 else f"{files[0].path} and {len(files) - 1} others"

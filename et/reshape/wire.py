@@ -1,7 +1,9 @@
 """Nodes as bytes: read without decoding their attributes, and written back unchanged."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -13,7 +15,7 @@ from et.reader import metadata_of
 from et.schema import NodeType, WireNode
 from et.table import TraceTable
 
-Change = Callable[[int, Message], None]
+Parents = Mapping[int, set[int]]
 
 
 class WireTrace:
@@ -60,10 +62,10 @@ class WireTrace:
 def rewrite(
     out: Path,
     table: TraceTable,
-    parents: Mapping[int, set[int]],
+    parents: Parents,
     joints: NDArray[np.bool_],
     order: Sequence[int] | None = None,
-    change: Change | None = None,
+    durations: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
     """Write those rows of a trace that have an entry in `parents`.
 
@@ -76,57 +78,40 @@ def rewrite(
         parents: Parents of each row.
         joints: bool[n], rows that become METADATA nodes, which do nothing.
         order: Rows in the order of the new file; None = as in the old file.
-        change: Function called with row and WireNode of each node that stays.
+        durations: New durations of rows in microseconds.
     """
     trace = WireTrace(Path(table.path))
-    rows = _nodes(trace, table, parents, joints, change)
+    nodes = _nodes(trace, table, parents, joints, durations)
     if order is None:
-        frames: Iterator[bytes] = (message for _, message in rows)
+        frames: Iterable[bytes] = (message for _, message in nodes)
     else:
-        by_row = dict(rows)
+        by_row = dict(nodes)
         frames = (by_row[row] for row in order)
-    write_frames(out, _with_metadata(trace.metadata, frames))
-
-
-def _with_metadata(metadata: bytes, frames: Iterator[bytes]) -> Iterator[bytes]:
-    yield frame(metadata)
-    yield from frames
+    write_frames(out, itertools.chain([frame(trace.metadata)], frames))
 
 
 def _nodes(
-    trace: WireTrace,
-    table: TraceTable,
-    parents: Mapping[int, set[int]],
-    joints: NDArray[np.bool_],
-    change: Change | None,
+    trace: WireTrace, table: TraceTable, parents: Parents, joints: NDArray[np.bool_], durations: Mapping[int, int]
 ) -> Iterator[tuple[int, bytes]]:
+    """Yield row and frame of each node that stays, with its new dependencies."""
     row_of_id = {node_id: row for row, node_id in enumerate(table.node_id.tolist())}
     ids = table.node_id.tolist()
     for row, (message, node) in enumerate(trace.nodes()):
         if row not in parents:
             continue
         remaining = set(parents[row])
-        kept = [_kept_ids(deps, remaining, row_of_id) for deps in (node.ctrl_deps, node.data_deps)]
+        kept = [[i for i in deps if row_of_id.get(i, -1) in remaining] for deps in (node.ctrl_deps, node.data_deps)]
         untouched = kept[0] == node.ctrl_deps[:] and kept[1] == node.data_deps[:]
         named = {row_of_id[i] for i in (*kept[0], *kept[1])}
         new = [ids[parent] for parent in sorted(remaining - named)]
-        if untouched and not new and not joints[row] and change is None:
+        if untouched and not new and not joints[row] and row not in durations:
             yield row, frame(message)
             continue
         node.ctrl_deps[:], node.data_deps[:] = kept[0], kept[1] + new
         if joints[row]:
-            _do_nothing(node)
-        elif change is not None:
-            change(row, node)
+            node.type = NodeType.METADATA_NODE
+            for field in ("duration_micros", "inputs", "outputs", "attr"):
+                node.ClearField(field)
+        elif row in durations:
+            node.duration_micros = durations[row]
         yield row, frame(node.SerializeToString(deterministic=True))
-
-
-def _kept_ids(deps: Sequence[int], remaining: set[int], row_of_id: Mapping[int, int]) -> list[int]:
-    return [i for i in deps if row_of_id.get(i, -1) in remaining]
-
-
-def _do_nothing(node: Message) -> None:
-    """Turn a node into a joint, which keeps its id, name and dependencies only."""
-    node.type = NodeType.METADATA_NODE
-    for field in ("duration_micros", "inputs", "outputs", "attr"):
-        node.ClearField(field)

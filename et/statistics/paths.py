@@ -79,7 +79,8 @@ class _Walk:
                 waits[other] -= 1
                 if waits[other] == 0:
                     self._arrive(rank, other)
-        return EarliestTimes(_arrays(self.start), _arrays(self.end), _arrays(self.took), self.before)
+        start, end, took = ([np.array(own, np.int64) for own in each] for each in (self.start, self.end, self.took))
+        return EarliestTimes(start, end, took, self.before)
 
     def _arrive(self, rank: int, row: int) -> None:
         """Handle a row whose parents are all done."""
@@ -118,10 +119,6 @@ class _Walk:
         self.start[rank][row] = begin
         self.end[rank][row] = begin + self.took[rank][row]
         self._queue.append((rank, row))
-
-
-def _arrays(columns: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
-    return [np.array(column, np.int64) for column in columns]
 
 
 def earliest(
