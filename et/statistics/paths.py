@@ -79,8 +79,10 @@ class _Walk:
                 waits[other] -= 1
                 if waits[other] == 0:
                     self._arrive(rank, other)
-        start, end, took = ([np.array(own, np.int64) for own in each] for each in (self.start, self.end, self.took))
-        return EarliestTimes(start, end, took, self.before)
+        starts, ends, durations = (
+            [np.array(own, np.int64) for own in each] for each in (self.start, self.end, self.took)
+        )
+        return EarliestTimes(starts, ends, durations, self.before)
 
     def _arrive(self, rank: int, row: int) -> None:
         """Handle a row whose parents are all done."""

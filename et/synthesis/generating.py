@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,17 +11,7 @@ from numpy.typing import NDArray
 from et.synthesis.layout import Groups, SetLayout, TraceSetFields
 from et.synthesis.request import SynthesisRequest, TotalKey, classify, key_of, request_of, total_of
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import (
-    COLLECTIVE,
-    RECEIVE,
-    SEND,
-    Operation,
-    Stream,
-    StreamEvent,
-    families_of,
-    stream_of,
-    traces_of,
-)
+from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, Stream, StreamEvent, stream_of, traces_of
 from et.synthesis.templates import PlacedEvent, Templates, place_of
 from et.table import TraceTable
 
@@ -43,35 +33,26 @@ class Originals:
     """Names, and sequences of eight sizes or times, of the traces that were learned from."""
 
     def __init__(self, tables: Iterable[TraceTable]) -> None:
-        self._names: set[str] = set()
-        self._sequences: set[tuple[int, ...]] = set()
-        for table in tables:
-            self._names.update(table.names)
-            self._names.update(table.group_names[1:])
-            for values in _values_of(table):
-                self._sequences.update(_in_a_row(values))
+        self._traits = {trait for table in tables for trait in _traits(table)}
 
     def found_in(self, tables: Sequence[TraceTable]) -> str:
         """Return a description of what other traces repeat of the originals, "" for nothing."""
         for number, table in enumerate(tables):
-            for name in (*table.names, *table.group_names[1:]):
-                if name in self._names:
-                    return f'trace {number}: the name "{name}"'
-            for values in _values_of(table):
-                for sequence in _in_a_row(values):
-                    if sequence in self._sequences:
-                        return f"trace {number}: {', '.join(map(str, sequence))} in a row"
+            for trait in _traits(table):
+                if trait in self._traits:
+                    is_name = isinstance(trait, str)
+                    what = f'the name "{trait}"' if is_name else f"{', '.join(map(str, trait))} in a row"
+                    return f"trace {number}: {what}"
         return ""
 
 
-def _values_of(table: TraceTable) -> list[list[int]]:
-    """Return the sizes of a trace's messages in order, and the times of its compute nodes."""
-    sizes, micros = table.comm_size[table.comm_size > 0], table.duration_micros[table.duration_micros > 0]
-    return [sizes.tolist(), micros.tolist()]
-
-
-def _in_a_row(values: Sequence[int]) -> Iterable[tuple[int, ...]]:
-    return (tuple(values[at : at + IN_A_ROW]) for at in range(len(values) - IN_A_ROW + 1))
+def _traits(table: TraceTable) -> Iterator[str | tuple[int, ...]]:
+    """Yield the names in a trace, and all sequences of eight sizes of messages, and of times of nodes."""
+    yield from table.names
+    yield from table.group_names[1:]
+    for column in (table.comm_size, table.duration_micros):
+        values = column[column > 0].tolist()
+        yield from (tuple(values[at : at + IN_A_ROW]) for at in range(len(values) - IN_A_ROW + 1))
 
 
 class Learned(NamedTuple):
@@ -109,7 +90,6 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
     """
     generator = np.random.default_rng(seed)
     events = ordered_events(learned, request)
-    repeated = ""
     for _ in range(_ATTEMPTS):
         layout = request.layout
         tables = traces_of(Stream(layout, with_values(events, request, generator)))
@@ -117,7 +97,7 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
         if not repeated:
             roles = np.arange(layout.roles, dtype=np.int32)
             used = {name for table in tables for name in table.group_names}
-            families = {name: groups for name, groups in families_of(layout).items() if name in used}
+            families = {name: groups for name, groups in layout.families_by_name().items() if name in used}
             examples = (roles * layout.width).astype(np.int32)
             return Generated(tables, np.repeat(roles, layout.width), examples, families)
     raise SynthesisError(f"synthesis: {repeated} is an original's, expected nothing of the originals")
@@ -128,12 +108,13 @@ def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[Pla
     layout = request.layout
     plan = learned.schedule.plan(layout.roles, request.messages, request.passes, request.events)
     queues: list[deque[PlacedEvent]] = []
-    for passes in plan:
+    for role, passes in enumerate(plan):
+        slots = {"", *(family.slot for family in layout.families if role in family.roles)}
         queue: deque[PlacedEvent] = deque()
         earlier: Operation | None = None
         for kind, parts in passes:
             for number, part in enumerate(parts or ((),)):
-                bag = tuple(each for each in part if layout.has(kind.role, each[0].slot))
+                bag = tuple(each for each in part if each[0].slot in slots)
                 place = place_of(kind, earlier, number, max(len(parts), 1), layout.roles)
                 closing = kind.after if number >= len(parts) - 1 else None
                 queue.extend(learned.templates.place_events(bag, place, closing, request.table))

@@ -58,18 +58,9 @@ class SetLayout:
     width: int  # number of NPUs per role
     families: tuple[Family, ...]  # families of all roles; a role is in at most one family per slot
 
-    def family(self, role: int, slot: str) -> Family | None:
-        """Return the family that a slot means for a role."""
-        return next((each for each in self.families if each.slot == slot and role in each.roles), None)
-
     def roles_of(self, role: int, slot: str) -> tuple[int, ...]:
         """Return the roles that take part in a collective of a role's slot."""
-        family = self.family(role, slot)
-        return (role,) if family is None else family.roles
-
-    def has(self, role: int, slot: str) -> bool:
-        """Return whether a role is in a family of a slot; "", no group, is fine for every role."""
-        return not slot or self.family(role, slot) is not None
+        return next((each.roles for each in self.families if each.slot == slot and role in each.roles), (role,))
 
     def scaled(self, ranks: int) -> "SetLayout":
         """Return the layout for `ranks` NPUs: groups that reach to the last NPU of a role grow or shrink.
@@ -84,9 +75,8 @@ class SetLayout:
         ]
         block = max([1, *(each.stride * (1 if _is_outer(each, self.width) else each.size) for each in families)])
         if rest or width < 1 or width % block:
-            raise TraceError(
-                f"{ranks} ranks: expected a multiple of {self.roles * block}: {self.roles} stages of {block}"
-            )
+            multiple = f"{self.roles * block}: {self.roles} stages of {block}"
+            raise TraceError(f"{ranks} ranks: expected a multiple of {multiple}")
         return SetLayout(self.roles, width, tuple(families))
 
     def groups(self, family: Family) -> Groups:
@@ -97,6 +87,20 @@ class SetLayout:
                 places = range(first, first + family.stride * family.size, family.stride)
                 found.append(tuple(role * self.width + place for role in family.roles for place in places))
         return tuple(found)
+
+    def family_names(self) -> dict[str, str]:
+        """Return the name of each slot's groups in new traces: "g1", "g2" and so on."""
+        slots = dict.fromkeys(family.slot for family in self.families)
+        return {slot: f"g{number}" for number, slot in enumerate(slots, 1)}
+
+    def families_by_name(self) -> dict[str, Groups]:
+        """Return the groups of each name."""
+        by_name: dict[str, Groups] = dict.fromkeys(self.family_names().values(), ())
+        for family in self.families:
+            name, groups = self.family_names()[family.slot], self.groups(family)
+            if not set(groups) <= set(by_name[name]):
+                by_name[name] += groups
+        return by_name
 
 
 class NamedLayout(NamedTuple):
@@ -140,8 +144,8 @@ def _product(
     traces: TraceSetFields, name: str, places: Mapping[int, tuple[int, int]], role: int
 ) -> tuple[tuple[int, ...], int, int]:
     """Return roles, stride and size of the groups that a role means by a name."""
+    width = len(places) // len(traces.traces)
     if name == ALL_NPUS:
-        width = len(places) // len(traces.traces)
         return tuple(range(len(traces.traces))), 1, width
     if name not in traces.families:
         raise TraceError(f'{traces.traces[role].path}: group "{name}", expected a family of the trace set')
@@ -154,7 +158,6 @@ def _product(
     member_roles = tuple(sorted({place[0] for place in first}))
     own = [i for r, i in first if r == member_roles[0]]
     stride = own[1] - own[0] if len(own) > 1 else 1
-    width = len(places) // len(traces.traces)
     expected = SetLayout(len(traces.traces), width, ()).groups(Family(member_roles, stride, len(own), ""))
     as_numbers = {tuple(r * width + i for r, i in group) for group in groups}
     if as_numbers != set(expected):

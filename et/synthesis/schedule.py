@@ -24,11 +24,11 @@ _NEAREST_STREAMS = 3  # learned streams, those with the closest shares of passes
 
 
 class Pass(NamedTuple):
-    """A kind of pass."""
+    """A kind of pass; the first fields matter most where a kind must replace another."""
 
     role: int  # role that does the pass
-    before: Operation | None  # message that the pass follows; None for the first pass of the role
     after: Operation | None  # message that ends the pass; None for the last pass of the role
+    before: Operation | None  # message that the pass follows; None for the first pass of the role
     is_last: bool  # whether no message like `after` follows in this role
 
 
@@ -47,16 +47,8 @@ class PlannedPass(NamedTuple):
 Plan = list[list[PlannedPass]]  # the passes of each role; the last one of each has no message after it
 
 
-class Span(NamedTuple):
-    """A pass in the events of a role: its kind, and the range of its events without the message that ends it."""
-
-    kind: Pass
-    begin: int
-    end: int
-
-
-def spans_of(stream: Stream, role: int) -> list[Span]:
-    """Return the passes of a role of a stream."""
+def spans_of(stream: Stream, role: int) -> list[tuple[Pass, int, int]]:
+    """Return the passes of a role, with begin and end of the events of each, without the message that ends it."""
     operations = [event.operation for event in stream.roles[role]]
     remaining = Counter(filter(is_message, operations))
     before: Operation | None = None
@@ -65,9 +57,9 @@ def spans_of(stream: Stream, role: int) -> list[Span]:
     for at, operation in enumerate(operations):
         if is_message(operation):
             remaining[operation] -= 1
-            spans.append(Span(Pass(role, before, operation, remaining[operation] == 0), begin, at))
+            spans.append((Pass(role, operation, before, remaining[operation] == 0), begin, at))
             before, begin = operation, at + 1
-    return [*spans, Span(Pass(role, before, None, is_last=True), begin, len(operations))]
+    return [*spans, (Pass(role, None, before, is_last=True), begin, len(operations))]
 
 
 def messages_of(stream: Stream) -> Counter[tuple[int, int]]:
@@ -88,7 +80,7 @@ class Schedule:
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
-        self._streams = [_MessageOrder.of(stream) for stream in streams]
+        self._streams = list(map(_message_order, streams))
         self._in_all = self._count(range(len(streams)), 0)
 
     def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, Sequence[Parts]], events: int) -> Plan:
@@ -105,16 +97,17 @@ class Schedule:
         kinds: list[list[Pass]] = [[] for _ in range(roles)]
         before: list[Operation | None] = [None] * roles
         for role, operation in _order(of_role, self._known(roles, messages, passes)):
-            kinds[role].append(Pass(role, before[role], operation, of_role[role].remaining[operation] == 0))
+            kinds[role].append(Pass(role, operation, before[role], of_role[role].remaining[operation] == 0))
             before[role] = operation
         for role in range(roles):
-            kinds[role].append(Pass(role, before[role], None, is_last=True))
+            kinds[role].append(Pass(role, None, before[role], is_last=True))
         totals = Counter(kind for own in kinds for kind in own)
         so_far: Counter[Pass] = Counter()
         plan: Plan = [[] for _ in range(roles)]
         for role, own in enumerate(kinds):
             for kind in own:
-                contents = _most_similar(passes, kind)
+                similar = max(passes, key=lambda other: [a == b for a, b in zip(other, kind, strict=True)])
+                contents = passes[similar]
                 plan[role].append(PlannedPass(kind, contents[so_far[kind] * len(contents) // totals[kind]]))
                 so_far[kind] += 1
         planned = sum(each.events for own in plan for each in own)
@@ -154,13 +147,12 @@ class _MessageOrder(NamedTuple):
     order: list[list[Operation]]
     shares: _Shares
 
-    @classmethod
-    def of(cls, stream: Stream) -> "_MessageOrder":
-        """Return the messages of a stream."""
-        roles = stream.layout.roles
-        order = [list(filter(is_message, (event.operation for event in events))) for events in stream.roles]
-        kinds = Counter(span.kind for role in range(roles) for span in spans_of(stream, role))
-        return cls(roles, messages_of(stream), order, _shares(kinds))
+
+def _message_order(stream: Stream) -> _MessageOrder:
+    roles = stream.layout.roles
+    order = [list(filter(is_message, (event.operation for event in events))) for events in stream.roles]
+    kinds = Counter(kind for role in range(roles) for kind, *_ in spans_of(stream, role))
+    return _MessageOrder(roles, messages_of(stream), order, _shares(kinds))
 
 
 def _shares(kinds: Counter[Pass]) -> _Shares:
@@ -263,16 +255,3 @@ def _following(role: _RoleMessages, known: Sequence[tuple[_Following, int]]) -> 
                 if operation in allowed:
                     return operation
     return allowed[0]
-
-
-def _most_similar(passes: Mapping[Pass, Sequence[Parts]], kind: Pass) -> Sequence[Parts]:
-    """Return the contents of passes of a kind, or of the kind most similar to it."""
-    return max(
-        passes.items(),
-        key=lambda item: (
-            item[0].role == kind.role,
-            item[0].after == kind.after,
-            item[0].before == kind.before,
-            item[0].is_last == kind.is_last,
-        ),
-    )[1]

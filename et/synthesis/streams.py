@@ -16,7 +16,7 @@ from et.errors import TraceError
 from et.order import children, topological_order
 from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name
-from et.synthesis.layout import Groups, NamedLayout, SetLayout, TraceSetFields, layout_of
+from et.synthesis.layout import NamedLayout, SetLayout, TraceSetFields, layout_of
 from et.table import TraceTable
 
 COMPUTE, HOST, LOAD, STORE = "compute", "host", "load", "store"
@@ -105,9 +105,8 @@ class _Walk:
                 self._arrive(role, heapq.heappop(self._ready[role]))
             role = (role + 1) % roles
         if any(any(waits) for waits in self._waits) or any(self._arrived.values()):
-            raise TraceError(
-                f"{self._tables[0].path}: nodes of different traces wait for each other, expected an order"
-            )
+            path = self._tables[0].path
+            raise TraceError(f"{path}: nodes of different traces wait for each other, expected an order")
         return [self._events_of(role) for role in range(roles)]
 
     def _arrive(self, role: int, row: int) -> None:
@@ -146,8 +145,10 @@ class _Walk:
                 if parent in number_of:
                     other, number = number_of[parent]
                     parents.append((happened[other] - number - 1, other))
+            sizes = table.tensor_size if operation.kind in {LOAD, STORE} else table.comm_size
+            values = table.duration_micros if operation.kind in {COMPUTE, HOST} else sizes
             nearest_first = tuple((other, back) for back, other in sorted(parents))
-            events.append(StreamEvent(operation, _value(table, row, operation), nearest_first))
+            events.append(StreamEvent(operation, max(int(values[row]), 0), nearest_first))
             number_of[row] = operation, happened[operation]
             happened[operation] += 1
         return events
@@ -180,9 +181,8 @@ class _Walk:
         own = self._named.places.get(int(self._traces.example_npu[role]))
         other = self._named.places.get(peer)
         if own is None or other is None or other[1] != own[1] or other[0] == own[0]:
-            raise TraceError(
-                f"{table.path}: node {table.node_id[row]}: NPU {peer}, expected the corresponding NPU of another trace"
-            )
+            place = f"{table.path}: node {table.node_id[row]}"
+            raise TraceError(f"{place}: NPU {peer}, expected the corresponding NPU of another trace")
         return other[0]
 
     def _match_messages(self) -> None:
@@ -220,33 +220,10 @@ class _Walk:
                 calls[group] += 1
 
 
-def _value(table: TraceTable, row: int, operation: Operation) -> int:
-    if operation.kind in {COMPUTE, HOST}:
-        return int(table.duration_micros[row])
-    return max(int((table.tensor_size if operation.kind in {LOAD, STORE} else table.comm_size)[row]), 0)
-
-
-def family_names(layout: SetLayout) -> dict[str, str]:
-    """Return the name of each slot's groups in the traces: "g1", "g2" and so on."""
-    slots = dict.fromkeys(family.slot for family in layout.families)
-    return {slot: f"g{number}" for number, slot in enumerate(slots, 1)}
-
-
-def families_of(layout: SetLayout) -> dict[str, Groups]:
-    """Return the groups of each name."""
-    found: dict[str, Groups] = defaultdict(tuple)
-    names = family_names(layout)
-    for family in layout.families:
-        groups = layout.groups(family)
-        if not set(groups) <= set(found[names[family.slot]]):
-            found[names[family.slot]] += groups
-    return dict(found)
-
-
 def traces_of(stream: Stream) -> list[TraceTable]:
     """Return the trace of each role, as its first NPU runs it; a receive is as large as its send."""
     layout = stream.layout
-    names = family_names(layout)
+    names = layout.family_names()
     sent: dict[tuple[int, int], deque[int]] = defaultdict(deque)
     for role, events in enumerate(stream.roles):
         for operation, value, _ in events:

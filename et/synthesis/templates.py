@@ -72,18 +72,16 @@ class Templates:
         for kind, begin, end in spans_of(stream, role):
             inside = events[begin:end]
             values = [math.log2(event.value) if event.value > 0 else 0.0 for event in inside]
-            following = events[end] if end < len(events) else None
             own = [(event.operation, number) for event, number in zip(inside, classes[begin:end], strict=True)]
             landmark_ends = ends_of_parts(own)
             for ends in divisions_of(own):
                 templates = self._by_landmark if ends == landmark_ends else self._otherwise
                 for number, (first, last) in enumerate(zip([0, *ends], ends or [0], strict=False)):
                     place = place_of(kind, earlier, number, max(len(ends), 1), stream.layout.roles)
-                    closing = following if last == len(inside) else None
+                    closing = events[end] if last == len(inside) and end < len(events) else None
                     part = inside[first:last]
-                    template = _Template(place, tuple(part), tuple(values[first:last]), closing)
                     signature = tuple(sorted(Counter(event.operation for event in part).items()))
-                    templates[signature].append(template)
+                    templates[signature].append(_Template(place, tuple(part), tuple(values[first:last]), closing))
             earlier = kind.before
 
     def place_events(self, bag: Bag, place: Place, closing: Operation | None, table: ClassTable) -> list[PlacedEvent]:
@@ -120,10 +118,8 @@ class Templates:
 
 def place_of(kind: Pass, earlier: Operation | None, number: int, parts: int, roles: int) -> Place:
     """Return the place of part `number` of `parts` in a pass; `earlier` is the message before the one it follows."""
-    from_end = min(parts - 1 - number, _PLACES)
-    return Place(
-        kind.before, earlier, kind.is_last, min(number, _PLACES), from_end, kind.role == 0, kind.role == roles - 1
-    )
+    from_start, from_end = min(number, _PLACES), min(parts - 1 - number, _PLACES)
+    return Place(kind.before, earlier, kind.is_last, from_start, from_end, kind.role == 0, kind.role == roles - 1)
 
 
 def _sorted_values(bag: Bag, table: ClassTable) -> dict[Operation, list[tuple[float, int]]]:

@@ -21,7 +21,6 @@ from et.synthesis.streams import (
     Operation,
     Stream,
     StreamEvent,
-    families_of,
     traces_of,
 )
 from et.synthesis.templates import PlacedEvent
@@ -72,7 +71,7 @@ def simulated(nadi):
 def as_set(layout, tables):
     roles = np.arange(layout.roles, dtype=np.int32)
     examples = (roles * layout.width).astype(np.int32)
-    return TraceSet(tables, np.repeat(roles, layout.width), examples, families_of(layout))
+    return TraceSet(tables, np.repeat(roles, layout.width), examples, layout.families_by_name())
 
 
 @pytest.mark.parametrize("plan", [*PLANS, "tp2,pp4,dp2,gb8,vpp2", "tp2,pp1,cp1,dp4,gb8,zero1"])
