@@ -70,9 +70,8 @@ def integer(attribute: Message) -> int:
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected an integer")
     column = INTEGERS[attribute.name]
     if not column.minimum <= value <= column.maximum:
-        raise ValueError(
-            f"attribute {attribute.name} is {int(value)}, expected an integer from {column.minimum} to {column.maximum}"
-        )
+        expected = f"an integer from {column.minimum} to {column.maximum}"
+        raise ValueError(f"attribute {attribute.name} is {int(value)}, expected {expected}")
     return int(value)
 
 

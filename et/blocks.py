@@ -22,7 +22,7 @@ from et.table import TraceTable
 
 Int64 = NDArray[np.int64]
 
-Rows = int | Sequence[int]
+Ports = Mapping[str, int | Sequence[int]]  # parent row or rows of each port
 
 _PEER_OF_STAMP = -2  # in comm_src or comm_dst of a block: the peer that the stamp gives
 _SPLITS = ("in_split_size", "out_split_size")
@@ -167,9 +167,7 @@ class TraceColumns:
     def __len__(self) -> int:
         return self._rows
 
-    def stamp(
-        self, block: Block, prefix: str = "", *, after: Mapping[str, Rows] | None = None, tag: int = 0, peer: int = -1
-    ) -> int:
+    def stamp(self, block: Block, prefix: str = "", *, after: Ports | None = None, tag: int = 0, peer: int = -1) -> int:
         """Add the rows of a block; return the row of its first one, to which callers add numbers within the block.
 
         Args:

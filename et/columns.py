@@ -209,9 +209,7 @@ class Columns:
             place = f"{self._path}: node {self._ids_and_types()[0][row]}"
             raise TraceError(f"{place}: node type {types[row]}, expected 1 to 7")
 
-    def _collectives(
-        self, types: NDArray[Any], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]
-    ) -> NDArray[np.int8]:
+    def _collectives(self, types: NDArray[Any], comm_type: NDArray[Any], is_cpu_op: NDArray[Any]) -> NDArray[np.int8]:
         """Return comm_type of the collectives, checked; -1 on other nodes, which may carry meaningless numbers."""
         is_collective = types == NodeType.COMM_COLL_NODE
         is_given = self._is_given("comm_type")

@@ -11,6 +11,8 @@ from et.errors import StrictTraceError, TraceError
 
 Path = str | os.PathLike[str]
 Ids = NDArray[np.uint64]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
 
 
 class Parents(NamedTuple):
@@ -20,9 +22,7 @@ class Parents(NamedTuple):
     counts: NDArray[np.int64]  # int64[n], number of parents of each node
 
 
-def resolve(
-    path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+def resolve(path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
     """Convert parents given by id to CSR rows, sorted and without repeats.
 
     Args:

@@ -26,9 +26,7 @@ class FileKind(NamedTuple):
     is_file: bool = True  # False for a folder, a FIFO or another special file
 
 
-_CHAKRA = FileKind(
-    "chakra", "a Chakra trace", "`nadi trace show` reads it, and [workload] traces of a run file name it"
-)
+_CHAKRA = FileKind("chakra", "a Chakra trace", "`nadi trace show` and [workload] traces of a run file read it")
 _CONVERTER = "`nadi trace convert` makes Chakra traces of it"
 _BY_TOPOLOGY = "`nadi topology show` and [topology] file read it"
 _UNPACK = "unpack it first"

@@ -45,9 +45,8 @@ def at_nodes(
 ) -> Iterable[Finding]:
     """Yield a finding on some rows of a TraceTable or RawTrace, described by `text`, or nothing without rows."""
     if len(rows):
-        examples = tuple(
-            Example(trace.path, int(trace.node_id[row]), text(row)) for row in rows[:MAX_EXAMPLES].tolist()
-        )
+        shown = rows[:MAX_EXAMPLES].tolist()
+        examples = tuple(Example(trace.path, int(trace.node_id[row]), text(row)) for row in shown)
         yield Finding(severity, what, len(rows), examples)
 
 

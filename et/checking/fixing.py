@@ -64,9 +64,8 @@ def safe_changes(raw: RawTrace) -> FileChanges:
             Example(raw.path, int(raw.node_id[row]), f"the node at place {row} is now {new}")
             for row, new in list(new_id.items())[:MAX_EXAMPLES]
         )
-        fixes.append(
-            TraceFix("ids that occurred twice, and on which no node depends, are replaced", len(new_id), examples)
-        )
+        what = "ids that occurred twice, and on which no node depends, are replaced"
+        fixes.append(TraceFix(what, len(new_id), examples))
     return FileChanges(left_out, new_id, tuple(fixes))
 
 

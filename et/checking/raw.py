@@ -61,9 +61,8 @@ class RawTrace:
         except TraceError as error:
             self.error = str(error)
         self.node_id = np.array(ids, np.uint64)
-        self.dependencies = self._resolved(
-            np.array(parents, np.uint64), *(np.array(count, np.int64) for count in counts)
-        )
+        data, control = (np.array(count, np.int64) for count in counts)
+        self.dependencies = self._resolved(np.array(parents, np.uint64), data, control)
 
     @cached_property
     def repeats(self) -> Int64:

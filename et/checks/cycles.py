@@ -24,8 +24,7 @@ class TraceCheck(Check):
             ("cycles that control dependencies close", others),
         ):
             count, cycles = raw.cycles(among, MAX_EXAMPLES)
-            examples = tuple(
-                Example(raw.path, int(raw.node_id[row]), f"dependency cycle {path}") for row, path in cycles
-            )
+            ids = raw.node_id.tolist()
+            examples = tuple(Example(raw.path, ids[row], f"dependency cycle {path}") for row, path in cycles)
             if count:
                 yield Finding(ERROR, what, count, examples)

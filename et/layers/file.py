@@ -115,9 +115,8 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
     while rest:
         name = rest.pop(0).rstrip(":")
         if name not in (*NUMBERS, *LISTS) or not rest:
-            raise TraceError(
-                f"{place}: found {name[:60]!r}, expected {', '.join((*NUMBERS, *LISTS))}, each with its number"
-            )
+            known = ", ".join((*NUMBERS, *LISTS))
+            raise TraceError(f"{place}: found {name[:60]!r}, expected {known}, each with its number")
         number = _integer(path, 1, name, rest.pop(0), _MAX_INT64)
         if name in NUMBERS:
             numbers[name] = number

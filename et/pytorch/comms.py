@@ -74,9 +74,7 @@ def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, be
         if found is not None and found[0] in ON_HOST:
             comms.calls[-1].on_host = number
             comms.calls[-1].start_ns, comms.calls[-1].end_ns = op.start_ns, op.end_ns
-    issuing = [
-        n for n, op in enumerate(kineto.ops) if begin_ns <= op.start_ns < end_ns and op.name.startswith("c10d::")
-    ]
+    issuing = [n for n, op in enumerate(kineto.ops) if begin_ns <= op.start_ns < end_ns and op.name[:6] == "c10d::"]
     _issue_on_host(kineto, linked, comms, issuing)
     _order(kineto, comms, place_of)
     _give_kernels(kineto, work, comms, place_of)

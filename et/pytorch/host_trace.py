@@ -67,9 +67,8 @@ def host_trace(document: Document) -> HostTrace:
             op = _op(node)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             found = f"{type(error).__name__} {error}"
-            raise TraceError(
-                f"{document.path}: entry {number} of nodes: {found}, expected a node of a host trace"
-            ) from error
+            place = f"{document.path}: entry {number} of nodes"
+            raise TraceError(f"{place}: {found}, expected a node of a host trace") from error
         if op.name == PROCESS_GROUPS:
             for group in _process_groups(op):
                 name = str(group.get("pg_name", group.get("backend_id", "")))

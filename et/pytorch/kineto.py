@@ -170,9 +170,8 @@ def kineto_trace(document: Document) -> KinetoTrace:
         except DocumentError as error:
             raise TraceError(f"{document.path}: entry {number} of traceEvents: {error}") from error
     if not trace.ops and not trace.device_ops:
-        raise TraceError(
-            f"{document.path}: its events include no operator and no kernel, expected a trace of a training run"
-        )
+        expected = "a trace of a training run"
+        raise TraceError(f"{document.path}: its events include no operator and no kernel, expected {expected}")
     _groups(trace, info)
     _order(trace)
     return trace

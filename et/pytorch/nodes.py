@@ -50,9 +50,8 @@ def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> Trac
     groups, group_names = _distinct([node.group for node in rows], "")
     splits = [node.in_split for node in rows] + [node.out_split for node in rows]
     split_rows, split_sizes = _distinct(splits, ())
-    others = [
-        tuple(attribute(*fields).SerializeToString(deterministic=True) for fields in node.attributes) for node in rows
-    ]
+    attributes = [[attribute(*fields) for fields in node.attributes] for node in rows]
+    others = [tuple(message.SerializeToString(deterministic=True) for message in own) for own in attributes]
     other, other_attributes = _distinct(others, ())
     columns: dict[str, Any] = {
         name: np.array([getattr(node, name, absent) for node in rows], dtype)

@@ -79,9 +79,8 @@ def _member(file: TraceFile, first: int) -> MasterTraceFile:
         raise TraceError(f"{file.path}: the traces so far have {_MAX_IDS} ids, expected fewer")
     with file.path.open("rb") as opened:
         gzipped = opened.read(2) == _GZIP_MAGIC
-    return MasterTraceFile(
-        file.path.name, file.npu, gzipped, nodes, trace.metadata, Numbering(min_id, first, extent, dense)
-    )
+    numbering = Numbering(min_id, first, extent, dense)
+    return MasterTraceFile(file.path.name, file.npu, gzipped, nodes, trace.metadata, numbering)
 
 
 def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterator[bytes]:
@@ -142,9 +141,8 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
         staged.replace(file)
     extra = next(nodes, None)
     if extra is not None:
-        raise TraceError(
-            f"{path}: node {extra[1].id}: belongs to no file, expected an id of one of {len(index.members)} files"
-        )
+        expected = f"an id of one of {len(index.members)} files"
+        raise TraceError(f"{path}: node {extra[1].id}: belongs to no file, expected {expected}")
     for name, content in index.companions:
         (folder / name).write_bytes(content)
     return index

@@ -39,9 +39,8 @@ class WireTrace:
         """Yield the bytes of each node."""
         for offset, message in self._messages:
             if offset != self._at:
-                raise TraceError(
-                    f"{self.path}: byte {self._at}: a message length in more bytes than necessary, expected the fewest"
-                )
+                place = f"{self.path}: byte {self._at}"
+                raise TraceError(f"{place}: a message length in more bytes than necessary, expected the fewest")
             self._at += len(frame(message))
             yield message
 

@@ -21,6 +21,7 @@ from et.statistics.ranks import CommunicationMember, Rank
 MAX_NODES = 2_000_000
 MAX_STEPS = 20
 _NONE = (-1, -1)
+Communications = Mapping[Key, Sequence[CommunicationMember]]  # members by key, from communications_of
 
 
 @dataclasses.dataclass(eq=False)
@@ -38,9 +39,7 @@ class EarliestTimes:
 class _Walk:
     """Traversal of the rows of all ranks in an order in which they can run."""
 
-    def __init__(
-        self, ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int
-    ) -> None:
+    def __init__(self, ranks: Sequence[Rank], found: Communications, unit_micros: int) -> None:
         self._ranks = ranks
         sizes = [len(rank.table) for rank in ranks]
         self.start = [[-1] * n for n in sizes]
@@ -79,9 +78,8 @@ class _Walk:
                 waits[other] -= 1
                 if waits[other] == 0:
                     self._arrive(rank, other)
-        starts, ends, durations = (
-            [np.array(own, np.int64) for own in each] for each in (self.start, self.end, self.took)
-        )
+        columns = (self.start, self.end, self.took)
+        starts, ends, durations = ([np.array(own, np.int64) for own in column] for column in columns)
         return EarliestTimes(starts, ends, durations, self.before)
 
     def _arrive(self, rank: int, row: int) -> None:
@@ -123,14 +121,12 @@ class _Walk:
         self._queue.append((rank, row))
 
 
-def earliest(
-    ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int = 0
-) -> EarliestTimes:
+def earliest(ranks: Sequence[Rank], found: Communications, unit_micros: int = 0) -> EarliestTimes:
     """Return the earliest start and end of each node; nodes without duration, but METADATA, take `unit_micros`."""
     return _Walk(ranks, found, unit_micros).run()
 
 
-def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any]:
+def critical_path(ranks: Sequence[Rank], found: Communications) -> dict[str, Any]:
     """Return the longest path through the nodes of all ranks, by recorded durations.
 
     Returns:

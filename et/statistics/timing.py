@@ -69,15 +69,11 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
         kinds.setdefault((collective_name(int(table.comm_type[first.row])), key[1]), []).append(collective)
     if not kinds:
         return None
-    all_collectives = [
-        collective | {"kind": kind} for (kind, _), collectives in kinds.items() for collective in collectives
-    ]
-    worst = sorted(all_collectives, key=lambda collective: -collective["waiting_micros"])[:MAX_SLOWEST]
+    every = [collective | {"kind": kind} for (kind, _), collectives in kinds.items() for collective in collectives]
+    worst = sorted(every, key=lambda collective: -collective["waiting_micros"])[:MAX_SLOWEST]
     return {
         "clock": clocks,
-        "kinds": [
-            {"kind": kind, "group": group} | _summary(collectives) for (kind, group), collectives in kinds.items()
-        ],
+        "kinds": [{"kind": kind, "group": group} | _summary(members) for (kind, group), members in kinds.items()],
         "ranks": [
             {"npu": rank.npu, "waiting_micros": int(w), "late": int(count)}
             for rank, w, count in zip(ranks, waiting, late, strict=True)
@@ -101,9 +97,8 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         is_timed = (table.duration_micros > 0) & (table.start_time_micros > 0)
         begin, end = table.start_time_micros, table.start_time_micros + table.duration_micros
         compute = _union(begin[is_timed & np.isin(lanes, _WORK)], end[is_timed & np.isin(lanes, _WORK)])
-        network = _union(
-            begin[is_timed & np.isin(lanes, COMMUNICATION_LANES)], end[is_timed & np.isin(lanes, COMMUNICATION_LANES)]
-        )
+        is_network = is_timed & np.isin(lanes, COMMUNICATION_LANES)
+        network = _union(begin[is_network], end[is_network])
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
         computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))
         waited = waited_micros(table)

@@ -104,9 +104,8 @@ def request_of(stream: Stream) -> SynthesisRequest:
         for event in events:
             totals[total_of(role, event.operation)] += event.value if event.operation.kind != RECEIVE else 0
         for kind, begin, end in spans_of(stream, role):
-            own = [
-                (event.operation, number) for event, number in zip(events[begin:end], classes[begin:end], strict=True)
-            ]
+            operations = (event.operation for event in events[begin:end])
+            own = list(zip(operations, classes[begin:end], strict=True))
             passes[kind].append(parts_of(own))
     count = sum(map(len, stream.roles))
     return SynthesisRequest(stream.layout, count, messages_of(stream), dict(passes), classified.table, dict(totals))

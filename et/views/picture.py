@@ -155,9 +155,8 @@ def _part(table: TraceTable, mask: Mask, share: int) -> tuple[list[int], list[tu
             continue
         direct = set(table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist())
         reached += len(direct & shown)
-        edges += [
-            (parent, row, DEPENDS if parent in direct else THROUGH) for parent in sorted(bridged.parents[row] & shown)
-        ]
+        parents = sorted(bridged.parents[row] & shown)
+        edges += [(parent, row, DEPENDS if parent in direct else THROUGH) for parent in parents]
     child_ptr, _ = children(table)
     rows = [row for row in order if row in shown]
     touching = int(np.diff(table.dep_ptr)[rows].sum() + np.diff(child_ptr)[rows].sum())
