@@ -214,7 +214,10 @@ class TraceColumns:
         first = _starts(sizes[block])
         stamp = np.repeat(np.arange(len(block)), sizes[block])
         at = np.arange(self._rows) + (_starts(sizes)[block] - first)[stamp]
-        columns: dict[str, Any] = {name: self._column(name)[at] for name in COLUMNS}
+        columns: dict[str, Any] = {}
+        for name, (dtype, _) in COLUMNS.items():
+            values = [value for block_ in self._blocks for value in block_._values[name]]  # noqa: SLF001
+            columns[name] = np.array(values, dtype)[at]
         self._place_messages(columns, stamp)
         words = {name: self._distinct_values(name) for name in _ABSENT.keys() - COLUMNS.keys()}
         rows = {name: row[at] for name, (row, _) in words.items()}
@@ -240,12 +243,6 @@ class TraceColumns:
             other_attributes=words["other"][1],
             **columns,
         )
-
-    def _column(self, name: str) -> NDArray[Any]:
-        """Return a column of all blocks, concatenated."""
-        dtype, _ = COLUMNS[name]
-        parts: list[NDArray[Any]] = [np.array(block._values[name], dtype) for block in self._blocks]  # noqa: SLF001
-        return np.concatenate([np.zeros(0, dtype), *parts])
 
     def _place_messages(self, columns: dict[str, NDArray[Any]], stamp: Int64) -> None:
         """Fill in the NPU's own end of sends and receives, the stamp's tag, and the stamp's peer for open ends."""

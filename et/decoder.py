@@ -208,29 +208,23 @@ class _Decoder:
         state[kernel.SPANS] = 0
 
     def _learn(self, *, is_name: bool) -> None:
-        """Answer the kernel's request for the column of an attribute name or of an attribute."""
+        """Answer a request of the kernel: slot and maximum of an attribute name, or slot and value of an attribute."""
         kernel, state = self._kernel, self._state
         begin = int(state[kernel.ASKED_AT]) - self._window.data.ctypes.data
         found = self._window.data[begin : begin + int(state[kernel.ASKED_BYTES])]
         if self._arena_bytes + len(found) > _MAX_ARENA_BYTES:
             raise _NotSureError
-        slot, value = self._slot_of_name(found.tobytes()) if is_name else self._cell_of_attribute(found.tobytes())
+        if is_name:
+            name = found.tobytes().decode()
+            slot, value = kernel.WHOLE if name in {*SLOTS, _RANKS} else kernel.IGNORED, 0
+            if name in attributes.INTEGERS:
+                slot, value = SLOTS.index(name), maximum(name)
+        else:
+            attribute = AttributeProto.FromString(found.tobytes())
+            is_ranks = attribute.name == _RANKS
+            slot, value = (kernel.RANKS, 0) if is_ranks else self._columns.cell(attribute, kernel.IGNORED)
         self._arena[self._arena_bytes : self._arena_bytes + len(found)] = found
         entry = kernel.ENTRY * int(state[kernel.ASKED_PLACE])
         table = self._names if is_name else self._attributes
         table[entry : entry + kernel.ENTRY] = self._arena_bytes, len(found), slot, value
         self._arena_bytes += len(found)
-
-    def _slot_of_name(self, name: bytes) -> tuple[int, int]:
-        """Return the slot of the attributes with this name, and the largest number allowed in it."""
-        text = name.decode()
-        if text in attributes.INTEGERS:
-            return SLOTS.index(text), maximum(text)
-        return (self._kernel.WHOLE, 0) if text in {*SLOTS, _RANKS} else (self._kernel.IGNORED, 0)
-
-    def _cell_of_attribute(self, message: bytes) -> tuple[int, int]:
-        """Return slot and value of an attribute."""
-        attribute = AttributeProto.FromString(message)
-        if attribute.name == _RANKS:
-            return self._kernel.RANKS, 0
-        return self._columns.cell(attribute, self._kernel.IGNORED)

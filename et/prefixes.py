@@ -59,8 +59,8 @@ def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]
 
 def prefix_of(file: Path, suffix: str = ".et") -> str | None:
     """Return the text before the NPU's number in a file name; None if the name has another form."""
-    found = _named(file, suffix)
-    return found[1] if found else None
+    match = _named(file, suffix)
+    return match[1] if match else None
 
 
 def _named(file: Path, suffix: str) -> re.Match[str] | None:

@@ -77,14 +77,12 @@ def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -
     if not cycle:
         return table
     without = columns.table(_version(metadata), strict=False, with_control=False)
-    if strict:
-        problem = f"{path}: dependency cycle {cycle}, expected no cycle"
-        if dependency_cycle(without):
-            raise TraceError(problem)
-        raise StrictTraceError(problem, "drops control dependencies, which close it")
     data_cycle = dependency_cycle(without)
+    problem = f"{path}: dependency cycle {data_cycle if data_cycle and not strict else cycle}, expected no cycle"
     if data_cycle:
-        raise TraceError(f"{path}: dependency cycle {data_cycle}, expected no cycle")
+        raise TraceError(problem)
+    if strict:
+        raise StrictTraceError(problem, "drops control dependencies, which close it")
     dangling_control = table.dangling - without.dangling
     return dataclasses.replace(without, dangling_control=dangling_control, control_cycle=cycle)
 

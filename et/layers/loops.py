@@ -70,8 +70,6 @@ class _Steps:
                 self._data()
             elif policy in _DLRM:
                 self._dlrm()
-            elif policy == "DISTRIBUTED_INFERENCE":
-                self._forward_pass()
             else:
                 self._hybrid()
         columns = TraceColumns(path=str(self._file.path))
@@ -117,10 +115,6 @@ class _Steps:
                 if i == bottom + 1 and layers[0].input_gradient.kind is not None:
                     self._inputs[0] = self._collective("backward", 0, layers[0].input_gradient, blocking=False)
 
-    def _forward_pass(self) -> None:
-        for i in range(len(self._file.layers)):
-            self._forward_layer("forward", i)
-
     def _forward_layer(self, name: str, i: int) -> None:
         """Add a forward pass with a blocking collective."""
         phase = self._file.layers[i].forward
@@ -133,8 +127,9 @@ class _Steps:
         """Add a step with input gradients before weight gradients; transformers block on the former's collectives."""
         layers, policy = self._file.layers, self._file.policy
         blocking = policy in _TRANSFORMERS
-        self._forward_pass()
-        for i in reversed(range(len(layers))):
+        for i in range(len(layers)):
+            self._forward_layer("forward", i)
+        for i in reversed(range(len(layers))) if policy != "DISTRIBUTED_INFERENCE" else ():
             if policy == "HYBRID_TRANSFORMER_FWD_IN_BCKWD" and i in self._file.lists.get("checkpoint_initiates", ()):
                 self._recompute(i)
             phase = layers[i].input_gradient

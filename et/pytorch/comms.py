@@ -171,12 +171,15 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
         places = [place_of[n] for n in kineto.enclosing(caller) if n in place_of][:1]
         if not places:
             call = comm_calls.call_of_kineto(op.name, op.args)
-            grouped = [
-                place
-                for place, comm in enumerate(comms.calls)
-                if place not in taken and comm.on_host < 0 and _before(kineto, comm.issuer, work, number)
-            ]
-            if grouped and _is_grouping(kineto, caller):
+            grouped = []
+            if number in work.launches:  # calls that the launching thread has issued before
+                launch = work.launches[number]
+                for place, comm in enumerate(comms.calls):
+                    issuer = kineto.ops[comm.issuer]
+                    is_before = issuer.thread == launch.thread and issuer.start_ns <= launch.start_ns
+                    grouped += [place] * (is_before and place not in taken and comm.on_host < 0)
+            names = [kineto.ops[n].name.lower() for n in kineto.enclosing(caller)]
+            if grouped and any("coalesced" in name or "batch" in name for name in names):
                 places = grouped
             elif call is not None:
                 places = [len(comms.calls)]
@@ -189,19 +192,6 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
         for place in places:
             comm = comms.calls[place]
             comm.kernel, comm.start_ns, comm.end_ns = number, op.start_ns, op.end_ns
-
-
-def _is_grouping(kineto: KinetoTrace, number: int) -> bool:
-    """Return whether an operator, or one around it, groups calls."""
-    names = [kineto.ops[n].name.lower() for n in kineto.enclosing(number)]
-    return any("coalesced" in name or "batch" in name for name in names)
-
-
-def _before(kineto: KinetoTrace, issuer: int, work: DeviceWork, kernel: int) -> bool:
-    """Return whether the thread that launches a kernel issued a call before the launch."""
-    launch = work.launches.get(kernel)
-    op = kineto.ops[issuer]
-    return launch is not None and op.thread == launch.thread and op.start_ns <= launch.start_ns
 
 
 def _within(kineto: KinetoTrace, tops: set[int]) -> set[int]:
