@@ -82,11 +82,7 @@ def group_name(attribute: Message) -> str:
 
 
 def text(attribute: Message) -> str:
-    """Return the value of a string attribute, such as `operators`.
-
-    Raises:
-        ValueError: The value is not a string.
-    """
+    """Return the value of a string attribute, such as `operators`; raise ValueError if the value is not a string."""
     kind, value = _value(attribute)
     if kind != "string_val":
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a string")

@@ -123,11 +123,7 @@ class DecodedColumns(Columns):
 
     @functools.cached_property
     def decoded_names(self) -> NameTable:
-        """Names of all nodes, built on first use.
-
-        Raises:
-            UnicodeDecodeError: A name is not UTF-8.
-        """
+        """Names of all nodes, built on first use; raise UnicodeDecodeError if a name is not UTF-8."""
         offsets = np.zeros(self._count + 1, np.int64)
         np.cumsum(self._taken("name"), out=offsets[1:])
         blob = self._items("name")

@@ -22,11 +22,7 @@ class NameTable:
 
     @classmethod
     def of(cls, names: Iterable[bytes]) -> "NameTable":
-        """Return a table of names given in UTF-8.
-
-        Raises:
-            UnicodeDecodeError: A name is not UTF-8.
-        """
+        """Return a table of names given in UTF-8; raise UnicodeDecodeError if a name is not UTF-8."""
         parts = list(names)
         blob = b"".join(parts)
         if not blob.isascii():

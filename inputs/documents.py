@@ -34,11 +34,7 @@ def read_document(path: Path, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 
 
 
 def validated(document: object, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 - of the schema's type
-    """Validate a parsed document.
-
-    Raises:
-        DocumentError: A value is missing or wrong.
-    """
+    """Validate a parsed document; raise DocumentError if a value is missing or wrong."""
     try:
         return schema.validate_python(document)
     except ValidationError as error:

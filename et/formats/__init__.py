@@ -48,11 +48,7 @@ def writable() -> dict[str, ModuleType]:
 
 
 def format_of(path: Path) -> ModuleType:
-    """Return the format of a file or folder.
-
-    Raises:
-        TraceError: No format recognises it.
-    """
+    """Return the format of a file or folder; raise TraceError if no format recognises it."""
     for module in readable().values():
         if module.recognises(path):
             return module

@@ -46,11 +46,7 @@ def groups_in(folders: Iterable[Path]) -> Groups:
 
 
 def is_strict(options: Mapping[str, str]) -> bool:
-    """Return the value of the option strict.
-
-    Raises:
-        TraceError: The value is neither true nor false.
-    """
+    """Return the value of the option strict; raise TraceError if the value is neither true nor false."""
     strict = options.get("strict", "true")
     if strict not in {"true", "false"}:
         raise TraceError(f"strict={strict}: expected true or false")

@@ -75,11 +75,7 @@ class LayerFile(NamedTuple):
 
 
 def read_layers(path: Path) -> LayerFile:
-    """Read a file.
-
-    Raises:
-        TraceError: The file cannot be read, or a line has another form.
-    """
+    """Read a file; raise TraceError if the file cannot be read, or a line has another form."""
     try:
         text = b"".join(inputs.blocks(path)).decode("utf-8")
     except OSError as error:

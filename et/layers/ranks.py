@@ -87,11 +87,7 @@ def npus_of(file: LayerFile, given: str | None) -> int:
 
 
 def whole_number(name: str, text: str) -> int:
-    """Return the value of an option.
-
-    Raises:
-        TraceError: The value is no integer from 1.
-    """
+    """Return the value of an option; raise TraceError if the value is no integer from 1."""
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
         raise TraceError(f"--from: {name} is {text[:40]!r}, expected an integer from 1")
     return int(text)

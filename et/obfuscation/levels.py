@@ -55,11 +55,7 @@ LEVELS = {
 
 
 def level_of(name: str) -> Level:
-    """Return a level by its name.
-
-    Raises:
-        TraceError: No level has this name.
-    """
+    """Return a level by its name; raise TraceError if no level has this name."""
     if name not in LEVELS:
         raise TraceError(f"fidelity {name!r}: expected one of {', '.join(LEVELS)}")
     return LEVELS[name]

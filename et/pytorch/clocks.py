@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from et.pytorch.comms import Comm
 from et.pytorch.kineto import RESOLUTION_NS
 from et.schema import CollectiveCommType
 
@@ -28,14 +29,6 @@ TOGETHER = frozenset(
 """Kinds that no member can leave before the last one has arrived."""
 _MIN_OFFSET_OF_SPREAD = 4
 """Smallest offset that counts, as a multiple of the spread of single collectives; a choice for Nadi."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveInterval:
-    """The time that a rank spent in a collective, on its own clock."""
-
-    start_ns: int
-    end_ns: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class ClockOffsets:
         }
 
 
-def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveInterval]]) -> ClockOffsets:
+def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, Comm]]) -> ClockOffsets:
     """Estimate the offsets from collectives of the kinds in TOGETHER, each with the intervals of its ranks."""
     clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
@@ -90,7 +83,7 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveIn
 
 
 def waited_and_early_ns(
-    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, Comm], offset_ns: Mapping[int, int], root: int | None
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return how long each rank was in a collective before the last rank that it needs arrived, and ranks too early.
 
@@ -99,7 +92,7 @@ def waited_and_early_ns(
 
     Args:
         kind: CollectiveCommType.
-        instance: Interval of each rank.
+        instance: The call of each rank, with its interval on the rank's own clock.
         offset_ns: Offset of each rank's clock.
         root: Root of a broadcast, reduce, gather or scatter if it is known and has a trace.
     """
@@ -113,7 +106,7 @@ def waited_and_early_ns(
 
 
 def _needed_ns(
-    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, Comm], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
     """Return, by rank, when all ranks that it needs had arrived, itself among them."""
     arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}

@@ -12,8 +12,9 @@ from pathlib import Path
 from et.errors import TraceError
 from et.other_attributes import WAIT_MICROS
 from et.pytorch import clocks, comm_calls
-from et.pytorch.clocks import ClockOffsets, CollectiveInterval
+from et.pytorch.clocks import ClockOffsets
 from et.pytorch.comm_calls import RECV, SEND, CommCall
+from et.pytorch.comms import Comm
 from et.pytorch.groups import Groups, listed_groups, ranks_of, world_of
 from et.pytorch.host_only import HostNodes, host_nodes
 from et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
@@ -42,9 +43,14 @@ class PlacedCall:
     group: str  # name of the group in the resulting traces
 
     @property
+    def comm(self) -> Comm:
+        """The call with the times of its execution."""
+        return self.step.comms.calls[self.place]
+
+    @property
     def call(self) -> CommCall:
         """Kind, size and members of the call."""
-        return self.step.comms.calls[self.place].call
+        return self.comm.call
 
     @property
     def node(self) -> Node:
@@ -180,7 +186,7 @@ def _set_clocks(conversion: Conversion) -> None:
     """Match the collectives of all ranks, find the ranks' clocks and the waiting, and put all nodes on one clock."""
     matched = _matched(conversion)
     instances = [
-        {rank: _interval(placed) for rank, placed in by_rank.items()}
+        {rank: placed.comm for rank, placed in by_rank.items()}
         for by_rank in matched
         if next(iter(by_rank.values())).call.kind in clocks.TOGETHER
     ]
@@ -192,8 +198,8 @@ def _set_clocks(conversion: Conversion) -> None:
         call = next(iter(instance.values())).call
         members = next(iter(instance.values())).ranks
         root = members[call.peer] if call.kind >= 0 and 0 <= call.peer < len(members) else None
-        taken = {rank: _interval(placed) for rank, placed in instance.items()}
-        waited, early = clocks.waited_and_early_ns(call.kind, taken, conversion.offset_ns, root)
+        comms = {rank: placed.comm for rank, placed in instance.items()}
+        waited, early = clocks.waited_and_early_ns(call.kind, comms, conversion.offset_ns, root)
         conversion.early_ns += early.values()
         for rank, waited_ns in waited.items():
             node = instance[rank].node
@@ -226,11 +232,6 @@ def _set_ends(conversion: Conversion, matched: Sequence[Mapping[int, PlacedCall]
             take_turns(rank_step)
 
 
-def _interval(placed: PlacedCall) -> CollectiveInterval:
-    comm = placed.step.comms.calls[placed.place]
-    return CollectiveInterval(comm.start_ns, comm.end_ns)
-
-
 def _matched(conversion: Conversion) -> list[dict[int, PlacedCall]]:
     """Return collectives with times, each by rank: the first one of a group on all its ranks, the second one, ...
 
@@ -239,8 +240,7 @@ def _matched(conversion: Conversion) -> list[dict[int, PlacedCall]]:
     of_group: dict[str, dict[int, list[PlacedCall]]] = {}
     for rank, calls in conversion.placed.items():
         for placed in calls:
-            comm = placed.step.comms.calls[placed.place]
-            if placed.call.kind >= 0 and comm.end_ns > comm.start_ns and len(placed.ranks) > 1:
+            if placed.call.kind >= 0 and placed.comm.end_ns > placed.comm.start_ns and len(placed.ranks) > 1:
                 of_group.setdefault(placed.group, {}).setdefault(rank, []).append(placed)
     matched = []
     for by_rank in of_group.values():

@@ -53,11 +53,7 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_document(path: Path) -> Document:
-    """Parse a file.
-
-    Raises:
-        TraceError: The file cannot be read, is truncated, or is of another kind.
-    """
+    """Parse a file; raise TraceError if the file cannot be read, is truncated, or is of another kind."""
     try:
         text = b"".join(inputs.blocks(path)).decode("utf-8", errors="replace")
     except OSError as error:

@@ -56,11 +56,7 @@ class HostTrace:
 
 
 def host_trace(document: Document) -> HostTrace:
-    """Read a host trace.
-
-    Raises:
-        TraceError: A node lacks its id or name, or a field has the wrong kind.
-    """
+    """Read a host trace; raise TraceError if a node lacks its id or name, or a field has the wrong kind."""
     ops, groups, sizes = [], {}, {}
     for number, node in enumerate(document.data["nodes"]):
         try:
