@@ -1,8 +1,7 @@
 """Names of node attributes, and conversion of their values from the types that writers use.
 
 Chakra leaves names and types to convention, and writers differ in the integer type. Every integer type is therefore
-accepted, and so is a floating-point number without a fraction, as in ASTRA-sim's reader. A string in place of a number
-is an error.
+accepted, and so is a floating-point number without a fraction, as in ASTRA-sim's reader. A string is an error.
 """
 
 from typing import Any, NamedTuple

@@ -22,8 +22,7 @@ def read_groups(path: str | os.PathLike[str]) -> Groups:
 
     Raises:
         TraceError: The file is unreadable or no such JSON, a group occurs twice or has no members, a member occurs
-            twice in a group or is not an integer from 0, or a group has the name "" or "0" (which always mean all
-            NPUs).
+            twice in a group or is not an integer from 0, or a group has the name "" or "0" (all NPUs).
     """
     try:
         data = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)

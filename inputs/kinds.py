@@ -1,8 +1,7 @@
 """The kind of a file by its content, so that a complaint about a wrong file names it and says what reads it.
 
 Only kinds that users give by mistake are recognised: inputs of Nadi, traces of other tools, tables and archives. Text
-is recognised by its first lines, JSON by its first keys: no file is parsed whole, as a profiler's trace may hold
-gigabytes.
+is recognised by its first lines, JSON by its first keys: no file is parsed whole, because it may hold gigabytes.
 """
 
 import os
@@ -35,8 +34,7 @@ _UNPACK = "unpack it first"
 def _compiled(*rows: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
     """Compile pairs of a regular expression and the kind of a text in which it, as the first of its list, matches.
 
-    The expressions take linear time, because the text is a user's: repetitions are possessive, or begin with what ends
-    them.
+    The expressions take linear time, because the text is a user's: repetitions are possessive, or begin with their end.
     """
     return tuple((re.compile(form, re.DOTALL | re.MULTILINE | re.IGNORECASE), kind) for form, kind in rows)
 

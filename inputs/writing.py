@@ -25,8 +25,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     A symbolic link at `path` itself is replaced, not followed.
 
     Raises:
-        OSError: The file cannot be written, or `path` is a folder, a device or another special file; its `filename` is
-            `path`.
+        OSError: The file cannot be written, or `path` is a folder or a special file; its `filename` is `path`.
     """
     path = Path(path)
     other = type_of(path) or ("" if path.name else "a folder")

@@ -1,8 +1,7 @@
 """Dependencies across NPUs: the nodes of all traces in one graph, connected by collectives and messages.
 
 A vertex is a node of an NPU, or a collective of a whole group: the collective comes after the node of every member, and
-what comes after one of these nodes comes after it. A receive comes after its send. NPUs deadlock if and only if this
-graph has a cycle.
+what comes after one of these nodes comes after it. A receive comes after its send. A cycle means a deadlock.
 
 The first graph has one copy of each trace for all NPUs that run it, and merges groups that one node can mean. It is as
 large as the traces, and if it has no cycle, the graph of all NPUs has no cycle either. The second graph has the nodes

@@ -10,8 +10,7 @@ Groups = dict[str, tuple[int, ...]]
 class RankNumbering:
     """Numbering of NPUs: tensor parallelism varies fastest, then data parallelism, then the pipeline, as in Megatron.
 
-    Expert parallelism is within data parallelism: its groups are neighbours there, and DP_EP has NPUs of equal
-    position.
+    Expert parallelism is within data parallelism: its groups are neighbours there, DP_EP has NPUs of equal place.
 
     Raises:
         TraceError: The numbers do not fit together.

@@ -2,8 +2,7 @@
 
 All members leave an all-reduce, all-gather, reduce-scatter, all-to-all or barrier at nearly the same moment, however
 late one of them arrived. So the ends of the same collective on two ranks, each on its own clock, differ by the offset
-of the clocks. The offset is the median over all collectives that two ranks share. Ranks that share none are connected
-through others.
+of the clocks. The offset is the median over all collectives that two ranks share. Ranks without any use other ranks.
 
 Members do not leave at exactly the same moment, and may leave in the same order each time. An offset therefore counts
 only if it is several times the spread of single collectives; between processes of the same host it never counts.

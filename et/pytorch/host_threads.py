@@ -88,8 +88,7 @@ def add_ends(members: Mapping[int, tuple[RankNodes, int]], fastest: Mapping[_Key
 def take_turns(step: RankNodes) -> None:
     """Count times when two threads ran at once only once, because their nodes share one lane.
 
-    Each node keeps at least a microsecond, about what rounding down takes: a computation of no time would look
-    unmeasured.
+    Each node keeps at least a microsecond, about what rounding down takes, because no time would look unmeasured.
     """
     own = [node for node in step.nodes if node.name.endswith((BEGINS, ENDS))]
     free_ns = 0

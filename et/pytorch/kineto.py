@@ -4,8 +4,7 @@ Times are in nanoseconds since the epoch. In the file `ts` and `dur` are in micr
 `baseTimeNanoseconds` if the file has it. The schema below is of the fields that Nadi reads; other fields may be
 anything, and numbers may also be written as text.
 
-Sources: pytorch/kineto libkineto/src/output_json.cpp, and torch/csrc/profiler/collection.cpp for the arguments of
-collectives.
+Sources: pytorch/kineto libkineto/src/output_json.cpp, and torch/csrc/profiler/collection.cpp for arguments.
 """
 
 import re

@@ -228,8 +228,7 @@ class _Builder:
     def _join_readers(self) -> None:
         """Make operators that use a tensor of a call on a host thread depend on that call.
 
-        The host trace has the storage of each tensor; the dependency is that of the first operator that begins after
-        the call.
+        The host trace has the storage of each tensor; the first operator that begins after the call depends on it.
         """
         step = self._step
         open_calls: dict[int, list[tuple[int, int]]] = {}

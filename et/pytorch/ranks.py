@@ -31,8 +31,7 @@ class RankFiles:
 def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
     """Read all files.
 
-    A Kineto trace has its rank; a host trace belongs to the Kineto trace with its process id. File names decide where
-    that is not enough.
+    A Kineto trace has its rank, a host trace is of the Kineto trace with its process id. Otherwise file names decide.
 
     Raises:
         TraceError: A file is wrong, or two files of a kind belong to one rank.

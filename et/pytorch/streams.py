@@ -7,8 +7,7 @@ each other; those of different streams depend on each other by events that one r
 Kineto's events of category cuda_sync name both streams of a wait, but most traces lack them. Without them a
 cudaStreamWaitEvent names neither its stream nor its event, so its meaning is inferred from its place among the
 launches: the next work launched on a stream may wait for the last work launched on another stream before the call. It
-does if that work was over when the next began. Waits within the operator of a collective are on the collective's
-own stream.
+does if that work was over when the next began. Waits in a collective's operator are on its stream.
 """
 
 import bisect

@@ -128,8 +128,7 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
     Gzipped files have the same inflated bytes as before; they are compressed again.
 
     Raises:
-        TraceError: The trace is corrupt or no master trace, its nodes differ from its index, or a file cannot be
-            written.
+        TraceError: The trace is corrupt or no master trace, or its nodes differ from its index.
     """
     trace = WireTrace(Path(path))
     index = index_of(path, GlobalMetadata.FromString(trace.metadata))

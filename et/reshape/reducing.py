@@ -61,8 +61,7 @@ def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = F
         path: Path of the trace.
         out: Path of the new file, gzipped if its name ends in .gz.
         npu: NPU that runs the trace, -1 = the NPU in its sends and receives.
-        without_host: Whether to remove all host operators, whatever time they take, and keep only the accelerator's
-            time.
+        without_host: Whether to remove all host operators, and keep only the accelerator's time.
     """
     table = read_trace(path, strict=False)
     order = topological_order(table).tolist()

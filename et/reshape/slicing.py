@@ -1,7 +1,6 @@
 """Selection of a part of a set of traces: by step, range of ids, NPUs or names.
 
-Dependencies through removed nodes are bridged. Partners stay together: a collective with all its members, a send with
-its receive.
+Dependencies through removed nodes are bridged. Partners stay together: all members of a collective, send and receive.
 """
 
 import fnmatch
@@ -184,8 +183,7 @@ def matching(table: TraceTable, ids: Sequence[tuple[int, int]] | None, names: Se
 def steps_of(table: TraceTable) -> NDArray[np.int64]:
     """Return int64[n], the training step of each node, -1 = none.
 
-    The step is in the node's name, step0/..., or it is that of the node ProfilerStep#0 of PyTorch's profiler during
-    which the node starts.
+    The step is in the node's name, step0/..., or that of the node ProfilerStep#0 of PyTorch during which it starts.
     """
     found = np.full(len(table), -1, np.int64)
     spans = []

@@ -1,8 +1,7 @@
 """Selection of a few traces that represent many.
 
 `features(table)` describes a trace in numbers, `choose(rows, counts, k)` selects k representative traces, and
-`coverage(choice)` measures how well they represent all. docs/explanation/synthetic-traces.md describes features and
-weights.
+`coverage(choice)` measures how well they represent all. docs/explanation/synthetic-traces.md describes them.
 """
 
 from et.selection.choosing import Coverage, TraceSelection, choose, coverage

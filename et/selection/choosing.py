@@ -38,8 +38,7 @@ def choose(rows: Floats, counts: Floats, k: int, seed: int = 0) -> TraceSelectio
     """Choose k traces, or all distinct ones if they are fewer.
 
     Clusters are those of Ward (J. Am. Stat. Assoc. 58, 1963) on the distinct rows. Each is represented by its medoid,
-    the row with the smallest sum of distances to the others, weighted by their counts. Then all rows are assigned to
-    the nearest medoid.
+    the row with the smallest sum of distances to the others, weighted by their counts. Rows go to the nearest medoid.
 
     Args:
         rows: float64[n, features], features of each trace from et.selection.features.

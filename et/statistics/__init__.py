@@ -26,7 +26,7 @@ def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, A
     Returns:
         "ranks", "traces", "nodes"; "times": "start and duration", "duration" or "none"; "operators", "collectives":
         see et.statistics.mix; "bytes_by_rank", "sizes_by_collective": see et.statistics.sizes; "arrivals", "overlap":
-        see et.statistics.timing, None where times are not recorded; "critical_path": see et.statistics.paths, None
+        see et.statistics.timing, None without recorded times; "critical_path": see et.statistics.paths, None
         without durations.
     """
     nodes = sum(len(rank.table) for rank in ranks)

@@ -7,8 +7,7 @@ A rank writes `host.rank<N>.json` and `kineto.rank<N>.json` into a folder; both 
             train(batch)
             steps.step()
 
-`nadi trace collect` records a script that does not call `collect`: `follow_optimizers` counts a step whenever an
-optimizer has stepped.
+`nadi trace collect` records a script that does not call `collect`: `follow_optimizers` counts optimizer steps.
 """
 
 import functools
