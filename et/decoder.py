@@ -22,10 +22,8 @@ from et.schema import AttributeProto, RawNode
 
 Path = str | os.PathLike[str]
 
-MIN_KERNEL_BYTES = 1 << 20
-"""Smallest file for the kernel; the other reader reads smaller ones in a few hundredths of a second, uncompiled."""
-MAX_SMALL_FILES_BYTES = 8 << 20
-"""Total size of small files, as of hundreds of NPUs, after which further small files are worth a compiler, too."""
+MIN_KERNEL_BYTES = 1 << 20  # smallest file for the kernel; others take the other reader a few hundredths of a second
+MAX_SMALL_FILES_BYTES = 8 << 20  # total size of small files after which more of them are worth a compiler, too
 
 _STEP_BYTES = 2 << 20
 _MAX_SPANS = 4_096

@@ -40,8 +40,7 @@ class TraceTable:
     involved_dim: Int32  # int32[n], bit d set = dimension d takes part, absent = -1
     in_split_size: Int32  # int32[n], row of split_sizes: parts of an all-to-all's comm_size for each receiver
     out_split_size: Int32  # int32[n], row of split_sizes: parts from each sender, in the same unit
-    # distinct lists of one number per member; split_sizes[0] is (), even or absent
-    split_sizes: tuple[tuple[int, ...], ...]
+    split_sizes: tuple[tuple[int, ...], ...]  # distinct lists of one number per member; the first is (), even or absent
     operators: Int32  # int32[n], row of operator_lists: operators that a compute node runs in sequence
     # distinct texts, such as "gemm 2048x4608x12288 bf16; norm 2048x12288 bf16"; the first is ""
     operator_lists: tuple[str, ...]
@@ -55,8 +54,7 @@ class TraceTable:
     metadata_groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     # int32[n] or None, row of other_attributes: attributes that no column takes, if they are kept
     other: Int32 | None = None
-    # distinct lists of AttributeProto, each as its bytes; other_attributes[0] is ()
-    other_attributes: Sequence[tuple[bytes, ...]] = ((),)
+    other_attributes: Sequence[tuple[bytes, ...]] = ((),)  # distinct lists of AttributeProto, as bytes; the first is ()
 
     def __post_init__(self) -> None:
         for value in vars(self).values():
@@ -76,8 +74,7 @@ class TraceTables:
     # members of communicators by the names that the traces use, the content of a group file
     groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences on what was assumed and what was lost
-    # assumptions and losses in values that JSON can hold
-    report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    report: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # assumptions and losses, for JSON
     nodes_each: int = 0  # number of nodes in every trace, where all traces have the same number; 0 = unknown
 
 

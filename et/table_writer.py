@@ -142,7 +142,7 @@ def _encoded(table: TraceTable, name: str, value: int) -> bytes | None:
 def _groups_of_metadata(table: TraceTable) -> tuple[Mapping[int, bytes], Mapping[int, bytes]]:
     """Return the fields `inputs`, and further attributes, of the METADATA nodes that define groups, by row.
 
-    A node that names a group gets its ranks. Other groups are in the inputs of the first node without one, as in PyTorch.
+    A node that names a group gets its ranks. Others are in the inputs of the first node without one, as in PyTorch.
     """
     left = dict(table.metadata_groups)
     ranks: dict[int, bytes] = {}

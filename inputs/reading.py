@@ -17,14 +17,12 @@ from typing import Any
 GZIP_MAGIC = b"\x1f\x8b"
 LARGEST_FILE_BYTES = 64 << 30
 LARGEST_TEXT_BYTES = 1 << 30
-LARGEST_INFLATED_BYTES = 4 << 30
-"""Limit of one gzipped file; the largest known trace, of one GPU for one step, inflates to a hundredth of it."""
+LARGEST_INFLATED_BYTES = 4 << 30  # limit of one gzipped file, a hundred times the largest known trace
 MIN_INFLATED_LIMIT_BYTES = 64 << 20  # size to which any gzipped file may inflate
 MAX_INFLATION = 200  # maximum ratio of inflated to compressed size above that; ids and times keep traces below it
 _BLOCK_BYTES = 1 << 20  # size of a block, small enough that the allocator reuses its memory for the next
 _WITHOUT_WAITING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-_OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""Paths of pipes that the shell has set up, so that they have a writer."""
+_OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # paths of pipes of the shell, which have a writer
 _TYPES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),

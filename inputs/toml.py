@@ -6,8 +6,7 @@ from typing import Any
 
 MAX_KEY_PARTS = 64  # parts of a dotted key, a.b.c; run files need three, and JSON schemas of other tools fewer than ten
 
-MAX_LEVELS = 200
-"""Nested tables and arrays; code that reads the tree recurses once per level, and Python allows 1,000 levels."""
+MAX_LEVELS = 200  # nested tables and arrays; code recurses once per level, and Python allows 1,000 levels
 
 _STRINGS_AND_COMMENTS = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'

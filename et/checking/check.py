@@ -24,8 +24,7 @@ class OpenedTrace(NamedTuple):
     trace: int  # number of the trace in Sources
     path: str  # path of the file
     error: str  # reason why there is no table; "" = there is a table
-    # the nodes one by one; None if et.read_trace reads the file, so that its dependencies are right
-    raw: RawTrace | None
+    raw: RawTrace | None  # the nodes one by one; None if et.read_trace reads the file, so that dependencies are right
     checked: CheckedTrace | None  # the table; None if it cannot be made
 
 

@@ -14,8 +14,7 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 """ERROR: `nadi run` refuses the trace, or deadlocks. WARNING: it runs, but is hardly intended. NOTE: information."""
 
-MAX_EXAMPLES = 100
-"""Examples kept per kind of problem over all files, so that a report on a million wrong nodes stays small."""
+MAX_EXAMPLES = 100  # examples kept per kind of problem over all files: a report on a million nodes stays small
 
 
 class Example(NamedTuple):

@@ -13,8 +13,7 @@ from et.table import LazyTraces, TraceTable, TraceTables
 
 LAYER_OPTIONS = {"npus": "number of NPUs, if the file does not have it", "passes": "number of steps, 1 by default"}
 _HEAD_CHARACTERS = 4096
-_MAX_LAYERS = 1 << 17
-"""Maximum number of layers in all passes of a trace: Python makes 40,000 nodes per second, three to eight per layer."""
+_MAX_LAYERS = 1 << 17  # layers in all passes: Python makes 40,000 nodes per second, three to eight per layer
 
 
 def first_words(path: Path) -> list[str]:

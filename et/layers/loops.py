@@ -31,8 +31,7 @@ class Dialect:
     """Differences between the two programs."""
 
     min_forward_bytes: int  # minimum size of a collective of the forward pass; smaller ones are rounded up to it
-    # whether the size of an all-gather is that of the gathered buffer, not one member's contribution
-    gather_total: bool
+    gather_total: bool  # whether the size of an all-gather is the gathered buffer's, not one member's contribution
 
 
 def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int]) -> TraceTable:

@@ -27,8 +27,7 @@ class Level:
     has_start_times: bool = False  # whether start times are kept, counted from the first one of all traces
     jitter: float = 0.0  # maximum relative deviation from 1 of the secret factor of each distinct number
     is_bucketed: bool = False  # whether numbers are rounded to the nearest of four per octave
-    # whether sizes are multiplied by a secret factor from 1/4 to 4, and times and operations by another
-    is_scaled: bool = False
+    is_scaled: bool = False  # whether sizes, and times and operations, are multiplied by secret factors of 1/4 to 4
     is_flat: bool = False  # whether all numbers of a kind become the same
 
     @property

@@ -26,8 +26,7 @@ TOGETHER = frozenset(
     }
 )
 """Kinds that no member can leave before the last one has arrived."""
-_MIN_OFFSET_OF_SPREAD = 4
-"""Smallest offset that counts, as a multiple of the spread of single collectives; a choice for Nadi."""
+_MIN_OFFSET_OF_SPREAD = 4  # smallest offset that counts, in spreads of single collectives; a choice for Nadi
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class ClockOffsets:
     """Offsets that convert a rank's times to the clock of the first rank."""
 
     offset_ns: dict[int, int] = field(default_factory=dict)  # offset of each rank
-    # median distance of single collectives' offsets from the rank's offset
-    spread_ns: dict[int, int] = field(default_factory=dict)
+    spread_ns: dict[int, int] = field(default_factory=dict)  # median distance of single offsets from it
     collectives: dict[int, int] = field(default_factory=dict)  # number of collectives behind the rank's offset
     unknown: tuple[int, ...] = ()  # ranks that share no collective with the others; their times are used unchanged
 

@@ -42,10 +42,8 @@ class Comms:
     calls: list[Comm] = field(default_factory=list)  # the calls in order of issue
     # places in `calls` by number of the device op; several where one kernel executes a group of calls
     of_kernel: dict[int, list[int]] = field(default_factory=dict)
-    # Kineto's operators that execute calls on the host, and all operators within them
-    carriers: set[int] = field(default_factory=set)
-    # a sentence for each record that looks like communication but is of no known kind
-    lost: list[str] = field(default_factory=list)
+    carriers: set[int] = field(default_factory=set)  # operators that execute calls on the host, and those within them
+    lost: list[str] = field(default_factory=list)  # sentence for each record of communication of an unknown kind
 
 
 def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, begin_ns: int, end_ns: int) -> Comms:

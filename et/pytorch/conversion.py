@@ -70,8 +70,7 @@ class Conversion:
     clocks: ClockOffsets = field(default_factory=ClockOffsets)  # offsets of the ranks' clocks
     offset_ns: dict[int, int] = field(default_factory=dict)  # time added to all times of a rank
     waited_ns: dict[int, int] = field(default_factory=dict)  # time that a rank's collectives waited for other ranks
-    # times between a member's end of a collective and a later begin of another member, if any
-    early_ns: list[int] = field(default_factory=list)
+    early_ns: list[int] = field(default_factory=list)  # ends of members before another one begins, by how much
     lost: dict[int, list[str]] = field(default_factory=dict)  # sentences on lost calls, by rank
     unmatched: int = 0  # number of groups whose members recorded different collectives
 

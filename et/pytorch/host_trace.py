@@ -45,8 +45,7 @@ class HostTrace:
     schema: str  # version of the file's schema
     pid: int  # id of the process, -1 = unknown
     ops: tuple[HostOp, ...]  # operators in order of calls, without the roots, which represent process and threads
-    # ranks of each process group, by its name (or id, in old schemas); () = not listed, which means all
-    groups: Mapping[str, tuple[int, ...]]
+    groups: Mapping[str, tuple[int, ...]]  # ranks of each group by name (id in old schemas); () = all
     group_sizes: Mapping[str, int]  # number of ranks of each process group, by its name
 
     @property

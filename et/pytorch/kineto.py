@@ -125,17 +125,13 @@ class KinetoTrace:
     ops: list[HostOperator] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     device_ops: list[DeviceOp] = field(default_factory=list)
-    # events of category cuda_sync, which name both streams of a wait; most traces lack them
-    waits: list[Call] = field(default_factory=list)
-    # ranks of each process group in pg_config, by its name; () = not listed
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    waits: list[Call] = field(default_factory=list)  # events of cuda_sync, which name both streams; often missing
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # ranks by name, from pg_config; () = unknown
     group_sizes: dict[str, int] = field(default_factory=dict)  # number of ranks of each process group, by its name
-    # begin and end of each ProfilerStep in ns, by its number
-    steps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # begin and end of ProfilerSteps in ns, by number
     host_name: str = ""  # name of the machine, "" = unknown
     python_functions: int = 0  # number of events of Python functions, which are not used
-    # whether the trace is one part of a file of chakra_trace_link, which has no waits between streams
-    is_merged: bool = False
+    is_merged: bool = False  # whether the trace is a part of a file of chakra_trace_link, without waits between streams
 
     def enclosing(self, number: int) -> Iterator[int]:
         """Yield an operator and the operators around it, the innermost first; nothing for -1."""

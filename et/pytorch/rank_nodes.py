@@ -53,8 +53,7 @@ class RankNodes:
     links: Links  # pairs of operators of Kineto and of the host trace
     work: DeviceWork  # operations of the device
     order: StreamOrder  # order of the streams
-    # number of the node of each call, by the call's place in comms.calls
-    node_of_comm: dict[int, int] = field(default_factory=dict)
+    node_of_comm: dict[int, int] = field(default_factory=dict)  # node of each call, by the call's place in comms.calls
     ops: int = 0  # number of operators of the host
     overlap_ns: int = 0  # time when kernels of several streams ran at once, without collectives
     thread_ns: int = 0  # time that threads of the host that execute calls take beside the calls, in nodes of their own

@@ -30,10 +30,8 @@ class DeviceWork:
     launches: dict[int, Call] = field(default_factory=dict)  # launching call of each op, by the op's number
     # number of Kineto's operator that launched each op, by the op's number; ops without one are left out
     caller: dict[int, int] = field(default_factory=dict)
-    # ops of an earlier step that were still running when this step began
-    left_over: list[DeviceOp] = field(default_factory=list)
-    # reason why no operator of the host is known for an op, by the op's number
-    lost: dict[int, str] = field(default_factory=dict)
+    left_over: list[DeviceOp] = field(default_factory=list)  # ops of an earlier step that ran when this one began
+    lost: dict[int, str] = field(default_factory=dict)  # reason why an op has no known operator, by the op's number
 
 
 @dataclass

@@ -52,8 +52,7 @@ class Numbering(NamedTuple):
     min_id: int  # smallest id that the file mentions
     first: int  # id of the master trace that replaces min_id
     extent: int  # number of ids of the master trace that belong to the file
-    # all ids that the file mentions, in order, if they are too widely spread to be shifted; otherwise empty
-    ids: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()  # all ids of the file, in order, if they are too widely spread to be shifted
 
     def to_master(self, ids: Sequence[int]) -> list[int]:
         """Return the ids of the master trace for ids of the file."""

@@ -32,8 +32,7 @@ class EarliestTimes:
     start_micros: list[NDArray[np.int64]]
     end_micros: list[NDArray[np.int64]]
     took_micros: list[NDArray[np.int64]]  # int64[n] per rank, duration of each row without waiting
-    # parent that ends last, as (rank, row), of each rank's row; (-1, -1) = no parent
-    before: list[list[tuple[int, int]]]
+    before: list[list[tuple[int, int]]]  # parent (rank, row) that ends last, of each rank's row; (-1, -1) = none
 
 
 class _Walk:

@@ -17,8 +17,7 @@ from et.synthesis.streams import COMPUTE, HOST, RECEIVE, Operation, Stream, Stre
 MICROS = "micros"
 TotalKey = tuple[str, int | str]
 NO_VALUE = -1  # class of events without a value of their own; a receive is as large as its send
-_MAX_CLASSES = 32
-"""Maximum number of classes of one operation; where there would be more, as measured times may give, classes widen."""
+_MAX_CLASSES = 32  # of one operation; classes widen where there would be more, as with measured times
 _WIDTH_OCTAVES = 1 / 16
 
 ClassTable = Mapping[Operation, tuple[float, ...]]

@@ -39,8 +39,7 @@ class Operation(NamedTuple):
     slot: str = ""  # slot of a collective's group (`et.synthesis.layout.Family`)
 
 
-Parent = tuple[Operation, int]
-"""An earlier event of the same role: its operation, and the number of events with that operation since."""
+Parent = tuple[Operation, int]  # earlier event of the same role: its operation, and the number of such events since
 
 
 class StreamEvent(NamedTuple):

@@ -16,8 +16,7 @@ from et.synthesis.request import NO_VALUE, ClassTable, key_of
 from et.synthesis.schedule import Pass, spans_of
 from et.synthesis.streams import Operation, Parent, Stream, StreamEvent
 
-_PLACES = 2
-"""Places from the start and from the end of a pass that are distinguished; all further ones count as the middle."""
+_PLACES = 2  # places from the start and from the end of a pass that are distinguished; others are the middle
 _MISMATCH_OCTAVES = 0.1  # weight of one different property of the place, in octaves of mean difference between values
 
 
