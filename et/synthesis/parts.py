@@ -13,7 +13,7 @@ from itertools import groupby
 from et.synthesis.streams import Operation
 
 ClassifiedOperation = tuple[Operation, int]  # an operation and the class of its value
-Bag = tuple[tuple[Operation, int, int], ...]  # operation, class (`et.synthesis.classes`) and count, ascending
+Bag = tuple[tuple[Operation, int, int], ...]  # operation, class (`et.synthesis.request`) and count, ascending
 Parts = tuple[Bag, ...]
 _MANY_PARTS = 4  # number of parts from which a stretched pass has more or fewer parts instead of larger or smaller ones
 _TOLERANCE = 0.05  # relative deviation from the wanted number of events that needs no change of parts
