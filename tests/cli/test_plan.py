@@ -146,9 +146,9 @@ def test_constraints_of_the_command_hold(rows):
         plan = parallel_plan(row["plan"])
         assert (plan.tp, plan.dp, plan.pp, plan.micro_batch, plan.global_batch) == (2, 2, 1, 4, 32)
         assert row["recompute"] == plan.recompute == "full"
-    for row in nonempty(rows("--plan", "dp1,recompute=none,gb16")):
+    for row in nonempty(rows("--plan", "dp1,recompute=none,gb16,mb1")):
         assert (parallel_plan(row["plan"]).dp, row["recompute"]) == (1, "none")
-    assert {parallel_plan(row["plan"]).dp for row in rows("--framework", "fsdp", "--plan", "gb16")} == {1, 2, 4}
+    assert {parallel_plan(row["plan"]).dp for row in rows("--framework", "fsdp", "--plan", "gb16,mb1")} == {1, 2, 4}
 
 
 def test_the_least_recomputation_that_fits_is_taken(model):

@@ -59,7 +59,7 @@ def test_keys_that_the_page_explains_exist():
 
 def test_tables_of_pages_are_filled_in():
     results = with_tables((DOCS / "reference" / "results.md").read_text())
-    assert all(f"### `{schema.file}`" in results for schema in SCHEMAS)
+    assert all(f"### `{schema.file}`" in results for schema in nonempty(SCHEMAS))
     energy = with_tables((DOCS / "explanation" / "energy.md").read_text())
     assert all(f"| `{path}` |" in energy for path in read_table().sources if path.startswith("gpus."))
     with pytest.raises(KeyError):

@@ -224,7 +224,7 @@ def test_what_npus_send_fills_an_outbox_for_one_window(spec, cut_through):
         traces.message(0, 1, 0)
     parts = graph, traces.program(), Settings(window_bytes=1 << 22, mtu_bytes=256, cut_through=cut_through)
     most, rooms = fullest(parts, np.arange(graph.nodes))
-    assert all(most[pair] <= room for pair, room in rooms.items())
+    assert all(most[pair] <= room for pair, room in nonempty(rooms.items()))
     filled = FAR_WINDOWS * most[0, 1] / (rooms[0, 1] - 2)
     assert filled >= 0.4 if graph.npus > 2 else filled >= 0.95
     assert max(most.values()) > 0

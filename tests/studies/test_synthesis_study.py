@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.nonempty import nonempty
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -23,7 +25,7 @@ def study():
 def test_distances_against_closed_forms(study):
     """Nothing from itself; an octave where all is twice as large."""
     tables = study.Step("tp2,pp2,dp2,gb8", 2, 4, 512, 512).traces().traces
-    assert all(value == pytest.approx(0) for value in study.distances(tables, tables).values())
+    assert all(value == pytest.approx(0) for value in nonempty(study.distances(tables, tables).values()))
     twice = [
         dataclasses.replace(
             table,
