@@ -292,12 +292,12 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
 
 
 def test_workers_and_shards_find_the_same(nadi, rows, tmp_path):
-    two = ("--gpus", 2)
+    two = ("--gpus", 2, "--plan", "gb16")
     expected = rows(*two)
-    assert len(expected) == 20
+    assert len(expected) > 8
     assert rows(*two, "--workers", 2) == expected
     for shard in range(2):
-        assert 0 < len(rows(*two, "--shard", f"{shard}/2", "--out", tmp_path / str(shard))) < 20
+        assert 0 < len(rows(*two, "--shard", f"{shard}/2", "--out", tmp_path / str(shard))) < len(expected)
     merged = nadi("plan", "--json", *(word for shard in range(2) for word in ("--merge", tmp_path / str(shard))))
     assert merged.code == 0, merged.err
     assert merged.document["answers"]["merged"]["rows"] == expected
