@@ -272,13 +272,13 @@ def test_a_message_of_closed_forms_by_hand(finished, table):
 
 def test_the_gpu_is_found_by_name(tmp_path):
     table = read_table()
-    assert choose(table, "h100").name == choose(table, "/somewhere/H100.toml").name == "h100"
-    assert choose(table, "").name == choose(table, "unheard-of").name == "other"
+    assert choose(table, "h100")[0] == choose(table, "/somewhere/H100.toml")[0] == "h100"
+    assert choose(table, "")[0] == choose(table, "unheard-of")[0] == "other"
     own = tmp_path / "own.toml"
     own.write_text("[gpus.mine]\ntdp_W = 50.0\nusd = 8766.0\nyears = 2.0\nused = 0.5\n")
-    chosen = choose(read_table(own), "mine")
-    assert chosen.name == "mine"
-    assert usd_per_hour(chosen.cost) == pytest.approx(1.0)  # over 2 * 8,766 h, half of which it works
+    name, cost = choose(read_table(own), "mine")
+    assert name == "mine"
+    assert usd_per_hour(cost) == pytest.approx(1.0)  # over 2 * 8,766 h, half of which it works
 
 
 def test_an_owned_gpu_pays_its_electricity(table, tmp_path):

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import et
-from nadi.reports.pages.series import COLOURS, style
+from nadi.reports.pages.charts import COLOURS, style
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
 from tests.docs.pages import DOCS
