@@ -52,24 +52,17 @@ class Shape(NamedTuple):
         return inside_bps, outside_bps
 
     def branches(self) -> tuple[AggregatorBranch, ...]:
-        """Return the aggregation trees.
-
-        Raises:
-            WorkloadError: The shape has no trees.
-        """
+        """Return the aggregation trees."""
         if not self.trees:
             raise WorkloadError("no aggregation tree is known, expected a fabric")
         return self.trees
 
 
 def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
-    """Return the shape of a group.
+    """Return the shape of a group of NPUs, given in member order (int[n]).
 
-    Args:
-        graph: Fabric.
-        members: int[n], NPUs in member order.
-        trees: Name of the aggregation trees to include for groups of at least two members; "" = none. See
-            workload.collectives.trees.aggregators.
+    It includes the named aggregation trees (workload.collectives.trees.aggregators) for groups of at least two members;
+    "" = none.
 
     Raises:
         WorkloadError: The fabric has no such trees.

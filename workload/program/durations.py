@@ -32,9 +32,6 @@ class ComputeModel:
     and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes (with the
     latency and bandwidth of remote memory for remote tensors). It models the accelerator: nodes on the CPU always have
     the trace's duration. With a GPU, a node with operators takes the sum of their times instead of the roofline.
-
-    Raises:
-        WorkloadError: If the mode is unknown, a rate is not positive, or the latency is negative.
     """
 
     # Mode of the model. "trace" uses the trace's durations. "roofline" uses operators or the roofline, and refuses

@@ -37,12 +37,8 @@ class _Access(NamedTuple):
 def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.int32], exchange: Exchange) -> TraceSet:
     """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
 
-    Args:
-        given: Traces of all NPUs, or those of a rank.
-        servers: Numbers of the NPUs that are memory nodes.
-        host: int[npus], host of each NPU. An NPU uses a memory node of its own host if there is one, else any; its
-            number modulo their number selects one of several.
-        exchange: Exchange with the other ranks.
+    `servers` are the NPUs that are memory nodes. `host` is int[npus], the host of each NPU: an NPU uses a memory node
+    of its own host if there is one, else any; its number modulo their number selects one of several.
 
     Raises:
         WorkloadError: If a memory node is not on the fabric, is named twice or has a trace, or an NPU has too many
@@ -113,13 +109,10 @@ def _accesses(table: TraceTable, rows: NDArray[np.int64]) -> list[_Access]:
 
 
 def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shift: int) -> TraceTable:
-    """Return the trace with a send before each row of `rows`, which takes over its parents; the row becomes a receive.
+    """Return the trace with a send before each remote access, which takes over its parents; the row becomes a receive.
 
-    Args:
-        table: Trace of an NPU.
-        rows: Rows of the remote accesses.
-        server: Number of the memory node.
-        shift: Number to add to the peers of the trace's other messages.
+    `rows` are the rows of the accesses, `server` is the memory node, and `shift` is added to the peers of other
+    messages.
     """
     n, more = len(table), len(rows)
     if more > MAX_ACCESSES:

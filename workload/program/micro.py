@@ -64,10 +64,8 @@ def collective_program(
 def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric: Graph | None = None) -> Program:
     """Return a program with one all-to-all of all NPUs that has a separate size for each pair.
 
-    Args:
-        matrix_bytes: int[npus, npus], bytes from NPU (row) to NPU (column).
-        algorithm: Name and parameters of one of workload.collectives.uneven_algorithms; None = the default.
-        fabric: Fabric of the NPUs; some algorithms need it.
+    `matrix_bytes` is int[npus, npus], bytes from NPU (row) to NPU (column); `algorithm` one of
+    workload.collectives.uneven_algorithms with parameters, None = the default. Some algorithms need the fabric.
 
     Raises:
         WorkloadError: If the algorithm is unknown, or the matrix is invalid or all zero.
@@ -89,13 +87,8 @@ def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric
 def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
     """Return a program with a hierarchical all-reduce whose middle step is a ring per rail.
 
-    The steps are a reduce-scatter in each group of neighbours, an all-reduce of the shards between NPUs with the same
-    position in their groups, and an all-gather in each group.
-
-    Args:
-        npus: Number of NPUs, a multiple of `group`.
-        group: Number of consecutive NPUs per group, such as the NPUs of a server; 2 to npus / 2.
-        size_bytes: Size of the whole buffer in bytes, a multiple of `group`.
+    The steps are a reduce-scatter in each group of neighbours (such as the NPUs of a server), an all-reduce of the
+    shards between NPUs with the same position in their groups, and an all-gather in each group.
 
     Raises:
         WorkloadError: If a size does not divide or is out of range.
@@ -135,13 +128,8 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
 def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
     """Return a program in which every NPU sends one message immediately and receives the messages for it.
 
-    Args:
-        destination: int[npus], receiving NPU of each NPU's message, -1 = no message.
-        size_bytes: Size of each message in bytes.
-
-    Returns:
-        A program whose traces hold the send, if any, and then the receives by sender. NPUs with equal distances share
-        them.
+    `destination` is int[npus], the receiving NPU of each NPU's message, -1 = no message. The traces hold the send, if
+    any, and then the receives by sender; NPUs with equal distances share them.
 
     Raises:
         WorkloadError: If a destination is out of range or the NPU itself, or size_bytes is negative.
@@ -163,11 +151,7 @@ def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
 
 
 def permutation(npus: int, seed: int = 0) -> Int64:
-    """Return int64[npus]: a random permutation without fixed points (one random cycle).
-
-    Raises:
-        WorkloadError: If there are fewer than two NPUs.
-    """
+    """Return int64[npus]: a random permutation without fixed points (one random cycle)."""
     if npus < 2:
         raise WorkloadError(f"permutation of {npus} NPUs: expected at least 2")
     cycle = np.random.default_rng(seed).permutation(npus)

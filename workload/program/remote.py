@@ -19,11 +19,7 @@ REMOTE_KEY = '[memory] remote_bandwidth, as "64GB/s"'
 
 @dataclass(frozen=True)
 class RemoteMemory:
-    """The remote memory of each NPU.
-
-    Raises:
-        WorkloadError: If the latency is negative or the bandwidth is not positive.
-    """
+    """The remote memory of each NPU."""
 
     latency_ps: int = 0  # Latency per access in picoseconds
     # Bandwidth in bytes per second, None = unknown
@@ -45,11 +41,7 @@ def is_remote(view: TraceView) -> NDArray[np.bool_]:
 
 
 def lanes(view: TraceView, remote: RemoteMemory | None) -> NDArray[np.int8]:
-    """Return int8[n]: lanes of a trace's nodes; with None those of the view.
-
-    Raises:
-        WorkloadError: If a node needs remote memory but NPUs have none.
-    """
+    """Return int8[n]: lanes of a trace's nodes; refuse nodes that need remote memory where NPUs have none."""
     if remote is None:
         return view.lane
     needed = is_remote(view)

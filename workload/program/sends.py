@@ -41,14 +41,10 @@ class _Way(NamedTuple):
 
 
 class SendColumns:
-    """Computation of the columns of sends.
+    """Computation of the columns of sends, given the run's algorithms and the members of groups and families.
 
-    Args:
-        settings: Settings of collectives with the run's algorithms.
-        fabric: Fabric of the NPUs; None = messages take the time of their path only.
-        npus: int64[n], NPUs in a communicator: all except memory nodes.
-        groups: Members of named groups.
-        families: Families of groups by name; an NPU is in at most one group of a family.
+    Without a fabric messages take the time of their path only. `npus` are the NPUs in a communicator: all except memory
+    nodes.
     """
 
     def __init__(

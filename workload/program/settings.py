@@ -25,9 +25,6 @@ class CollectiveSettings:
     root). For all-gather and gather, trace writers differ: comm_size is either each member's contribution, as in
     ASTRA-sim and in traces of PyTorch (the size of the input), so that S is n times as large; or S. A barrier has no
     bytes.
-
-    Raises:
-        WorkloadError: If a kind, algorithm, parameter or value is unknown.
     """
 
     # Algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; other kinds use their default. The

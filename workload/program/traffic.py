@@ -143,10 +143,7 @@ def _sends(program: Program, users: _Users) -> Iterator[_Part]:
 def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[_Part, float]]:
     """Yield the pairs of collectives by schedule and buffer size, each with the weight of its sampled calls.
 
-    Args:
-        program: Program with the collectives.
-        users: NPUs that run each trace.
-        most_pairs: Approximate number of pairs of the sample, None = all pairs with weight 1.
+    `most_pairs` is the approximate number of pairs of the sample, None = all pairs with weight 1.
     """
     rows = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
     of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))

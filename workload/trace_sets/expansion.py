@@ -49,11 +49,7 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
 
 
 def expanded_tables(traces: TraceSet) -> TraceTables:
-    """Return the expanded traces without writing files; each trace is created on access.
-
-    Raises:
-        WorkloadError: On access to a trace whose NPU is in no group of a family that the trace names.
-    """
+    """Return the expanded traces without writing files; each trace is created on access."""
     plain = _PlainTraces(traces)
     return TraceTables(plain, plain.groups)
 
@@ -90,11 +86,7 @@ class _PlainTraces(Mapping[int, TraceTable]):
         return _of_npu(self._traces.traces[trace], shift, names)
 
     def key(self, npu: int) -> tuple[int, int, tuple[str, ...]]:
-        """Return trace, shift of peers, and group numbers of an NPU; NPUs with the same key have equal files.
-
-        Raises:
-            WorkloadError: If the NPU is in no group of a family that its trace names.
-        """
+        """Return trace, shift of peers, and group numbers of an NPU; NPUs with the same key have equal files."""
         trace = int(self._traces.trace_of_npu[npu])
         numbers = []
         for name in self._named[trace]:

@@ -97,15 +97,7 @@ def read_set(
 
 
 def with_node_counts(folder: Path, nodes: Mapping[str, int]) -> None:
-    """Update the numbers of nodes in the manifest of a folder, if there is one.
-
-    Args:
-        folder: Folder that may have a manifest.
-        nodes: Number of nodes by name of a file.
-
-    Raises:
-        WorkloadError: If the manifest is invalid.
-    """
+    """Update the numbers of nodes, given by file name, in the manifest of a folder, if there is one."""
     path = folder / manifest.NAME
     if path.is_file():
         contents = read_manifest(path)
@@ -119,11 +111,7 @@ def is_set(path: str | os.PathLike[str]) -> bool:
 
 
 def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a manifest as values for JSON, without opening the traces.
-
-    Raises:
-        WorkloadError: If the manifest is invalid.
-    """
+    """Return the content of a manifest as values for JSON, without opening the traces."""
     path = Path(folder) / manifest.NAME
     contents = read_manifest(path)
     users = np.bincount(contents.trace_of_npu[contents.trace_of_npu >= 0], minlength=len(contents.files))
@@ -146,11 +134,7 @@ def _sizes(groups: Sequence[tuple[int, ...]]) -> dict[str, int]:
 
 
 def _examples(traces: TraceSet) -> list[int]:
-    """Return an NPU of each trace for the name of its file: its example, or its first user if it is AS_WRITTEN.
-
-    Raises:
-        WorkloadError: If no NPU runs a trace, or an example does not run its trace.
-    """
+    """Return an NPU of each trace for the name of its file: its example, or its first user if it is AS_WRITTEN."""
     examples = []
     for trace, example in enumerate(traces.example_npu.tolist()):
         users = np.flatnonzero(traces.trace_of_npu == trace)

@@ -15,11 +15,7 @@ DISK_BLOCK_BYTES = 4096  # Minimum bytes of a file on disk: the default block si
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse an invalid prefix of file names.
-
-    Raises:
-        WorkloadError: If the prefix is empty, begins with a dot, or contains a slash or NUL.
-    """
+    """Refuse a prefix of file names that is empty, begins with a dot, or contains a slash or NUL."""
     if not prefix or prefix.startswith(".") or "/" in prefix or "\0" in prefix:
         raise WorkloadError(f"prefix {prefix!r}: expected the beginning of names of files, without a slash")
 
@@ -64,11 +60,7 @@ def staged_traces(folder: Path, names: Sequence[str], expected: str, bytes_each:
 
 
 def _refuse_too_much(folder: Path, files: int, bytes_each: int) -> None:
-    """Refuse files that would take minutes to write, or exceed the free disk space.
-
-    Raises:
-        WorkloadError: If the files are too many or too large.
-    """
+    """Refuse files that would take minutes to write, or exceed the free disk space."""
     size_bytes = files * max(bytes_each, DISK_BLOCK_BYTES)
     if files > MAX_FILES:
         text = f"{files:,} files would take about {size_bytes / 1e9:,.1f} GB, expected at most {MAX_FILES:,} files"

@@ -127,10 +127,7 @@ class _FirstUse(NamedTuple):
 def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
     """Return the slots by NPU: pointers int64[npus+1], and the groups' numbers in the book int32[].
 
-    Args:
-        own: Traces of this rank's NPUs.
-        slots: int32[users, slots] per trace, or int32[1, slots] if all users have the same groups.
-        npus: Number of NPUs of the fabric.
+    `slots` has for each trace int32[users, slots], or int32[1, slots] if all users have the same groups.
     """
     counts = np.zeros(npus, np.int64)
     for groups, users in zip(slots, own.users, strict=True):
@@ -145,11 +142,8 @@ def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, I
 def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[bytes]) -> list[_FirstUse]:
     """Return the first use of each group except that of all NPUs.
 
-    Args:
-        slot_ptr: int64[npus+1], pointers to the slots of each NPU.
-        local: int32[], number in the book of each slot's group.
-        owner: int64[], NPU of each slot.
-        keys: Key of each group in the book.
+    `slot_ptr` is int64[npus+1]; for each slot, `local` int32[] is the number of its group in the book and `owner`
+    int64[] its NPU; `keys` has the key of each group in the book.
     """
     groups, first = np.unique(local, return_index=True)
     npu = owner[first]

@@ -174,11 +174,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
-    """Return the NPUs with equal files, by digest of the content.
-
-    Raises:
-        WorkloadError: If a file is unreadable.
-    """
+    """Return the NPUs with equal files, by digest of the content."""
     users: dict[bytes, list[int]] = {}
     for npu, file in files.items():
         users.setdefault(_digest(file), []).append(npu)

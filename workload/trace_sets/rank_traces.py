@@ -51,16 +51,10 @@ def own_traces(
     dims: tuple[int, ...] | None = None,
     example_npu: Int32 | None = None,
 ) -> OwnTraces:
-    """Return the traces that NPUs of this rank run.
+    """Return the traces that NPUs of this rank run; the error of a wrong trace is that of the smallest NPU.
 
-    Args:
-        traces: Distinct traces.
-        trace_of_npu: int32[npus], index of the NPU's trace in `traces`, negative = no trace here.
-        dims: Sizes of the fabric's dimensions, see TraceView.
-        example_npu: int32[traces], example NPU of each trace, see TraceView; None = AS_WRITTEN.
-
-    Raises:
-        WorkloadError: If TraceView refuses a trace; the error is that of the smallest NPU.
+    `trace_of_npu` is int32[npus], the index of the NPU's trace in `traces`, negative = no trace here; `example_npu`
+    int32[traces], None = AS_WRITTEN. See TraceView for `dims` and examples.
     """
     runners = np.flatnonzero(trace_of_npu >= 0)
     used, first, row = np.unique(trace_of_npu[runners], return_index=True, return_inverse=True)

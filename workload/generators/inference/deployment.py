@@ -73,10 +73,7 @@ def engines(
 ) -> tuple[Engine, ...]:
     """Return the engines with their schedules: one, or one for prompts and one that decodes.
 
-    Args:
-        serving: Configuration of serving.
-        requests: Requests to serve, in the order of arrival.
-        report: Function that is called with a text about the progress of the schedule.
+    The requests are in the order of arrival; `report` is called with texts about the progress of the schedule.
 
     Raises:
         WorkloadError: If the model cannot be served with these plans and requests.
@@ -98,11 +95,7 @@ def engines(
 
 
 def settle(model: Model, plan: ParallelPlan) -> ParallelPlan:
-    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices.
-
-    Raises:
-        WorkloadError: If the model cannot be served with the plan.
-    """
+    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices."""
     if model.experts is not None and plan.ep == 1 and plan.etp == 1:
         plan = plan.model_copy(update={"etp": plan.tp})
     rules.check(model, plan, "inference")
@@ -175,11 +168,7 @@ def _engine(
 
 
 def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Request]) -> int:
-    """Return the capacity of a replica's KV cache in tokens, 0 = no limit is known.
-
-    Raises:
-        WorkloadError: If the weights leave no memory for a cache.
-    """
+    """Return the capacity of a replica's KV cache in tokens, 0 = no limit is known."""
     if serving.kv_tokens or serving.gpu is None:
         return serving.kv_tokens
     longest = max((request.prompt for request in requests), default=1)

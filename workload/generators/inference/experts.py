@@ -48,15 +48,10 @@ def rows_of(plan: ParallelPlan, tokens: int, tp: int) -> int:
 
 @lru_cache(maxsize=4096)
 def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int) -> ExpertGroupTokens:
-    """Return the distribution of a group's tokens over experts.
+    """Return the distribution over experts of the `rows` tokens that each member of a group routes.
 
-    Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one.
-
-    Args:
-        plan: Plan with ep, imbalance, capacity and seed.
-        experts: Experts of the model.
-        rows: Number of tokens that each member routes.
-        layer: Number of the layer, which determines the order of experts with imbalance.
+    Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one. With
+    imbalance, the number of the layer determines the order of experts.
     """
     of_member: list[Sequence[int]] = []
     begin = 0

@@ -22,11 +22,7 @@ _NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, withou
 
 
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
-    """Generate the traces of all NPUs that serve a model, in memory.
-
-    Args:
-        serving: Configuration of serving.
-        requests: Requests: random ones, the path of a CSV file, or given ones.
+    """Generate the traces of all NPUs that serve a model, for random requests, those of a CSV file, or given ones.
 
     Raises:
         WorkloadError: If the model cannot be served with these plans and requests, or the requests are invalid.
@@ -56,13 +52,7 @@ def nodes_at_most(serving: Serving, scheduled: Sequence[Engine]) -> int:
 
 
 def traces_of(serving: Serving, scheduled: Sequence[Engine], report: Callable[[str], None] = say_nothing) -> TraceSet:
-    """Return the traces of engines.
-
-    Args:
-        serving: Configuration of serving.
-        scheduled: Engines from `deployment.engines`.
-        report: Function that is called with a text about the progress.
-    """
+    """Return the traces of engines; `report` is called with texts about the progress."""
     transfers = _transfers(serving, scheduled)
     traces: list[TraceTable] = []
     examples: list[int] = []

@@ -45,11 +45,8 @@ def no_transfers(_request: Request) -> Sequence[Transfer]:
 class NpuTrace:
     """Generator of the trace of one NPU.
 
-    Args:
-        engine: Engine of the NPU.
-        npu: Number of the NPU.
-        transfers: Function that returns the keys and values of a request that the NPU sends (if the engine does not
-            decode) or receives (if it does not prefill).
+    `transfers` returns the keys and values of a request that the NPU sends (if the engine does not decode) or receives
+    (if it does not prefill).
     """
 
     def __init__(self, engine: Engine, npu: int, transfers: Transfers = no_transfers) -> None:
@@ -111,11 +108,8 @@ class NpuTrace:
     def _pass(self, prefix: str, iteration: Iteration, before: int | None, *, has_next: bool) -> None:
         """Add an iteration with tokens.
 
-        Args:
-            prefix: Prefix of its nodes' names.
-            iteration: Iteration of the NPU's replica.
-            before: Number of the iteration whose tokens it needs, None = none.
-            has_next: Whether a later iteration needs its tokens.
+        It needs the tokens of iteration `before`, unless that is None; `has_next`: whether a later one needs its own
+        tokens.
         """
         batch = iteration.batch
         s = layers.shard(self._shard, batch.tokens)
@@ -222,13 +216,7 @@ class NpuTrace:
 
 
 def member_rows(engine: Engine, members: Iterable[tuple[int, int]], number: int) -> tuple[int, ...]:
-    """Return the number of tokens that GPUs route in an iteration.
-
-    Args:
-        engine: Engine of the GPUs.
-        members: Replica and tensor-parallel rank of each GPU.
-        number: Number of the iteration.
-    """
+    """Return how many tokens GPUs, given by replica and tensor-parallel rank, route in an iteration."""
     of_replica = engine.schedule.iterations
     return tuple(experts.rows_of(engine.plan, of_replica[dp][number].batch.tokens, tp) for dp, tp in members)
 

@@ -40,11 +40,7 @@ class Lengths(NamedTuple):
 
     @classmethod
     def parse(cls, text: object, key: str) -> "Lengths":
-        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8".
-
-        Args:
-            text: Text or number to parse.
-            key: Name of the value, for messages.
+        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8"; key: name of the value, for messages.
 
         Raises:
             WorkloadError: If the text has another form, or a number is out of range.
@@ -100,11 +96,7 @@ class RequestStream:
 
 
 def requests_of(source: RequestStream | Path | Iterable[Request]) -> tuple[Request, ...]:
-    """Return requests in the order of arrival: drawn from a stream, read from a CSV file with COLUMNS, or as given.
-
-    Raises:
-        WorkloadError: If the file is unreadable or no such CSV file, or there is no request.
-    """
+    """Return requests in the order of arrival: drawn from a stream, read from a CSV file with COLUMNS, or as given."""
     if isinstance(source, Path):
         return _numbered(_read(source))
     if not isinstance(source, RequestStream):

@@ -191,12 +191,8 @@ def schedule(
 ) -> ServingSchedule:
     """Return the iterations of replicas in lockstep; a replica without work takes part with an empty batch.
 
-    Args:
-        requests: Requests of each replica, in the order of arrival.
-        limits: Limits of each replica's batches.
-        role: Phases that the replicas run.
-        clock: Function that returns the duration of an iteration; the slowest replica determines it for all.
-        report: Function that is called after each iteration with a text about the progress.
+    The requests of each replica are in the order of arrival, and its slowest replica determines the time of an
+    iteration. `report` is called after each iteration with a text about the progress.
     """
     waiting = sum(map(len, requests))
     lanes = [

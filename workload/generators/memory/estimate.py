@@ -53,9 +53,6 @@ def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     """Return the peak memory of each stage.
 
     The estimate ignores fragmentation of the allocator and temporary memory of the optimizer's step.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
     """
     rules.check(model, plan, framework)
     settled = rules.settle(model, plan, framework)
@@ -63,17 +60,7 @@ def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
 
 
 def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> str:
-    """Return one line with the reason why a step does not fit, and the nearest plan that fits; "" if the step fits.
-
-    Args:
-        model: Model to train.
-        plan: Parallel plan of the step.
-        memory_bytes: GPU memory in bytes.
-        framework: Training framework whose rules apply.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
-    """
+    """Return one line with the reason why a step does not fit, and the nearest plan that fits; "" if the step fits."""
     worst = max(estimate(model, plan, framework), key=lambda stage: stage.total)
     if worst.total <= memory_bytes:
         return ""
@@ -86,20 +73,12 @@ def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework:
 
 
 def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
-    """Return the peak memory in bytes of the GPU that needs the most.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
-    """
+    """Return the peak memory in bytes of the GPU that needs the most."""
     return max(stage.total for stage in estimate(model, plan, framework))
 
 
 def fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> bool:
-    """Return whether a step fits into GPUs with `memory_bytes` of memory.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
-    """
+    """Return whether a step fits into GPUs with `memory_bytes` of memory."""
     return peak_bytes(model, plan, framework) <= memory_bytes
 
 

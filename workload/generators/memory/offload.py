@@ -35,10 +35,7 @@ def divided(all_states: States, plan: ParallelPlan) -> tuple[States, States]:
 def divided_activations(kept: int, layer: int, plan: ParallelPlan) -> tuple[int, int]:
     """Return the bytes of activations in the GPU's memory and in the host's.
 
-    Args:
-        kept: Bytes of activations of all layers and micro-batches.
-        layer: Bytes of activations of the largest layer for one micro-batch.
-        plan: Parallel plan with the states to offload.
+    `kept` are the bytes of all layers and micro-batches, `layer` those of the largest layer for one micro-batch.
     """
     if "activations" not in plan.offload:
         return kept, 0

@@ -29,15 +29,10 @@ class ServingMemory(NamedTuple):
 
 
 def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, layers: int = 0) -> int:
-    """Return the bytes per token of the KV cache on one GPU.
+    """Return the bytes per token of the KV cache of `layers` layers (0 = all) on one GPU; plan None = one GPU, bf16.
 
     A layer caches the keys and values of the GPU's heads; with latent attention it caches the compressed ones, which
     the GPUs of a tensor-parallel group do not split (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
-
-    Args:
-        model: Model to serve.
-        plan: Plan with the tensor parallelism and the data type; None = one GPU, bf16.
-        layers: Number of layers on the GPU, 0 = all.
     """
     plan = plan or ParallelPlan()
     if model.latent is not None:
@@ -52,14 +47,8 @@ def serving_estimate(
 ) -> tuple[ServingMemory, ...]:
     """Return the memory of each stage of one replica.
 
-    Args:
-        model: Model to serve.
-        plan: Parallel plan with tp, pp, ep and etp.
-        cached_tokens: Number of tokens of all sequences that are served at a time.
-        tokens_of_pass: Number of tokens per forward pass: those of prompts or their pieces, one per decoding sequence.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
+    `cached_tokens` counts the tokens of all sequences that are served at a time, `tokens_of_pass` those of one forward
+    pass: of prompts or their pieces, one per decoding sequence.
     """
     rules.check(model, plan, "inference")
     settled = rules.settle(model, plan, "inference")

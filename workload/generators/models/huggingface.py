@@ -57,10 +57,6 @@ _UNIMPORTANT = (
 def model_of(text: str, path: Path) -> Model:
     """Return the model of a config.json.
 
-    Args:
-        text: Content of the file.
-        path: Path of the file, for its name and for messages.
-
     Raises:
         WorkloadError: If the text is no JSON object, model_type is unknown, or a key is missing or invalid.
     """

@@ -43,19 +43,7 @@ class MessageSequence(NamedTuple):
 
 
 def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receiver: int = 0) -> MessageSequence:
-    """Return messages to one NPU from `fan_in` random others, each of which sends `rounds` messages sequentially.
-
-    Args:
-        npus: Number of NPUs that take part.
-        fan_in: Number of senders.
-        rounds: Number of messages per sender.
-        sizes: Distribution of message sizes.
-        seed: Seed of the choice of senders and of the sizes.
-        receiver: Number of the receiving NPU.
-
-    Raises:
-        WorkloadError: If a number is out of range.
-    """
+    """Return messages to one NPU from `fan_in` random others, each of which sends `rounds` messages sequentially."""
     _check(npus, rounds * fan_in)
     if not 1 <= fan_in < npus:
         raise WorkloadError(f"incast: fan-in is {fan_in}, expected 1 to {npus - 1}, of {npus} NPUs")
@@ -67,11 +55,7 @@ def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receive
 
 
 def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages from each NPU to one other NPU of a random permutation without fixed points.
-
-    Raises:
-        WorkloadError: If a number is out of range.
-    """
+    """Return messages from each NPU to one other NPU of a random permutation without fixed points."""
     _check(npus, rounds * npus)
     order = np.argsort(_uniform(npus, seed, 0, _PEERS), kind="stable")
     dst = np.empty(npus, np.int64)
@@ -80,11 +64,7 @@ def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSeque
 
 
 def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages between NPUs i and i + stride in both directions.
-
-    Raises:
-        WorkloadError: If the stride does not divide the NPUs into pairs, or a number is out of range.
-    """
+    """Return messages between NPUs i and i + stride in both directions."""
     _check(npus, rounds * npus)
     if stride < 1 or npus % (2 * stride):
         valid = [s for s in range(npus // 2, 0, -1) if npus % (2 * s) == 0]
@@ -95,11 +75,7 @@ def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> Messa
 
 
 def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages from each NPU to all others sequentially, beginning with the next NPU.
-
-    Raises:
-        WorkloadError: If a number is out of range.
-    """
+    """Return messages from each NPU to all others sequentially, beginning with the next NPU."""
     _check(npus, rounds * npus * (npus - 1))
     step = np.tile(np.arange(1, npus), npus)
     src = np.repeat(np.arange(npus), npus - 1)
@@ -109,16 +85,7 @@ def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequen
 def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Sizes, seed: int) -> MessageSequence:
     """Return messages from each NPU to uniformly random others, at times of a Poisson process.
 
-    Args:
-        npus: Number of NPUs that take part.
-        load: Expected share of rate_bps that each NPU sends.
-        rate_bps: Rate of an NPU's link in bits per second.
-        duration_ps: Time in picoseconds before which all messages arrive.
-        sizes: Distribution of message sizes.
-        seed: Seed of gaps, sizes and receivers.
-
-    Raises:
-        WorkloadError: If a number is out of range.
+    Each NPU sends an expected share `load` of the rate of its link; all messages arrive before `duration_ps`.
     """
     if not 0 < load <= MAX_LOAD:
         raise WorkloadError(f"poisson: load is {load:g}, expected more than 0, at most {MAX_LOAD:g}")
@@ -136,13 +103,7 @@ def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Size
 
 
 def trace_of(messages: MessageSequence, npu: int, first_npu: int = 0) -> TraceTable:
-    """Return the trace of an NPU: receives, then waits and sends.
-
-    Args:
-        messages: Messages of all NPUs.
-        npu: Number of the NPU among those that take part.
-        first_npu: Number on the fabric of NPU 0 of `messages`.
-    """
+    """Return the trace of an NPU: receives, then waits and sends; first_npu: fabric's number of NPU 0 of `messages`."""
     block = Block()
     for i in np.flatnonzero(messages.dst == npu).tolist():
         src = int(messages.src[i]) + first_npu

@@ -30,20 +30,11 @@ def backward(s: Shard) -> Items:
 def pieces(
     s: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
 ) -> Operators:
-    """Return the operators of attention between ranges of tokens.
+    """Return the operators of attention between `queries` and `keys` tokens per sequence.
 
     Unfused attention writes scores and the dropout mask to memory and changes the layout of its output; its backward
     pass also changes the layout of the gradients of queries, keys and values (Megatron-LM,
     core/transformer/dot_product_attention.py).
-
-    Args:
-        s: The GPU's share of the model.
-        queries: Number of query tokens per sequence.
-        keys: Number of key tokens per sequence.
-        heads: Number of query heads.
-        kv_heads: Number of heads of keys and values.
-        backward: Whether to return the backward pass.
-        causal: Whether a causal mask applies.
     """
     b, d, dv = s.plan.micro_batch, s.model.query_dim, s.model.value_dim
     if s.plan.attention == "flash":

@@ -53,10 +53,8 @@ class FinishedBlock(NamedTuple):
 class BlockBuilder:
     """Builder of the blocks of a pass from its items.
 
-    Args:
-        ring: Neighbours for the messages of context parallelism.
-        cuts: Whether each computation that waits for a collective begins a new block, so that the blocks of two passes
-            can be stamped alternately.
+    With `cuts`, each computation that waits for a collective begins a new block, so that the blocks of two passes can
+    be stamped alternately.
     """
 
     def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
@@ -98,15 +96,7 @@ class BlockBuilder:
             self._chain += awaited
 
     def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
-        """Add a receive that must end before the next computation.
-
-        Args:
-            name: Name of the row.
-            size: Message size in bytes.
-            peer: Number of the sending NPU.
-            tag: Tag of the message.
-            after: Ports that must end before the receive.
-        """
+        """Add a receive from NPU `peer`, which waits for the ports `after` and must end before the next computation."""
         self._flush()
         size = _bounded(name, "bytes", size, MAX_BYTES)
         row = self._block.recv(name, size, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
@@ -222,11 +212,7 @@ class BlockBuilder:
 
 
 def _bounded(name: str, quantity: str, value: int, maximum: int) -> int:
-    """Return a value that a node of a trace can hold.
-
-    Raises:
-        WorkloadError: If the value exceeds the maximum.
-    """
+    """Return a value that a node of a trace can hold; refuse a larger one."""
     if value > maximum:
         raise WorkloadError(
             f"{name}: {value:.3g} {quantity} in a node, expected {maximum} at most: fewer tokens or more GPUs"

@@ -37,14 +37,14 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
     On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise.
 
     Megatron-Core leaves SMs free for NCCL (SM margins of Transformer Engine's kernels, NVTE_FWD_LAYERNORM_SM_MARGIN and
-    the like, as NVIDIA's recipes set them). PyTorch FSDP and DeepSpeed leave none.
+    the like, as NVIDIA's recipes set them). PyTorch FSDP and DeepSpeed leave none. Inference overlaps nothing with its
+    collectives.
 
     Args:
-        framework: Framework of the training step; "inference" overlaps nothing with its collectives: the factor is 1.
+        framework: Framework of the training step, or "inference".
         gpu: GPU that runs both.
         channels: Number of NCCL channels, each of which occupies one SM.
-        in_a_row: Whether the times of products include the power limit of consecutive products
-            (workload.compute.Pace).
+        in_a_row: Whether times of products include the power limit of consecutive products (workload.compute.Pace).
     """
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold
         return 1.0

@@ -28,11 +28,6 @@ def before_backward(s: Shard, units: Sequence[ModelUnit], number: int) -> tuple[
     """Return the loads of activations that start before a unit's backward pass, and the keys that the unit waits for.
 
     A layer's activations start to load before the backward pass of the layer above; those of the last layer at once.
-
-    Args:
-        s: The GPU's share of the model.
-        units: Units of the chunk in the order of the forward pass.
-        number: Index of the unit in `units`.
     """
     if not units[number].kept or "activations" not in s.plan.offload:
         return [], []

@@ -95,9 +95,7 @@ class Replicas:
     def before_forward(self, number: int, *, is_first: bool) -> tuple[Items, list[str]]:
         """Return the collectives that start before a unit's forward pass, and the keys that the unit waits for.
 
-        Args:
-            number: Number of the unit in the chunk.
-            is_first: Whether the pass is the step's first one.
+        `number` is the unit's number in the chunk; `is_first`: the pass is the step's first one.
         """
         if self.shares_parameters:
             return self._gathers(number, 1)
@@ -110,12 +108,7 @@ class Replicas:
         return self._gathers(number, -1) if self.plan.zero == 3 and self.shares_parameters else ([], [])
 
     def after_backward(self, number: int, *, is_last: bool) -> Items:
-        """Return the reductions that start when a unit's gradients are complete.
-
-        Args:
-            number: Number of the unit in the chunk.
-            is_last: Whether the pass is the chunk's last one of the step.
-        """
+        """Return the reductions that start when a unit's gradients are complete; is_last: in the step's last pass."""
         if self.shares_parameters:
             first, wrap = self._wrap(number)
             if first != number:
@@ -162,8 +155,7 @@ class Replicas:
     def gathers(self, *, beside: bool) -> Items:
         """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
 
-        Args:
-            beside: Whether they overlap the forward pass, so that only units that need a bucket wait for it.
+        `beside`: they overlap the forward pass, so that only units that need a bucket wait for it.
         """
         if self.in_lists:
             return self._gather_persistent()
@@ -222,12 +214,9 @@ class Replicas:
     def _gathers(self, number: int, step: int) -> tuple[Items, list[str]]:
         """Return the all-gathers that start before a unit, and the keys that the unit waits for.
 
-        Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before
-        the first layer of a pass, those of all layers up to there start.
-
-        Args:
-            number: Number of the unit in the chunk.
-            step: 1 for a forward pass, -1 for a backward pass.
+        Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before the
+        first layer of a pass, those of all layers up to there start. `step` is 1 for a forward pass, -1 for a backward
+        pass.
         """
         wraps = self._wraps[::step]
         at = next(i for i, wrap in enumerate(wraps) if number in wrap)
@@ -297,15 +286,10 @@ class Replicas:
         return self._reductions(self._wraps[0]) if is_fsdp and self._wraps else []
 
     def _gather_lists(self, wraps: Sequence[Sequence[int]], at: int, begun: range, *, is_backward: bool) -> Items:
-        """Return the items with which the GPU waits for layer `at` and starts to gather the layers of `begun`.
+        """Return the items with which the GPU waits for layer `at` of `wraps` and starts to gather the layers `begun`.
 
-        In a backward pass the gathers start when the previous layer's gradients are reduced.
-
-        Args:
-            wraps: Layers in the order of the pass.
-            at: Index of the layer that is about to be computed.
-            begun: Indices of the layers whose gathers start here.
-            is_backward: Whether the layers belong to a backward pass.
+        The wraps are in the order of the pass. In a backward pass the gathers start when the previous layer's gradients
+        are reduced.
         """
         reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
         needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))

@@ -71,9 +71,7 @@ def first_broken(model: Model, plan: ParallelPlan, framework: Framework = "megat
 def valid_values(model: Model, key: str) -> tuple[int, ...]:
     """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit.
 
-    Args:
-        model: Model to train.
-        key: "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
+    `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
     """
     values: Iterable[int] = ()
     if key == "tp":

@@ -36,12 +36,7 @@ class _State:
     rows: dict[str, list[int]] = field(default_factory=dict)
 
     def after(self, block: FinishedBlock, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
-        """Return the rows to which a stamp of a block connects, by port.
-
-        Args:
-            block: Block to stamp.
-            own: Rows of the block's pass by port, if the pass alternates with another one.
-        """
+        """Return the rows to which a stamp connects, by port; own: those of a pass that alternates with another one."""
         rows = {**self.rows, **own} if own else self.rows
         return {port: rows[port] for port in block.ports if port in rows}
 
@@ -76,14 +71,7 @@ class _PassBlocks(NamedTuple):
 
 
 class Stage:
-    """Generator of the trace of one NPU.
-
-    Args:
-        model: Model to train.
-        plan: Settled parallel plan that passed the rules.
-        framework: Training framework: megatron, deepspeed or fsdp.
-        npu: Number of the NPU.
-    """
+    """Generator of the trace of one NPU, for a settled plan that passed the rules."""
 
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
         rank = place(plan, npu)
@@ -253,14 +241,10 @@ class Stage:
         self._send(builder, chunk, is_forward=True)
 
     def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool, defers: bool) -> None:
-        """Add a backward pass.
+        """Add a backward pass; kind: "backward", or of a split pass "backward-data" or "weights".
 
-        Args:
-            builder: Builder of the block.
-            kind: "backward", or of a split pass "backward-data" or "weights".
-            chunk: Number of the chunk in the stage.
-            is_last: Whether the pass is the chunk's last one of the step.
-            defers: Whether the gradient of the output layer's weights is left for the end of the step.
+        `is_last`: the pass is the chunk's last one of the step; `defers`: the gradient of the output layer's weights is
+        left for the end of the step.
         """
         replicas = self._replicas[chunk]
         if kind != "weights":

@@ -22,12 +22,8 @@ def items(
 ) -> Items:
     """Return the items at the end of a step.
 
-    Args:
-        s: The GPU's share of the model.
-        stage: Number of the pipeline stage.
-        replicas: Replica collectives of each chunk of the stage.
-        losses: Replica collectives of the stage's chunks with a loss: at most one.
-        is_at_an_end: Whether the stage has the embedding or the output layer.
+    `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has the
+    embedding or the output layer.
     """
     own = sum(_own_parameters(each) for each in replicas)
     return [

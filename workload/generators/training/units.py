@@ -32,10 +32,7 @@ class ModelUnit(NamedTuple):
 def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
     """Return the units of a chunk in the order of the forward pass.
 
-    Args:
-        s: The GPU's share of the model.
-        chunk: Chunk of the pipeline stage.
-        has_embedding: Whether the stage has the embedding, in this chunk or another.
+    `has_embedding`: the stage has the embedding, in this chunk or another.
     """
     chunk_units: list[ModelUnit] = []
     vocab = padded_vocab(s.model, s.plan)

@@ -57,11 +57,6 @@ class _Issued(NamedTuple):
 def check_collectives(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> None:
     """Check that all members of each group issue the same collectives in the same order.
 
-    Args:
-        own: Traces of this rank's NPUs.
-        groups: Groups of these traces.
-        exchange: Exchange with the other ranks.
-
     Raises:
         WorkloadError: If a member lacks a collective, or members disagree in kind or size.
     """

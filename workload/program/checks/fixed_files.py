@@ -16,14 +16,9 @@ from workload.trace_sets.folder import staged_traces
 
 
 def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
-    """Write all traces, with their manifest or group file, to a folder; files without fixes are copied.
+    """Write all traces, with their manifest or group file, to a folder, and return the fixes, one per type and file.
 
-    Args:
-        sources: Traces that were checked.
-        folder: Target folder, created if it does not exist; not the folder of the traces.
-
-    Returns:
-        The fixes, one per type and file.
+    Files without fixes are copied. The folder is created if it does not exist.
 
     Raises:
         WorkloadError: If the folder is not writable, is that of the traces, or holds other traces.

@@ -58,10 +58,6 @@ class _Message(NamedTuple):
 def check_messages(own: OwnTraces, exchange: Exchange = alone) -> None:
     """Check that every send has its receive and the other way round.
 
-    Args:
-        own: Traces of this rank's NPUs.
-        exchange: Exchange with the other ranks.
-
     Raises:
         WorkloadError: If an NPU sends to itself, a trace has another NPU's number as its own end, a send or receive has
             no counterpart, or the two differ in size.
@@ -108,8 +104,7 @@ def _kinds(view: TraceView) -> _Kinds:
 def _check_ends(view: TraceView, users: Int64) -> None:
     """Check that no NPU sends to itself, and that a trace's own end is right for all NPUs that run it.
 
-    Raises:
-        WorkloadError: If the check fails; the error is that of the smallest NPU.
+    The error is that of the smallest NPU.
     """
     errors = []
     peer, own = view.p2p_peer, view.p2p_own

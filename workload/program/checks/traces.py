@@ -20,11 +20,6 @@ _AT_MOST = f"at most {MAX_BYTES} bytes"
 def check_sizes(view: TraceView, users: Int64, npus: int) -> None:
     """Check sizes, peers and tags of one trace.
 
-    Args:
-        view: Trace to check.
-        users: int64[], numbers of the NPUs that run it, ascending.
-        npus: Number of NPUs of the fabric.
-
     Raises:
         WorkloadError: If comm_size is missing, above 64 TiB, or 0 (except for barriers and split sizes); split sizes do
             not cut it into integer bytes; or a peer, a tag, or a count of equal messages or collectives is missing or
