@@ -14,6 +14,7 @@ from workload.generators.inference import experts, layers
 from workload.generators.inference.batch import Iteration
 from workload.generators.inference.deployment import Engine
 from workload.generators.inference.requests import Request
+from workload.generators.training import mlp, vocabulary
 from workload.generators.training.blocks import COMPUTED, BlockBuilder, FinishedBlock
 from workload.generators.training.items import Items
 from workload.generators.training.ranks import place, stage_size
@@ -126,7 +127,7 @@ class NpuTrace:
             awaited += self._receive_cache(prefix, iteration.joined)
         self._last += awaited
         if self._chunk.is_first:
-            self._stamp(f"{prefix}embedding/", self._block(("embedding", s.tokens), lambda: layers.embedding_items(s)))
+            self._stamp(f"{prefix}embedding/", self._block(("embedding", s.tokens), lambda: vocabulary.embedding(s)))
         for number in self._chunk.layers:
             self._stamp(f"{prefix}layer{number}/", self._layer(s, iteration, number))
             if not self._engine.role.decodes:
@@ -142,7 +143,7 @@ class NpuTrace:
     def _layer(self, s: Shard, iteration: Iteration, number: int) -> list[FinishedBlock]:
         batch = iteration.batch
         if not s.model.has_experts(number):
-            make = lambda: [*layers.attention_items(s, batch), *layers.mlp_items(s)]  # noqa: E731 - called if needed
+            make = lambda: [*layers.attention_items(s, batch), *mlp.forward(s)]  # noqa: E731 - called if needed
             return self._block(("layer", batch), make)
         rows, layer = self._rows(iteration), number if self._plan.imbalance else -1
         made = lambda: [*layers.attention_items(s, batch), *experts.items(s, number, rows)]  # noqa: E731 - the same

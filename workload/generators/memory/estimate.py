@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from inputs.units import GIB
 from workload.compute.operators import DTYPE_BYTES
-from workload.generators.memory import offload
 from workload.generators.memory.activations import FP32_BYTES, expert_rows, layer_activations
-from workload.generators.memory.states import states, weight_bytes
+from workload.generators.memory.states import divided, divided_activations, states, weight_bytes
 from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import rules
@@ -87,7 +86,7 @@ def _stage(
 ) -> StageMemory:
     """Return the peak memory of a stage with the given chunks in a settled plan."""
     s = Shard(model, plan)
-    on_gpu, on_host = offload.divided(states(held(model, plan, stage), plan), plan)
+    on_gpu, on_host = divided(states(held(model, plan, stage), plan), plan)
     kept = recomputed = kept_by_largest = loss = 0
     for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
         numbers = Counter(_kinds(model, chunk)).items()
@@ -99,7 +98,7 @@ def _stage(
         kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer, _ in layers)])
         if chunk.is_last:
             loss += micro_batches_in_flight * _kept_by_loss(s) + _loss_working(s) + _deferred(s)
-    activations, activations_on_host = offload.divided_activations(kept, kept_by_largest, plan)
+    activations, activations_on_host = divided_activations(kept, kept_by_largest, plan)
     return StageMemory(
         stage,
         *on_gpu,

@@ -168,14 +168,6 @@ def _mixtral(config: _CheckedConfig) -> Fields:
     return {**_llama(config), "experts": experts}
 
 
-def _qwen2(config: _CheckedConfig) -> Fields:
-    return {**_llama(config), "qkv_bias": True}
-
-
-def _qwen3(config: _CheckedConfig) -> Fields:
-    return {**_llama(config), "qk_norm": True}
-
-
 def _qwen_experts(config: _CheckedConfig) -> Fields:
     step = config.number("decoder_sparse_step", 1)
     config.get("mlp_only_layers", None)
@@ -190,14 +182,6 @@ def _qwen_experts(config: _CheckedConfig) -> Fields:
         "first_dense": step - 1,
         "every": step,
     }
-
-
-def _qwen2_moe(config: _CheckedConfig) -> Fields:
-    return {**_qwen2(config), "experts": _qwen_experts(config)}
-
-
-def _qwen3_moe(config: _CheckedConfig) -> Fields:
-    return {**_qwen3(config), "experts": _qwen_experts(config)}
 
 
 def _deepseek(config: _CheckedConfig) -> Fields:
@@ -257,10 +241,10 @@ _READERS: dict[str, Callable[[_CheckedConfig], Fields]] = {
     "llama": _llama,
     "mistral": _llama,
     "mixtral": _mixtral,
-    "qwen2": _qwen2,
-    "qwen2_moe": _qwen2_moe,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
+    "qwen2": lambda config: {**_llama(config), "qkv_bias": True},
+    "qwen2_moe": lambda config: {**_llama(config), "qkv_bias": True, "experts": _qwen_experts(config)},
+    "qwen3": lambda config: {**_llama(config), "qk_norm": True},
+    "qwen3_moe": lambda config: {**_llama(config), "qk_norm": True, "experts": _qwen_experts(config)},
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "gpt2": _gpt2,

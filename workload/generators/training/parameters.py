@@ -18,7 +18,6 @@ class HeldParameters(NamedTuple):
 
     dense: int  # Parameters outside routed experts; dp * cp GPUs hold the same ones
     experts: int  # Parameters of routed experts; tp * cp * dp / (ep * etp) GPUs hold the same ones
-    embedding: int  # Dense parameters that belong to the word embedding and the output layer
 
     @property
     def total(self) -> int:
@@ -104,13 +103,6 @@ def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
 
 def count(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> HeldParameters:
     """Return the numbers of parameters of the given parts on one GPU."""
-    dense = experts = embedding = 0
-    for part in parts:
-        size = _share(model, plan, part)
-        if part.split == "experts":
-            experts += size
-        else:
-            dense += size
-        if part.part in {"embedding", "output"}:
-            embedding += size
-    return HeldParameters(dense, experts, embedding)
+    held_tensors = tensors(model, plan, parts)
+    experts = sum(tensor.size for tensor in held_tensors if tensor.is_expert)
+    return HeldParameters(sum(tensor.size for tensor in held_tensors) - experts, experts)

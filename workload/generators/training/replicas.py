@@ -234,10 +234,10 @@ class Replicas:
         return items, awaited
 
     def _gather_layer(self, wrap: Sequence[int]) -> Items:
+        """Return the all-gathers of a layer's parameters, after the loads of offloaded ones."""
         items: Items = []
-        for is_expert, count in self._counts(wrap):
-            size = -(-count // self.count(is_expert=is_expert)) * self.parameter_bytes
-            family = self.family(is_expert=is_expert)
+        for family, members, padded in self._sharded(wrap):
+            size = padded // members * self.parameter_bytes
             name, key = f"{self._name(wrap)}/dp:all-gather", f"gathered {wrap[0]} {family}"
             needs: tuple[str, ...] = ()
             if "parameters" in self.plan.offload:  # the GPU first loads its shard from the host
@@ -247,22 +247,33 @@ class Replicas:
         return items
 
     def _reduce_layer(self, wrap: Sequence[int]) -> Items:
+        """Return the reduce-scatters of a layer's gradients, with FSDP after their copy into the flat buffer."""
         items: Items = []
-        if self.framework == "fsdp" and self._counts(wrap):
+        if self.framework == "fsdp" and self._sharded(wrap):
             values = self._padded(wrap)
             items.append(flat_copies.packed(self._name(wrap), values, self.plan, self._reduced_before(wrap)))
-        for is_expert, count in self._counts(wrap):
-            members = self.count(is_expert=is_expert)
-            size = -(-count // members) * members * self.gradient_bytes
-            family = self.family(is_expert=is_expert)
+        for family, _, padded in self._sharded(wrap):
             name, key = f"{self._name(wrap)}/dp:reduce-scatter", self._reduced_key(wrap, family)
+            size = padded * self.gradient_bytes
             items.append(GroupCollective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
         return items
 
+    def _sharded(self, wrap: Sequence[int]) -> list[tuple[str, int, int]]:
+        """Return families, members and padded numbers of a layer's sharded parameters: dense ones, those of experts.
+
+        The numbers are padded to multiples of the members.
+        """
+        sharded = []
+        for is_expert in (False, True):
+            count = sum(t.size for i in wrap for t in self.units[i].tensors if t.is_expert == is_expert)
+            members = self.count(is_expert=is_expert)
+            if count and members > 1:
+                sharded.append((self.family(is_expert=is_expert), members, -(-count // members) * members))
+        return sharded
+
     def _padded(self, wrap: Sequence[int]) -> int:
-        """Return the number of sharded parameters of a layer, padded to a multiple of the replicas."""
-        counts = [(count, self.count(is_expert=is_expert)) for is_expert, count in self._counts(wrap)]
-        return sum(-(-count // members) * members for count, members in counts)
+        """Return the number of a layer's sharded parameters, padding included."""
+        return sum(padded for _, _, padded in self._sharded(wrap))
 
     def _reduced_key(self, wrap: Sequence[int], family: str) -> str:
         return f"reduced {wrap[0]} {family}"
@@ -274,7 +285,7 @@ class Replicas:
 
     def _reductions(self, wrap: Sequence[int]) -> list[str]:
         """Return the keys of the reductions of a layer."""
-        return [self._reduced_key(wrap, self.family(is_expert=is_expert)) for is_expert, _ in self._counts(wrap)]
+        return [self._reduced_key(wrap, family) for family, _, _ in self._sharded(wrap)]
 
     def awaited_after_micro_batch(self) -> list[str]:
         """Return the keys of reductions that must end before anything follows a backward pass.
@@ -364,12 +375,3 @@ class Replicas:
 
     def _name(self, wrap: Sequence[int]) -> str:
         return self.units[wrap[0]].layer or self.units[wrap[0]].name
-
-    def _counts(self, wrap: Sequence[int]) -> list[tuple[bool, int]]:
-        """Return is_expert and the number of sharded parameters of a layer, for dense and for expert parameters."""
-        counts = []
-        for is_expert in (False, True):
-            count = sum(t.size for i in wrap for t in self.units[i].tensors if t.is_expert == is_expert)
-            if count and self.count(is_expert=is_expert) > 1:
-                counts.append((is_expert, count))
-        return counts

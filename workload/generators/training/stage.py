@@ -211,7 +211,7 @@ class Stage:
         builder.wait(QUEUED)
         is_at_an_end = any(chunk.is_first or chunk.is_last for chunk in self._chunks)
         has_loss = [r for r, chunk in zip(self._replicas, self._chunks, strict=True) if chunk.is_last]
-        builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
+        builder.add("", step_end.items(self._shard, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
     def _block(self, work: Work, alternates: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:

@@ -17,9 +17,7 @@ _STATE_BYTES = 28
 """Bytes per parameter that Adam reads (gradient) and reads and writes (weight, momentum, variance), all in FP32."""
 
 
-def items(
-    s: Shard, stage: int, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool
-) -> Items:
+def items(s: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
     """Return the items at the end of a step.
 
     `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has the
@@ -31,7 +29,7 @@ def items(
         *_tied_embedding(s, replicas, is_at_an_end=is_at_an_end),
         Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
         *_grad_norm(s),
-        *offloaded.step(s, stage, Compute("step", (Operator("optimizer", (own, _bytes(s)), s.plan.dtype),))),
+        *offloaded.step(s, own, Compute("step", (Operator("optimizer", (own, _bytes(s)), s.plan.dtype),))),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(beside=False)),
         *(item for each in losses for item in _loss(each)),
     ]

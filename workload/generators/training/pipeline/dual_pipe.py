@@ -68,10 +68,6 @@ class DualPipe(PipelineSchedule):
     def place(self, position: int, chunk: int) -> tuple[int, int]:
         return self.position(position, chunk), chunk
 
-    def micro_batches_of(self, chunk: int) -> range:
-        half = self.micro_batches // 2
-        return range(half, 2 * half) if chunk else range(half)
-
     def complaint(self) -> str:
         if self.stages % 2:
             below = f"{self.stages - 1} or " if self.stages > 1 else ""

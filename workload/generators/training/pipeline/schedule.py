@@ -70,10 +70,6 @@ class PipelineSchedule(ABC):
         """
         return position, chunk
 
-    def micro_batches_of(self, chunk: int) -> range:
-        """Return the micro-batches that pass through a chunk."""
-        return range(self.micro_batches)
-
     def beside(self, stage: int, chunk: int, step: int) -> tuple[int, int] | None:
         """Return stage and chunk of the slice that is `step` slices after that of a chunk, None outside the model.
 
