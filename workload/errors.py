@@ -10,16 +10,13 @@ class WorkloadError(ValueError):
     """The user's traces, groups or settings are wrong.
 
     The message is one line: file and node (or setting), value found, value expected.
-
-    Attributes:
-        npu: NPU whose trace is wrong; NOBODY if the error is in no trace.
     """
 
     exit_code = 2
 
     def __init__(self, text: str, npu: int = NOBODY) -> None:
         super().__init__(text)
-        self.npu = npu
+        self.npu = npu  # NPU whose trace is wrong; NOBODY if the error is in no trace
 
 
 def first_of(errors: Iterable[WorkloadError]) -> WorkloadError:

@@ -1,4 +1,6 @@
-"""Row pointers of compressed sparse rows."""
+"""Row pointers of compressed sparse rows, and sums over equal keys."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -7,3 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 def pointers(counts: ArrayLike) -> NDArray[np.int64]:
     """Return int64[n+1]: the start of each of n consecutive runs with the given lengths, and the end of the last."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+
+
+def sums(key: NDArray[np.int64], *columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return distinct keys, ascending, and the columns summed over equal keys, in the columns' types."""
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    return (key[first], *(np.add.reduceat(c[order], first) if len(key) else c for c in columns))

@@ -194,22 +194,15 @@ def _trees(settings: CollectiveSettings) -> str:
 
 
 class _Chooser:
-    """Choice of the schedule of each collective; the NPUs that run a trace have the same groups.
-
-    Attributes:
-        settings: Settings of collectives.
-        schedules: Schedules that have been chosen so far.
-        trees: Trees of the kinds that switches reduce, "" = no kind.
-        trees_of: Kind of collective by number of a schedule that switches reduce.
-    """
+    """Choice of the schedule of each collective; the NPUs that run a trace have the same groups."""
 
     def __init__(
         self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None, uneven: Matrices
     ) -> None:
         self.settings = settings
-        self.schedules = ScheduleSet(settings.most_bytes)
-        self.trees = _trees(settings)
-        self.trees_of: dict[int, str] = {}
+        self.schedules = ScheduleSet(settings.most_bytes)  # Schedules that have been chosen so far
+        self.trees = _trees(settings)  # Trees of the kinds that switches reduce, "" = no kind
+        self.trees_of: dict[int, str] = {}  # Kind of collective by number of a schedule that switches reduce
         self._uneven = uneven
         self._uneven_of: dict[int, list[Int64]] = {}
         for (group, _), matrix in sorted(uneven.items(), key=operator.itemgetter(0)):

@@ -8,7 +8,7 @@ confirms the write with REQUEST_BYTES. So the fabric determines the latency and 
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
@@ -27,11 +27,9 @@ _REMOTE_LOC = 1
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
-class _Access(NamedTuple):
-    """An access of an NPU to a memory node; its tag is the number of the NPU's earlier accesses."""
-
-    is_load: bool
-    bytes: int
+# An access of an NPU to a memory node: whether it is a load, and its bytes. Its tag is the number of the NPU's earlier
+# accesses.
+_Access = tuple[bool, int]
 
 
 def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.int32], exchange: Exchange) -> TraceSet:
@@ -105,7 +103,7 @@ def _remote_rows(table: TraceTable) -> NDArray[np.int64]:
 def _accesses(table: TraceTable, rows: NDArray[np.int64]) -> list[_Access]:
     is_load = table.type[rows] == NodeType.MEM_LOAD_NODE
     size = np.maximum(table.tensor_size[rows], 1)
-    return [_Access(*each) for each in zip(is_load.tolist(), size.tolist(), strict=True)]
+    return list(zip(is_load.tolist(), size.tolist(), strict=True))
 
 
 def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shift: int) -> TraceTable:
@@ -165,14 +163,14 @@ def _answers(server: int, accesses_of_npu: dict[int, list[_Access]]) -> TraceTab
     """Return the trace of a memory node: for each access a receive, then the memory access, then a send."""
     nodes: list[Message] = []
     for npu, accesses in accesses_of_npu.items():
-        for tag, access in enumerate(accesses):
+        for tag, (is_load, size_bytes) in enumerate(accesses):
             at = len(nodes) + 1
-            what = "load" if access.is_load else "store"
-            there, back = (REQUEST_BYTES, access.bytes) if access.is_load else (access.bytes, REQUEST_BYTES)
-            kind = NodeType.MEM_LOAD_NODE if access.is_load else NodeType.MEM_STORE_NODE
+            name = f"{'load' if is_load else 'store'} {tag} of npu {npu}"
+            there, back = (REQUEST_BYTES, size_bytes) if is_load else (size_bytes, REQUEST_BYTES)
+            kind = NodeType.MEM_LOAD_NODE if is_load else NodeType.MEM_STORE_NODE
             nodes += [
-                recv_node(at, f"{what} {tag} of npu {npu}/asked", npu, server, there, tag),
-                mem_node(at + 1, f"{what} {tag} of npu {npu}", kind, access.bytes, tensor_loc=_REMOTE_LOC, deps=[at]),
-                send_node(at + 2, f"{what} {tag} of npu {npu}/answered", server, npu, back, tag, deps=[at + 1]),
+                recv_node(at, f"{name}/asked", npu, server, there, tag),
+                mem_node(at + 1, name, kind, size_bytes, tensor_loc=_REMOTE_LOC, deps=[at]),
+                send_node(at + 2, f"{name}/answered", server, npu, back, tag, deps=[at + 1]),
             ]
     return table_of(metadata(), nodes, f"<memory node {server}>")

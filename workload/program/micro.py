@@ -188,7 +188,5 @@ def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[NDArray[np
 def _message_rows(kind: Int64, peer: Int64, size_bytes: int) -> TraceRows:
     rows = empty_rows(len(kind))
     return rows._replace(
-        kind=kind.astype(np.int8),
-        bytes=np.full(len(kind), size_bytes, np.int64),
-        peer=peer.astype(np.int32),
+        kind=kind.astype(np.int8), bytes=np.full(len(kind), size_bytes, np.int64), peer=peer.astype(np.int32)
     )

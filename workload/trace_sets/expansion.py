@@ -55,18 +55,14 @@ def expanded_tables(traces: TraceSet) -> TraceTables:
 
 
 class _PlainTraces(Mapping[int, TraceTable]):
-    """The trace of each NPU that is not idle, with its own peers and with numbers as names of groups.
-
-    Attributes:
-        groups: Members of all groups of the families, by their number as text.
-    """
+    """The trace of each NPU that is not idle, with its own peers and with numbers as names of groups."""
 
     def __init__(self, traces: TraceSet) -> None:
         self._traces = traces
         number = 1
         self._first: dict[str, int] = {}
         self._of_npu = {name: group_of_npu(family, traces.npus) for name, family in traces.families.items()}
-        self.groups: dict[str, tuple[int, ...]] = {}
+        self.groups: dict[str, tuple[int, ...]] = {}  # Members of all groups of the families, by their number as text
         for name, family in traces.families.items():
             self._first[name] = number
             self.groups.update({str(number + i): members for i, members in enumerate(family)})

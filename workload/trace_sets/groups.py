@@ -152,13 +152,7 @@ def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[byte
 
 
 class _Book:
-    """The groups of a rank, numbered in the order of their first use, 0 = all NPUs except memory nodes.
-
-    Attributes:
-        members: NPUs of each group.
-        names: Name of each group in traces.
-        keys: Key of each group, the same on all ranks.
-    """
+    """The groups of a rank, numbered in the order of their first use, 0 = all NPUs except memory nodes."""
 
     def __init__(
         self,
@@ -169,8 +163,8 @@ class _Book:
         memory_nodes: Sequence[int] = (),
     ) -> None:
         self.members = [np.setdiff1d(np.arange(npus, dtype=np.int32), memory_nodes).astype(np.int32)]
-        self.keys = [b""]
-        self.names = [ALL_NPUS]
+        self.keys = [b""]  # Key of each group, the same on all ranks
+        self.names = [ALL_NPUS]  # Name of each group in traces
         self._npus, self._groups, self._families, self._dims = npus, groups, families, dims
         self._number: dict[object, int] = {ALL_NPUS: 0}
         self._of_npu: dict[str, Int32] = {}

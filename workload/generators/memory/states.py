@@ -4,9 +4,9 @@ Adam with mixed precision needs, per parameter, 2 bytes for the weight, 4 for th
 12 for master weight, momentum and variance. These are Megatron's 18 bytes, or 6 + 12/d with the distributed optimizer;
 with gradients of 2 bytes, they are the 16 bytes of Rajbhandari et al., "ZeRO" (arXiv 1910.02054, section 3.1).
 
-ZeRO-Offload (Ren et al., arXiv 2101.06840) keeps the optimizer's states in the host's memory. ZeRO-Infinity (Rajbhandari
-et al., arXiv 2104.07857) also keeps the shards of weights there and loads them for every forward and backward pass.
-Offloaded activations move to the host after a layer's forward pass and return before its backward pass.
+ZeRO-Offload (Ren et al., arXiv 2101.06840) keeps the optimizer's states in the host's memory. ZeRO-Infinity
+(Rajbhandari et al., arXiv 2104.07857) also keeps the shards of weights there and loads them for every forward and
+backward pass. Offloaded activations move to the host after a layer's forward pass and return before its backward pass.
 """
 
 from typing import NamedTuple

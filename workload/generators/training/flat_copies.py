@@ -22,7 +22,7 @@ from workload.generators.training.parallel_plan import ParallelPlan
 
 
 def unpacked(layer: str, values: int, plan: ParallelPlan, gathered: Sequence[str]) -> Compute:
-    """Return the copy of a layer's gathered parameters (padding included) into tensors, after the gathers `gathered`."""
+    """Return the copy of gathered parameters (padding included) into tensors; gathered: keys of the all-gathers."""
     size = _parameter_bytes(plan)
     return Compute(f"{layer}/copy-out", (_copy(values, size, size),), tuple(gathered))
 

@@ -38,8 +38,7 @@ def check(
     from nadi.launching.ending import unwound
     from nadi.reports.text.trace_check import render
     from nadi.terminal.tables import console
-    from workload.program.checks.fixed_files import write_mended
-    from workload.program.checks.sources import sources_of
+    from workload.program.checks.sources import sources_of, write_mended
 
     if fix != (out is not None):
         raise ConfigError(f"{'--fix' if fix else '-o'}: found alone; expected --fix and -o DIR together")
