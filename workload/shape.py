@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from topologies import TABLE, DimensionRouting, Graph, next_links, route
+from workload.arrays import Int64
 from workload.collectives.trees.aggregators import AggregatorBranch, trees_of
 from workload.errors import WorkloadError
-
-Int64 = NDArray[np.int64]
 
 _MAX_PAIRS = 32
 """Maximum number of member pairs whose paths are sampled; a minimum over all pairs is too slow for large groups."""

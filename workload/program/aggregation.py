@@ -10,16 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from workload.arrays import Int32, Int64, pointers
 from workload.node_kinds import COLLECTIVE
-from workload.pointers import pointers
 from workload.program.assembling import assemble, empty_rows
 from workload.program.program import InNetworkGroup, Program
 from workload.trace_sets.groups import GroupTable
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 
 def switches_of(program: Program) -> list[int]:

@@ -7,15 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs.limits import PEER_BIAS
+from workload.arrays import Int8, Int32, Int64, Mask, pointers
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
 from workload.node_kinds import COLLECTIVE, RECV
-from workload.pointers import pointers
 from workload.program.program import Program
 from workload.trace_sets.groups import GroupTable
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 NOT_HERE = -1  # Trace of another rank's NPU
 NO_CHANNEL = -1  # Channel of a SEND that uses its port's line rate
@@ -34,7 +30,7 @@ class TraceRows(NamedTuple):
     group: Int32
     schedule: Int32
     collective: Int8
-    uneven: NDArray[np.bool_]
+    uneven: Mask
     channel: Int32
     priority: Int32
     dep_ptr: Int64

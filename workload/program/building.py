@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from et import TraceTable
 from inputs.limits import MAX_NPUS
 from topologies import Graph
 from workload import collectives
+from workload.arrays import Int32, Int64
 from workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
 from workload.collectives.trees.aggregators import IF_ANY, trees_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
@@ -35,10 +36,6 @@ from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.rank_traces import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
 from workload.trace_sets.view import AS_WRITTEN, TraceView
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 _MAX_PRODUCT = 2**62  # of buffer bytes and chunks, which the engine multiplies in int64
 _SHAPELESS = ("direct", "pairwise")

@@ -8,14 +8,12 @@ from numpy.typing import NDArray
 
 from inputs.units import PS_PER_S, PS_PER_US
 from topologies.bounds import LONGEST_PS
+from workload.arrays import Int64, Mask
 from workload.compute.times import ComputeTimes
 from workload.errors import WorkloadError
 from workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
 from workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
 from workload.trace_sets.view import TraceView
-
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 MODES = ("auto", "trace", "roofline")
 GPU_KEY = '[compute] gpu, as "h100"'

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
 from et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
+from workload.arrays import Int32, Int64, UInt64
 from workload.errors import WorkloadError
 from workload.trace_sets.exchange import Exchange, agree
 from workload.trace_sets.rank_traces import ELSEWHERE
@@ -32,7 +32,7 @@ _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 _Access = tuple[bool, int]
 
 
-def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.int32], exchange: Exchange) -> TraceSet:
+def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exchange: Exchange) -> TraceSet:
     """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
 
     `servers` are the NPUs that are memory nodes. `host` is int[npus], the host of each NPU: an NPU uses a memory node
@@ -91,22 +91,22 @@ def _check(given: TraceSet, servers: Sequence[int]) -> None:
             raise WorkloadError(f"{path}: trace of NPU {server}, which is a memory node; expected none", server)
 
 
-def _server(npu: int, servers: Sequence[int], host: NDArray[np.int32]) -> int:
+def _server(npu: int, servers: Sequence[int], host: Int32) -> int:
     own = [server for server in servers if host[server] == host[npu]]
     return (own or list(servers))[npu % len(own or servers)]
 
 
-def _remote_rows(table: TraceTable) -> NDArray[np.int64]:
+def _remote_rows(table: TraceTable) -> Int64:
     return np.flatnonzero(np.isin(table.type, _MEMORY_TYPES) & (table.tensor_loc != 0))
 
 
-def _accesses(table: TraceTable, rows: NDArray[np.int64]) -> list[_Access]:
+def _accesses(table: TraceTable, rows: Int64) -> list[_Access]:
     is_load = table.type[rows] == NodeType.MEM_LOAD_NODE
     size = np.maximum(table.tensor_size[rows], 1)
     return list(zip(is_load.tolist(), size.tolist(), strict=True))
 
 
-def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shift: int) -> TraceTable:
+def _with_messages(table: TraceTable, rows: Int64, server: int, shift: int) -> TraceTable:
     """Return the trace with a send before each remote access, which takes over its parents; the row becomes a receive.
 
     `rows` are the rows of the accesses, `server` is the memory node, and `shift` is added to the peers of other
@@ -147,7 +147,7 @@ def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shif
     return dataclasses.replace(table, **columns, names=names, dep_ptr=dep_ptr, dep=dep)
 
 
-def _free_ids(table: TraceTable, count: int) -> NDArray[np.uint64]:
+def _free_ids(table: TraceTable, count: int) -> UInt64:
     """Return `count` node ids that the trace does not use."""
     used = set(table.node_id.tolist())
     free: list[int] = []

@@ -3,26 +3,24 @@
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from et import CollectiveCommType, coll_node, metadata, table_of
 from inputs.limits import MAX_NPUS
 from topologies import Graph
+from workload.arrays import Int32, Int64, pointers
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import units
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER, kind_index
 from workload.node_kinds import COLLECTIVE, RECV, SEND
-from workload.pointers import pointers
 from workload.program.assembling import TraceRows, assemble, empty_rows
 from workload.program.building import build_program
 from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.rank_traces import IDLE, own_traces
-
-Int64 = NDArray[np.int64]
 
 NOBODY = -1
 
@@ -170,7 +168,7 @@ def _ends(to: Int64) -> tuple[Int64, Int64, Int64]:
     return npu[order], kind[order], (other - npu)[order]
 
 
-def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[NDArray[np.int32], list[tuple[Int64, Int64]]]:
+def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[Int32, list[tuple[Int64, Int64]]]:
     """Return the trace of each NPU, and kinds and peers of each distinct trace."""
     ptr = np.searchsorted(npu, np.arange(npus + 1)).tolist()
     number: dict[bytes, int] = {}

@@ -5,11 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workload.arrays import Int8, Int32, Int64, Mask
 from workload.collectives.schedules.packed import Schedules
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 
 class InNetworkGroup(NamedTuple):
@@ -30,7 +27,7 @@ class Channels(NamedTuple):
     connection: Int8  # int8[k], number of the connection between the two NPUs, unique per way
     # float64[k], number of equal shares of the port's line rate, one of which the connection uses
     shares: NDArray[np.float64]
-    between_hosts: NDArray[np.bool_]  # bool[k], whether the way is between NPUs of different hosts
+    between_hosts: Mask  # bool[k], whether the way is between NPUs of different hosts
 
 
 NO_CHANNELS = Channels(np.zeros(0, np.int8), np.zeros(0, np.float64), np.zeros(0, np.bool_))
@@ -60,7 +57,7 @@ class Program(NamedTuple):
     node_group: Int32  # int32[N], the NPU's own slot of the group
     node_schedule: Int32  # int32[N], schedule of the collective, -1 = ends at once
     node_collective: Int8  # int8[N], kind of a COLLECTIVE, a row of workload.KINDS; -1 = none, or an aggregator's part
-    node_uneven: NDArray[np.bool_]  # bool[N], an all-to-all with split sizes
+    node_uneven: Mask  # bool[N], an all-to-all with split sizes
     node_channel: Int32  # int32[N], row of channels of a SEND, -1 = it uses its port's line rate
     node_priority: Int32  # int32[N], comm_priority of the trace; phases that wait for a dimension start by priority
     node_deps: Int32  # int32[N], number of parents

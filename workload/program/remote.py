@@ -8,8 +8,8 @@ arrival. If each NPU has its own remote memory (PER_NPU_MEMORY_EXPANSION), it is
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from workload.arrays import Int8, Mask
 from workload.errors import WorkloadError
 from workload.node_kinds import MEMORY, REMOTE_LANE
 from workload.trace_sets.view import TraceView
@@ -34,13 +34,13 @@ class RemoteMemory:
             raise WorkloadError(f"bandwidth of remote memory is {self.bandwidth_Bps}: expected a positive number")
 
 
-def is_remote(view: TraceView) -> NDArray[np.bool_]:
+def is_remote(view: TraceView) -> Mask:
     """Return bool[n]: nodes of kind MEMORY whose tensor is in remote memory."""
-    remote: NDArray[np.bool_] = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
+    remote: Mask = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
     return remote
 
 
-def lanes(view: TraceView, remote: RemoteMemory | None) -> NDArray[np.int8]:
+def lanes(view: TraceView, remote: RemoteMemory | None) -> Int8:
     """Return int8[n]: lanes of a trace's nodes; refuse nodes that need remote memory where NPUs have none."""
     if remote is None:
         return view.lane

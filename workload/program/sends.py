@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from topologies import Graph
 from workload import collectives
+from workload.arrays import Int64, Mask
 from workload.collectives import AlgorithmChoice
 from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
 from workload.node_kinds import SEND
@@ -24,8 +24,6 @@ from workload.program.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
 from workload.trace_sets.trace_set import Families, group_of_npu
 from workload.trace_sets.view import AS_WRITTEN, TraceView
-
-Int64 = NDArray[np.int64]
 
 _PLACES = 3
 INSIDE, BETWEEN, PLAIN = range(_PLACES)
@@ -176,7 +174,7 @@ def _choice(settings: CollectiveSettings) -> AlgorithmChoice | None:
     return chosen if hasattr(chosen.module, "communicator") else None
 
 
-def _is_send(view: TraceView) -> NDArray[np.bool_]:
+def _is_send(view: TraceView) -> Mask:
     """Return bool[p]: which rows of messages are sends."""
-    is_send: NDArray[np.bool_] = view.kind[view.p2p_rows] == SEND
+    is_send: Mask = view.kind[view.p2p_rows] == SEND
     return is_send

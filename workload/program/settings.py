@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workload import collectives
+from workload.arrays import Int64
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import WorkloadError
 from workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
-
-Int64 = NDArray[np.int64]
 
 ALL_GATHER_SIZES = ("contribution", "total")
 

@@ -13,13 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workload.arrays import Int64, sums
 from workload.collectives.schedules.packed import Schedules
 from workload.node_kinds import COLLECTIVE, SEND
-from workload.pointers import sums
 from workload.program.program import Program
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 _PEER_BIAS = 1 << 20  # more than any NPU number
 _MAX_PENDING = 1 << 22  # Number of unsummed pairs above which they are summed

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import inputs
 from et import read_trace, write_table
+from workload.arrays import Mask
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.folder import check_prefix, staged_traces
@@ -17,8 +17,6 @@ from workload.trace_sets.manifest import Manifest, read_manifest
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
-
-Mask = NDArray[np.bool_]
 
 
 def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "traces") -> Path:

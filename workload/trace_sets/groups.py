@@ -17,17 +17,13 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from workload.arrays import Int32, Int64, Mask, pointers
 from workload.errors import WorkloadError
-from workload.pointers import pointers
 from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.trace_set import NO_GROUP, Families, group_of_npu
 from workload.trace_sets.view import WHOLE, TraceView
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 ALL_NPUS = ""
 
@@ -102,7 +98,7 @@ def resolve(
     return table
 
 
-def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member: NDArray[np.bool_]) -> None:
+def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member: Mask) -> None:
     """Check that the NPU (`owner`) of every slot is a member (`is_member`) of the slot's group."""
     if np.all(is_member):
         return
@@ -264,7 +260,7 @@ def _numbers(of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
 
 def _member_numbers(
     group_ptr: Int64, group_member: Int32, slot_group: Int32, owner: Int64, npus: int
-) -> tuple[Int32, NDArray[np.bool_]]:
+) -> tuple[Int32, Mask]:
     """Return the member number of each slot's NPU in its group, and whether it is a member."""
     sizes = np.diff(group_ptr)
     keys = np.repeat(np.arange(len(sizes)), sizes) * npus + group_member

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import inputs
 from et import TraceError, TraceTable, read_trace
 from et.prefixes import GROUPS_NAME, plain_traces
 from inputs.limits import MAX_NPUS
+from workload.arrays import Int32, Mask
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.exchange import Exchange, alone
@@ -21,8 +21,6 @@ from workload.trace_sets.files import is_set, read_set
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
-
-Mask = NDArray[np.bool_]
 
 TRACE_ENDINGS = (".et", ".et.gz")
 
@@ -64,7 +62,7 @@ def load_traces(
     own: Mask | None = None,
     exchange: Exchange = alone,
     keep_others: bool = False,
-) -> tuple[list[TraceTable], NDArray[np.int32]]:
+) -> tuple[list[TraceTable], Int32]:
     """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
 
     Every rank lists all files, but opens only those of its own NPUs.

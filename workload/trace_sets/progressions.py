@@ -9,9 +9,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from workload.arrays import Int64
 
 _SHORTEST = 3  # Minimum number of numbers of a progression
 

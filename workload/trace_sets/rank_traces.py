@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et import TraceTable
+from workload.arrays import Int32, Int64
 from workload.errors import NOBODY, WorkloadError, first_of
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 T = TypeVar("T")
 
 IDLE = -1

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et import TraceTable
+from workload.arrays import Int32
 from workload.errors import WorkloadError
 from workload.trace_sets.rank_traces import IDLE
 from workload.trace_sets.view import AS_WRITTEN
 
-Int32 = NDArray[np.int32]
 Families = Mapping[str, tuple[tuple[int, ...], ...]]
 
 NO_GROUP = -1

@@ -3,17 +3,13 @@
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et import NodeType, TraceTable, topological_order
 from et.order import occurrence
+from workload.arrays import Int32, Int64
 from workload.errors import WorkloadError
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
 from workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, MEMORY, MEMORY_LANE, NOOP, RECV, SEND
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 WHOLE = -1  # Dimensions of a collective in which the whole group takes part
 AS_WRITTEN = -1  # Example NPU of a trace whose peers are the same for all NPUs

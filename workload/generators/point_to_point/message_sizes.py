@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from topologies.bounds import MAX_BYTES
 from topologies.units import parse_bytes_within, short
+from workload.arrays import Int64
 from workload.errors import WorkloadError
 
 _MEASURED = {
@@ -46,7 +47,7 @@ class Sizes(NamedTuple):
         """Expected size of a message in bytes."""
         return float(np.diff(self.share) @ (self.bytes[:-1] + self.bytes[1:]) / 2)
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: NDArray[np.float64]) -> Int64:
         """Return int64[]: the quantiles for shares of messages, in bytes, at least 1."""
         return np.maximum(np.rint(np.interp(shares, self.share, self.bytes)), 1).astype(np.int64)
 

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from et import Block, TraceColumns, TraceTable, write_table
 from inputs.limits import MAX_NPUS
 from inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
+from workload.arrays import Int64
 from workload.errors import WorkloadError
 from workload.generators.point_to_point.message_sizes import Sizes
-
-Int64 = NDArray[np.int64]
 
 MAX_MESSAGES = 10**8
 MAX_LOAD = 2.0

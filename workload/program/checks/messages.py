@@ -13,20 +13,14 @@ from itertools import chain
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et.checking.hashing import mixed
+from workload.arrays import Int32, Int64, Mask, UInt64, sums
 from workload.errors import WorkloadError, first_of
 from workload.node_kinds import SEND
-from workload.pointers import sums
 from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import AS_WRITTEN, TraceView
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-UInt64 = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 
 
 class _Kinds(NamedTuple):

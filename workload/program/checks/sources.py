@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import inputs
 from et import read_groups
@@ -28,8 +27,6 @@ from workload.trace_sets.files import is_set
 from workload.trace_sets.folder import staged_traces
 from workload.trace_sets.load import files_of, users_of_contents
 from workload.trace_sets.manifest import read_manifest
-
-Int64 = NDArray[np.int64]
 
 
 def sources_of(
