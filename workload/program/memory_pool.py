@@ -51,7 +51,8 @@ def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exch
     def convert() -> None:
         for npu in np.flatnonzero(trace_of_npu >= 0).tolist():
             number = int(trace_of_npu[npu])
-            rows = _remote_rows(given.traces[number])
+            table = given.traces[number]
+            rows = np.flatnonzero(np.isin(table.type, _MEMORY_TYPES) & (table.tensor_loc != 0))
             if not len(rows):
                 continue
             server = _server(npu, servers, host)
@@ -60,10 +61,11 @@ def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exch
             key = number, server, shift
             if key not in converted:
                 converted[key] = len(traces)
-                traces.append(_with_messages(given.traces[number], rows, server, shift))
+                traces.append(_with_messages(table, rows, server, shift))
                 examples.append(AS_WRITTEN)
             trace_of_npu[npu] = converted[key]
-            accesses[npu] = _accesses(given.traces[number], rows)
+            is_load, size = table.type[rows] == NodeType.MEM_LOAD_NODE, np.maximum(table.tensor_size[rows], 1)
+            accesses[npu] = list(zip(is_load.tolist(), size.tolist(), strict=True))
 
     agree(exchange, convert)
     accesses_of_npu = {npu: own for of_rank in exchange(accesses) for npu, own in of_rank.items()}
@@ -94,16 +96,6 @@ def _check(given: TraceSet, servers: Sequence[int]) -> None:
 def _server(npu: int, servers: Sequence[int], host: Int32) -> int:
     own = [server for server in servers if host[server] == host[npu]]
     return (own or list(servers))[npu % len(own or servers)]
-
-
-def _remote_rows(table: TraceTable) -> Int64:
-    return np.flatnonzero(np.isin(table.type, _MEMORY_TYPES) & (table.tensor_loc != 0))
-
-
-def _accesses(table: TraceTable, rows: Int64) -> list[_Access]:
-    is_load = table.type[rows] == NodeType.MEM_LOAD_NODE
-    size = np.maximum(table.tensor_size[rows], 1)
-    return list(zip(is_load.tolist(), size.tolist(), strict=True))
 
 
 def _with_messages(table: TraceTable, rows: Int64, server: int, shift: int) -> TraceTable:

@@ -175,7 +175,11 @@ def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
     """Return the NPUs with equal files, by digest of the content."""
     users: dict[bytes, list[int]] = {}
     for npu, file in files.items():
-        users.setdefault(_digest(file), []).append(npu)
+        try:
+            digest = hashlib.blake2b(inputs.read_bytes(file), digest_size=16).digest()
+        except OSError as error:
+            raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error
+        users.setdefault(digest, []).append(npu)
     return users
 
 
@@ -186,10 +190,3 @@ def _first_of_ranks(of_ranks: list[dict[bytes, int]]) -> dict[bytes, int]:
         for content, npu in of_rank.items():
             first[content] = min(npu, first.get(content, npu))
     return first
-
-
-def _digest(file: Path) -> bytes:
-    try:
-        return hashlib.blake2b(inputs.read_bytes(file), digest_size=16).digest()
-    except OSError as error:
-        raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error

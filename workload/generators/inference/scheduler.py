@@ -75,7 +75,8 @@ class _Lane:
         else:
             self._join(now, work)
             self._decode(work)
-        for done in [each for each in self.running if self._is_done(each)]:
+        decodes = self.role.decodes
+        for done in [each for each in self.running if each.generated >= (each.request.generate if decodes else 1)]:
             self.running.remove(done)
             self.reserved -= self._needs(done.request)
         return work
@@ -83,10 +84,6 @@ class _Lane:
     def _needs(self, request: Request) -> int:
         """Return the number of tokens of a request that the cache must be able to hold."""
         return request.prompt + (request.generate if self.role.decodes else 0)
-
-    def _is_done(self, each: _Running) -> bool:
-        last = each.request.generate if self.role.decodes else 1
-        return each.generated >= last
 
     def _may_admit(self, now: float) -> bool:
         limits = self.limits

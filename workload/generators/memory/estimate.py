@@ -105,9 +105,14 @@ def _stage(
         activations=activations + recomputed,
         loss=loss,
         buffers=_buffers(s, framework, stage_chunks),
-        framework=_framework(model, plan),
+        framework=framework_bytes(plan.tp, plan.cp, plan.dp, plan.pp, plan.ep if model.experts else 1),
         host=on_host.total + activations_on_host,
     )
+
+
+def framework_bytes(*axes: int) -> int:
+    """Return the bytes of the CUDA context and of a communicator per parallel axis of more than one GPU."""
+    return CONTEXT_BYTES + COMMUNICATOR_BYTES * sum(size > 1 for size in axes)
 
 
 def _kinds(model: Model, chunk: Chunk) -> list[bool]:
@@ -169,12 +174,6 @@ def _zero_buffers(s: Shard, framework: Framework, kinds: set[bool]) -> int:
     reduced = bucket if framework == "deepspeed" else max(layer, output) * gradient
     gathered = ((1 + plan.prefetch) * layer + output) * weight_bytes(plan) if plan.zero == 3 else 0
     return reduced + gathered
-
-
-def _framework(model: Model, plan: ParallelPlan) -> int:
-    """Return the bytes of the CUDA context and of a communicator per axis of the plan."""
-    axes = [plan.tp, plan.cp, plan.dp, plan.pp, plan.ep if model.experts else 1]
-    return CONTEXT_BYTES + COMMUNICATOR_BYTES * sum(size > 1 for size in axes)
 
 
 def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework) -> str:

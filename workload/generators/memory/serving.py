@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.activations import layer_activations
-from workload.generators.memory.estimate import COMMUNICATOR_BYTES, CONTEXT_BYTES
+from workload.generators.memory.estimate import framework_bytes
 from workload.generators.models.model import Model
 from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
@@ -62,11 +62,10 @@ def _stage(model: Model, plan: ParallelPlan, stage: int, cached_tokens: int) -> 
     layer = max((layer_activations(model, plan, has_experts=kind).kept("none") for kind in kinds), default=0)
     s = Shard(model, plan)
     logits = s.value_bytes * s.tokens * s.vocabulary if chunk.is_last else 0
-    axes = [plan.tp, plan.pp, plan.ep]
     return ServingMemory(
         stage=stage,
         weights=held(model, plan, stage).total * int(DTYPE_BYTES[plan.dtype]),
         kv_cache=cached_tokens * kv_cache_bytes_per_token(model, plan, len(chunk.layers)) if chunk.layers else 0,
         activations=layer + logits,
-        framework=CONTEXT_BYTES + COMMUNICATOR_BYTES * sum(size > 1 for size in axes),
+        framework=framework_bytes(plan.tp, plan.pp, plan.ep),
     )

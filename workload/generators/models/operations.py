@@ -53,8 +53,11 @@ def training_flops(
         causal: Whether pairs of query and key that a causal mask excludes do not count.
     """
     tokens = sequence or model.sequence
-    layers = _all_layers(model, tokens, causal=causal) + _mtp_layers(model, tokens, causal=causal)
-    cores = (model.layers + model.mtp_layers) * core_flops(model, tokens, causal=causal)
+    core = core_flops(model, tokens, causal=causal)
+    layers = _all_layers(model, tokens, causal=causal)
+    if model.mtp_layers:
+        layers += model.mtp_layers * (tokens * _matrix_flops(model, weights.mtp_layer(model)) + core)
+    cores = (model.layers + model.mtp_layers) * core
     outputs = (1 + model.mtp_layers) * output_flops(model, tokens)
     recomputed = {"none": 0, "selective": cores, "full": layers}[recompute]
     return batch * (3 * (layers + outputs) + recomputed)
@@ -62,14 +65,6 @@ def training_flops(
 
 def _all_layers(model: Model, sequence: int, *, causal: bool) -> int:
     return sum(layer_flops(model, number, sequence, causal=causal) for number in range(model.layers))
-
-
-def _mtp_layers(model: Model, sequence: int, *, causal: bool) -> int:
-    """Return the operations of the multi-token prediction layers' forward pass, without their output layers."""
-    if not model.mtp_layers:
-        return 0
-    layer = sequence * _matrix_flops(model, weights.mtp_layer(model)) + core_flops(model, sequence, causal=causal)
-    return model.mtp_layers * layer
 
 
 def _matrix_flops(model: Model, parts: tuple[weights.Weights, ...]) -> int:

@@ -6,7 +6,6 @@ generator rounds the times and not the gaps, so that each time is off by at most
 requested.
 """
 
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
 from workload.arrays import Int64
 from workload.errors import WorkloadError
 from workload.generators.point_to_point.message_sizes import Sizes
+from workload.trace_sets.folder import staged_traces
 
 MAX_MESSAGES = 10**8
 MAX_LOAD = 2.0
@@ -133,18 +133,16 @@ def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0)
     """
     if not 0 <= first_npu <= MAX_NPUS + 1 - messages.npus:
         raise WorkloadError(f"first NPU is {first_npu}, expected 0 to {MAX_NPUS + 1 - messages.npus}")
-    taking_part = np.union1d(messages.src, messages.dst).tolist()
-    names = {npu: f"{prefix}.{npu + first_npu}.et" for npu in taking_part}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        _refuse_leftovers(out, prefix, set(names.values()), first_npu)
-        with tempfile.TemporaryDirectory(dir=out, prefix=".writing-") as staging:
-            for npu in taking_part:
-                write_table(Path(staging) / names[npu], trace_of(messages, npu, first_npu))
-            for name in names.values():
-                (Path(staging) / name).replace(out / name)
-    except OSError as error:
-        raise WorkloadError(f"{out}: {error.strerror or error}, expected a folder to write traces to") from error
+    names = {npu: f"{prefix}.{npu + first_npu}.et" for npu in np.union1d(messages.src, messages.dst).tolist()}
+
+    def is_accepted(name: str) -> bool:
+        """Return whether a trace has another prefix, or belongs to an NPU below the first."""
+        number = name[len(prefix) + 1 :].split(".", maxsplit=1)[0]
+        return not name.startswith(f"{prefix}.") or (number.isdecimal() and int(number) < first_npu)
+
+    with staged_traces(out, list(names.values()), f"these traces named {prefix}", accepts=is_accepted) as staging:
+        for npu, name in names.items():
+            write_table(staging / name, trace_of(messages, npu, first_npu))
     return len(names)
 
 
@@ -181,12 +179,3 @@ def _uniform(count: int, seed: int, npu: int, purpose: int) -> NDArray[np.float6
 
 def _stream(seed: int, npu: int, purpose: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, npu, purpose]))
-
-
-def _refuse_leftovers(out: Path, prefix: str, names: set[str], first_npu: int) -> None:
-    """Refuse a folder with traces of another run, which would be read as part of this one."""
-    for file in sorted(out.glob(f"{prefix}.*.et*")):
-        number = file.name[len(prefix) + 1 :].split(".")[0]
-        is_lower = number.isdecimal() and int(number) < first_npu
-        if file.name not in names and not is_lower:
-            raise WorkloadError(f"{file}: of another run, expected a folder without other traces named {prefix}")

@@ -118,7 +118,8 @@ class ParallelPlan(BaseModel):
 
     def __str__(self) -> str:
         """Return the plan as users write it: axes with more than one GPU, and other fields that are not default."""
-        return _text(self, {field for field in ParallelPlan.model_fields if _differs(self, field)}) or "tp1"
+        fields = ParallelPlan.model_fields.items()
+        return _text(self, {name for name, field in fields if getattr(self, name) != field.default}) or "tp1"
 
     def constraints(self) -> str:
         """Return the fields that the user gave, in the users' notation, defaults included; "" without any."""
@@ -208,10 +209,6 @@ def _text(plan: ParallelPlan, fields: AbstractSet[str]) -> str:
         if field not in word_of_field and field not in _AXES.values() and field in fields
     ]
     return ",".join([*axes, *words, *others])
-
-
-def _differs(plan: ParallelPlan, field: str) -> bool:
-    return bool(getattr(plan, field) != ParallelPlan.model_fields[field].default)
 
 
 def _shown(value: object) -> str:

@@ -200,11 +200,9 @@ class Replicas:
         if not unit.layer:
             return number, [number]
         # A layer of multi-token prediction has the most units of all layers: four.
-        wrap = [i for i in range(number - 3, number + 4) if self._layer(i) == unit.layer]
+        near = range(max(0, number - 3), min(number + 4, len(self.units)))
+        wrap = [i for i in near if self.units[i].layer == unit.layer]
         return wrap[0], wrap
-
-    def _layer(self, number: int) -> str:
-        return self.units[number].layer if 0 <= number < len(self.units) else ""
 
     @cached_property
     def _wraps(self) -> list[list[int]]:

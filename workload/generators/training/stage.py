@@ -12,7 +12,7 @@ from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training import offloaded, step_end
 from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
-from workload.generators.training.items import Compute, GroupCollective, Items, only
+from workload.generators.training.items import Compute, GroupCollective, only
 from workload.generators.training.linear import all_gather
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.pipeline import Work
@@ -258,8 +258,10 @@ class Stage:
                 loads, awaited = offloaded.before_backward(self._shard, replicas.units, number)
                 builder.add("", loads)
                 builder.wait(awaited)
-            of_kind = "backward-data" if defers and unit.name == HEAD else kind
-            builder.add(unit.layer, _of_kind(unit.backward, of_kind))
+            items = unit.backward
+            if kind != "backward" or (defers and unit.name == HEAD):
+                items = only(items, weights=kind == "weights")
+            builder.add(unit.layer, items)
             if kind != "backward-data":
                 if unit.name == "attention":  # the first of its layer, the MLP is the last
                     builder.note("inputs", _kept(replicas.units[number + 1]))
@@ -321,10 +323,6 @@ def _numbered(item: GroupCollective | Compute, micro_batch: int) -> GroupCollect
     if isinstance(item, GroupCollective):
         return item._replace(name=name, needs=needs, key=item.key and f"{item.key} {micro_batch}")
     return item._replace(name=name, needs=needs)
-
-
-def _of_kind(items: Items, kind: str) -> Items:
-    return items if kind == "backward" else only(items, weights=kind == "weights")
 
 
 def refuse_too_large(plan: ParallelPlan) -> None:

@@ -75,7 +75,8 @@ def _sums(view: TraceView, users: Int64, npus: int) -> _Sums:
     peer = np.tile(kinds.peer, len(users)) + shift
     is_send = np.tile(kinds.is_send, len(users))
     pair = np.where(is_send, npu * npus + peer, peer * npus + npu)
-    return _Sums(pair, *(_signed(np.tile(column, len(users)), is_send) for column in (kinds.ends, kinds.sizes)))
+    ends, sizes = (np.tile(column, len(users)) for column in (kinds.ends, kinds.sizes))
+    return _Sums(pair, *(np.where(is_send, column, np.negative(column)) for column in (ends, sizes)))
 
 
 def _kinds(view: TraceView) -> _Kinds:
@@ -135,10 +136,6 @@ def _wrong_end(view: TraceView, npu: int, wrong: Mask, text: str) -> WorkloadErr
     ends = f"comm_src {view.table.comm_src[r]}, comm_dst {view.table.comm_dst[r]}"
     written = f", as NPU {view.example} has it" if view.shift(npu) else ""
     return WorkloadError(f"{view.node(r)}: NPU {npu} {text} ({ends}{written})", npu)
-
-
-def _signed(value: UInt64, is_send: Mask) -> UInt64:
-    return np.where(is_send, value, np.negative(value))
 
 
 def _by_pair(of_traces: Sequence[_Sums]) -> _Sums:
