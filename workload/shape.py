@@ -29,20 +29,17 @@ class Shape(NamedTuple):
     # Send rate of a member in each dimension of the grid in bits per second: over its links in one direction (ring), to
     # all others at once (fully connected), or towards the switch; sum of parallel links, slowest member
     rate_bps: tuple[int, ...]
-    # Latency in ps of an empty message to the next member in each dimension, for the farthest pair
-    latency_ps: tuple[int, ...]
+    latency_ps: tuple[int, ...]  # Latency in ps to the next member in each dimension, farthest pair, empty message
     host: tuple[int, ...]  # Host of each member, numbered in order of appearance
     place: tuple[int, ...]  # Index of each member among the NPUs of its host on the fabric
-    # Send rate in bits per second to another member of the host, slowest member; 0 = no host has two
-    inside_bps: int = 0
+    inside_bps: int = 0  # Send rate in bits per second within the host, slowest member; 0 = no host has two
     inside_ps: int = 0  # Latency in ps of an empty message within a host, for the farthest pair
     outside_bps: int = 0  # Send rate in bits per second to another host over all NICs together; 0 = a single host
     outside_ps: int = 0  # Latency in ps of an empty message to another host
     nics: int = 0  # Minimum number of a member's links to other hosts
     trees: tuple[AggregatorBranch, ...] = ()  # Aggregation trees in the switches, only for algorithms that name TREES
     accelerator: str = ""  # Name of the NPU type on the fabric; "" = unknown
-    # Line rates in bits per second of inside_bps and outside_bps where those exclude headers; () = equal
-    line_bps: tuple[int, ...] = ()
+    line_bps: tuple[int, ...] = ()  # Bits per second of inside_bps and outside_bps with headers; () = equal
 
     @property
     def lines_bps(self) -> tuple[int, int]:

@@ -36,14 +36,12 @@ class ComputeModel:
     # compute nodes without operators, num_ops and tensor_size. "auto" uses the trace's duration if it is not 0, else
     # operators or the roofline if the node has any of them (memory nodes: tensor_size), else 0.
     model: Literal["auto", "trace", "roofline"] = "auto"
-    # Floating-point operations per second, None = the rate of the GPU's matrix products
-    peak_flops: float | None = None
+    peak_flops: float | None = None  # Operations per second, None = the rate of the GPU's matrix products
     # Memory bandwidth in bytes per second, None = that of the GPU
     memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
     memory_latency_ps: int = 0  # Latency of each memory node in picoseconds
     times: ComputeTimes | None = None  # Times of operators on a GPU, None = no GPU
-    # Remote memory for nodes with remote tensors, None = such tensors count as local ones
-    remote: RemoteMemory | None = None
+    remote: RemoteMemory | None = None  # Memory of remote tensors, None = such tensors count as local ones
 
     def __post_init__(self) -> None:
         if self.model not in MODES:

@@ -35,14 +35,9 @@ def collective_program(
 ) -> Program:
     """Return a program with one collective of all NPUs.
 
-    Args:
-        kind: Name of the collective operation, see workload.kinds.KINDS.
-        npus: Number of NPUs, all of which are members.
-        size_bytes: Size of the whole buffer S in bytes, also for all-gather and gather (as in nccl-tests); a barrier
-            ignores it.
-        algorithm: Name and parameters of the algorithm, None = the kind's default.
-        fabric: Fabric of the NPUs; some algorithms need it.
-        most_bytes: Maximum memory in bytes of the algorithm's plans, None = unlimited.
+    `size_bytes` is the size of the whole buffer S, also for all-gather and gather (as in nccl-tests); a barrier ignores
+    it. Algorithm None = the kind's default; some need the fabric. Plans take at most `most_bytes` of memory, None =
+    unlimited.
 
     Raises:
         WorkloadError: If the kind or algorithm is unknown, size_bytes is not positive (except for barriers), there are

@@ -24,8 +24,7 @@ class RemoteMemory:
     latency_ps: int = 0  # Latency per access in picoseconds
     # Bandwidth in bytes per second, None = unknown
     bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
-    # Whether NPUs have a remote memory; if not, nodes that need it are refused (NO_MEMORY_EXPANSION)
-    is_there: bool = True
+    is_there: bool = True  # Whether NPUs have one; else nodes that need it are refused (NO_MEMORY_EXPANSION)
 
     def __post_init__(self) -> None:
         if self.latency_ps < 0:

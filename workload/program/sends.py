@@ -8,7 +8,7 @@ sends, link rates and the time of the fabric's path (a part of NCCL's hop) are t
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 
@@ -28,14 +28,6 @@ from workload.trace_sets.view import AS_WRITTEN, TraceView
 _PLACES = 3
 INSIDE, BETWEEN, PLAIN = range(_PLACES)
 """Places of a send's peer: on the sender's host, on another host, or one of both NPUs is in no communicator."""
-
-
-class _Way(NamedTuple):
-    """A row of `Channels`."""
-
-    connection: int
-    shares: float
-    between_hosts: bool
 
 
 class SendColumns:
@@ -60,7 +52,7 @@ class SendColumns:
         self._communicators: dict[tuple[int, ...], int] = {}
         self._known: list[tuple[Shape, Communicator]] = []
         self._proto = str(dict(self._choice.parameters)["proto"]) if self._choice else ""
-        self._ways: dict[_Way, int] = {}
+        self._ways: dict[tuple[int, float, bool], int] = {}  # Number of each row of `Channels`
 
     @property
     def are_plain(self) -> bool:
@@ -160,8 +152,7 @@ class SendColumns:
         shares = sent.shares(shape, between_hosts=far)
         channel = -1
         if shares > 1:
-            way = _Way(sent.connection, shares, far)
-            channel = self._ways.setdefault(way, len(self._ways))
+            channel = self._ways.setdefault((sent.connection, shares, far), len(self._ways))
         wait_ps = sent.base_ps + sent.wait_ps(shape, between_hosts=far)
         return -(-size_bytes * wire[0] // wire[1]), wait_ps, channel
 

@@ -38,8 +38,7 @@ class CollectiveSettings:
     # Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no multiprocessors; see
     # Settings.compute_slowdown
     copied: frozenset[str] = frozenset()
-    # Maximum memory in bytes for the construction of collectives' plans, None = unlimited
-    most_bytes: int | None = None
+    most_bytes: int | None = None  # Maximum memory in bytes to construct collectives' plans, None = unlimited
 
     def __post_init__(self) -> None:
         for kind in self.algorithm:

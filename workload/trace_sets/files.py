@@ -55,13 +55,9 @@ def read_set(
 ) -> TraceSet:
     """Read a set, or the part of it that a rank's own NPUs run.
 
-    Args:
-        folder: Folder with the manifest.
-        npus: Number of NPUs of the fabric, at least that of the set; the other NPUs are idle. None = that of the set.
-        strict: See et.read_trace for this option.
-        own: bool[npus], NPUs that this rank runs; None = all. The others are ELSEWHERE, and the function does not open
-            files that no own NPU needs.
-        keep_others: See et.read_trace for this option.
+    A fabric of more `npus` than the set has idle ones; None = the number of the set. With `own` (bool[npus], NPUs that
+    this rank runs) the others are ELSEWHERE, and files that no own NPU needs are not opened. See et.read_trace for
+    `strict` and `keep_others`.
 
     Raises:
         WorkloadError: If the manifest is invalid, a file is missing or does not have the manifest's number of nodes, or

@@ -64,14 +64,8 @@ def resolve(
 ) -> GroupTable:
     """Find the groups that the traces use.
 
-    Args:
-        own: Traces of this rank's NPUs.
-        npus: Number of NPUs of the fabric.
-        groups: Members of each named group; METADATA nodes of a trace may define others.
-        exchange: Exchange with the other ranks.
-        dims: Sizes of the fabric's dimensions, fastest first, to which collectives may be restricted.
-        families: Families of groups by name; see workload.trace_sets.trace_set.
-        memory_nodes: NPUs that are not in the group of all NPUs.
+    METADATA nodes of a trace may define other groups than the named ones. Collectives may be restricted to dimensions
+    of the fabric, whose sizes are `dims`, fastest first. Memory nodes are not in the group of all NPUs.
 
     Raises:
         WorkloadError: If a group is unknown, a member is out of range or occurs twice, a name is that of a group and of

@@ -34,15 +34,9 @@ def load_set(
     exchange: Exchange = alone,
     keep_others: bool = False,
 ) -> TraceSet:
-    """Read the traces of a run: a trace set, or plain traces.
+    """Read the traces of a run, the value of `[workload] traces`: a trace set, or a path for `load_traces`.
 
-    Args:
-        path: Value of `[workload] traces` of the run file: the folder of a trace set, or a path for `load_traces`.
-        npus: Number of NPUs of the fabric.
-        strict: See et.read_trace for this option.
-        own: bool[npus], NPUs that this rank runs; None = all.
-        exchange: Exchange with the other ranks.
-        keep_others: See et.read_trace for this option.
+    `own` and the other options are those of `load_traces`.
 
     Raises:
         WorkloadError: If `read_set` or `load_traces` refuses the path.
@@ -65,15 +59,9 @@ def load_traces(
 ) -> tuple[list[TraceTable], Int32]:
     """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
 
-    Every rank lists all files, but opens only those of its own NPUs.
-
-    Args:
-        prefix: Folder and prefix of the names; or one file, which every NPU runs.
-        npus: Number of NPUs of the fabric; NPUs without a file are idle.
-        strict: See et.read_trace for this option.
-        own: bool[npus], NPUs that this rank runs; None = all.
-        exchange: Exchange with the other ranks; a trace has the name of the first equal file of any rank.
-        keep_others: See et.read_trace for this option.
+    Every rank lists all files, but opens only those of its `own` NPUs (bool[npus], None = all); a trace has the name of
+    the first equal file of any rank. One file instead of a prefix is the trace of every NPU; NPUs without a file are
+    idle. See et.read_trace for `strict` and `keep_others`.
 
     Returns:
         Distinct traces, and int32[npus]: trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.

@@ -35,11 +35,9 @@ def shortened(numbers: Sequence[int]) -> list[object]:
 
 
 def numbers_of(entries: object, limit: int) -> Int64:
-    """Return the list of numbers of entries.
+    """Return the list of numbers of entries as parsed from JSON.
 
-    Args:
-        entries: Entries as parsed from JSON.
-        limit: Maximum number of numbers, and exclusive upper bound of their absolute values.
+    `limit` is the maximum number of numbers, and the exclusive upper bound of their absolute values.
 
     Raises:
         ValueError: If the entries are invalid, or exceed the limit.

@@ -12,12 +12,10 @@ from workload.trace_sets.view import AS_WRITTEN
 
 
 def read_ranks(path: str | os.PathLike[str]) -> list[Rank]:
-    """Read the NPUs that have a trace, sorted by number.
+    """Read the NPUs that have a trace, sorted by number: of a trace set, of plain traces (folder or prefix), or of one
+    file.
 
     Dangling dependencies, and control dependencies that close a cycle, are dropped: et.read_trace(strict=False).
-
-    Args:
-        path: Folder of a trace set or of plain traces, PREFIX of PREFIX.<npu>.et, or one trace.
 
     Raises:
         WorkloadError: If the manifest of a set is invalid, or two traces belong to one NPU.

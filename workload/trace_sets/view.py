@@ -1,7 +1,5 @@
 """View of one trace for the simulator, independent of groups and NPUs: kinds of rows, order, counts."""
 
-from functools import cached_property
-
 import numpy as np
 
 from et import NodeType, TraceTable, topological_order
@@ -44,8 +42,10 @@ class TraceView:
         self.lane[(self.kind == COMPUTE) & ~on_cpu] = COMPUTE_LANE
         self.lane[self.kind == MEMORY] = MEMORY_LANE
         self.lane[self.kind == COLLECTIVE] = COMPUTE_LANE
+        order = topological_order(table)
+        kind = self.kind[order]
         # int32[c], rows of the collectives in topological order, the smallest first among unordered rows
-        self.coll_rows = self._order[self.kind[self._order] == COLLECTIVE]
+        self.coll_rows = order[kind == COLLECTIVE]
         self.coll_kind = KIND_OF_COMM_TYPE[table.comm_type[self.coll_rows]]  # int8[c], rows of workload.kinds.KINDS
         # bool[c], whether a collective is an all-to-all with split sizes
         self.coll_uneven = (self.coll_kind == ALL_TO_ALL) & (table.in_split_size[self.coll_rows] > 0)
@@ -60,6 +60,14 @@ class TraceView:
         # (-1) = the whole group
         self.slot_dims = tuple(((by_slot & (2**32 - 1)) - 1).tolist())
         self.coll_seq = occurrence(self.coll_slot)  # int32[c], number of earlier collectives of the same group
+        rows = self.p2p_rows = order[(kind == SEND) | (kind == RECV)]  # int32[p], messages in topological order
+        is_send = self.kind[rows] == SEND
+        # int32[p], numbers of the other NPU and of the own one in the trace, -1 = missing
+        self.p2p_peer = np.where(is_send, table.comm_dst[rows], table.comm_src[rows])
+        self.p2p_own = np.where(is_send, table.comm_src[rows], table.comm_dst[rows])
+        self.p2p_tag = np.maximum(table.comm_tag[rows], 0)  # int32[p], message tags, 0 if missing
+        # int32[p], numbers of earlier messages of the same kind, peer and tag
+        self.p2p_seq = occurrence(self.kind[rows], self.p2p_peer, self.p2p_tag)
 
     def _involved(self, dims: tuple[int, ...] | None) -> Int64:
         """Return int64[c]: dimensions that take part in each collective, WHOLE if the group alone defines it."""
@@ -73,38 +81,6 @@ class TraceView:
             row = int(self.coll_rows[np.argmax(nobody)])
             raise WorkloadError(f"{self.node(row)}: involved_dim names none of the fabric's {len(dims)} dimensions")
         return np.where(restricted, involved & known, WHOLE)
-
-    @cached_property
-    def _order(self) -> Int32:
-        return topological_order(self.table)
-
-    @cached_property
-    def p2p_rows(self) -> Int32:
-        """Rows of kinds SEND and RECV in topological order, int32[p]."""
-        kind = self.kind[self._order]
-        return self._order[(kind == SEND) | (kind == RECV)]
-
-    @cached_property
-    def p2p_peer(self) -> Int32:
-        """Number of the other NPU in the trace, int32[p], -1 = missing."""
-        rows = self.p2p_rows
-        return np.where(self.kind[rows] == SEND, self.table.comm_dst[rows], self.table.comm_src[rows])
-
-    @cached_property
-    def p2p_own(self) -> Int32:
-        """Number of the own NPU in the trace, int32[p], -1 = missing."""
-        rows = self.p2p_rows
-        return np.where(self.kind[rows] == SEND, self.table.comm_src[rows], self.table.comm_dst[rows])
-
-    @cached_property
-    def p2p_tag(self) -> Int32:
-        """Message tags, int32[p], 0 if missing."""
-        return np.maximum(self.table.comm_tag[self.p2p_rows], 0)
-
-    @cached_property
-    def p2p_seq(self) -> Int32:
-        """Numbers of earlier messages of the same kind, peer and tag, int32[p]."""
-        return occurrence(self.kind[self.p2p_rows], self.p2p_peer, self.p2p_tag)
 
     def shift(self, npu: int) -> int:
         """Return the number to add to the trace's peers for an NPU."""

@@ -23,8 +23,7 @@ class Link(NamedTuple):
     """Times of an engine's communication."""
 
     collective_ps: Callable[[GroupCollective], float]  # Function that returns the picoseconds of a collective
-    # Function that returns the picoseconds of a message to the next stage, by its bytes
-    message_ps: Callable[[int], float]
+    message_ps: Callable[[int], float]  # Picoseconds of a message to the next stage, by its bytes
 
 
 Network = Callable[[ParallelPlan, int], Link]

@@ -119,10 +119,9 @@ def _numbered(rows: list[tuple[int, int, int]]) -> tuple[Request, ...]:
 def _read(path: Path) -> list[tuple[int, int, int]]:
     try:
         lines = [line for line in inputs.read_text(path).splitlines() if line.strip() and not line.startswith("#")]
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}; expected a CSV file of requests") from None
-    except ValueError as error:
-        raise WorkloadError(f"{path}: {error}; expected a CSV file of requests") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise WorkloadError(f"{path}: {reason}; expected a CSV file of requests") from None
     rows = list(csv.reader(lines))
     if not rows or tuple(cell.strip() for cell in rows[0]) != COLUMNS:
         raise WorkloadError(f"{path}: expected the columns {','.join(COLUMNS)} in its first line")

@@ -31,8 +31,7 @@ class StageMemory(NamedTuple):
     weights: int  # Bytes of the weights for forward and backward passes
     gradients: int  # Bytes of the gradients that micro-batches accumulate
     optimizer: int  # Bytes of master weights and moments
-    # Bytes of activations that layers keep for all micro-batches in flight, and that one layer recomputes
-    activations: int
+    activations: int  # Bytes of activations of all micro-batches in flight, and those that one layer recomputes
     loss: int  # Bytes of logits and of the activations of the output layer
     buffers: int  # Bytes that the backward pass of one layer needs temporarily, and of received and gathered tensors
     framework: int  # Bytes of the CUDA context and NCCL, an assumption

@@ -19,8 +19,7 @@ MASTER_BYTES = 4  # Bytes of an FP32 master weight
 MOMENTS_BYTES = 8  # Bytes of Adam's two FP32 moments per parameter
 FP8_COPIES_BYTES = 2
 """Bytes of a weight's two FP8 copies, plain and transposed: Hopper's FP8 products need both (Transformer Engine)."""
-# Number of layers whose offloaded activations are on the GPU: the layer that runs, and the layer in transfer
-ACTIVATIONS_AT_A_TIME = 2
+ACTIVATIONS_AT_A_TIME = 2  # Layers whose offloaded activations are on the GPU: one runs, one is in transfer
 
 
 class States(NamedTuple):

@@ -30,19 +30,11 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu",
     "relu": "relu",
 }
+# Keys that change the work or the memory of a model and that only some readers support
 _NOT_MODELLED = (
-    "sliding_window",
-    "layer_types",
-    "attention_chunk_size",
-    "full_attention_interval",
-    "attn_logit_softcapping",
-    "attn_output_gate",
-    "use_parallel_residual",
-    "parallel_attn",
-    "quantization_config",
-    "num_nextn_predict_layers",
-)
-"""Keys that change the work or the memory of a model and that only some readers support."""
+    "sliding_window", "layer_types", "attention_chunk_size", "full_attention_interval", "attn_logit_softcapping",
+    "attn_output_gate", "use_parallel_residual", "parallel_attn", "quantization_config", "num_nextn_predict_layers",
+)  # fmt: skip
 _UNIMPORTANT = (
     "architectures", "attn_implementation", "auto_map", "aux", "bos", "class", "decoder_start", "dropout", "dtype",
     "ep_size", "eos", "eps", "exclude", "finetun", "forced", "gradient", "id2label", "init", "is_", "keys_to_ignore",

@@ -42,15 +42,11 @@ def forward_flops(model: Model, sequence: int, *, causal: bool = False) -> int:
 def training_flops(
     model: Model, batch: int, sequence: int = 0, *, recompute: Recompute = "none", causal: bool = False
 ) -> int:
-    """Return the operations of a training step, including those of multi-token prediction.
+    """Return the operations of a training step on `batch` sequences, including those of multi-token prediction.
 
-    Args:
-        model: Model to train.
-        batch: Number of sequences.
-        sequence: Number of tokens per sequence, 0 = the model's.
-        recompute: Activations that the backward pass recomputes. With "none", the result counts the necessary
-            operations, the basis of model FLOP/s utilization (MFU).
-        causal: Whether pairs of query and key that a causal mask excludes do not count.
+    A sequence has the model's number of tokens if `sequence` is 0. With recompute "none", the result counts the
+    necessary operations, the basis of model FLOP/s utilization (MFU). With `causal`, pairs of query and key that a
+    causal mask excludes do not count.
     """
     tokens = sequence or model.sequence
     core = core_flops(model, tokens, causal=causal)

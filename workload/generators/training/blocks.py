@@ -72,7 +72,7 @@ class BlockBuilder:
         self._computed = -1
         self._has_waited = False
         self._open: list[Compute] = []
-        self._open_after: list[int | str] = []
+        self._open_after: tuple[str, ...] = ()
         self._open_layer = ""
         self._open_attributes: list[Attribute] = []
 
@@ -131,7 +131,7 @@ class BlockBuilder:
             self._begin([COMPUTED, OWN])
         if item.needs or layer != self._open_layer or item.on_host_micros:
             self._flush()
-            self._open_after = [self._keys.get(key, key) for key in item.needs]
+            self._open_after = item.needs
             self._open_layer = layer
         self._open.append(item)
         if item.on_host_micros:
@@ -153,12 +153,12 @@ class BlockBuilder:
             after=self._noted([*self._chain, *self._open_after]),
             attrs=self._open_attributes,
         )
-        self._chain, self._open, self._open_after, self._open_attributes = [row], [], [], []
+        self._chain, self._open, self._open_after, self._open_attributes = [row], [], (), []
         self._computed = row
 
     def _collective(self, layer: str, item: GroupCollective) -> None:
         self._flush()
-        after: list[int | str] = [*self._chain, *(self._keys.get(key, key) for key in item.needs)]
+        after: list[int | str] = [*self._chain, *item.needs]
         if item.family in QUEUED or item.family in self._last:
             after.append(self._last.get(item.family, item.family))
         row = self._block.coll(
@@ -182,8 +182,7 @@ class BlockBuilder:
 
     def _message(self, layer: str, item: RingMessage) -> None:
         self._flush()
-        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
-        after = self._noted(needed if item.is_early else [*self._chain, *needed])
+        after = self._noted(item.needs if item.is_early else [*self._chain, *item.needs])
         name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MAX_BYTES)
         if item.receives:
             row = self._block.recv(name, size, peer=self._ring.before, tag=item.tag, group=_RING, after=after)
@@ -195,8 +194,7 @@ class BlockBuilder:
     def _memory(self, layer: str, item: Memory) -> None:
         self._flush()
         kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
-        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
-        after = self._noted([*self._chain, *needed])
+        after = self._noted([*self._chain, *item.needs])
         size = _bounded(item.name, "bytes", item.bytes, _MAX_INTEGER)
         row = self._block.mem(_path(layer, item.name), kind, size, tensor_loc=_ON_HOST, after=after)
         if item.key:
@@ -205,8 +203,8 @@ class BlockBuilder:
             self._chain = [row]
 
     def _noted(self, after: Iterable[int | str]) -> list[int | str]:
-        """Return distinct parents, and record their ports as ports of the block."""
-        parents = list(dict.fromkeys(after))
+        """Return distinct parents, with rows of the block for its own keys, and record their ports as the block's."""
+        parents = list(dict.fromkeys(self._keys.get(p, p) if isinstance(p, str) else p for p in after))
         self._ports.update(parent for parent in parents if isinstance(parent, str))
         return parents
 

@@ -16,19 +16,16 @@ class ParameterBucket(NamedTuple):
 
     number: int  # Number within the chunk, in the order of the backward pass
     size: int  # Number of parameters
-    # First and last unit with parameters in the bucket; the backward pass completes it at the first
-    units: tuple[int, int]
+    units: tuple[int, int]  # First and last unit with parameters in the bucket; complete at the first, backward
     is_expert: bool  # Whether the parameters are those of experts, which have other replicas
 
 
 def buckets(units: Sequence[ModelUnit], limit: int | None, *, before: bool) -> list[ParameterBucket]:
     """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them.
 
-    Args:
-        units: Units of the chunk in the order of the forward pass.
-        limit: Number of parameters per bucket; None = one bucket for dense parameters and one for experts.
-        before: Whether a bucket ends before the tensor that would exceed the limit (DeepSpeed); otherwise it ends
-            after the tensor that reaches the limit (Megatron-LM).
+    A bucket has up to `limit` parameters; None = one bucket for dense parameters and one for experts. It ends before
+    the tensor that would exceed the limit (`before`, DeepSpeed), or after the tensor that reaches it (Megatron-LM). The
+    units are in the order of the forward pass.
     """
     closed: list[ParameterBucket] = []
     for is_expert in (False, True):

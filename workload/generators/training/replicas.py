@@ -44,8 +44,7 @@ class Replicas:
     units: Sequence[ModelUnit]  # Units of the chunk in the order of the forward pass
     chunk: int  # Number of the chunk in its stage
     is_first: bool  # Whether the chunk has the model's first layers
-    # Whether its replicas are the groups of the "-other" families (second half of DualPipe's slices)
-    is_other: bool = False
+    is_other: bool = False  # Whether its groups are the "-other" families (second half of DualPipe's slices)
 
     def family(self, *, is_expert: bool) -> str:
         """Return the name of the family of groups that hold the same parameters."""
