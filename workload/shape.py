@@ -59,9 +59,6 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
 
     It includes the named aggregation trees (workload.collectives.trees.aggregators) for groups of at least two members;
     "" = none.
-
-    Raises:
-        WorkloadError: The fabric has no such trees.
     """
     npu = np.asarray(members, np.int64)
     grid, dims = _grid(graph, npu)

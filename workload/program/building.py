@@ -176,10 +176,8 @@ def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange
 def _trees(settings: CollectiveSettings) -> str:
     """Return the trees of the in-network algorithms, "" = no such algorithm.
 
-    Algorithms that can run without trees adopt those of the others.
-
-    Raises:
-        WorkloadError: If the trees of algorithms differ, because a group has one set of aggregators.
+    Algorithms that can run without trees adopt those of the others. All must be the same, because a group has one set
+    of aggregators.
     """
     chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
     all_trees = {choice.trees: choice.name for choice in chosen if choice.trees}

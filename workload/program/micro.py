@@ -15,7 +15,7 @@ from workload.collectives.uneven.all_to_all_v import units
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER, kind_index
 from workload.node_kinds import COLLECTIVE, RECV, SEND
-from workload.program.assembling import TraceRows, assemble, empty_rows
+from workload.program.assembling import assemble, empty_rows
 from workload.program.building import build_program
 from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
@@ -59,9 +59,6 @@ def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric
 
     `matrix_bytes` is int[npus, npus], bytes from NPU (row) to NPU (column); `algorithm` one of
     workload.collectives.uneven_algorithms with parameters, None = the default. Some algorithms need the fabric.
-
-    Raises:
-        WorkloadError: If the algorithm is unknown, or the matrix is invalid or all zero.
     """
     units(matrix_bytes)
     rows = np.asarray(matrix_bytes, np.int64).tolist()
@@ -82,9 +79,6 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
 
     The steps are a reduce-scatter in each group of neighbours (such as the NPUs of a server), an all-reduce of the
     shards between NPUs with the same position in their groups, and an all-gather in each group.
-
-    Raises:
-        WorkloadError: If a size does not divide or is out of range.
     """
     if not (2 <= group <= npus // 2 and npus % group == 0 and npus <= MAX_NPUS):
         raise WorkloadError(f"{npus} NPUs in groups of {group}: expected two groups or more of equal size")
@@ -138,7 +132,12 @@ def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
     if size_bytes < 0:
         raise WorkloadError(f"messages of {size_bytes} B: expected 0 or more")
     own_rows, distinct = _shared(npus, *_ends(to))
-    rows = [_message_rows(kind, peer, size_bytes) for kind, peer in distinct]
+    rows = [
+        empty_rows(len(kind))._replace(
+            kind=kind.astype(np.int8), bytes=np.full(len(kind), size_bytes, np.int64), peer=peer.astype(np.int32)
+        )
+        for kind, peer in distinct
+    ]
     groups = resolve(own_traces([], np.full(npus, IDLE, np.int32)), npus, {})
     return assemble(own_rows, rows, groups, ScheduleSet().pack())
 
@@ -176,10 +175,3 @@ def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[Int32, lis
             distinct.append((kind[begin:end], peer[begin:end]))
         own_rows[i] = number[key]
     return own_rows, distinct
-
-
-def _message_rows(kind: Int64, peer: Int64, size_bytes: int) -> TraceRows:
-    rows = empty_rows(len(kind))
-    return rows._replace(
-        kind=kind.astype(np.int8), bytes=np.full(len(kind), size_bytes, np.int64), peer=peer.astype(np.int32)
-    )

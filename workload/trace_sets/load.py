@@ -37,10 +37,6 @@ def load_set(
     """Read the traces of a run, the value of `[workload] traces`: a trace set, or a path for `load_traces`.
 
     `own` and the other options are those of `load_traces`.
-
-    Raises:
-        WorkloadError: If `read_set` or `load_traces` refuses the path.
-        et.TraceError: If a file is invalid.
     """
     if is_set(path):
         return read_set(path, npus, strict=strict, own=own, keep_others=keep_others)

@@ -38,9 +38,6 @@ def numbers_of(entries: object, limit: int) -> Int64:
     """Return the list of numbers of entries as parsed from JSON.
 
     `limit` is the maximum number of numbers, and the exclusive upper bound of their absolute values.
-
-    Raises:
-        ValueError: If the entries are invalid, or exceed the limit.
     """
     if not isinstance(entries, list):
         raise ValueError(f"found {_short(entries)}, expected a list of numbers and progressions")  # noqa: TRY004

@@ -12,8 +12,7 @@ from workload.trace_sets.view import AS_WRITTEN
 
 
 def read_ranks(path: str | os.PathLike[str]) -> list[Rank]:
-    """Read the NPUs that have a trace, sorted by number: of a trace set, of plain traces (folder or prefix), or of one
-    file.
+    """Read the NPUs that have a trace, sorted by number: of a trace set, of a folder or prefix, or of one file.
 
     Dangling dependencies, and control dependencies that close a cycle, are dropped: et.read_trace(strict=False).
 

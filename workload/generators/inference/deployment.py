@@ -71,9 +71,6 @@ def engines(
     """Return the engines with their schedules: one, or one for prompts and one that decodes.
 
     The requests are in the order of arrival; `report` is called with texts about the progress of the schedule.
-
-    Raises:
-        WorkloadError: If the model cannot be served with these plans and requests.
     """
     _check(serving, requests)
     plan = settle(serving.model, serving.plan)

@@ -66,11 +66,7 @@ def read(path: Path) -> Model:
 
 
 def model_of(values: Mapping[str, Any], source: object) -> Model:
-    """Return the model with the given fields; source: name of the fields' source, for messages.
-
-    Raises:
-        WorkloadError: If a field is unknown, missing or invalid.
-    """
+    """Return the model with the given fields; source: name of the fields' source, for messages."""
     try:
         return Model(**values)
     except ValidationError as error:

@@ -53,11 +53,7 @@ class Sizes(NamedTuple):
 
 
 def message_sizes(text: str) -> Sizes:
-    """Return the distribution of a text as in the table above.
-
-    Raises:
-        WorkloadError: If the text has another form, a size is 0 or above the maximum, or a range is descending.
-    """
+    """Return the distribution of a text as in the table above."""
     if text in _MEASURED:
         size, percentage = np.array(_MEASURED[text], np.float64).T
         return Sizes(size, percentage / _PERCENT)

@@ -127,9 +127,6 @@ def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0)
     """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive, and return their number.
 
     Files get their names when all are complete. The folder may hold traces of NPUs below first_npu.
-
-    Raises:
-        WorkloadError: If `out` is not writable or holds other traces with the prefix, or an NPU number is too large.
     """
     if not 0 <= first_npu <= MAX_NPUS + 1 - messages.npus:
         raise WorkloadError(f"first NPU is {first_npu}, expected 0 to {MAX_NPUS + 1 - messages.npus}")

@@ -85,7 +85,10 @@ def _ring(s: Shard, *, backward: bool) -> Items:
         needs = (before,) if turn else ()
         if turn < cp - 1:
             items += _hop(size, _KEYS_VALUES, own, needs, is_early=turn > 0)
-        items.append(Compute("attention", _of_turn(s, local, turn, backward=backward), needs))
+        is_masked = turn > 0 and s.plan.attention == "flash"  # unfused attention computes all pairs
+        keys, causal = (local // 2, False) if is_masked else (local, True)
+        operators = pieces(s, local, keys, s.heads, s.kv_heads, backward=backward, causal=causal)
+        items.append(Compute("attention", operators, needs))
         if backward and turn:
             items += _hop(size, _GRADIENTS, f"gradients {turn}", (home,) if home else (), is_early=False)
             home = f"gradients {turn}"
@@ -101,12 +104,6 @@ def _hop(size: int, tag: int, key: str, needs: tuple[str, ...], *, is_early: boo
         RingMessage("attention/cp:send", size, receives=False, tag=tag, needs=needs, is_early=is_early),
         RingMessage("attention/cp:receive", size, receives=True, tag=tag, key=key, needs=needs, is_early=is_early),
     ]
-
-
-def _of_turn(s: Shard, local: int, turn: int, *, backward: bool) -> Operators:
-    if s.plan.attention == "unfused" or turn == 0:
-        return pieces(s, local, local, s.heads, s.kv_heads, backward=backward)
-    return pieces(s, local, local // 2, s.heads, s.kv_heads, backward=backward, causal=False)
 
 
 def _gathered(s: Shard, *, backward: bool) -> Items:

@@ -60,9 +60,9 @@ def forward(s: Shard, layer: int) -> Items:
         *(mlp.matrices(s, "shared-experts", experts.shared_width // s.plan.tp) if experts.shared_width else []),
         Compute("router", (*_router(s), s.operator("permute", sent, h))),
         *_dispatch(s, tokens),
-        *_gather(s, tokens),
+        *_shared(s, tokens, CollectiveCommType.ALL_GATHER),
         Compute("experts", (s.operator("permute", rows, h), *_products(s, rows), s.operator("permute", rows, h))),
-        *_scatter(s, tokens),
+        *_shared(s, tokens, CollectiveCommType.REDUCE_SCATTER),
         *_combine(s, tokens),
         Compute("combine", (s.operator("permute", sent, h), s.operator("elementwise", sent * h, 1, 1))),
         *_rejoin(s),
@@ -83,10 +83,10 @@ def backward(s: Shard, layer: int) -> Items:
     return [
         Compute("combine", (s.operator("elementwise", sent * h, 2, 1), s.operator("permute", sent, h))),
         *_dispatch(s, tokens),
-        *_gather(s, tokens),
+        *_shared(s, tokens, CollectiveCommType.ALL_GATHER),
         Compute("experts", (permute, *_products(s, rows, backward=True), permute)),
         weights_product(s, "experts", _products(s, rows)),
-        *_scatter(s, tokens),
+        *_shared(s, tokens, CollectiveCommType.REDUCE_SCATTER),
         *_combine(s, tokens),
         Compute("router", (s.operator("permute", sent, h), router)),
         *_rejoin(s),
@@ -157,18 +157,14 @@ def exchange(s: Shard, part: str, sent: tuple[int, ...], received: tuple[int, ..
     return [GroupCollective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
 
 
-def _gather(s: Shard, tokens: ExpertTokens) -> Items:
+def _shared(s: Shard, tokens: ExpertTokens, kind: CollectiveCommType) -> Items:
+    """Return the collective before (all-gather) or after (reduce-scatter) an expert that several GPUs share."""
     if s.plan.etp == 1 or not tokens.received:
         return []
     size = tokens.received * s.model.hidden * s.value_bytes
-    return [GroupCollective("experts/etp:all-gather", CollectiveCommType.ALL_GATHER, size, "etp")]
-
-
-def _scatter(s: Shard, tokens: ExpertTokens) -> Items:
-    if s.plan.etp == 1 or not tokens.received:
-        return []
-    size = tokens.received * s.plan.etp * s.model.hidden * s.value_bytes
-    return [GroupCollective("experts/etp:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, "etp")]
+    if kind == CollectiveCommType.ALL_GATHER:
+        return [GroupCollective("experts/etp:all-gather", kind, size, "etp")]
+    return [GroupCollective("experts/etp:reduce-scatter", kind, size * s.plan.etp, "etp")]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -79,9 +79,6 @@ def data_parallel_plan(
     All NPUs sum their gradients in buckets during the backward pass, like PyTorch's DistributedDataParallel (Li et al.,
     VLDB 2020). Attention writes its scores to memory, so that a step has the operations of the formulas of Narayanan et
     al. (arXiv 2104.04473, appendix). Weights, activations and gradients take `dtype_bytes` (2 or 4) each.
-
-    Raises:
-        WorkloadError: If a number is out of range.
     """
     if not 1 <= npus <= MAX_NPUS:
         raise WorkloadError(f"npus is {npus}, expected 1 to {MAX_NPUS}")

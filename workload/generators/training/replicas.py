@@ -17,7 +17,6 @@ reduces (`workload.generators.training.flat_copies`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from et import CollectiveCommType
@@ -35,20 +34,41 @@ from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.units import HEAD, ModelUnit
 
 
-@dataclass(frozen=True)
 class Replicas:
     """The collectives between the replicas of one chunk of a stage."""
 
-    plan: ParallelPlan  # Settled parallel plan
-    framework: str  # Name of the training framework whose rules apply
-    units: Sequence[ModelUnit]  # Units of the chunk in the order of the forward pass
-    chunk: int  # Number of the chunk in its stage
-    is_first: bool  # Whether the chunk has the model's first layers
-    is_other: bool = False  # Whether its groups are the "-other" families (second half of DualPipe's slices)
+    def __init__(
+        self,
+        plan: ParallelPlan,
+        framework: str,
+        units: Sequence[ModelUnit],
+        chunk: int,
+        *,
+        is_first: bool,
+        is_other: bool,
+    ) -> None:
+        self.plan, self.framework = plan, framework
+        self.units = units  # Units of the chunk in the order of the forward pass
+        self.chunk = chunk  # Number of the chunk in its stage
+        self._is_first = is_first  # Whether the chunk has the model's first layers
+        self._is_other = is_other  # Whether its groups are the "-other" families (second half of DualPipe's slices)
+        # Whether parameters are sharded and each layer is gathered before its use
+        self.shares_parameters = plan.zero == 3 or framework == "fsdp"
+        self._in_lists = plan.gather == "list"  # Whether each tensor has its own collectives, on lists
+        # Bytes per gradient in a reduction; DeepSpeed uses the model's data type unless the plan sets grad_dtype
+        is_default = "grad_dtype" not in plan.model_fields_set
+        dtype = plan.dtype if framework == "deepspeed" and is_default else plan.grad_dtype
+        self.gradient_bytes = max(2, int(DTYPE_BYTES[dtype]))
+        # Bytes per parameter in an all-gather; products in FP8 use parameters of 16 bits
+        self._parameter_bytes = max(2, int(DTYPE_BYTES[plan.dtype]))
+        # Whether updated parameters are gathered during the first forward pass of the next step
+        self.gathers_beside = framework == "megatron" and plan.zero == 1 and plan.overlap_param_gather
+        # Whether buckets are reduced after every micro-batch and not after the last one only
+        self._reduces_every_micro_batch = framework == "deepspeed" and plan.zero == 2
 
     def family(self, *, is_expert: bool) -> str:
         """Return the name of the family of groups that hold the same parameters."""
-        return ("edp" if is_expert else "dp") + ("-other" if self.is_other else "")
+        return ("edp" if is_expert else "dp") + ("-other" if self._is_other else "")
 
     def count(self, *, is_expert: bool) -> int:
         """Return the number of replicas."""
@@ -58,36 +78,13 @@ class Replicas:
         return in_stage * copies_per_pipeline
 
     @cached_property
-    def shares_parameters(self) -> bool:
-        """Whether parameters are sharded and each layer is gathered before its use."""
-        return self.plan.zero == 3 or self.framework == "fsdp"
-
-    @property
-    def in_lists(self) -> bool:
-        """Whether each tensor has its own collectives, on lists (gather=list)."""
-        return self.plan.gather == "list"
-
-    @cached_property
-    def gradient_bytes(self) -> int:
-        """Bytes per gradient in a reduction; DeepSpeed uses the model's data type unless the plan sets grad_dtype."""
-        plan = self.plan
-        is_default = "grad_dtype" not in plan.model_fields_set
-        dtype = plan.dtype if self.framework == "deepspeed" and is_default else plan.grad_dtype
-        return max(2, int(DTYPE_BYTES[dtype]))
-
-    @cached_property
-    def parameter_bytes(self) -> int:
-        """Bytes per parameter in an all-gather; products in FP8 use parameters of 16 bits."""
-        return max(2, int(DTYPE_BYTES[self.plan.dtype]))
-
-    @cached_property
     def buckets(self) -> list[ParameterBucket]:
         """Buckets of gradients and, with the distributed optimizer, of parameters."""
         plan = self.plan
         requested = plan.bucket_bytes // self.gradient_bytes or None
         if self.framework == "deepspeed":
             return buckets(self.units, requested or DEEPSPEED, before=True)
-        is_single = not plan.overlap_grad_reduce or not self.is_first
+        is_single = not plan.overlap_grad_reduce or not self._is_first
         default = max(MEGATRON_MINIMUM, MEGATRON_PER_REPLICA * plan.dp * plan.cp)
         return buckets(self.units, requested or (None if is_single else default), before=False)
 
@@ -112,16 +109,11 @@ class Replicas:
             first, wrap = self._wrap(number)
             if first != number:
                 return []
-            return self._reduce_tensors(wrap) if self.in_lists else self._reduce_layer(wrap)
+            return self._reduce_tensors(wrap) if self._in_lists else self._reduce_layer(wrap)
         if not self.plan.overlap_grad_reduce or not (is_last or self._reduces_every_micro_batch):
             return []
         complete = [b for b in self.buckets if b.units[0] == number and not self._is_deferred(b)]
         return [item for b in complete for item in self._reduce(b, beside=True)]
-
-    @property
-    def _reduces_every_micro_batch(self) -> bool:
-        """Whether buckets are reduced after every micro-batch and not after the last one only."""
-        return self.framework == "deepspeed" and self.plan.zero == 2
 
     def after_micro_batch(self) -> Items:
         """Return the reductions after every micro-batch that overlap no computation."""
@@ -146,17 +138,12 @@ class Replicas:
             return []
         return [item for b in self.buckets for item in self._reduce(b, beside=False)]
 
-    @property
-    def gathers_beside(self) -> bool:
-        """Whether updated parameters are gathered during the first forward pass of the next step."""
-        return self.framework == "megatron" and self.plan.zero == 1 and self.plan.overlap_param_gather
-
     def gathers(self, *, beside: bool) -> Items:
         """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
 
         `beside`: they overlap the forward pass, so that only units that need a bucket wait for it.
         """
-        if self.in_lists:
+        if self._in_lists:
             return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":
             return []
@@ -164,7 +151,7 @@ class Replicas:
         for b in reversed(self.buckets):
             if self._is_shared(b):
                 members = self.count(is_expert=b.is_expert)
-                size = -(-b.size // members) * self.parameter_bytes
+                size = -(-b.size // members) * self._parameter_bytes
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
                 key = self._key(b) if beside else ""
                 kind = CollectiveCommType.ALL_GATHER
@@ -222,7 +209,7 @@ class Replicas:
             return [], []
         begin = 0 if at == 0 else at + self.plan.prefetch
         end = at + self.plan.prefetch + 1
-        if self.in_lists:
+        if self._in_lists:
             return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=step < 0), []
         items = [item for wrap in wraps[begin:end] for item in self._gather_layer(wrap)]
         awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
@@ -234,7 +221,7 @@ class Replicas:
         """Return the all-gathers of a layer's parameters, after the loads of offloaded ones."""
         items: Items = []
         for family, members, padded in self._sharded(wrap):
-            size = padded // members * self.parameter_bytes
+            size = padded // members * self._parameter_bytes
             name, key = f"{self._name(wrap)}/dp:all-gather", f"gathered {wrap[0]} {family}"
             needs: tuple[str, ...] = ()
             if "parameters" in self.plan.offload:  # the GPU first loads its shard from the host
@@ -307,19 +294,19 @@ class Replicas:
         for number in begun:
             for tensor, key in self._listed(wraps[number], is_backward=is_backward):
                 items += self._load(tensor)
-                items += lists.gather(tensor, self.parameter_bytes, key, needs)
+                items += lists.gather(tensor, self._parameter_bytes, key, needs)
                 if number == at:
                     items.append(self._unpacked(tensor, key))
         return items
 
     def _unpacked(self, tensor: lists.ListedTensor, key: str) -> Compute:
-        return lists.unpacked(tensor, self._dtype(self.parameter_bytes), key)
+        return lists.unpacked(tensor, self._dtype(self._parameter_bytes), key)
 
     def _load(self, tensor: lists.ListedTensor) -> Items:
         """Return the load of the GPU's shard from the host's memory, if parameters are offloaded."""
         if "parameters" not in self.plan.offload:
             return []
-        return [Memory(f"{tensor.name}/memory:load", tensor.share * self.parameter_bytes, loads=True)]
+        return [Memory(f"{tensor.name}/memory:load", tensor.share * self._parameter_bytes, loads=True)]
 
     def _reduce_tensors(self, wrap: Sequence[int]) -> Items:
         """Return the reductions of a layer's tensors, last tensor first, as the backward pass computes them."""
@@ -333,12 +320,12 @@ class Replicas:
     def _gather_persistent(self) -> Items:
         tensors = [t for wrap in self._wraps for t in self._tensors(wrap) if t.size < lists.PERSISTENT]
         families = dict.fromkeys(tensor.family for tensor in tensors)
-        dtype = self._dtype(self.parameter_bytes)
+        dtype = self._dtype(self._parameter_bytes)
         return [
             item
             for family in families
             for item in lists.gather_persistent(
-                [tensor for tensor in tensors if tensor.family == family], self.parameter_bytes, dtype
+                [tensor for tensor in tensors if tensor.family == family], self._parameter_bytes, dtype
             )
         ]
 

@@ -87,8 +87,8 @@ class Stage:
                 framework,
                 units(self._shard, chunk, has_embedding=has_embedding),
                 number,
-                chunk.slot == 0,
-                plan.is_mirrored and chunk.slot >= plan.pp // 2,
+                is_first=chunk.slot == 0,
+                is_other=plan.is_mirrored and chunk.slot >= plan.pp // 2,
             )
             for number, chunk in enumerate(self._chunks)
         ]
