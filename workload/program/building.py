@@ -3,7 +3,7 @@
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -141,21 +141,16 @@ def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool
     return bool(np.any(trace >= 0))
 
 
-class _InNetworkCollectives(NamedTuple):
-    """The collectives of a group that switches reduce, see InNetworkGroup; kinds: "" = not in the network."""
-
-    group: int
-    members: Int32
-    kinds: list[str]
-    bytes: Int64
-    priority: Int32
+# Number and members of a group that switches reduce, and kinds ("" = not in the network), bytes and priorities of its
+# collectives, see InNetworkGroup
+_InNetworkCollectives = tuple[int, Int32, list[str], Int64, Int32]
 
 
 def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_InNetworkCollectives]:
     """Return all groups with collectives that switches reduce; the rank of the first member sends each."""
     if not chooser.trees:
         return []
-    groups = []
+    groups: list[tuple[int, _InNetworkCollectives]] = []
     for trace in range(len(program.trace_ptr) - 1):
         users = np.flatnonzero(program.trace_of_npu == trace)
         for slot, entry in enumerate(range(int(program.trace_slot_ptr[trace]), int(program.trace_slot_ptr[trace + 1]))):
@@ -168,7 +163,7 @@ def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange
                 group = int(program.slot_group[at])
                 members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
                 size_bytes, priority = program.node_bytes[rows], program.node_priority[rows]
-                groups.append((at, _InNetworkCollectives(group, members, kinds, size_bytes, priority)))
+                groups.append((at, (group, members, kinds, size_bytes, priority)))
     groups.sort(key=operator.itemgetter(0))
     return [group for of_rank in exchange([group for _, group in groups]) for group in of_rank]
 

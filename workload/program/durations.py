@@ -15,7 +15,6 @@ from workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
 from workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
 from workload.trace_sets.view import TraceView
 
-MODES = ("auto", "trace", "roofline")
 GPU_KEY = '[compute] gpu, as "h100"'
 PEAK_FLOPS_KEY = f'{GPU_KEY}, or peak_flops, as "312TFLOPS"'
 BANDWIDTH_KEY = f'{GPU_KEY}, or [memory] bandwidth, as "2TB/s"'
@@ -42,16 +41,6 @@ class ComputeModel:
     memory_latency_ps: int = 0  # Latency of each memory node in picoseconds
     times: ComputeTimes | None = None  # Times of operators on a GPU, None = no GPU
     remote: RemoteMemory | None = None  # Memory of remote tensors, None = such tensors count as local ones
-
-    def __post_init__(self) -> None:
-        if self.model not in MODES:
-            raise WorkloadError(f"compute model {self.model!r}: expected one of {', '.join(MODES)}")
-        for name in ("peak_flops", "memory_bandwidth_Bps"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise WorkloadError(f"{name} is {value}: expected a positive number")
-        if self.memory_latency_ps < 0:
-            raise WorkloadError(f"memory_latency_ps is {self.memory_latency_ps}: expected 0 or more")
 
     @property
     def flops(self) -> float | None:

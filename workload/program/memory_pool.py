@@ -27,11 +27,6 @@ _REMOTE_LOC = 1
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
-# An access of an NPU to a memory node: whether it is a load, and its bytes. Its tag is the number of the NPU's earlier
-# accesses.
-_Access = tuple[bool, int]
-
-
 def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exchange: Exchange) -> TraceSet:
     """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
 
@@ -45,7 +40,7 @@ def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exch
     agree(exchange, lambda: _check(given, servers))
     trace_of_npu = np.array(given.trace_of_npu, np.int32)
     traces, examples = list(given.traces), list(given.example_npu)
-    accesses: dict[int, list[_Access]] = {}
+    accesses: dict[int, list[tuple[bool, int]]] = {}  # whether each access is a load, and its bytes
     converted: dict[tuple[int, int, int], int] = {}
 
     def convert() -> None:
@@ -151,7 +146,7 @@ def _free_ids(table: TraceTable, count: int) -> UInt64:
     return np.array(free, np.uint64)
 
 
-def _answers(server: int, accesses_of_npu: dict[int, list[_Access]]) -> TraceTable:
+def _answers(server: int, accesses_of_npu: dict[int, list[tuple[bool, int]]]) -> TraceTable:
     """Return the trace of a memory node: for each access a receive, then the memory access, then a send."""
     nodes: list[Message] = []
     for npu, accesses in accesses_of_npu.items():

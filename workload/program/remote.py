@@ -26,12 +26,6 @@ class RemoteMemory:
     bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
     is_there: bool = True  # Whether NPUs have one; else nodes that need it are refused (NO_MEMORY_EXPANSION)
 
-    def __post_init__(self) -> None:
-        if self.latency_ps < 0:
-            raise WorkloadError(f"latency of remote memory is {self.latency_ps} ps: expected 0 or more")
-        if self.bandwidth_Bps is not None and not 0 < self.bandwidth_Bps < float("inf"):
-            raise WorkloadError(f"bandwidth of remote memory is {self.bandwidth_Bps}: expected a positive number")
-
 
 def is_remote(view: TraceView) -> Mask:
     """Return bool[n]: nodes of kind MEMORY whose tensor is in remote memory."""

@@ -74,11 +74,6 @@ def sample(program: Program, most_pairs: int) -> PairSample:
     return PairSample(src, dst, size_bytes, messages, weight)
 
 
-def merge(parts: Sequence[Traffic]) -> Traffic:
-    """Return the sum of several traffics; pairs may occur more than once."""
-    return _summed(parts)
-
-
 class _Pairs:
     """Collector of unsummed pairs in any order, which sums them when they exceed _MAX_PENDING."""
 
@@ -94,10 +89,11 @@ class _Pairs:
             self._pending = 0
 
     def total(self) -> Traffic:
-        return _summed(self._parts)
+        return merge(self._parts)
 
 
-def _summed(parts: Sequence[Traffic]) -> Traffic:
+def merge(parts: Sequence[Traffic]) -> Traffic:
+    """Return the sum of several traffics; pairs may occur more than once."""
     if not parts:
         empty = np.zeros(0, np.int64)
         return Traffic(empty.astype(np.int32), empty.astype(np.int32), empty, empty.copy())

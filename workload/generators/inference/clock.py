@@ -10,8 +10,7 @@ from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
 from workload.compute.times import ComputeTimes
 from workload.generators.inference import experts, layers
-from workload.generators.inference.batch import Batch
-from workload.generators.inference.scheduler import Clock
+from workload.generators.inference.scheduler import Batch, Clock
 from workload.generators.models.model import Model
 from workload.generators.training import mlp, vocabulary
 from workload.generators.training.items import Compute, GroupCollective, Items

@@ -8,7 +8,7 @@ so that all heads work on the compressed keys, which are also the values.
 
 from et import CollectiveCommType
 from workload.compute.operators import Operator
-from workload.generators.inference.batch import Batch, Prompts
+from workload.generators.inference.scheduler import Batch, Prompts
 from workload.generators.training import attention
 from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.parallel_plan import ParallelPlan

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from et import Block, TraceColumns, TraceTable
 from workload.generators.inference import experts, layers
-from workload.generators.inference.batch import Iteration
 from workload.generators.inference.deployment import Engine
 from workload.generators.inference.requests import Request
+from workload.generators.inference.scheduler import Iteration
 from workload.generators.training import mlp, vocabulary
 from workload.generators.training.blocks import COMPUTED, BlockBuilder, FinishedBlock
 from workload.generators.training.items import Items

@@ -10,9 +10,8 @@ from workload.generators.memory.states import divided, divided_activations, stat
 from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import rules
-from workload.generators.training.buckets import DEEPSPEED
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import count, held
+from workload.generators.training.parameters import DEEPSPEED, count, held
 from workload.generators.training.rules import Framework
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of

@@ -22,15 +22,15 @@ from functools import cached_property
 from et import CollectiveCommType
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.training import flat_copies, lists
-from workload.generators.training.buckets import (
+from workload.generators.training.items import Compute, GroupCollective, Items, Memory
+from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.parameters import (
     DEEPSPEED,
     MEGATRON_MINIMUM,
     MEGATRON_PER_REPLICA,
     ParameterBucket,
     buckets,
 )
-from workload.generators.training.items import Compute, GroupCollective, Items, Memory
-from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.units import HEAD, ModelUnit
 
 
@@ -82,11 +82,12 @@ class Replicas:
         """Buckets of gradients and, with the distributed optimizer, of parameters."""
         plan = self.plan
         requested = plan.bucket_bytes // self.gradient_bytes or None
+        tensors = [unit.tensors for unit in self.units]
         if self.framework == "deepspeed":
-            return buckets(self.units, requested or DEEPSPEED, before=True)
+            return buckets(tensors, requested or DEEPSPEED, before=True)
         is_single = not plan.overlap_grad_reduce or not self._is_first
         default = max(MEGATRON_MINIMUM, MEGATRON_PER_REPLICA * plan.dp * plan.cp)
-        return buckets(self.units, requested or (None if is_single else default), before=False)
+        return buckets(tensors, requested or (None if is_single else default), before=False)
 
     def before_forward(self, number: int, *, is_first: bool) -> tuple[Items, list[str]]:
         """Return the collectives that start before a unit's forward pass, and the keys that the unit waits for.

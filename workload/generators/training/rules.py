@@ -207,10 +207,9 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
             f"dualpipe with {count} micro-batches, expected an even number of at least {minimum} (2 pp); global batch: "
             + (_around(batch, 2 * unit) if count > minimum else f"nearest {minimum * unit}")
         )
-    if schedule not in {"interleaved", "dualpipe"} and (plan.vpp == 1 or schedules()[schedule].TAKES_VPP):
-        complaint = pipeline_of(plan).complaint()
-        if complaint:
-            yield f"schedule {schedule}: {complaint}"
+    complaint = pipeline_of(plan).complaint()
+    if complaint:
+        yield f"schedule {schedule}: {complaint}"
 
 
 def _deferral_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
