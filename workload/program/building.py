@@ -18,7 +18,7 @@ from workload.collectives.trees.aggregators import IF_ANY, trees_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import units
 from workload.collectives.uneven.splits import Matrices, matrices
-from workload.errors import WorkloadError
+from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.kinds import KINDS
 from workload.node_kinds import MEMORY_LANE
 from workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
@@ -31,7 +31,6 @@ from workload.program.remote import lanes
 from workload.program.sends import SendColumns
 from workload.program.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
-from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.rank_traces import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
@@ -68,7 +67,7 @@ def build_program(
         compute: Model of durations, None = durations as in the traces where they are recorded.
         settings: Settings of collectives, None = defaults.
         fabric: Fabric of the NPUs; some collective algorithms need it.
-        exchange: Exchange with the other ranks; see workload.trace_sets.exchange.
+        exchange: Exchange with the other ranks; see workload.errors.
         example_npu: int[traces], NPU whose peers a trace has, AS_WRITTEN (-1) = peers are the same for all NPUs; None =
             AS_WRITTEN for all traces. See workload.trace_sets.trace_set.
         families: Families of groups by name; an NPU is in at most one group of a family.

@@ -15,8 +15,7 @@ from google.protobuf.message import Message
 
 from et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
 from workload.arrays import Int32, Int64, UInt64
-from workload.errors import WorkloadError
-from workload.trace_sets.exchange import Exchange, agree
+from workload.errors import Exchange, WorkloadError, agree
 from workload.trace_sets.rank_traces import ELSEWHERE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
@@ -32,10 +31,6 @@ def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exch
 
     `servers` are the NPUs that are memory nodes. `host` is int[npus], the host of each NPU: an NPU uses a memory node
     of its own host if there is one, else any; its number modulo their number selects one of several.
-
-    Raises:
-        WorkloadError: If a memory node is not on the fabric, is named twice or has a trace, or an NPU has too many
-            accesses.
     """
     agree(exchange, lambda: _check(given, servers))
     trace_of_npu = np.array(given.trace_of_npu, np.int32)

@@ -38,10 +38,6 @@ def collective_program(
     `size_bytes` is the size of the whole buffer S, also for all-gather and gather (as in nccl-tests); a barrier ignores
     it. Algorithm None = the kind's default; some need the fabric. Plans take at most `most_bytes` of memory, None =
     unlimited.
-
-    Raises:
-        WorkloadError: If the kind or algorithm is unknown, size_bytes is not positive (except for barriers), there are
-            too many NPUs, or the plans exceed their memory.
     """
     row = kind_index(kind)
     comm_type = CollectiveCommType.BARRIER if row == BARRIER else CollectiveCommType(row)
@@ -117,9 +113,6 @@ def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
 
     `destination` is int[npus], the receiving NPU of each NPU's message, -1 = no message. The traces hold the send, if
     any, and then the receives by sender; NPUs with equal distances share them.
-
-    Raises:
-        WorkloadError: If a destination is out of range or the NPU itself, or size_bytes is negative.
     """
     to = np.asarray(destination, np.int64)
     npus = len(to)

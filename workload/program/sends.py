@@ -69,9 +69,8 @@ class SendColumns:
     def places(self, view: TraceView, npus: Int64) -> tuple[Int64, Int64]:
         """Return places and communicators of a trace's sends, for k NPUs that run it.
 
-        Returns:
-            int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of each send; and
-            int64[k], the pattern of each NPU.
+        The results are int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of each
+        send; and int64[k], the pattern of each NPU.
         """
         host = cast("Graph", self._fabric).host
         is_send = _is_send(view)

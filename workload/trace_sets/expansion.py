@@ -21,10 +21,8 @@ GROUPS_NAME = "groups.json"
 def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trace") -> Path:
     """Write `<folder>/<prefix>.<npu>.et` for each NPU that is not idle, and `<folder>/groups.json` with families.
 
-    The name of each group of each family is a number from 1 on, because other simulators read numbers.
-
-    Returns:
-        `<folder>/<prefix>`, the value for `[workload] traces` of run files.
+    The name of each group of each family is a number from 1 on, because other simulators read numbers. The result is
+    `<folder>/<prefix>`, the value for `[workload] traces` of run files.
 
     Raises:
         WorkloadError: If the folder is not writable or holds other traces, or an NPU is in no group of a family that

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workload.arrays import Int32, Int64, Mask, pointers
-from workload.errors import WorkloadError
-from workload.trace_sets.exchange import Exchange, agree, alone
+from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.trace_set import NO_GROUP, Families, group_of_npu
 from workload.trace_sets.view import WHOLE, TraceView
@@ -106,12 +105,8 @@ def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member
     )
 
 
-class _FirstUse(NamedTuple):
-    """First NPU and slot that use a group, and the group's key, which is the same on all ranks."""
-
-    npu: int
-    slot: int
-    key: bytes
+# First NPU and slot that use a group, and the group's key, which is the same on all ranks
+_FirstUse = tuple[int, int, bytes]
 
 
 def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
@@ -138,7 +133,7 @@ def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[byte
     groups, first = np.unique(local, return_index=True)
     npu = owner[first]
     places = zip(groups.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)
-    return [_FirstUse(npu, slot, keys[group]) for group, npu, slot in places if group]
+    return [(npu, slot, keys[group]) for group, npu, slot in places if group]
 
 
 class _Book:
@@ -246,10 +241,8 @@ def _digest(name: str, members: tuple[int, ...]) -> bytes:
 
 def _numbers(of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
     """Return the number of each group by key, given the first uses on each rank."""
-    first: dict[bytes, _FirstUse] = {}
-    for use in sorted(chain.from_iterable(of_ranks)):
-        first.setdefault(use.key, use)
-    return {key: number for number, key in enumerate(first, 1)}
+    keys = dict.fromkeys(key for _, _, key in sorted(chain.from_iterable(of_ranks)))
+    return {key: number for number, key in enumerate(keys, 1)}
 
 
 def _member_numbers(

@@ -14,9 +14,8 @@ from et import TraceError, TraceTable, read_trace
 from et.prefixes import GROUPS_NAME, plain_traces
 from inputs.limits import MAX_NPUS
 from workload.arrays import Int32, Mask
-from workload.errors import WorkloadError
+from workload.errors import Exchange, WorkloadError, alone
 from workload.trace_sets import manifest
-from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.files import is_set, read_set
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
@@ -84,12 +83,7 @@ def load_traces(
 
 
 def files_of(prefix: Path, npus: int = MAX_NPUS + 1) -> dict[int, Path]:
-    """Return the file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; a folder must have only one prefix.
-
-    Raises:
-        WorkloadError: If there is no file, a folder has several prefixes, an NPU has two files, or a file's NPU is not
-            below `npus`.
-    """
+    """Return the file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; a folder must have only one prefix."""
     files = _of_prefix(prefix)
     if not files and prefix.is_dir() and any(file.name.endswith(TRACE_ENDINGS) for file in _listed(prefix)):
         try:

@@ -26,9 +26,7 @@ class OwnTraces(NamedTuple):
     def each(self, work: Callable[[TraceView, Int64], T]) -> list[T]:
         """Call `work` with each trace and its users, and return the results.
 
-        Raises:
-            WorkloadError: If `work` failed: the error of the smallest NPU, which is the trace's first user unless the
-                error has another one.
+        An error is that of the smallest NPU, which is the trace's first user unless the error has another one.
         """
         results: list[T] = []
         errors: list[WorkloadError] = []

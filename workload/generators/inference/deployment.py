@@ -169,7 +169,7 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
     in_pass = max(serving.chunk or max(serving.prompt_tokens, longest), serving.batch)
     memory = USED_MEMORY * serving.gpu.memory_bytes
     capacities: list[int] = []
-    for stage, estimate in enumerate(serving_estimate(serving.model, plan, 0, in_pass)):
+    for stage, estimate in enumerate(serving_estimate(serving.model, plan, in_pass)):
         layers = len(chunks(serving.model, plan)[stage][0].layers)
         if not layers:
             continue

@@ -40,11 +40,7 @@ class Lengths(NamedTuple):
 
     @classmethod
     def parse(cls, text: object, key: str) -> "Lengths":
-        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8"; key: name of the value, for messages.
-
-        Raises:
-            WorkloadError: If the text has another form, or a number is out of range.
-        """
+        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8"; key: name of the value, for messages."""
         given = str(text)
         fixed = re.fullmatch(r"([0-9]{1,9})", given)
         uniform = re.fullmatch(r"uniform:([0-9]{1,9})-([0-9]{1,9})", given)

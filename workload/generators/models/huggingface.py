@@ -47,11 +47,7 @@ _UNIMPORTANT = (
 
 
 def model_of(text: str, path: Path) -> Model:
-    """Return the model of a config.json.
-
-    Raises:
-        WorkloadError: If the text is no JSON object, model_type is unknown, or a key is missing or invalid.
-    """
+    """Return the model of a config.json."""
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:

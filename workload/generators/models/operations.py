@@ -34,11 +34,6 @@ def output_flops(model: Model, sequence: int, vocab: int = 0) -> int:
     return 2 * sequence * weights.output_matrix(model, vocab).size
 
 
-def forward_flops(model: Model, sequence: int, *, causal: bool = False) -> int:
-    """Return the operations of a forward pass over one sequence, without multi-token prediction."""
-    return _all_layers(model, sequence, causal=causal) + output_flops(model, sequence)
-
-
 def training_flops(
     model: Model, batch: int, sequence: int = 0, *, recompute: Recompute = "none", causal: bool = False
 ) -> int:
@@ -50,17 +45,13 @@ def training_flops(
     """
     tokens = sequence or model.sequence
     core = core_flops(model, tokens, causal=causal)
-    layers = _all_layers(model, tokens, causal=causal)
+    layers = sum(layer_flops(model, number, tokens, causal=causal) for number in range(model.layers))
     if model.mtp_layers:
         layers += model.mtp_layers * (tokens * _matrix_flops(model, weights.mtp_layer(model)) + core)
     cores = (model.layers + model.mtp_layers) * core
     outputs = (1 + model.mtp_layers) * output_flops(model, tokens)
     recomputed = {"none": 0, "selective": cores, "full": layers}[recompute]
     return batch * (3 * (layers + outputs) + recomputed)
-
-
-def _all_layers(model: Model, sequence: int, *, causal: bool) -> int:
-    return sum(layer_flops(model, number, sequence, causal=causal) for number in range(model.layers))
 
 
 def _matrix_flops(model: Model, parts: tuple[weights.Weights, ...]) -> int:

@@ -72,10 +72,8 @@ def enter_backward(
     """Return the backward pass of matrices split by columns, with operators for gradients of `data` and `weights`.
 
     `width` is the number of input values per token, summed over the matrices' different inputs; `quantised`: the
-    matrices are multiplied in the plan's data type.
-
-    Returns:
-        The items, and the key that users of the input gradient wait for; "" = the items end with it.
+    matrices are multiplied in the plan's data type. The second result is the key that users of the input gradient wait
+    for; "" = the items end with it.
     """
     if s.plan.tp == 1:
         return [Compute(part, data), weights_product(s, part, weights)], ""

@@ -54,8 +54,7 @@ def is_open(field: str, value: object) -> bool:
 def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:
     """Refuse a plan with which a model cannot be trained (or, with framework "inference", served).
 
-    Raises:
-        WorkloadError: If the plan breaks a rule; the message names the rule and the nearest valid values.
+    The message of the WorkloadError names the broken rule and the nearest valid values.
     """
     broken = first_broken(model, plan, framework)
     if broken:

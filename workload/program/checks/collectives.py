@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from workload.arrays import Int64, Mask, UInt64
-from workload.errors import WorkloadError
+from workload.errors import Exchange, WorkloadError, alone
 from workload.kinds import BARRIER
-from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.groups import GroupTable
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import TraceView

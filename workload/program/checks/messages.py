@@ -16,9 +16,8 @@ import numpy as np
 
 from et.checking.hashing import mixed
 from workload.arrays import Int32, Int64, Mask, UInt64, sums
-from workload.errors import WorkloadError, first_of
+from workload.errors import Exchange, WorkloadError, agree, alone, first_of
 from workload.node_kinds import SEND
-from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 

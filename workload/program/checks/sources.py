@@ -105,10 +105,6 @@ def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
     """Write all traces, with their manifest or group file, to a folder, and return the fixes, one per type and file.
 
     Files without fixes are copied. The folder is created if it does not exist.
-
-    Raises:
-        WorkloadError: If the folder is not writable, is that of the traces, or holds other traces.
-        TraceError: If a file has changed since the check.
     """
     own = sources.files[0].parent
     if folder.exists() and folder.samefile(own):

@@ -49,7 +49,7 @@ def graph(
     from nadi.errors import ConfigError
     from nadi.launching.ending import unwound
     from nadi.terminal.printing import say
-    from workload.trace_sets.ranks import read_ranks
+    from workload.trace_sets.files import read_ranks
 
     ending = out.suffix.lower()
     if ending not in _MAX_NODES:

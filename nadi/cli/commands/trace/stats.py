@@ -40,7 +40,7 @@ def stats(
     from nadi.reports.text.trace_statistics import render
     from nadi.terminal.printing import say
     from nadi.terminal.tables import console
-    from workload.trace_sets.ranks import read_ranks
+    from workload.trace_sets.files import read_ranks
 
     if out is not None:
         check_page(out)

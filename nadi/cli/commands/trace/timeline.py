@@ -27,7 +27,7 @@ def timeline(
     from nadi.launching.ending import unwound
     from nadi.reports.timelines.of_traces import write_timeline
     from nadi.terminal.printing import say
-    from workload.trace_sets.ranks import read_ranks
+    from workload.trace_sets.files import read_ranks
 
     with unwound():
         shown = write_timeline(out, read_ranks(path), most_slices)
