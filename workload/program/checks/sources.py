@@ -13,12 +13,11 @@ import numpy as np
 
 import inputs
 from et import read_groups
+from et.checking.check import open_trace
 from et.checking.fixing import TraceFix, changed_messages, safe_changes
-from et.checking.opened import open_trace
 from et.checking.sources import AS_WRITTEN, Sources
-from et.framing import frame
+from et.framing import frame, write_frames
 from et.prefixes import plain_traces
-from et.writer import write_frames
 from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
