@@ -1,6 +1,6 @@
 """NCCL's behaviour for a group on a fabric, from public facts about NCCL 2.8 to 2.30 (docs/explanation/nccl.md).
 
-- `rings`, `trees`: members by host, their rails, and the orders of the channels,
+- `channel_orders`: members by host, their rails, and the orders of the channels,
 - `protocols`: LL, LL128 and Simple,
 - `generations`: constants of GPU generations, one file each,
 - `graph_search`: channels and speeds that NCCL's search finds,

@@ -6,7 +6,7 @@ has exactly the bytes of the matrix. Blocks are ordered by receiver in the input
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,8 +78,8 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
     cut = units(matrix_bytes)
     if algorithm == "hierarchical":
         return by_hosts(cut.sent, cut.chunks, places_of(hosts, len(cut.sent)))._replace(uneven=True)
-    make = _direct if algorithm == "direct" else _pairwise
-    return each_its_own(cut.chunks, [make(me, cut) for me in range(len(cut.sent))], regions=2)._replace(uneven=True)
+    lanes = (_member(me, cut, at_once=algorithm == "direct") for me in range(len(cut.sent)))
+    return each_its_own(cut.chunks, lanes, regions=2)._replace(uneven=True)
 
 
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
@@ -87,43 +87,26 @@ def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
     return plans.chunks * units(matrix_bytes).unit_bytes
 
 
-def _direct(me: int, cut: Units) -> list[Lane]:
-    """Return a lane that sends and a lane that receives; both begin with the nearest peer."""
-    n, sends, sink = len(cut.sent), _own(me, cut), Lane()
+def _member(me: int, cut: Units, *, at_once: bool) -> list[Lane]:
+    """Return a member's lanes: one that sends and one that receives all messages at once; else one per step.
+
+    The first lane begins with a copy of the member's own block, or with a step that does nothing.
+    """
+    n, sent = len(cut.sent), cut.sent
+    inputs, outputs = np.cumsum(sent[me]) - sent[me], cut.chunks + np.cumsum(sent[:, me]) - sent[:, me]
+    own = Lane()
+    if sent[me, me]:
+        own.copy(int(inputs[me]), to=int(outputs[me]), count=int(sent[me, me]))
+    else:
+        own.step()
+    lanes = [own, Lane()] if at_once else [own]
     for far in range(1, n):
         to, source = (me + far) % n, (me - far) % n
-        sends.step(**send(to, 1, _input(cut, me, to), int(cut.sent[me, to])))
-        sink.step(**receive(source, cut.chunks + _output(cut, source, me), int(cut.sent[source, me])))
-    return [sends, sink]
-
-
-def _pairwise(me: int, cut: Units) -> list[Lane]:
-    """Return a lane per step; the first copies the member's own block."""
-    n = len(cut.sent)
-    lanes = [_own(me, cut)]
-    for far in range(1, n):
-        ways = _exchange(me, (me + far) % n, (me - far) % n, cut, to_lane=far)
-        lanes.append(Lane().step(after=(far - 1, len(lanes[-1].steps) - 1), **ways))
+        sends = send(to, 1 if at_once else far, int(inputs[to]), int(sent[me, to]))
+        receives = receive(source, int(outputs[source]), int(sent[source, me]))
+        if at_once:
+            own.step(**sends)
+            lanes[1].step(**receives)
+        else:
+            lanes.append(Lane().step(after=(far - 1, len(lanes[-1].steps) - 1), **sends, **receives))
     return lanes
-
-
-def _own(me: int, cut: Units) -> Lane:
-    """Return a lane that copies the member's own block, and has a step even if the block is empty."""
-    count, to = int(cut.sent[me, me]), cut.chunks + _output(cut, me, me)
-    return Lane().copy(_input(cut, me, me), to=to, count=count) if count else Lane().step()
-
-
-def _exchange(me: int, to: int, source: int, cut: Units, to_lane: int) -> dict[str, Any]:
-    """Return the arguments of a step that sends the block for one member and receives the block from another."""
-    sends = send(to, to_lane, _input(cut, me, to), int(cut.sent[me, to]))
-    return sends | receive(source, cut.chunks + _output(cut, source, me), int(cut.sent[source, me]))
-
-
-def _input(cut: Units, src: int, dst: int) -> int:
-    """Return the first chunk of the block for dst in the input of src."""
-    return int(cut.sent[src, :dst].sum())
-
-
-def _output(cut: Units, src: int, dst: int) -> int:
-    """Return the first chunk of the block from src in the output of dst."""
-    return int(cut.sent[:src, dst].sum())

@@ -5,7 +5,7 @@ each host's share to the member in its own place there. Thus only messages betwe
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,122 +36,82 @@ def places_of(hosts: Sequence[int] | None, members: int) -> Int64:
     return np.stack([np.flatnonzero(np.asarray(hosts) == name) for name in names]).astype(np.int64)
 
 
-def by_hosts(count: Int64, chunks: int, member: Int64) -> Plans:
-    """Return the plans for count: int64[n, n] chunks from member to member, and member: int64[hosts, places].
+def by_hosts(sent: Int64, chunks: int, member: Int64) -> Plans:
+    """Return the plans for sent: int64[n, n] chunks from member to member, and member: int64[hosts, places].
 
     The fullest input or output has `chunks` chunks.
     """
-    table = _Table(count, member)
-    max_given = max(int(table.given(*at).sum()) for at in np.ndindex(*member.shape))
+    # a member holds what the members of its host have for its place of all hosts
+    max_given = max(int(sent[np.ix_(own, member[:, place])].sum()) for own in member for place in range(len(own)))
     region_chunks = max(chunks, max_given)
-    lanes: dict[int, list[Lane]] = {
-        int(member[at]): _Member(table, region_chunks, *at).lanes() for at in np.ndindex(*member.shape)
-    }
-    return each_its_own(region_chunks, [lanes[me] for me in range(len(count))], regions=6)
+    lanes = {int(member[at]): _member(sent, region_chunks, member, *at) for at in np.ndindex(*member.shape)}
+    return each_its_own(region_chunks, [lanes[me] for me in range(len(sent))], regions=6)
 
 
-class _Table(NamedTuple):
-    """Chunks from member to member, and the member in each place of each host."""
+class _Region:
+    """A region with consecutive blocks; size: int64[rows, columns], chunks of each block."""
 
-    sent: Int64
-    member: Int64
+    def __init__(self, number: int, region_chunks: int, size: Int64) -> None:
+        self.size = size
+        self.first = (number * region_chunks + np.cumsum(size) - size.reshape(-1)).reshape(size.shape)
 
-    def to_places(self, host: int, place: int) -> Int64:
-        """Return int64[places, hosts]: chunks that a member sends to each member."""
-        return self.sent[self.member[host, place], self.member.T]
-
-    def given(self, host: int, place: int) -> Int64:
-        """Return int64[mates, hosts]: chunks that each member of the host has for a place of each host."""
-        return self.sent[np.ix_(self.member[host], self.member[:, place])]
-
-    def come(self, host: int, place: int) -> Int64:
-        """Return int64[hosts, places]: chunks that each member has for one member."""
-        return self.sent[self.member, self.member[host, place]]
-
-
-class _Member:
-    """Builds the lanes of a member: packing, a lane per mate, sorting, a lane per other host."""
-
-    def __init__(self, table: _Table, chunks: int, host: int, place: int) -> None:
-        self.table, self.chunks, self.host, self.place = table, chunks, host, place
-        self.hosts, self.places = table.member.shape
-        self.to_places = table.to_places(host, place)
-        self.given = table.given(host, place)
-        self.come = table.come(host, place)
-
-    def lanes(self) -> list[Lane]:
-        mates = [self._mate(far) for far in range(1, self.places)]
-        sort = self._sort()
-        return [self._pack(), *mates, sort, *(self._other(far, len(sort.steps) - 1) for far in range(1, self.hosts))]
-
-    def _pack(self) -> Lane:
-        """Order the input by receiving place, and copy the own place's blocks to the data received from mates."""
-        lane, size = Lane(), self.to_places
-        inputs = _before(self.table.sent[self.table.member[self.host, self.place]])
-        for place, host in np.ndindex(*size.shape):
-            at = self._at(_TO_PLACES, size, place, host)
-            _copy(lane, int(inputs[self.table.member[host, place]]), at, int(size[place, host]))
-        own = self._at(_TO_PLACES, size, self.place, 0), self._at(_GIVEN, self.given, self.place, 0)
-        _copy(lane, *own, int(size[self.place].sum()))
-        return lane.step()
-
-    def _mate(self, far: int) -> Lane:
-        """Exchange with the mates `far` places on and before, all at once."""
-        to, source = (self.place + far) % self.places, (self.place - far) % self.places
-        ways = send(int(self.table.member[self.host, to]), far, *self._row(_TO_PLACES, self.to_places, to))
-        ways |= receive(int(self.table.member[self.host, source]), *self._row(_GIVEN, self.given, source))
-        return Lane().step(after=(0, self._packed()), **ways)
-
-    def _sort(self) -> Lane:
-        """Wait for the data of all mates, sort it by host, and copy the own host's blocks to the output."""
-        lane = Lane()
-        for far in range(1, self.places):
-            lane.step(after=(far, 0))
-        lane.step(after=(0, self._packed()))
-        size = self.given.T
-        for host, mate in np.ndindex(*size.shape):
-            source = self._at(_GIVEN, self.given, mate, host)
-            _copy(lane, source, self._at(_TO_HOSTS, size, host, mate), int(size[host, mate]))
-        own = self._at(_TO_HOSTS, size, self.host, 0), self._at(_COME, self.come, self.host, 0)
-        _copy(lane, *own, int(size[self.host].sum()))
-        self._unpack(lane, self.host)
-        return lane
-
-    def _other(self, far: int, last: int) -> Lane:
-        """Exchange with the own place of the hosts `far` on and before; last: last step of the sorting lane."""
-        to, source = (self.host + far) % self.hosts, (self.host - far) % self.hosts
-        peer = int(self.table.member[to, self.place])
-        ways = send(peer, self.places + far, *self._row(_TO_HOSTS, self.given.T, to))
-        ways |= receive(int(self.table.member[source, self.place]), *self._row(_COME, self.come, source))
-        lane = Lane().step(after=(self.places, last), **ways)
-        self._unpack(lane, source)
-        return lane
-
-    def _unpack(self, lane: Lane, host: int) -> None:
-        """Copy the blocks from a host to the output."""
-        outputs = _before(self.table.sent[:, self.table.member[self.host, self.place]])
-        for mate, member in enumerate(self.table.member[host]):
-            to = _OUTPUT * self.chunks + int(outputs[member])
-            _copy(lane, self._at(_COME, self.come, host, mate), to, int(self.come[host, mate]))
-
-    def _packed(self) -> int:
-        """Return the number of the last step of the packing lane."""
-        return int(np.count_nonzero(self.to_places)) + int(self.to_places[self.place].any())
-
-    def _at(self, region: int, size: Int64, row: int, column: int) -> int:
-        """Return the first chunk of a block, for consecutive blocks of these sizes."""
-        return region * self.chunks + int(_before(size.reshape(-1))[row * size.shape[1] + column])
-
-    def _row(self, region: int, size: Int64, row: int) -> tuple[int, int]:
+    def row(self, row: int) -> tuple[int, int]:
         """Return the first chunk and the number of chunks of a row of blocks."""
-        return self._at(region, size, row, 0), int(size[row].sum())
+        return int(self.first[row, 0]), int(self.size[row].sum())
 
 
-def _before(count: Int64) -> Int64:
-    return np.cumsum(count) - count
+def _member(sent: Int64, region_chunks: int, member: Int64, host: int, place: int) -> list[Lane]:
+    """Return the lanes of the member in a place of a host: packing, a lane per mate, sorting, a lane per other host."""
+    (hosts, places), me = member.shape, int(member[host, place])
+    to_places = _Region(_TO_PLACES, region_chunks, sent[me, member.T])  # [places, hosts], for each member
+    given = _Region(_GIVEN, region_chunks, sent[np.ix_(member[host], member[:, place])])  # [mates, hosts]
+    to_hosts = _Region(_TO_HOSTS, region_chunks, given.size.T)  # [hosts, mates]
+    come = _Region(_COME, region_chunks, sent[member, me])  # [hosts, places], from each member
+    inputs, outputs = np.cumsum(sent[me]) - sent[me], np.cumsum(sent[:, me]) - sent[:, me]
+
+    def unpack(lane: Lane, source: int) -> None:
+        """Copy the blocks from a host to the output."""
+        for mate, sender in enumerate(member[source]):
+            output = _OUTPUT * region_chunks + int(outputs[sender])
+            _copy(lane, int(come.first[source, mate]), output, int(come.size[source, mate]))
+
+    # order the input by receiving place, and copy the own place's blocks to the data received from mates
+    pack = Lane()
+    for at in np.ndindex(places, hosts):
+        _copy(pack, int(inputs[member.T[at]]), int(to_places.first[at]), int(to_places.size[at]))
+    own, count = to_places.row(place)
+    _copy(pack, own, given.row(place)[0], count)
+    packed = (0, len(pack.steps))
+    lanes = [pack.step()]
+    # exchange with all mates at once
+    for far in range(1, places):
+        to, source = (place + far) % places, (place - far) % places
+        ways = send(int(member[host, to]), far, *to_places.row(to))
+        ways |= receive(int(member[host, source]), *given.row(source))
+        lanes.append(Lane().step(after=packed, **ways))
+    # sort the data of all mates by host, and copy the own host's blocks to the output
+    sort = Lane()
+    for far in range(1, places):
+        sort.step(after=(far, 0))
+    sort.step(after=packed)
+    for at in np.ndindex(hosts, places):
+        _copy(sort, int(given.first.T[at]), int(to_hosts.first[at]), int(to_hosts.size[at]))
+    own, count = to_hosts.row(host)
+    _copy(sort, own, come.row(host)[0], count)
+    unpack(sort, host)
+    lanes.append(sort)
+    # exchange with the same place of the other hosts
+    for far in range(1, hosts):
+        to, source = (host + far) % hosts, (host - far) % hosts
+        ways = send(int(member[to, place]), places + far, *to_hosts.row(to))
+        ways |= receive(int(member[source, place]), *come.row(source))
+        lanes.append(Lane().step(after=(places, len(sort.steps) - 1), **ways))
+        unpack(lanes[-1], source)
+    return lanes
 
 
 def _copy(lane: Lane, chunk: int, to: int, count: int) -> None:
+    """Add a copy of chunks, if there are any."""
     if count:
         lane.copy(chunk, to=to, count=count)
 
