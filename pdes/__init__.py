@@ -1,12 +1,11 @@
 """The engine's public face: everything that simulates a fabric and a workload by packets or messages.
 
-Code outside this folder imports only this module and five others, which offer parts of the engine to special uses:
+Code outside this folder imports only this module and four others, which offer parts of the engine to special uses:
 
 - `pdes.wire`: what the packet model says in closed form, such as sizes on the wire, round trips, buffers and limits.
 - `pdes.kernels`: how compiled kernels are written, and the memory that they work on.
 - `pdes.traces`: how an NPU works through its trace, for models that do it in another way.
 - `pdes.arrays`: names of array types in annotations.
-- `pdes.instruments`: the inside of a run, for code that measures it.
 
 None of them imports Numba when it is imported.
 """
@@ -27,49 +26,10 @@ from pdes.harvest.stall import TOO_LATE_TEXT
 from pdes.messages import fidelity
 from pdes.messages.fidelity import Fidelity
 from pdes.messages.message_loop import work_messages
-from pdes.network import balancing
+from pdes.network import balancing, disciplines
 from pdes.nic import congestion
 from pdes.results import FoldedRows, Results
 from pdes.workers.crew import compile_all
 from pdes.workers.processes import Processes
 from pdes.workers.ranks import Ranks
 from pdes.workers.team import work
-
-__all__ = [
-    "COUNTERS",
-    "LINK_COLUMNS",
-    "LONGEST_RUN_PS",
-    "MAX_LINES",
-    "TOO_LATE_TEXT",
-    "UNITS",
-    "Faults",
-    "Fidelity",
-    "FoldedRows",
-    "Layout",
-    "LinkFault",
-    "NpuFault",
-    "Processes",
-    "Ranks",
-    "Results",
-    "RunError",
-    "Setting",
-    "Settings",
-    "SharedBuffer",
-    "Simulation",
-    "Snapshot",
-    "balancing",
-    "build_world",
-    "compile_all",
-    "congestion",
-    "down_sets",
-    "fidelity",
-    "jit_enabled",
-    "peak_rss_bytes",
-    "run",
-    "run_divided",
-    "setting",
-    "settings_of",
-    "shares",
-    "work",
-    "work_messages",
-]

@@ -4,6 +4,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel
 import inputs
 from nadi.configuration.named_files import Change, NamesFiles
 from nadi.configuration.sections import RunConfig
-from workload.trace_sets.exchange import Exchange, alone
+from workload.errors import Exchange, alone
 
 MAX_HASHED_BYTES = 1 << 30
 """Maximum size in bytes of the files of one path whose contents are hashed: reading 1 GiB again takes about a
@@ -20,21 +21,14 @@ second."""
 
 
 class InputFiles(NamedTuple):
-    """Files that a run reads because a key names a path.
+    """Files that a run reads because a key names a path."""
 
-    Attributes:
-        key: Section and key, "topology.file".
-        path: Path in the settled configuration.
-        files: All files that a run reads for it.
-        bytes: Size of the regular files among them in bytes.
-        sha256: Hash of the names and contents of the regular files; above MAX_HASHED_BYTES, of their names, sizes and
-            modification times. Empty if there are no regular files, as for a pipe.
-    """
-
-    key: str
-    path: str
-    files: tuple[Path, ...]
-    bytes: int
+    key: str  # section and key, "topology.file"
+    path: str  # path in the settled configuration
+    files: tuple[Path, ...]  # all files that a run reads for it
+    bytes: int  # size of the regular files among them in bytes
+    # hash of the names and contents of the regular files; above MAX_HASHED_BYTES, of their names, sizes and
+    # modification times. Empty if there are no regular files, as for a pipe
     sha256: str
 
     def document(self) -> dict[str, Any]:
@@ -42,8 +36,7 @@ class InputFiles(NamedTuple):
         return self._asdict() | {"files": len(self.files)}
 
 
-Known = MutableMapping[tuple[str, str], InputFiles]
-"""Files that were already hashed, by key and path."""
+Known = MutableMapping[tuple[str, str], InputFiles]  # files that were already hashed, by key and path
 
 
 def files_read(
@@ -70,10 +63,10 @@ def files_read(
         for key, marker in naming_keys(type(section)).items()
         for path in _paths(getattr(section, key), marker)
     ]
-    found = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known}
-    own = {str(file): _content_hash(file) for files in found.values() for file in files.hashed if opens(file)}
+    new = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known}
+    own = {str(file): _content_hash(file) for files in new.values() for file in files.hashed if opens(file)}
     hashes = {file: content for part in exchange(own) for file, content in part.items()}
-    known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in found.items()})
+    known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in new.items()})
     entries = [known[key, path] for key, path, _ in named]
     return [entry for entry in entries if entry.files]
 
@@ -99,6 +92,7 @@ def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
 
 
 def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
+    """Yield each section that is one table, with its name."""
     for name in type(config).model_fields:
         section = getattr(config, name)
         if isinstance(section, BaseModel):
@@ -118,17 +112,11 @@ def _paths(value: object, marker: NamesFiles) -> list[str]:
 
 
 class _Files(NamedTuple):
-    """Existing files of a path.
+    """Existing files of a path."""
 
-    Attributes:
-        every: All files, with their status.
-        regular: Regular files among them, sorted.
-        bytes: Size of the regular files in bytes.
-    """
-
-    every: dict[Path, os.stat_result]
-    regular: list[Path]
-    bytes: int
+    every: dict[Path, os.stat_result]  # all files, with their status
+    regular: list[Path]  # regular files among them, sorted
+    bytes: int  # size of the regular files in bytes
 
     @property
     def hashed(self) -> list[Path]:
@@ -137,34 +125,32 @@ class _Files(NamedTuple):
 
     def entry(self, key: str, path: str, hashes: Mapping[str, str]) -> InputFiles:
         """Return the entry of these files; hashes: hashes of contents by path."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for file in self.regular:
             status = self.every[file]
-            made.update(os.fsencode(file.name))
-            made.update(f"\0{status.st_size}\0{hashes.get(str(file), status.st_mtime_ns)}\0".encode())
-        return InputFiles(key, path, tuple(self.every), self.bytes, made.hexdigest() if self.regular else "")
+            digest.update(os.fsencode(file.name))
+            digest.update(f"\0{status.st_size}\0{hashes.get(str(file), status.st_mtime_ns)}\0".encode())
+        return InputFiles(key, path, tuple(self.every), self.bytes, digest.hexdigest() if self.regular else "")
 
 
 def _existing_files(path: str, marker: NamesFiles) -> _Files:
     """Return the existing files of a path; the run itself reports missing files."""
-    status = {file: _status(file) for file in marker.files(Path(path))}
-    every = {file: found for file, found in status.items() if found is not None and not stat.S_ISDIR(found.st_mode)}
-    regular = sorted(file for file, found in every.items() if stat.S_ISREG(found.st_mode))
+    every = {}
+    for file in marker.files(Path(path)):
+        with suppress(OSError, ValueError):
+            status = file.stat()
+            if not stat.S_ISDIR(status.st_mode):
+                every[file] = status
+    regular = sorted(file for file, status in every.items() if stat.S_ISREG(status.st_mode))
     return _Files(every, regular, sum(every[file].st_size for file in regular))
 
 
-def _status(file: Path) -> os.stat_result | None:
-    try:
-        return file.stat()
-    except (OSError, ValueError):
-        return None
-
-
 def _content_hash(file: Path) -> str:
-    made = hashlib.sha256()
+    """Return the SHA-256 of a file's content; "" if it cannot be read."""
+    digest = hashlib.sha256()
     try:
         for piece in inputs.pieces(file):
-            made.update(piece)
+            digest.update(piece)
     except OSError:
         return ""
-    return made.hexdigest()
+    return digest.hexdigest()

@@ -11,9 +11,9 @@ from nadi.simulation.closed_forms import costs
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from workload.compute import IN_SERVING, find_gpu
 from workload.compute.times import ComputeTimes
-from workload.generators.inference.batch import Batch, Prompts
 from workload.generators.inference.clock import iteration_clock
 from workload.generators.inference.deployment import settle
+from workload.generators.inference.scheduler import Batch, Prompts
 from workload.generators.models import find
 from workload.generators.training import parallel_plan
 from workload.generators.training.items import GroupCollective
@@ -173,11 +173,12 @@ def test_report_and_comparison_show_times_of_requests(nadi, tiny, run_of, tmp_pa
 def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     """Each new size of NCCL's may need a plan of its own; what stays in memory is bounded."""
     made = []
+    monkeypatch.setattr(costs, "_MAX_KEPT_PLANS", 4)
     monkeypatch.setattr(
         costs, "PlayedCollectives", lambda *given: made.append(weakref.ref(found := PlayedCollectives(*given))) or found
     )
     link = network("dgx-h100-superpod", 8)(settle(find("llama3-8b"), parallel_plan("tp8")), 0)
-    for tokens in range(1, 200):
+    for tokens in range(1, 80):
         link.collective_ps(GroupCollective("all-reduce", CollectiveCommType.ALL_REDUCE, tokens * 8192, "tp"))
     gc.collect()
     assert len(made) > 4 * costs._MAX_KEPT_PLANS

@@ -1,4 +1,4 @@
-"""NVIDIA's measured kernel times: a package made for the test, with tables of the columns that aiconfigurator-core has."""
+"""NVIDIA's measured kernel times: a package made for the test, with the columns that aiconfigurator-core has."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -112,7 +112,7 @@ def test_both_products_of_experts_share_the_time_of_their_layer(package):
 def test_a_damaged_table_is_refused_in_one_line(package, tmp_path):
     gemm(package, "vllm", "0.24.0", "bfloat16", [0.2, 0.4])
     (tmp_path / "h100_sxm/gemm/vllm/0.24.0/gemm_perf.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match="gemm_perf.parquet") as caught:
+    with pytest.raises(ValueError, match=r"gemm_perf\.parquet") as caught:
         ComputeTimes(H100).time_ps(op("gemm 1024x4096x8192 bf16"))
     assert "\n" not in str(caught.value)
 

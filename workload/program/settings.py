@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workload import collectives
+from workload.arrays import Int64
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import WorkloadError
 from workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
-
-Int64 = NDArray[np.int64]
 
 ALL_GATHER_SIZES = ("contribution", "total")
 
@@ -25,32 +23,22 @@ class CollectiveSettings:
     root). For all-gather and gather, trace writers differ: comm_size is either each member's contribution, as in
     ASTRA-sim and in traces of PyTorch (the size of the input), so that S is n times as large; or S. A barrier has no
     bytes.
-
-    Attributes:
-        algorithm: Algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; other kinds use their
-            default. The kind all-to-all-v is an all-to-all with split sizes; its default is NCCL if all-to-alls use
-            NCCL.
-        all_gather_size: Meaning of comm_size of all-gather and gather: "contribution" or "total".
-        splits: Default number of splits for algorithms over several dimensions.
-        dataset_splits: Default number of splits for other algorithms, and for those algorithms if `splits` is 1.
-        chains: Default number of splits of the other algorithms that run at a time.
-        dimension_order: Default order of dimensions for algorithms that have one.
-        copied: Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no
-            multiprocessors (Settings.compute_slowdown).
-        most_bytes: Maximum memory in bytes for the construction of collectives' plans, None = unlimited.
-
-    Raises:
-        WorkloadError: If a kind, algorithm, parameter or value is unknown.
     """
 
+    # Algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; other kinds use their default. The
+    # kind all-to-all-v is an all-to-all with split sizes; its default is NCCL if all-to-alls use NCCL.
     algorithm: Mapping[str, str] = field(default_factory=dict)
+    # Meaning of comm_size of all-gather and gather: "contribution" or "total"
     all_gather_size: Literal["contribution", "total"] = "contribution"
-    splits: int = 1
+    splits: int = 1  # Default number of splits for algorithms over several dimensions
+    # Default order of dimensions for algorithms that have one
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = "baseline"
-    dataset_splits: int = 1
-    chains: int = 1
+    dataset_splits: int = 1  # Default number of splits for other algorithms, and for those algorithms if `splits` is 1
+    chains: int = 1  # Default number of splits of the other algorithms that run at a time
+    # Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no multiprocessors; see
+    # Settings.compute_slowdown
     copied: frozenset[str] = frozenset()
-    most_bytes: int | None = None
+    most_bytes: int | None = None  # Maximum memory in bytes to construct collectives' plans, None = unlimited
 
     def __post_init__(self) -> None:
         for kind in self.algorithm:

@@ -6,7 +6,7 @@ import topologies
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from topologies import Graph, TopologyError
-from topologies.host_memories import with_host_memories
+from topologies.endpoints import with_host_memories
 
 
 def built_fabric(config: RunConfig) -> Graph:

@@ -11,7 +11,7 @@ from nadi.launching.gather import ALONE, RankGather
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from topologies import Graph
-from topologies.lengths import path_links
+from topologies.routing import path_links
 from workload import Program
 from workload.program.traffic import sample
 

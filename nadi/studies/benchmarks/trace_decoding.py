@@ -27,10 +27,8 @@ from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
 NAME = "trace"
 NODES = 1_000_000
 _MODEL, _PLAN, _NODES_OF_MICRO_BATCH = "gpt3-13b", "tp8,mb1,gb{}", 492
-_PYTORCH_SHARE = 5
-"""The PyTorch file has this factor fewer nodes, because Python creates them one at a time."""
-_MAX_PARSED = 50_000
-"""Maximum number of nodes that protobuf parses."""
+_PYTORCH_SHARE = 5  # the PyTorch file has this factor fewer nodes, because Python creates them one at a time
+_MAX_PARSED = 50_000  # maximum number of nodes that protobuf parses
 _WRITE_BUFFER_BYTES = 1 << 20
 """Write buffer in bytes, as in file copies. Files written in pieces of 8 KiB are read three times slower."""
 _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
@@ -98,6 +96,7 @@ def _cpu_s(function: Any) -> float:  # noqa: ANN401 - anything that can be calle
 
 
 def _write_megatron(path: Path, nodes: int) -> None:
+    """Write about this number of nodes: one GPU in a training step of Megatron."""
     from workload.generators.models import find
     from workload.generators.training import parallel_plan
     from workload.generators.training.generator import generate
@@ -116,6 +115,7 @@ def _write_pytorch(path: Path, nodes: int) -> None:
 
 
 def _pytorch_node(node_id: int, rng: np.random.Generator) -> Any:  # noqa: ANN401 - a message
+    """Return a node as Chakra's converter writes it: every third is a kernel, the others are host operations."""
     is_kernel = node_id % 3 == 0
     deps = sorted({max(0, node_id - int(back)) for back in rng.integers(1, 40, 2)} - {node_id})
     host_attributes = [

@@ -32,66 +32,43 @@ from workload.program.aggregation import switches_of
 from workload.shape import shape_of
 
 ALL = "all"
-MAX_SIZES = 1000
-"""Maximum number of sizes in one range of --sizes."""
+MAX_SIZES = 1000  # maximum number of sizes in one range of --sizes
 _KIND_WITHOUT_SIZE = "barrier"
-_MIN_ESTIMATE_S = 5.0
-"""Estimated wall times above this many seconds are shown in the progress line."""
-_MAX_FACTOR_LENGTH = 15
-"""Maximum number of characters of a factor such as "x2"."""
+_MIN_ESTIMATE_S = 5.0  # estimated wall times above this many seconds are shown in the progress line
+_MAX_FACTOR_LENGTH = 15  # maximum number of characters of a factor such as "x2"
 
 
 class SweepRow(NamedTuple):
-    """Measured and analytical times of a collective with one algorithm and size.
+    """Measured and analytical times of a collective with one algorithm and size."""
 
-    Attributes:
-        kind: Kind of the collective, one of workload.KINDS or "all-to-all-v".
-        algorithm: Algorithm with its parameters, as the user writes it.
-        way: Variant that a selecting algorithm chose for the size; "" for other algorithms.
-        bytes: Size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v,
-            as in rccl-tests.
-        time_ps: Time in ps from the start until the last NPU finishes.
-        algbw_Bps: Algorithm bandwidth in bytes per second: bytes / time.
-        busbw_Bps: Bus bandwidth in bytes per second: algorithm bandwidth times the bus factor of nccl-tests.
-        closed_form_ps: Closed-form time of the algorithm on an idle network, in ps.
-        closed_form_played: Whether the closed form played the schedule's steps; False = it used a formula.
-        ratio: Time over closed form; NaN if the closed form is 0.
-        bound_ps: Lower bound in ps from the busiest link, see nadi.simulation.closed_forms.link_bound.
-        busiest_link: Utilisation of the busiest link, 0 to 1.
-        mean_link: Mean utilisation of all links, 0 to 1.
-        packet_hops: Number of packet-hops of the run.
-        digest: Digest of the run.
-    """
-
-    kind: str
-    algorithm: str
-    way: str
+    kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
+    algorithm: str  # algorithm with its parameters, as the user writes it
+    way: str  # variant that a selecting algorithm chose for the size; "" for other algorithms
+    # size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v, as in
+    # rccl-tests
     bytes: int
-    time_ps: int
+    time_ps: int  # time in ps from the start until the last NPU finishes
+    # algorithm bandwidth in bytes per second: bytes / time
     algbw_Bps: float  # noqa: N815 - bytes, not bits
+    # bus bandwidth in bytes per second: algorithm bandwidth times the bus factor of nccl-tests
     busbw_Bps: float  # noqa: N815 - bytes, not bits
-    closed_form_ps: float
-    closed_form_played: bool
-    ratio: float
-    bound_ps: float
-    busiest_link: float
-    mean_link: float
-    packet_hops: int
-    digest: str
+    closed_form_ps: float  # closed-form time of the algorithm on an idle network, in ps
+    closed_form_played: bool  # whether the closed form played the schedule's steps; False = it used a formula
+    ratio: float  # time over closed form; NaN if the closed form is 0
+    bound_ps: float  # lower bound in ps from the busiest link, see nadi.simulation.closed_forms.link_bound
+    busiest_link: float  # utilisation of the busiest link, 0 to 1
+    mean_link: float  # mean utilisation of all links, 0 to 1
+    packet_hops: int  # number of packet-hops of the run
+    digest: str  # digest of the run
 
 
 class CollectiveCase(NamedTuple):
-    """A collective without its algorithm and size.
+    """A collective without its algorithm and size."""
 
-    Attributes:
-        kind: One of workload.KINDS, or "all-to-all-v".
-        matrix: Function from size in bytes and number of members to the bytes between members (row = sender) of an
-            all-to-all-v.
-        settings: Algorithms that override the defaults, and the number of splits of algorithms that name none.
-    """
-
-    kind: str
+    kind: str  # one of workload.KINDS, or "all-to-all-v"
+    # function from size in bytes and number of members to the bytes between members (row = sender) of an all-to-all-v
     matrix: Callable[[int, int], NDArray[np.int64]] | None = None
+    # algorithms that override the defaults, and the number of splits of algorithms that name none
     settings: CollectiveSettings = CollectiveSettings()
 
     def algorithms(self) -> tuple[str, ...]:
@@ -147,17 +124,11 @@ class SkippedAlgorithm(NamedTuple):
 
 
 class ChosenAlgorithms(NamedTuple):
-    """The algorithms of a sweep.
+    """The algorithms of a sweep."""
 
-    Attributes:
-        algorithms: Algorithms that perform the collective.
-        left_out: Algorithms of "all" that cannot perform it.
-        first_program: Program of the first row, built while checking; empty after that row has run.
-    """
-
-    algorithms: list[str]
-    left_out: list[SkippedAlgorithm]
-    first_program: list[Program]
+    algorithms: list[str]  # algorithms that perform the collective
+    left_out: list[SkippedAlgorithm]  # algorithms of "all" that cannot perform it
+    first_program: list[Program]  # program of the first row, built while checking; empty after that row has run
 
 
 def choose(
@@ -165,9 +136,7 @@ def choose(
     case: CollectiveCase,
     text: str,
     sizes: Sequence[int],
-    check: Callable[[Program], None] = lambda _: None,
-    *,
-    sharp_everywhere: bool = False,
+    check: Callable[[Program], None],
 ) -> ChosenAlgorithms:
     """Return the algorithms that --algorithm names, and those of "all" that are skipped.
 
@@ -181,7 +150,6 @@ def choose(
         text: "all", names separated by commas, or "" for the default of the kind.
         sizes: Sizes in bytes; each algorithm is tried with the first, the last and the largest.
         check: Function that raises ConfigError if a program is too large to run.
-        sharp_everywhere: Whether "all" assumes that every switch can reduce.
 
     Raises:
         ConfigError: A name is empty, "all" leaves no algorithm, or `check` refuses a program.
@@ -191,7 +159,6 @@ def choose(
     usable: list[str] = []
     left_out: list[SkippedAlgorithm] = []
     first_program: list[Program] = []
-    checks_switches = text == ALL and not sharp_everywhere
     for candidate in names:
         name = candidate
         try:
@@ -200,7 +167,7 @@ def choose(
             for size in dict.fromkeys((max(sizes), sizes[-1], sizes[0])):
                 program = case.program(graph, name, size)
                 check(program)
-                if checks_switches:
+                if text == ALL:
                     switches.update(switches_of(program))
         except (WorkloadError, ConfigError) as error:
             if text != ALL:
@@ -374,6 +341,7 @@ def _row(
     size_bytes: int,
     results: pdes.Results,
 ) -> SweepRow:
+    """Return the row of a finished run, with closed form, lower bound and utilisation."""
     kind = "all-to-all" if case.matrix else case.kind
     time_ps, shown_bytes = results.finish_time_ps, case.bytes(size_bytes, graph.npus)
     closed = closed_form(

@@ -11,16 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-import workload
 from et import CollectiveCommType, NodeType, TraceTable
 from et.blocks import Block, TraceColumns
 from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
-from nadi.simulation.closed_forms import running
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings, run_program
-from nadi.studies.planner.step import StepTime, TargetMachine
+from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
 from pdes import Settings
 from topologies.clusters import Cluster
 from workload.generators.models import Model
@@ -28,29 +26,19 @@ from workload.generators.training import ParallelPlan, rules
 from workload.generators.training.generator import generate
 from workload.trace_sets.trace_set import Families, TraceSet
 
-MAX_PACKET_HOPS = 8e6
-"""Maximum packet-hops of one simulated communication: one or two seconds of wall time."""
-MIN_SHARE = 0.002
-"""Minimum exposed share of the step, 0 to 1, from which an axis is simulated."""
-_HOPS = 4
-"""Typical number of links of a path; a collective sends its buffer about twice."""
-_MIN_BUFFER_BYTES = 64 << 10
-"""Buffers are not truncated below this size, so that they stay bandwidth-bound."""
+MAX_PACKET_HOPS = 8e6  # maximum packet-hops of one simulated communication: one or two seconds of wall time
+MIN_SHARE = 0.002  # minimum exposed share of the step, 0 to 1, from which an axis is simulated
+_HOPS = 4  # typical number of links of a path; a collective sends its buffer about twice
+_MIN_BUFFER_BYTES = 64 << 10  # buffers are not truncated below this size, so that they stay bandwidth-bound
 _PACKET_BYTES = 4096
-_MESSAGES = -1
-"""Kind of point-to-point messages, beside the values of CollectiveCommType."""
+_MESSAGES = -1  # kind of point-to-point messages, beside the values of CollectiveCommType
 
 
 class PacketStepTime(NamedTuple):
-    """Step time corrected by packet-level simulation.
+    """Step time corrected by packet-level simulation."""
 
-    Attributes:
-        step_ps: Closed-form step time in ps with the exposed time of each simulated axis multiplied by its ratio.
-        ratios: Packet-level time over closed-form time by axis.
-    """
-
-    step_ps: float
-    ratios: dict[str, float]
+    step_ps: float  # closed-form step time in ps with the exposed time of each simulated axis multiplied by its ratio
+    ratios: dict[str, float]  # packet-level time over closed-form time by axis
 
 
 def confirm(
@@ -104,22 +92,8 @@ def _within_hosts(machine: TargetMachine, groups: Sequence[tuple[int, ...]]) -> 
 
 def _ratio(machine: TargetMachine, part: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
     """Return packet-level time over closed-form time of one communication that all groups perform at once."""
-    graph = machine.graph
-    program = workload.build_program(
-        part.traces,
-        part.trace_of_npu,
-        graph.npus,
-        {},
-        machine.compute,
-        machine.collectives,
-        fabric=graph,
-        example_npu=part.example_npu,
-        families=part.families,
-    )
-    folded = running.laid_out(graph, program, machine.costs)
-    costed = running.costed(folded, machine.costs, machine.collectives)
-    closed_form = running.run(graph, folded, costed, machine.costs, machine.settings, NoProgress())
-    packets = run_program(graph, program, settings, progress)
+    program, _, closed_form = run_closed_form(machine, part, machine.settings)
+    packets = run_program(machine.graph, program, settings, progress)
     return packets.finish_time_ps / max(closed_form.finish_time_ps, 1)
 
 

@@ -29,7 +29,7 @@ from nadi.simulation.run import network_settings
 from pdes import Results, Settings
 from topologies import Graph
 from topologies.clusters import Cluster
-from workload import CollectiveSettings, ComputeModel, Program
+from workload import CollectiveSettings, ComputeModel, Program, TraceSet
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes
 from workload.generators.models import Model
@@ -37,29 +37,19 @@ from workload.generators.training import ParallelPlan, rules
 from workload.generators.training.generator import generate
 from workload.generators.training.interference import channels_on, compute_slowdown
 
-_SHORT, _LONGER = 2, 3
-"""Rounds of the pipeline in the two short steps: micro-batches per stage."""
+_SHORT, _LONGER = 2, 3  # rounds of the pipeline in the two short steps: micro-batches per stage
 
 
 @dataclass(frozen=True)
 class TargetMachine:
-    """The GPUs, fabric and cost models on which plans are timed.
+    """The GPUs, fabric and cost models on which plans are timed."""
 
-    Attributes:
-        graph: Fabric of all GPUs.
-        settings: Settings of the packet network that the closed forms assume.
-        collectives: Algorithms and settings of collectives.
-        compute: Operator times of the GPU.
-        costs: Cached collective costs of the fabric, shared by all plans.
-        channels: Number of NCCL channels, each occupying one SM while a collective runs.
-    """
-
-    graph: Graph
-    settings: Settings
-    collectives: CollectiveSettings
-    compute: ComputeModel
-    costs: CollectiveCosts
-    channels: int = 0
+    graph: Graph  # fabric of all GPUs
+    settings: Settings  # settings of the packet network that the closed forms assume
+    collectives: CollectiveSettings  # algorithms and settings of collectives
+    compute: ComputeModel  # operator times of the GPU
+    costs: CollectiveCosts  # cached collective costs of the fabric, shared by all plans
+    channels: int = 0  # number of NCCL channels, each occupying one SM while a collective runs
 
 
 def target_machine(
@@ -90,31 +80,19 @@ def target_machine(
 
 
 class EnergyUse(NamedTuple):
-    """Activity in a step that consumes energy.
+    """Activity in a step that consumes energy."""
 
-    Attributes:
-        npu_ps: float64[len(NPU_TIMES)], GPU time by activity in ps, summed over all GPUs.
-        ports: Ports by type with the bytes that they send.
-    """
-
-    npu_ps: NDArray[np.float64]
-    ports: Mapping[str, PortUse]
+    npu_ps: NDArray[np.float64]  # float64[len(NPU_TIMES)], GPU time by activity in ps, summed over all GPUs
+    ports: Mapping[str, PortUse]  # ports by type with the bytes that they send
 
 
 class StepTime(NamedTuple):
-    """Duration and breakdown of a step.
+    """Duration and breakdown of a step."""
 
-    Attributes:
-        step_ps: Step time of the slowest GPU in ps.
-        share_ps: float64[len(CATEGORIES)], time of a GPU by category in ps, mean over all GPUs.
-        use: Activity of GPUs and ports that consumes energy.
-        is_whole: Whether the whole step was simulated; False = extrapolated from two short steps.
-    """
-
-    step_ps: float
-    share_ps: NDArray[np.float64]
-    use: EnergyUse
-    is_whole: bool
+    step_ps: float  # step time of the slowest GPU in ps
+    share_ps: NDArray[np.float64]  # float64[len(CATEGORIES)], time of a GPU by category in ps, mean over all GPUs
+    use: EnergyUse  # activity of GPUs and ports that consumes energy
+    is_whole: bool  # whether the whole step was simulated; False = extrapolated from two short steps
 
     def of(self, category: str) -> float:
         """Return the share of the step, 0 to 1, that a GPU spends in a category."""
@@ -165,9 +143,10 @@ def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
     return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
 
 
-def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
-    """Simulate a whole step at closed forms."""
-    traces = generate(model, plan, framework)
+def run_closed_form(
+    machine: TargetMachine, traces: TraceSet, settings: Settings
+) -> tuple[Program, running.FoldedProgram, Results]:
+    """Run traces at closed forms; return their program, its classes of equal NPUs, and results of one NPU per class."""
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
@@ -181,8 +160,15 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     )
     folded = running.laid_out(machine.graph, program, machine.costs)
     costed = running.costed(folded, machine.costs, machine.collectives)
-    settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
     results = running.run(machine.graph, folded, costed, machine.costs, settings, NoProgress(), max_rows=0)
+    return program, folded, results
+
+
+def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
+    """Simulate a whole step at closed forms."""
+    traces = generate(model, plan, framework)
+    settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
+    program, folded, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
     share_ps = (shares[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()

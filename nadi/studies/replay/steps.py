@@ -15,69 +15,62 @@ from workload import KINDS, CollectiveSettings, Program, TraceSet
 from workload.node_kinds import COLLECTIVE, SEND
 
 Int64 = NDArray[np.int64]
-_MEMORY_SHARE = 0.5
-"""Share of the available memory, 0 to 1, that the buffers of one operation on all ranks may use."""
-_BUFFERS = 2
-"""Buffers of an operation: one to send and one to receive."""
+_MEMORY_SHARE = 0.5  # share of the available memory, 0 to 1, that the buffers of one operation on all ranks may use
+_BUFFERS = 2  # buffers of an operation: one to send and one to receive
 _PS_PER_NS = 1000
+_WORD_BYTES = 4
 
 
 class ReplayOperation(NamedTuple):
-    """One communication operation of a rank.
+    """One communication operation of a rank."""
 
-    Attributes:
-        kind: One of workload.KINDS, "send" or "recv".
-        size_bytes: Size in bytes of the message or the whole buffer.
-        group: Number of the group; -1 for a message.
-        members: Ranks of the group in member order; the peer alone for a message.
-        own: Index of this rank among the members.
-        tag: Tag of a message.
-        send_bytes: Bytes to each member in an uneven all-to-all; else ().
-        recv_bytes: Bytes from each member in an uneven all-to-all; else ().
-    """
+    kind: str  # one of workload.KINDS, "send" or "recv"
+    size_bytes: int  # size in bytes of the message or the whole buffer
+    group: int  # number of the group; -1 for a message
+    members: tuple[int, ...]  # ranks of the group in member order; the peer alone for a message
+    own: int = 0  # index of this rank among the members
+    tag: int = 0  # tag of a message
+    send_bytes: tuple[int, ...] = ()  # bytes to each member in an uneven all-to-all; else ()
+    recv_bytes: tuple[int, ...] = ()  # bytes from each member in an uneven all-to-all; else ()
 
-    kind: str
-    size_bytes: int
-    group: int
-    members: tuple[int, ...]
-    own: int = 0
-    tag: int = 0
-    send_bytes: tuple[int, ...] = ()
-    recv_bytes: tuple[int, ...] = ()
+    def buffer_bytes(self) -> tuple[int, int]:
+        """Return the sizes of the send and the receive buffer of an even collective in bytes, padded to equal parts."""
+        members = len(self.members)
+        part = -(-self.size_bytes // members)
+        sizes = {
+            "all-reduce": (_whole_words(self.size_bytes), _whole_words(self.size_bytes)),
+            "reduce": (_whole_words(self.size_bytes), _whole_words(self.size_bytes)),
+            "reduce-scatter": (_whole_words(part) * members, _whole_words(part)),
+            "all-gather": (part, part * members),
+            "gather": (part, part * members),
+            "scatter": (part * members, part),
+            "all-to-all": (part * members, part * members),
+            "broadcast": (self.size_bytes, 0),
+            "barrier": (0, 0),
+        }
+        return sizes[self.kind]
 
-    @property
-    def part_bytes(self) -> int:
-        """Size of a member's part of the buffer in bytes, rounded up."""
-        return -(-self.size_bytes // len(self.members))
+
+def _whole_words(size_bytes: int) -> int:
+    """Return a number of bytes rounded up to words of float32, which reductions sum."""
+    return -(-size_bytes // _WORD_BYTES) * _WORD_BYTES
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReplaySteps:
-    """The n nodes of a rank's trace.
+    """The n nodes of a rank's trace."""
 
-    Attributes:
-        table: Trace with the peers of this rank.
-        kind: int8[n], node kind, NOOP to COLLECTIVE.
-        lane: int8[n], lane of compute and memory nodes.
-        duration_ns: int64[n], duration of compute and memory nodes in nanoseconds.
-        parents: int64[n], number of parents.
-        child_ptr: int64[n + 1], row pointers into `child`.
-        child: int64[], rows that wait for each row.
-        operations: Operation of each communication row, without collectives of a single member.
-        channel: Rows that must start in this order, by group or by peer and tag.
-        groups: Members of every group by number, the same on all ranks.
-    """
-
-    table: TraceTable
-    kind: NDArray[np.int8]
-    lane: NDArray[np.int8]
-    duration_ns: Int64
-    parents: Int64
-    child_ptr: Int64
-    child: Int64
+    table: TraceTable  # trace with the peers of this rank
+    kind: NDArray[np.int8]  # int8[n], node kind, NOOP to COLLECTIVE
+    lane: NDArray[np.int8]  # int8[n], lane of compute and memory nodes
+    duration_ns: Int64  # int64[n], duration of compute and memory nodes in nanoseconds
+    parents: Int64  # int64[n], number of parents
+    child_ptr: Int64  # int64[n + 1], row pointers into `child`
+    child: Int64  # int64[], rows that wait for each row
+    # operation of each communication row, without collectives of a single member
     operations: dict[int, ReplayOperation]
-    channel: dict[int, tuple[int, ...]]
-    groups: dict[int, tuple[int, ...]]
+    channel: dict[int, tuple[int, ...]]  # rows that must start in this order, by group or by peer and tag
+    groups: dict[int, tuple[int, ...]]  # members of every group by number, the same on all ranks
 
 
 def read_traces(
@@ -166,6 +159,7 @@ def _members(program: Program, group: int) -> tuple[int, ...]:
 
 
 def _collective(rank: int, node: int, row: int, traces: TraceSet, program: Program) -> ReplayOperation:
+    """Return the operation of a collective; node, row: index in the program and in the rank's trace."""
     slot = int(program.slot_ptr[rank] + program.node_group[node])
     group, size = int(program.slot_group[slot]), int(program.node_bytes[node])
     members = _members(program, group)

@@ -10,23 +10,18 @@ from typing import NamedTuple
 
 import inputs
 from nadi.launching.python import nadi_command
+from nadi.launching.shards import array_script
 from nadi.studies.sweeps.points import Point, SweepDefinition
 
 RUNS = "runs"
 
 
 class PointOutcome(NamedTuple):
-    """The outcome of a point.
+    """The outcome of a point."""
 
-    Attributes:
-        point: Index of the point in the sweep.
-        error: Error message on one line; "" = finished.
-        was_there: Whether an earlier sweep finished the point.
-    """
-
-    point: int
-    error: str
-    was_there: bool = False
+    point: int  # index of the point in the sweep
+    error: str  # error message on one line; "" = finished
+    was_there: bool = False  # whether an earlier sweep finished the point
 
 
 def folder_of(out: Path, point: Point) -> Path:
@@ -158,3 +153,14 @@ def _processes() -> Iterator[Callable[[Sequence[str]], tuple[int, str]]]:
             for process in running:
                 process.terminate()
         raise
+
+
+def sweep_script(file: Path, out: Path, shards: int, options: Sequence[str], *, force: bool) -> str:
+    """Return a SLURM batch script that runs the points in shards, then merges the results into the table.
+
+    Raises:
+        ConfigError: A name is not one line of printable characters, or an option is unknown to sbatch.
+    """
+    sweep = ["sweep", str(file.absolute())]
+    merge = [*sweep, "--merge"]
+    return array_script([*sweep, *(["--force"] if force else [])], shards, out.absolute(), merge, options=options)

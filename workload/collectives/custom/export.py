@@ -14,18 +14,15 @@ from workload.errors import WorkloadError
 
 _NAME_OF = {kind: name for name, kind in reversed(KIND_OF.items())}
 
-Block = tuple[int, int, int, int]
-"""Lane, send, recv and channel of a thread block."""
+Block = tuple[int, int, int, int]  # lane, send, recv and channel of a thread block
 
-At = tuple[Block, int]
-"""A step of a thread block."""
+At = tuple[Block, int]  # a step of a thread block
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
     """Return the XML of plans; lanes must work on the whole buffer in equal chunks without latencies or wire factors.
 
-    Raises:
-        WorkloadError: MSCCL's format cannot express the kind or the plans.
+    Raises WorkloadError: MSCCL's format cannot express the kind or the plans.
     """
     if kind not in _NAME_OF:
         raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")
@@ -110,7 +107,10 @@ class _Gpu:
         steps = self.blocks.setdefault(block, [])
         attributes = {"s": str(len(steps)), "type": does}
         for side, chunk in (("src", src), ("dst", dst)):
-            letter, offset = self._place(chunk)
+            region, offset = divmod(max(chunk, 0), self.chunks)
+            letter = "o" if region or self.kind == "all-gather" else "i"
+            if region >= self.buffers:
+                letter, offset = "s", (region - self.buffers) * self.chunks + offset
             attributes |= {f"{side}buf": letter, f"{side}off": str(offset)}
         element = ET.Element(
             "step", {**attributes, "cnt": str(max(count, 0)), "depid": "-1", "deps": "-1", "hasdep": "0"}
@@ -119,12 +119,6 @@ class _Gpu:
         if dep is not None or before is not None:
             self.depends.append((element, *(dep or (NONE, NONE)), before))
         return block, len(steps) - 1
-
-    def _place(self, chunk: int) -> tuple[str, int]:
-        region, place = divmod(max(chunk, 0), self.chunks)
-        if region == 0:
-            return ("o" if self.kind == "all-gather" else "i"), place
-        return ("o", place) if region < self.buffers else ("s", (region - self.buffers) * self.chunks + place)
 
 
 def _whole(number: int, lane: list[Step]) -> Block | None:

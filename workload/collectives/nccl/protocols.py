@@ -12,8 +12,7 @@ from typing import NamedTuple
 from inputs.units import KIB
 
 _ONE_SLOT = frozenset({"broadcast", "reduce"})
-_SLICES_OF_LEAST = 32
-"""Ratio of a full slice to the smallest one."""
+_SLICES_OF_LEAST = 32  # ratio of a full slice to the smallest one
 
 
 class Protocol(NamedTuple):
@@ -27,6 +26,10 @@ class Protocol(NamedTuple):
     least_bytes: int  # minimum chunk of a tree, to which chunks are halved to fill the pipeline
     threads: int  # number of threads of a channel
     thread_bytes: int  # minimum data per thread for a channel to be used
+
+    def wire_bytes(self, data_bytes: float) -> float:
+        """Return the bytes on the wire of some data, not rounded."""
+        return data_bytes * self.wire[0] / self.wire[1]
 
     def chunk_bytes(self, kind: str) -> int:
         """Return the maximum bytes that one step of a channel moves."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.errors import WorkloadError
-from workload.trace_sets.exchange import Exchange, agree, alone
+from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.trace_sets.groups import GroupTable
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import TraceView
@@ -20,10 +19,9 @@ from workload.trace_sets.view import TraceView
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
+# int64[n, n] by group and index of the collective in it: bytes from member (row) to member (column). Equal matrices are
+# one array.
 Matrices = Mapping[tuple[int, int], Int64]
-"""int64[n, n] by group and index of the collective in it: bytes from member (row) to member (column). Equal matrices
-are one array.
-"""
 
 
 class _SplitSizes(NamedTuple):
@@ -71,8 +69,7 @@ def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
 def check_splits(view: TraceView) -> None:
     """Check that split sizes divide comm_size into whole bytes.
 
-    Raises:
-        WorkloadError: A size is not a whole number of bytes.
+    Raises WorkloadError: a size is not a whole number of bytes.
     """
     for at in np.flatnonzero(view.coll_uneven).tolist():
         row = int(view.coll_rows[at])
@@ -90,8 +87,7 @@ def check_splits(view: TraceView) -> None:
 def matrices(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> Matrices:
     """Return the matrices of all uneven all-to-alls of this rank's groups; exchange: exchange with other ranks.
 
-    Raises:
-        WorkloadError: A number of split sizes that is not the number of members, or members that disagree on a size.
+    Raises WorkloadError: a number of split sizes that is not the number of members, or members that disagree on a size.
     """
     uses = agree(exchange, lambda: _checked_uses(own, groups))
     by_use = _assemble(exchange(_split_sizes(uses)), groups)
@@ -144,13 +140,10 @@ def _split_sizes(uses: Sequence[_Use]) -> _SplitSizes:
             number[key] = len(lists)
             lists.append(sent_bytes)
         sizes.append(np.full(len(use.npu), number[key], np.int64))
-    seq = [np.full(len(use.npu), use.seq, np.int64) for use in uses]
-    group, member = [use.group for use in uses], [use.member for use in uses]
-    return _SplitSizes(_joined(group), _joined(seq), _joined(member), _joined(sizes), lists)
-
-
-def _joined(parts: Sequence[Int64]) -> Int64:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
+    none = np.zeros(0, np.int64)
+    group, member = (np.concatenate([none, *column]) for column in ([u.group for u in uses], [u.member for u in uses]))
+    seq = np.concatenate([none, *(np.full(len(use.npu), use.seq, np.int64) for use in uses)])
+    return _SplitSizes(group, seq, member, np.concatenate([none, *sizes]), lists)
 
 
 def _assemble(of_ranks: Sequence[_SplitSizes], groups: GroupTable) -> dict[tuple[int, int], Int64]:

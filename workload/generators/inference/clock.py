@@ -10,30 +10,24 @@ from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
 from workload.compute.times import ComputeTimes
 from workload.generators.inference import experts, layers
-from workload.generators.inference.batch import Batch
-from workload.generators.inference.scheduler import Clock
+from workload.generators.inference.scheduler import Batch, Clock
 from workload.generators.models.model import Model
+from workload.generators.training import mlp, vocabulary
 from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.shard import Shard
 
 
 class Link(NamedTuple):
-    """Times of an engine's communication.
+    """Times of an engine's communication."""
 
-    Attributes:
-        collective_ps: Function that returns the picoseconds of a collective.
-        message_ps: Function that returns the picoseconds of a message to the next stage, by its bytes.
-    """
-
-    collective_ps: Callable[[GroupCollective], float]
-    message_ps: Callable[[int], float]
+    collective_ps: Callable[[GroupCollective], float]  # Function that returns the picoseconds of a collective
+    message_ps: Callable[[int], float]  # Picoseconds of a message to the next stage, by its bytes
 
 
 Network = Callable[[ParallelPlan, int], Link]
 """Function that returns the link of an engine with a plan and the number of its first NPU."""
-NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)
-"""Link with communication that takes no time."""
+NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)  # Link with communication that takes no time
 
 
 def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_NETWORK) -> Clock:
@@ -54,7 +48,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
     def mlp_ps(tokens: int, layer: int) -> float:
         s = layers.shard(base, tokens)
         if not model.has_experts(layer):
-            return time_ps(layers.mlp_items(s))
+            return time_ps(mlp.forward(s))
         rows = tuple(experts.rows_of(plan, tokens, member % plan.tp) for member in range(plan.ep))
         return time_ps(experts.items(s, layer, rows))
 
@@ -67,6 +61,6 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
             total += len(numbers) * mlp_ps(batch.tokens, numbers[0]) if numbers else 0
         if plan.pp > 1:
             total += (plan.pp - 1) * link.message_ps(batch.tokens * model.hidden * s.value_bytes)
-        return (total + time_ps(layers.embedding_items(s)) + time_ps(layers.head_items(s, batch))) / PS_PER_US
+        return (total + time_ps(vocabulary.embedding(s)) + time_ps(layers.head_items(s, batch))) / PS_PER_US
 
     return microseconds

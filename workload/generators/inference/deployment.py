@@ -16,10 +16,8 @@ from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.stages import chunks
 
-PROMPT_TOKENS = 8192
-"""Default maximum of prompt tokens per iteration without chunked prefill."""
-USED_MEMORY = 0.9
-"""Share of the GPU's memory that serving uses: the default of vLLM's gpu_memory_utilization."""
+PROMPT_TOKENS = 8192  # Default maximum of prompt tokens per iteration without chunked prefill
+USED_MEMORY = 0.9  # Share of the GPU's memory that serving uses: the default of vLLM's gpu_memory_utilization
 _MAX_BATCH = 1 << 16
 _SERVING_FIELDS = ("tp", "pp", "dp", "ep", "etp", "uneven", "capacity", "imbalance", "seed", "dtype")
 """Fields of a plan that serving supports."""
@@ -28,33 +26,22 @@ Transfer = Literal["layer", "whole"]
 
 @dataclass(frozen=True)
 class Serving:
-    """Configuration of serving a model.
+    """Configuration of serving a model."""
 
-    Attributes:
-        model: Model to serve.
-        plan: Parallel plan of all GPUs or, with `prefill_plan`, of the decoding GPUs.
-        batch: Maximum number of sequences that a replica runs at a time.
-        chunk: Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding.
-        prompt_tokens: Maximum number of tokens of unsplit prompts per iteration; a longer prompt runs alone.
-        gpu: GPU whose operator times are the scheduler's clock and whose memory limits the KV cache; None = the clock
-            counts iterations, and there is no limit.
-        network: Function that returns the communication times for the clock; None = communication takes no time.
-        kv_tokens: Capacity of a replica's KV cache in tokens; 0 = the free memory of the GPU.
-        prefill_plan: Parallel plan of separate GPUs for prompts, which are numbered before the decoding GPUs; None =
-            the same GPUs prefill and decode.
-        transfer: Time when keys and values move to the decoding GPUs: after each layer, or after the whole pass.
-    """
-
-    model: Model
-    plan: ParallelPlan
-    batch: int = 1
-    chunk: int = 0
-    prompt_tokens: int = PROMPT_TOKENS
+    model: Model  # Model to serve
+    plan: ParallelPlan  # Parallel plan of all GPUs or, with `prefill_plan`, of the decoding GPUs
+    batch: int = 1  # Maximum number of sequences that a replica runs at a time
+    chunk: int = 0  # Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding
+    prompt_tokens: int = PROMPT_TOKENS  # Maximum tokens of unsplit prompts per iteration; a longer one runs alone
+    # GPU whose operator times are the scheduler's clock and whose memory limits the KV cache; None = the clock counts
+    # iterations, and there is no limit
     gpu: Gpu | None = None
-    network: Network | None = None
-    kv_tokens: int = 0
+    network: Network | None = None  # Communication times of the clock; None = communication takes no time
+    kv_tokens: int = 0  # Capacity of a replica's KV cache in tokens; 0 = the free memory of the GPU
+    # Parallel plan of separate GPUs for prompts, which are numbered before the decoding GPUs; None = the same GPUs
+    # prefill and decode
     prefill_plan: ParallelPlan | None = None
-    transfer: Transfer = "layer"
+    transfer: Transfer = "layer"  # When keys and values move to decoding GPUs: after each layer or the pass
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= _MAX_BATCH:
@@ -68,23 +55,14 @@ class Serving:
 
 
 class Engine(NamedTuple):
-    """The GPUs of one plan, with their requests and iterations.
+    """The GPUs of one plan, with their requests and iterations."""
 
-    Attributes:
-        model: Model to serve.
-        plan: Settled parallel plan.
-        first: Number of the first NPU.
-        role: Phases that the engine runs: prompts, decoding or both.
-        requests: Requests of each replica.
-        schedule: Iterations of each replica.
-    """
-
-    model: Model
-    plan: ParallelPlan
-    first: int
-    role: Role
-    requests: tuple[tuple[Request, ...], ...]
-    schedule: ServingSchedule
+    model: Model  # Model to serve
+    plan: ParallelPlan  # Settled parallel plan
+    first: int  # Number of the first NPU
+    role: Role  # Phases that the engine runs: prompts, decoding or both
+    requests: tuple[tuple[Request, ...], ...]  # Requests of each replica
+    schedule: ServingSchedule  # Iterations of each replica
 
 
 def engines(
@@ -92,13 +70,7 @@ def engines(
 ) -> tuple[Engine, ...]:
     """Return the engines with their schedules: one, or one for prompts and one that decodes.
 
-    Args:
-        serving: Configuration of serving.
-        requests: Requests to serve, in the order of arrival.
-        report: Function that is called with a text about the progress of the schedule.
-
-    Raises:
-        WorkloadError: If the model cannot be served with these plans and requests.
+    The requests are in the order of arrival; `report` is called with texts about the progress of the schedule.
     """
     _check(serving, requests)
     plan = settle(serving.model, serving.plan)
@@ -117,11 +89,7 @@ def engines(
 
 
 def settle(model: Model, plan: ParallelPlan) -> ParallelPlan:
-    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices.
-
-    Raises:
-        WorkloadError: If the model cannot be served with the plan.
-    """
+    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices."""
     if model.experts is not None and plan.ep == 1 and plan.etp == 1:
         plan = plan.model_copy(update={"etp": plan.tp})
     rules.check(model, plan, "inference")
@@ -194,18 +162,14 @@ def _engine(
 
 
 def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Request]) -> int:
-    """Return the capacity of a replica's KV cache in tokens, 0 = no limit is known.
-
-    Raises:
-        WorkloadError: If the weights leave no memory for a cache.
-    """
+    """Return the capacity of a replica's KV cache in tokens, 0 = no limit is known."""
     if serving.kv_tokens or serving.gpu is None:
         return serving.kv_tokens
     longest = max((request.prompt for request in requests), default=1)
     in_pass = max(serving.chunk or max(serving.prompt_tokens, longest), serving.batch)
     memory = USED_MEMORY * serving.gpu.memory_bytes
     capacities: list[int] = []
-    for stage, estimate in enumerate(serving_estimate(serving.model, plan, 0, in_pass)):
+    for stage, estimate in enumerate(serving_estimate(serving.model, plan, in_pass)):
         layers = len(chunks(serving.model, plan)[stage][0].layers)
         if not layers:
             continue

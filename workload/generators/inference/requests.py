@@ -14,8 +14,7 @@ import inputs
 from inputs.units import US_PER_S
 from workload.errors import WorkloadError
 
-COLUMNS = ("arrival_s", "prompt", "generate")
-"""Columns of a CSV file of requests."""
+COLUMNS = ("arrival_s", "prompt", "generate")  # Columns of a CSV file of requests
 MAX_REQUESTS = 10**6
 MAX_TOKENS = 10**7
 _MAX_ARRIVAL_S = 10**6
@@ -24,45 +23,24 @@ _MAX_SIGMA = 5.0
 
 
 class Request(NamedTuple):
-    """A request to the model.
+    """A request to the model."""
 
-    Attributes:
-        number: Number of the request, from 0, in the order of arrival.
-        arrival_us: Arrival time in microseconds.
-        prompt: Number of prompt tokens.
-        generate: Number of generated tokens; the pass of the prompt generates the first one.
-    """
-
-    number: int
-    arrival_us: int
-    prompt: int
-    generate: int
+    number: int  # Number of the request, from 0, in the order of arrival
+    arrival_us: int  # Arrival time in microseconds
+    prompt: int  # Number of prompt tokens
+    generate: int  # Number of generated tokens; the pass of the prompt generates the first one
 
 
 class Lengths(NamedTuple):
-    """Distribution of the number of tokens of prompts or answers.
+    """Distribution of the number of tokens of prompts or answers."""
 
-    Attributes:
-        kind: Name of the distribution: fixed, uniform or lognormal.
-        first: Number of tokens (fixed), minimum (uniform) or median (lognormal).
-        second: Maximum (uniform) or standard deviation of the logarithm (lognormal).
-    """
-
-    kind: str
-    first: int
-    second: float = 0.0
+    kind: str  # Name of the distribution: fixed, uniform or lognormal
+    first: int  # Number of tokens (fixed), minimum (uniform) or median (lognormal)
+    second: float = 0.0  # Maximum (uniform) or standard deviation of the logarithm (lognormal)
 
     @classmethod
     def parse(cls, text: object, key: str) -> "Lengths":
-        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8".
-
-        Args:
-            text: Text or number to parse.
-            key: Name of the value, for messages.
-
-        Raises:
-            WorkloadError: If the text has another form, or a number is out of range.
-        """
+        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8"; key: name of the value, for messages."""
         given = str(text)
         fixed = re.fullmatch(r"([0-9]{1,9})", given)
         uniform = re.fullmatch(r"uniform:([0-9]{1,9})-([0-9]{1,9})", given)
@@ -96,21 +74,13 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestStream:
-    """Requests with random arrival times and lengths.
+    """Requests with random arrival times and lengths."""
 
-    Attributes:
-        count: Number of requests.
-        prompt: Distribution of prompt lengths.
-        generate: Distribution of answer lengths.
-        rate: Mean number of arrivals per second of a Poisson process; 0 = all arrive at time 0.
-        seed: Seed of the random numbers.
-    """
-
-    count: int
-    prompt: Lengths
-    generate: Lengths
-    rate: float = 0.0
-    seed: int = 1
+    count: int  # Number of requests
+    prompt: Lengths  # Distribution of prompt lengths
+    generate: Lengths  # Distribution of answer lengths
+    rate: float = 0.0  # Mean number of arrivals per second of a Poisson process; 0 = all arrive at time 0
+    seed: int = 1  # Seed of the random numbers
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_REQUESTS:
@@ -122,11 +92,7 @@ class RequestStream:
 
 
 def requests_of(source: RequestStream | Path | Iterable[Request]) -> tuple[Request, ...]:
-    """Return requests in the order of arrival: drawn from a stream, read from a CSV file with COLUMNS, or as given.
-
-    Raises:
-        WorkloadError: If the file is unreadable or no such CSV file, or there is no request.
-    """
+    """Return requests in the order of arrival: drawn from a stream, read from a CSV file with COLUMNS, or as given."""
     if isinstance(source, Path):
         return _numbered(_read(source))
     if not isinstance(source, RequestStream):
@@ -149,10 +115,9 @@ def _numbered(rows: list[tuple[int, int, int]]) -> tuple[Request, ...]:
 def _read(path: Path) -> list[tuple[int, int, int]]:
     try:
         lines = [line for line in inputs.read_text(path).splitlines() if line.strip() and not line.startswith("#")]
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}; expected a CSV file of requests") from None
-    except ValueError as error:
-        raise WorkloadError(f"{path}: {error}; expected a CSV file of requests") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise WorkloadError(f"{path}: {reason}; expected a CSV file of requests") from None
     rows = list(csv.reader(lines))
     if not rows or tuple(cell.strip() for cell in rows[0]) != COLUMNS:
         raise WorkloadError(f"{path}: expected the columns {','.join(COLUMNS)} in its first line")

@@ -2,8 +2,10 @@
 
 import difflib
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -47,11 +49,7 @@ def find(name: str) -> Model:
 
 
 def read(path: Path) -> Model:
-    """Return the model of a file.
-
-    Raises:
-        WorkloadError: If the file is unreadable or no model.
-    """
+    """Return the model of a file."""
     try:
         text = inputs.read_text(path)
     except OSError as error:
@@ -64,13 +62,18 @@ def read(path: Path) -> Model:
         values = inputs.parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: no TOML: {error}, expected {_EXPECTED}") from None
+    return model_of({"name": path.stem, **values}, path)
+
+
+def model_of(values: Mapping[str, Any], source: object) -> Model:
+    """Return the model with the given fields; source: name of the fields' source, for messages."""
     try:
-        return Model(**{"name": path.stem, **values})
+        return Model(**values)
     except ValidationError as error:
-        raise WorkloadError(f"{path}: {explain(error)}") from None
+        raise WorkloadError(f"{source}: {_explained(error)}") from None
 
 
-def explain(error: ValidationError) -> str:
+def _explained(error: ValidationError) -> str:
     """Return one line about the first error in a model; unknown keys come first."""
     first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     key = ".".join(map(str, first["loc"]))

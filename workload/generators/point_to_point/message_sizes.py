@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from topologies.bounds import MAX_BYTES
 from topologies.units import parse_bytes_within, short
+from workload.arrays import Int64
 from workload.errors import WorkloadError
 
 _MEASURED = {
@@ -36,32 +37,23 @@ _PERCENT = 100.0
 
 
 class Sizes(NamedTuple):
-    """A distribution of sizes, given by points of its cumulative distribution, linearly interpolated.
+    """A distribution of sizes, given by points of its cumulative distribution, linearly interpolated."""
 
-    Attributes:
-        bytes: float64[n], sizes in bytes, ascending.
-        share: float64[n], shares of messages that are not larger, from 0 to 1.
-    """
-
-    bytes: NDArray[np.float64]
-    share: NDArray[np.float64]
+    bytes: NDArray[np.float64]  # float64[n], sizes in bytes, ascending
+    share: NDArray[np.float64]  # float64[n], shares of messages that are not larger, from 0 to 1
 
     @property
     def mean_bytes(self) -> float:
         """Expected size of a message in bytes."""
         return float(np.diff(self.share) @ (self.bytes[:-1] + self.bytes[1:]) / 2)
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: NDArray[np.float64]) -> Int64:
         """Return int64[]: the quantiles for shares of messages, in bytes, at least 1."""
         return np.maximum(np.rint(np.interp(shares, self.share, self.bytes)), 1).astype(np.int64)
 
 
 def message_sizes(text: str) -> Sizes:
-    """Return the distribution of a text as in the table above.
-
-    Raises:
-        WorkloadError: If the text has another form, a size is 0 or above the maximum, or a range is descending.
-    """
+    """Return the distribution of a text as in the table above."""
     if text in _MEASURED:
         size, percentage = np.array(_MEASURED[text], np.float64).T
         return Sizes(size, percentage / _PERCENT)

@@ -22,10 +22,8 @@ COMPUTED, SENT, OWN = "computed", "sent", "own"
 pass, the rows for which its next computation waits."""
 QUEUED = ("dp", "edp", "dp-other", "edp-other")
 """Families, and ports, whose collectives run one at a time across blocks."""
-_MAX_INTEGER = 2**63 - 1
-"""Maximum of the integer attributes of a trace's node (int64)."""
-_ON_HOST = 1
-"""tensor_loc of a tensor in the host's memory."""
+_MAX_INTEGER = 2**63 - 1  # Maximum of the integer attributes of a trace's node (int64)
+_ON_HOST = 1  # tensor_loc of a tensor in the host's memory
 
 
 class Ring(NamedTuple):
@@ -41,34 +39,22 @@ _STAGES, _RING = "pp", "cp"
 
 
 class FinishedBlock(NamedTuple):
-    """A block, and those of its rows that rows of later blocks wait for.
+    """A block, and those of its rows that rows of later blocks wait for."""
 
-    Attributes:
-        block: Rows of the block.
-        ports: Names of the ports that a stamp may connect.
-        ends: Rows that must end before the next computation.
-        computed: Row of the last computation, -1 = no computation.
-        sent: Rows of sends that may have to end before the next computation.
-        last: Row of the last collective by family of QUEUED.
-        keys: Row of a collective, message or transfer by the key that later blocks may need.
-    """
-
-    block: Block
-    ports: frozenset[str]
-    ends: tuple[int, ...]
-    computed: int
-    sent: tuple[int, ...]
-    last: Mapping[str, int]
-    keys: Mapping[str, int]
+    block: Block  # Rows of the block
+    ports: frozenset[str]  # Names of the ports that a stamp may connect
+    ends: tuple[int, ...]  # Rows that must end before the next computation
+    computed: int  # Row of the last computation, -1 = no computation
+    sent: tuple[int, ...]  # Rows of sends that may have to end before the next computation
+    last: Mapping[str, int]  # Row of the last collective by family of QUEUED
+    keys: Mapping[str, int]  # Row of a collective, message or transfer by the key that later blocks may need
 
 
 class BlockBuilder:
     """Builder of the blocks of a pass from its items.
 
-    Args:
-        ring: Neighbours for the messages of context parallelism.
-        cuts: Whether each computation that waits for a collective begins a new block, so that the blocks of two passes
-            can be stamped alternately.
+    With `cuts`, each computation that waits for a collective begins a new block, so that the blocks of two passes can
+    be stamped alternately.
     """
 
     def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
@@ -86,7 +72,7 @@ class BlockBuilder:
         self._computed = -1
         self._has_waited = False
         self._open: list[Compute] = []
-        self._open_after: list[int | str] = []
+        self._open_after: tuple[str, ...] = ()
         self._open_layer = ""
         self._open_attributes: list[Attribute] = []
 
@@ -110,15 +96,7 @@ class BlockBuilder:
             self._chain += awaited
 
     def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
-        """Add a receive that must end before the next computation.
-
-        Args:
-            name: Name of the row.
-            size: Message size in bytes.
-            peer: Number of the sending NPU.
-            tag: Tag of the message.
-            after: Ports that must end before the receive.
-        """
+        """Add a receive from NPU `peer`, which waits for the ports `after` and must end before the next computation."""
         self._flush()
         size = _bounded(name, "bytes", size, MAX_BYTES)
         row = self._block.recv(name, size, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
@@ -153,7 +131,7 @@ class BlockBuilder:
             self._begin([COMPUTED, OWN])
         if item.needs or layer != self._open_layer or item.on_host_micros:
             self._flush()
-            self._open_after = [self._keys.get(key, key) for key in item.needs]
+            self._open_after = item.needs
             self._open_layer = layer
         self._open.append(item)
         if item.on_host_micros:
@@ -175,12 +153,12 @@ class BlockBuilder:
             after=self._noted([*self._chain, *self._open_after]),
             attrs=self._open_attributes,
         )
-        self._chain, self._open, self._open_after, self._open_attributes = [row], [], [], []
+        self._chain, self._open, self._open_after, self._open_attributes = [row], [], (), []
         self._computed = row
 
     def _collective(self, layer: str, item: GroupCollective) -> None:
         self._flush()
-        after: list[int | str] = [*self._chain, *(self._keys.get(key, key) for key in item.needs)]
+        after: list[int | str] = [*self._chain, *item.needs]
         if item.family in QUEUED or item.family in self._last:
             after.append(self._last.get(item.family, item.family))
         row = self._block.coll(
@@ -204,8 +182,7 @@ class BlockBuilder:
 
     def _message(self, layer: str, item: RingMessage) -> None:
         self._flush()
-        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
-        after = self._noted(needed if item.is_early else [*self._chain, *needed])
+        after = self._noted(item.needs if item.is_early else [*self._chain, *item.needs])
         name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MAX_BYTES)
         if item.receives:
             row = self._block.recv(name, size, peer=self._ring.before, tag=item.tag, group=_RING, after=after)
@@ -217,8 +194,7 @@ class BlockBuilder:
     def _memory(self, layer: str, item: Memory) -> None:
         self._flush()
         kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
-        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
-        after = self._noted([*self._chain, *needed])
+        after = self._noted([*self._chain, *item.needs])
         size = _bounded(item.name, "bytes", item.bytes, _MAX_INTEGER)
         row = self._block.mem(_path(layer, item.name), kind, size, tensor_loc=_ON_HOST, after=after)
         if item.key:
@@ -227,18 +203,14 @@ class BlockBuilder:
             self._chain = [row]
 
     def _noted(self, after: Iterable[int | str]) -> list[int | str]:
-        """Return distinct parents, and record their ports as ports of the block."""
-        parents = list(dict.fromkeys(after))
+        """Return distinct parents, with rows of the block for its own keys, and record their ports as the block's."""
+        parents = list(dict.fromkeys(self._keys.get(p, p) if isinstance(p, str) else p for p in after))
         self._ports.update(parent for parent in parents if isinstance(parent, str))
         return parents
 
 
 def _bounded(name: str, quantity: str, value: int, maximum: int) -> int:
-    """Return a value that a node of a trace can hold.
-
-    Raises:
-        WorkloadError: If the value exceeds the maximum.
-    """
+    """Return a value that a node of a trace can hold; refuse a larger one."""
     if value > maximum:
         raise WorkloadError(
             f"{name}: {value:.3g} {quantity} in a node, expected {maximum} at most: fewer tokens or more GPUs"

@@ -10,20 +10,19 @@ from typing import NamedTuple
 from et import TraceColumns, TraceTable
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
-from workload.generators.training import offloaded, pipeline, step_end
+from workload.generators.training import offloaded, step_end
 from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
-from workload.generators.training.items import Compute, GroupCollective, Items, only
+from workload.generators.training.items import Compute, GroupCollective, only
 from workload.generators.training.linear import all_gather
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.pipeline import Work
 from workload.generators.training.ranks import neighbours, place, stage_size
 from workload.generators.training.replicas import Replicas
 from workload.generators.training.shard import Shard
-from workload.generators.training.stages import Chunk, chunks, micro_batches
+from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
 from workload.generators.training.units import HEAD, ModelUnit, units
 
-_POSTED = "posted"
-"""Port of a receive: the computation after which the receive is posted."""
+_POSTED = "posted"  # Port of a receive: the computation after which the receive is posted
 NO_ROWS: Mapping[str, list[int]] = MappingProxyType({})
 _PREFIX = {"forward": "forward", "backward": "backward", "weights": "backward-weights"}
 _PIPELINE_TAGS = 1 << 23
@@ -37,12 +36,7 @@ class _State:
     rows: dict[str, list[int]] = field(default_factory=dict)
 
     def after(self, block: FinishedBlock, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
-        """Return the rows to which a stamp of a block connects, by port.
-
-        Args:
-            block: Block to stamp.
-            own: Rows of the block's pass by port, if the pass alternates with another one.
-        """
+        """Return the rows to which a stamp connects, by port; own: those of a pass that alternates with another one."""
         rows = {**self.rows, **own} if own else self.rows
         return {port: rows[port] for port in block.ports if port in rows}
 
@@ -77,19 +71,12 @@ class _PassBlocks(NamedTuple):
 
 
 class Stage:
-    """Generator of the trace of one NPU.
-
-    Args:
-        model: Model to train.
-        plan: Settled parallel plan that passed the rules.
-        framework: Training framework: megatron, deepspeed or fsdp.
-        npu: Number of the NPU.
-    """
+    """Generator of the trace of one NPU, for a settled plan that passed the rules."""
 
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
         rank = place(plan, npu)
         self._plan, self._framework, self._npu, self._stage = plan, framework, npu, rank.stage
-        self._schedule = plan.pipeline_schedule
+        self._pipeline = pipeline_of(plan)
         self._shard = Shard(model, plan, rank.ep)
         self._chunks: Sequence[Chunk] = chunks(model, plan)[rank.stage]
         self._ring = Ring(*neighbours(plan, npu))
@@ -100,8 +87,8 @@ class Stage:
                 framework,
                 units(self._shard, chunk, has_embedding=has_embedding),
                 number,
-                chunk.slot == 0,
-                plan.is_mirrored and chunk.slot >= plan.pp // 2,
+                is_first=chunk.slot == 0,
+                is_other=plan.is_mirrored and chunk.slot >= plan.pp // 2,
             )
             for number, chunk in enumerate(self._chunks)
         ]
@@ -111,8 +98,7 @@ class Stage:
 
     def table(self) -> TraceTable:
         """Return the whole trace."""
-        count = micro_batches(self._plan)
-        works = pipeline.order(self._schedule, self._stage, self._plan.pp, count, len(self._chunks))
+        works = self._pipeline.order(self._stage)
         firsts, lasts = self._ends(works)
         for step in range(self._plan.steps):
             self._stamp(self._gathering, f"step{step}/forward/")
@@ -172,7 +158,7 @@ class Stage:
     @cached_property
     def _tags_per_micro_batch(self) -> int:
         """Number of tags per micro-batch: one for each slice and direction."""
-        return 2 * pipeline.slices(self._schedule, self._plan.pp, len(self._chunks))
+        return 2 * self._pipeline.slices
 
     @cached_property
     def _waits_for_sends(self) -> bool:
@@ -181,8 +167,7 @@ class Stage:
         The plain schedules of Megatron-LM and DeepSpeed wait. Interleaved schedules with overlap_p2p_comm, and those of
         PyTorch, do not.
         """
-        waits = pipeline.waits_for_sends(self._schedule, overlap_p2p=self._plan.overlap_p2p)
-        return self._framework != "fsdp" and waits
+        return self._framework != "fsdp" and self._pipeline.waits_for_sends(overlap_p2p=self._plan.overlap_p2p)
 
     @cached_property
     def _gathering(self) -> list[FinishedBlock]:
@@ -226,7 +211,7 @@ class Stage:
         builder.wait(QUEUED)
         is_at_an_end = any(chunk.is_first or chunk.is_last for chunk in self._chunks)
         has_loss = [r for r, chunk in zip(self._replicas, self._chunks, strict=True) if chunk.is_last]
-        builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
+        builder.add("", step_end.items(self._shard, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
     def _block(self, work: Work, alternates: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:
@@ -256,14 +241,10 @@ class Stage:
         self._send(builder, chunk, is_forward=True)
 
     def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool, defers: bool) -> None:
-        """Add a backward pass.
+        """Add a backward pass; kind: "backward", or of a split pass "backward-data" or "weights".
 
-        Args:
-            builder: Builder of the block.
-            kind: "backward", or of a split pass "backward-data" or "weights".
-            chunk: Number of the chunk in the stage.
-            is_last: Whether the pass is the chunk's last one of the step.
-            defers: Whether the gradient of the output layer's weights is left for the end of the step.
+        `is_last`: the pass is the chunk's last one of the step; `defers`: the gradient of the output layer's weights is
+        left for the end of the step.
         """
         replicas = self._replicas[chunk]
         if kind != "weights":
@@ -277,8 +258,10 @@ class Stage:
                 loads, awaited = offloaded.before_backward(self._shard, replicas.units, number)
                 builder.add("", loads)
                 builder.wait(awaited)
-            of_kind = "backward-data" if defers and unit.name == HEAD else kind
-            builder.add(unit.layer, _of_kind(unit.backward, of_kind))
+            items = unit.backward
+            if kind != "backward" or (defers and unit.name == HEAD):
+                items = only(items, weights=kind == "weights")
+            builder.add(unit.layer, items)
             if kind != "backward-data":
                 if unit.name == "attention":  # the first of its layer, the MLP is the last
                     builder.note("inputs", _kept(replicas.units[number + 1]))
@@ -291,7 +274,7 @@ class Stage:
 
     def _receive(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
         """Add the receive with which a pass of a chunk begins, unless it begins at an end of the model."""
-        source = self._beside(chunk, is_forward=not is_forward)
+        source = self._pipeline.beside(self._stage, chunk, -1 if is_forward else 1)
         if source is None:
             return
         name = "pp:receive"
@@ -304,15 +287,11 @@ class Stage:
             builder.add("", all_gather(s, "received", s.tokens * s.model.hidden))
 
     def _send(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
-        target = self._beside(chunk, is_forward=is_forward)
+        target = self._pipeline.beside(self._stage, chunk, 1 if is_forward else -1)
         if target is not None:
             slot = self._chunks[chunk].slot
             tag = self._tag(slot if is_forward else slot - 1, is_forward=is_forward)
             builder.send("pp:send", self._message_bytes, self._npu_of(target[0]), tag)
-
-    def _beside(self, chunk: int, *, is_forward: bool) -> tuple[int, int] | None:
-        beside = pipeline.after if is_forward else pipeline.before
-        return beside(self._schedule, self._stage, chunk, self._plan.pp, len(self._chunks))
 
     @staticmethod
     def _tag(boundary: int, *, is_forward: bool) -> int:
@@ -344,10 +323,6 @@ def _numbered(item: GroupCollective | Compute, micro_batch: int) -> GroupCollect
     if isinstance(item, GroupCollective):
         return item._replace(name=name, needs=needs, key=item.key and f"{item.key} {micro_batch}")
     return item._replace(name=name, needs=needs)
-
-
-def _of_kind(items: Items, kind: str) -> Items:
-    return items if kind == "backward" else only(items, weights=kind == "weights")
 
 
 def refuse_too_large(plan: ParallelPlan) -> None:

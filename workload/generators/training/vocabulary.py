@@ -10,8 +10,7 @@ from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from workload.generators.training.shard import Shard
 
-_LOSS_BYTES = 4
-"""Bytes per logit in the loss (FP32)."""
+_LOSS_BYTES = 4  # Bytes per logit in the loss (FP32)
 
 
 def embedding(s: Shard) -> Items:
@@ -37,7 +36,8 @@ def head(s: Shard) -> Items:
     exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
     """
     h = s.model.hidden
-    sums = [] if s.plan.tp == 1 else [_sum_over_words(s)]
+    kind = CollectiveCommType.ALL_REDUCE
+    sums = [] if s.plan.tp == 1 else [GroupCollective("loss/tp:all-reduce", kind, s.tokens * _LOSS_BYTES, "tp")]
     return [
         Compute("head-norm", (s.operator("norm", s.rows, h),)),
         *enter(s, "head", h, quantised=False),
@@ -77,7 +77,3 @@ def prediction_backward(s: Shard) -> Items:
         Compute("projection-norm", (s.operator("norm-backward", 2 * rows, h),)),
         *embedding_backward(s),
     ]
-
-
-def _sum_over_words(s: Shard) -> GroupCollective:
-    return GroupCollective("loss/tp:all-reduce", CollectiveCommType.ALL_REDUCE, s.tokens * _LOSS_BYTES, "tp")

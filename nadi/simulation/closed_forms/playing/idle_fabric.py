@@ -25,7 +25,7 @@ from nadi.simulation.closed_forms.playing.rows import Clock, MessageEnds, Packet
 from pdes.kernels import Directory, aligned, compile_for, guarded, row_of, rows_of
 from workload import Schedules
 from workload.collectives.plans.plan import NONE
-from workload.collectives.schedules.steps import all_steps
+from workload.collectives.schedules.read_back import all_steps
 
 _BATCH_ABOVE_PACKETS = 1 << 22
 """Number of packets from which on long messages send batches of packets."""
