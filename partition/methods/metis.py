@@ -20,15 +20,11 @@ from topologies.graph import Graph
 
 NAME = "metis"
 
-_SEED = 1
-"""Seed of METIS, so that equal input gives equal parts."""
-_TRIALS = 4
-"""Partitionings of which METIS keeps the best."""
+_SEED = 1  # seed of METIS, so that equal input gives equal parts
+_TRIALS = 4  # partitionings of which METIS keeps the best
 _LARGEST_SUM = 2**30  # METIS adds weights in 32 bits
-_ABOUT_EQUAL = 1.02
-"""Ratio of loads up to which the cut decides between two results."""
-_LEVEL = 1.05
-"""Ratio to the mean load above which clusters move away from a part."""
+_ABOUT_EQUAL = 1.02  # ratio of loads up to which the cut decides between two results
+_LEVEL = 1.05  # ratio to the mean load above which clusters move away from a part
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:

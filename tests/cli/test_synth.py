@@ -7,16 +7,23 @@ import numpy as np
 import pytest
 
 import et
-from et.synthesis import generate, learn, request_of, stream_of
-from et.synthesis.classes import NO_VALUE, classify, key_of
+from et.synthesis import Originals, generate, learn, request_of, stream_of
 from et.synthesis.generating import in_possible_order, ordered_events, with_values
 from et.synthesis.layout import SetLayout, layout_of
-from et.synthesis.novelty import Originals
 from et.synthesis.parts import events_in, parts_of, stretched
+from et.synthesis.request import NO_VALUE, classify, key_of
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import COLLECTIVE, COMPUTE, RECEIVE, SEND, Operation, Stream, StreamEvent
+from et.synthesis.streams import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Operation,
+    Stream,
+    StreamEvent,
+    traces_of,
+)
 from et.synthesis.templates import PlacedEvent
-from et.synthesis.writing import families_of, traces_of
 from tests.nonempty import nonempty
 from workload import TraceSet, read_set, write_set
 from workload.compute import ComputeTimes, find_gpu
@@ -64,7 +71,7 @@ def simulated(nadi):
 def as_set(layout, tables):
     roles = np.arange(layout.roles, dtype=np.int32)
     examples = (roles * layout.width).astype(np.int32)
-    return TraceSet(tables, np.repeat(roles, layout.width), examples, families_of(layout))
+    return TraceSet(tables, np.repeat(roles, layout.width), examples, layout.families_by_name())
 
 
 @pytest.mark.parametrize("plan", [*PLANS, "tp2,pp4,dp2,gb8,vpp2", "tp2,pp1,cp1,dp4,gb8,zero1"])

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import partition
 from pdes import Layout, RunError, Settings, build_world, run, shares
-from pdes.build.layout import share
-from pdes.build.part import Outboxes
+from pdes.build.layout import Outboxes, share
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.rows.network import PacketRecord
