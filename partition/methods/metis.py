@@ -6,6 +6,11 @@ cent of balance; with few clusters that is a large imbalance, so moves away from
 result of the two is used.
 """
 
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pymetis
 from numpy.typing import NDArray
@@ -30,11 +35,28 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
     results = []
     for recursive in (False, True):
         options = pymetis.Options(seed=_SEED, ncuts=_TRIALS)
-        result = pymetis.part_graph(
-            parts, adjacency, vweights=vertex.tolist(), eweights=edge.tolist(), recursive=recursive, options=options
-        )
+        with _without_standard_output():
+            result = pymetis.part_graph(
+                parts, adjacency, vweights=vertex.tolist(), eweights=edge.tolist(), recursive=recursive, options=options
+            )
         results.append(levelled(np.array(result.vertex_part, np.int32), clusters, parts))
     return better(results, clusters, parts)
+
+
+@contextmanager
+def _without_standard_output() -> Iterator[None]:
+    """Discard what METIS prints about parts without vertices: it would come before the document of `--json`."""
+    flush_c_streams = ctypes.CDLL(None).fflush
+    flush_c_streams(None)
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        flush_c_streams(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def better(results: list[NDArray[np.int32]], clusters: Clusters, parts: int) -> NDArray[np.int32]:
