@@ -122,9 +122,9 @@ def _attention(system: Path, dtype: str, table_dtype: str, _roofline_ps: Rooflin
             for batch, heads, kv_heads, queries, step, head_dim, time_ms in _columns(table, chosen, *names):
                 shape = (batch, heads, kv_heads or heads, queries, queries + step, head_dim, head_dim, 1)
                 yield Operator("attention", shape, dtype), time_ms * _PS_PER_MS
-    for batch, heads, queries, step, time_ms in _mla(system, "context_mla_perf", table_dtype):
+    for batch, heads, queries, step, context_ms in _mla(system, "context_mla_perf", table_dtype):
         shape = (batch, heads, heads, queries, queries + step, _KEY_DIM, _VALUE_DIM, 1)
-        yield Operator("attention", shape, dtype), time_ms * _PS_PER_MS
+        yield Operator("attention", shape, dtype), context_ms * _PS_PER_MS
 
 
 def _latent_attention(system: Path, dtype: str, table_dtype: str, _roofline_ps: Roofline) -> Iterator[Row]:
