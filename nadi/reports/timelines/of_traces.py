@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import TraceTable, collective_name
-from et.reshape.partners import Key
+from et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from et.statistics.paths import MAX_NODES, earliest
-from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, communications_of, lanes_of, some_of
+from et.statistics.ranks import CommunicationMember, Rank, communications_of, some_of
 from et.statistics.timing import has_starts
 from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace

@@ -29,11 +29,11 @@ def graph(
     as_json: AsJson = False,
 ) -> None:
     """Draw nodes and dependencies, only the first ones of a large trace, and print what is left out."""
+    from et.framing import write_frames
     from et.views import NodeFilter, picture
     from et.views.dot import dot
     from et.views.graphml import graphml
     from et.views.svg import svg
-    from et.writer import write_frames
     from workload.trace_sets.ranks import read_ranks
 
     ending = out.suffix.lower()
