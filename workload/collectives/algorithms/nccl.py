@@ -11,9 +11,18 @@ from workload.collectives.nccl import (
     ring_plans,
     tree_plans,
 )
-from workload.collectives.nccl.decision import CHUNKS, MAX_CHANNELS, PACINGS, PLANNED, NcclParameters, host_of, way_of
+from workload.collectives.nccl.decision import (
+    CHUNKS,
+    MAX_CHANNELS,
+    NAMED_ALGORITHMS,
+    NAMED_PROTOCOLS,
+    PACINGS,
+    PLANNED,
+    NcclParameters,
+    host_of,
+    way_of,
+)
 from workload.collectives.nccl.generations import AUTO, generations
-from workload.collectives.nccl.overrides import ALGORITHMS, PROTOCOLS
 from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
@@ -27,8 +36,8 @@ NEEDS_SHAPE = True
 ESTIMATE = True
 PARAMETERS: dict[str, int | bool | str] = {**NcclParameters._field_defaults, "pxn": True}
 LIMITS = {
-    "algo": ALGORITHMS,
-    "proto": PROTOCOLS,
+    "algo": NAMED_ALGORITHMS,
+    "proto": NAMED_PROTOCOLS,
     "channels": (0, MAX_CHANNELS),
     "generation": (AUTO, *sorted(generations())),
     "pacing": PACINGS,
@@ -100,7 +109,7 @@ def size_class(kind: str, shape: Shape, size_bytes: int, **asked: Any) -> int:  
         number, group = 0, _sends(shape, **asked)
         for far in (False, True):
             sent = group.message(size_bytes / shape.members, far=far)
-            number = number << 10 | sent.channels << 2 | PROTOCOLS.index(sent.protocol)
+            number = number << 10 | sent.channels << 2 | NAMED_PROTOCOLS.index(sent.protocol)
         return number
     way = way_of(kind, shape, size_bytes, _parameters(**asked))
     chunks = 0

@@ -1,16 +1,23 @@
-"""All of NCCL's decisions for a collective of a size: algorithm, protocol, channels, and number of chunks."""
+"""All of NCCL's decisions for a collective of a size: algorithm, protocol, channels, and number of chunks.
+
+The user may name algorithm and protocol by size: `0-64KiB/tree/ll;64KiB-4MiB/auto/ll128;4MiB-/ring/simple`. Each part
+is FROM-TO/ALGORITHM/PROTOCOL, for sizes from FROM up to, but not including, TO; an empty bound is open. The first part
+that contains the size applies; for other sizes the parameters algo and proto apply.
+"""
 
 import functools
 from typing import NamedTuple
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US
+from topologies import TopologyError
+from topologies.units import parse_bytes
 from workload.collectives.nccl import nvls_loops, tuning
 from workload.collectives.nccl.channel_orders import tree
 from workload.collectives.nccl.generations import generation_of
-from workload.collectives.nccl.overrides import overrides_of
 from workload.collectives.nccl.protocols import LL128, PROTOCOLS, Protocol
 from workload.collectives.nccl.tuning import TuningInput
 from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
+from workload.errors import WorkloadError
 from workload.shape import Shape
 
 MAX_CHANNELS = 32  # maximum number of channels of a communicator that users may ask for
@@ -23,6 +30,8 @@ MAX_STEPS = 1024  # maximum number of steps of a lane. A larger buffer gets chun
 PLANNED = "planned"  # pacing in which a channel uses no more than the part of NVLink that NCCL plans for it
 PACINGS = (PLANNED, "none")
 EVEN, GRAINS = "even", "grains"
+NAMED_ALGORITHMS = ("auto", *tuning.ALGORITHMS)
+NAMED_PROTOCOLS = ("auto", *PROTOCOLS)
 # Distribution of a buffer over channels: evenly (NCCL 2.20 and later), or in chunks of a grain or more (before)
 CHUNKS = ("auto", EVEN, GRAINS)
 # Payload fraction of an NVLink's rate, as the fabric frames it (pdes.network.framing); shares refer to it
@@ -41,12 +50,25 @@ class NcclParameters(NamedTuple):
     proto: str = "auto"  # protocol, or "auto"
     channels: int = 0  # number of channels of a group, 0 = NCCL's choice
     generation: str = "auto"  # GPU generation of the NPUs, or "auto"
-    overrides: str = ""  # algorithm and protocol by size (nccl.overrides)
+    overrides: str = ""  # algorithm and protocol by size (overrides_of)
     pacing: str = PLANNED  # one of PACINGS
     cpu: str = "auto"  # one of tuning.CPUS
     chunks: str = "auto"  # one of CHUNKS
     collnet: bool = False  # whether switches between hosts may sum
     registered: bool = False  # whether NVLS works on the user's buffers, so that no data is copied
+
+
+class TuningOverride(NamedTuple):
+    """One part."""
+
+    first_bytes: int  # minimum size of a buffer
+    end_bytes: int | None  # smallest size above the range; None = no upper bound
+    algorithm: str  # one of NAMED_ALGORITHMS
+    protocol: str  # one of NAMED_PROTOCOLS
+
+    def fits(self, size_bytes: int) -> bool:
+        """Return whether the part applies to a buffer of this size."""
+        return self.first_bytes <= size_bytes and (self.end_bytes is None or size_bytes < self.end_bytes)
 
 
 class NcclDecision(NamedTuple):
@@ -184,3 +206,23 @@ def _used(
         parts = 1 if kind in {"broadcast", "reduce"} else shape.members
         used = min(used, -(-size_bytes // (parts * _LL128_GRAIN_BYTES)))
     return max(1, used)
+
+
+def overrides_of(text: str) -> tuple[TuningOverride, ...]:
+    """Return all parts; none for an empty text. Raises WorkloadError: an invalid part."""
+    return tuple(_part(part.strip()) for part in text.split(";")) if text.strip() else ()
+
+
+def _part(text: str) -> TuningOverride:
+    sizes, *names = (word.strip() for word in text.split("/"))
+    first, dash, end = (word.strip() for word in sizes.partition("-"))
+    if not dash or len(names) != 2 or names[0] not in NAMED_ALGORITHMS or names[1] not in NAMED_PROTOCOLS:
+        choices = f"{'|'.join(NAMED_ALGORITHMS)}/{'|'.join(NAMED_PROTOCOLS)}"
+        raise WorkloadError(f"algorithm nccl: overrides has {text!r}, expected FROM-TO/{choices}")
+    try:
+        bounds = parse_bytes(first) if first else 0, parse_bytes(end) if end else None
+    except TopologyError as error:
+        raise WorkloadError(f"algorithm nccl: overrides has {text!r}: {error}") from None
+    if bounds[1] is not None and bounds[1] <= bounds[0]:
+        raise WorkloadError(f"algorithm nccl: overrides has {text!r}, expected FROM below TO")
+    return TuningOverride(*bounds, *names)

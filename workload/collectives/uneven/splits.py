@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.errors import WorkloadError
-from workload.trace_sets.exchange import Exchange, agree, alone
+from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.trace_sets.groups import GroupTable
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import TraceView
