@@ -4,13 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from topologies.bounds import LONGEST_PS
 from workload.compute.efficiency import ALONE, Efficiencies, SustainedShare
 from workload.compute.gpu import Gpu
 from workload.compute.measured_times import MeasuredTimes
 from workload.compute.nvidia import nvidia_times
 from workload.compute.operators import Operator, parse_operators
-from workload.compute.roofline import roofline_ps
+from workload.compute.roofline import roofline_ps, rooflines_ps
 from workload.compute.scaling import scaled_ps
 from workload.compute.tables import Measurement
 from workload.errors import WorkloadError
@@ -69,7 +72,7 @@ class ComputeTimes:
         self.pace = pace
         rows = list(tables)
         own = _times_on(gpu, rows)
-        vendor = nvidia_times(gpu.nvidia_tables, self._roofline_ps) if vendor_tables else None
+        vendor = nvidia_times(gpu.nvidia_tables, self._rooflines_ps) if vendor_tables else None
         self._own: Sequence[MeasuredTimes] = (own,) if vendor is None else (own, vendor)
         self._other = None if scale_from is None else _times_on(scale_from, rows)
         self._scale_from = scale_from
@@ -128,6 +131,9 @@ class ComputeTimes:
 
     def _roofline_ps(self, operator: Operator) -> float:
         return roofline_ps(operator, self.gpu, self.efficiencies)
+
+    def _rooflines_ps(self, operators: Sequence[Operator]) -> NDArray[np.float64]:
+        return rooflines_ps(operators, self.gpu, self.efficiencies)
 
     def text_ps(self, text: str) -> int:
         """Return the time in ps of the sequential operators of an `operators` attribute.
