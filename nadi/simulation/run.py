@@ -36,7 +36,7 @@ from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.interference import with_interference
 from nadi.simulation.wiring.job_cost import JobCost, NodeLimits, cost_at_closed_forms, cost_of_packets
 from nadi.simulation.wiring.placement import place
-from nadi.simulation.wiring.reading import LoadedWorkload
+from nadi.simulation.wiring.reading import LoadedWorkload, OperatorSources
 from pdes import LONGEST_RUN_PS, jit_enabled, work, work_messages
 from topologies import Graph
 from topologies.units import format_time
@@ -57,6 +57,7 @@ class FinishedRun:
         collectives: Settled algorithms of collectives.
         workers: Ranks and workers that ran it.
         results: Times, counters, flows and links.
+        operators: Sources of the times of operators.
         files: User files that the run read, as they were when it began.
         formulas: Schedule and size of the collectives that a closed-form run computes by formula; it plays the others.
     """
@@ -70,6 +71,7 @@ class FinishedRun:
     collectives: CollectiveSettings
     workers: Workers
     results: pdes.Results
+    operators: OperatorSources
     files: Sequence[InputFiles] = ()
     formulas: frozenset[tuple[int, int]] = frozenset()
 
@@ -117,7 +119,17 @@ def simulate(
     _warn(config, progress, ranks)
     results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return FinishedRun(
-        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results, files
+        config,
+        graph,
+        work.traces,
+        work.trace_of_npu,
+        work.program,
+        settings,
+        work.collectives,
+        workers,
+        results,
+        work.operators,
+        files,
     )
 
 
@@ -238,6 +250,7 @@ def _run_closed_forms(
         work.collectives,
         workers,
         workers.by_rank_0(graph.npus, run),
+        work.operators,
         files,
         frozenset(formulas),
     )

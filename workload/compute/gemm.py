@@ -33,9 +33,7 @@ _SUM_BYTES = 8
 
 Float64 = NDArray[np.float64]
 
-_ROWS, _COLUMNS, _PARTS = (
-    np.array(entries, np.float64) for entries in zip(*((*tile, parts) for tile in TILES for parts in SPLITS), strict=True)
-)
+_ROWS, _COLUMNS, _PARTS = np.array([(*tile, parts) for tile in TILES for parts in SPLITS], np.float64).T
 """float64[tilings]: rows and columns of the tile, and parts of the loop over k, of every tile and split."""
 
 

@@ -34,8 +34,6 @@ from workload.errors import WorkloadError
 
 PACKAGE = "aiconfigurator-core"
 _MODULE = "aiconfigurator_core"
-NAME = "nvidia"
-"""Name of these tables in `[compute] tables`."""
 Rooflines = Callable[[Sequence[Operator]], NDArray[np.float64]]
 """Function from operators of one kind and data type to their times in ps by the roofline."""
 Columns = dict[str, NDArray[np.generic]]
@@ -49,12 +47,12 @@ _KEY_DIM, _VALUE_DIM = 192, 128  # of DeepSeek's attention before compression
 _RANK, _ROPE_DIM = 512, 64  # of DeepSeek's latent attention
 
 
-def version() -> str | None:
-    """Return the version of the installed package, None = not installed."""
+def installed() -> str:
+    """Return the name and version of the installed package, "" = not installed."""
     try:
-        return metadata.version(PACKAGE)
+        return f"{PACKAGE} {metadata.version(PACKAGE)}"
     except metadata.PackageNotFoundError:
-        return None
+        return ""
 
 
 def folder() -> Path | None:
@@ -65,6 +63,12 @@ def folder() -> Path | None:
     return Path(found.submodule_search_locations[0]) / "systems" / "data"
 
 
+def has_tables(system: str) -> bool:
+    """Return whether the installed package has tables of a system, such as h100_sxm."""
+    root = folder()
+    return bool(root and system and (root / system).is_dir())
+
+
 def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
     """Return NVIDIA's measured times of a system, None = the package is not installed or has no such system.
 
@@ -73,7 +77,7 @@ def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
         rooflines_ps: Roofline of the system's GPU.
     """
     root = folder()
-    if root is None or not system or not (root / system).is_dir():
+    if root is None or not has_tables(system):
         return None
     return MeasuredTimes.loaded_by(lambda kind, dtype: _rows(root / system, kind, dtype, rooflines_ps))
 

@@ -1,8 +1,9 @@
 """Workload of a run file: traces, collectives and the program of the NPUs."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from nadi.simulation.wiring.building import host_memories, memory_nodes
 from topologies import Graph
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
-from workload.compute import ALONE, IN_SERVING, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables
+from workload.compute import ALONE, IN_SERVING, IN_STEPS, SOURCES, ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.errors import Exchange, alone
 from workload.generators.inference.request_names import names_requests
 from workload.program.memory_pool import with_memory_nodes
@@ -27,6 +28,17 @@ from workload.program.remote import RemoteMemory
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 
 _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
+
+
+class OperatorSources(NamedTuple):
+    """Sources of the times of the distinct operators of a run."""
+
+    counts: dict[str, int]  # number of operators by source: measured, interpolated, scaled, roofline
+    tables: str  # package and version of NVIDIA's tables, "" = not used
+
+    def document(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
+        return {source: self.counts.get(source, 0) for source in SOURCES} | {"tables": self.tables or None}
 
 
 class LoadedWorkload(NamedTuple):
@@ -38,6 +50,7 @@ class LoadedWorkload(NamedTuple):
         program: Program for the engine.
         collectives: Algorithms and options of collectives.
         framework: Framework whose training steps the traces are, "" = not known.
+        operators: Sources of the times of operators.
     """
 
     traces: list[TraceTable]
@@ -45,6 +58,7 @@ class LoadedWorkload(NamedTuple):
     program: Program
     collectives: CollectiveSettings
     framework: str
+    operators: OperatorSources
 
     def opens(self, file: Path) -> bool:
         """Return whether this rank may open a file, which is False for traces that only other ranks have."""
@@ -84,13 +98,14 @@ def read_work(
         traces = with_memory_nodes(traces, servers, graph.host, exchange)
     named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
     groups = read_groups(named) if named else {}
+    durations = compute_model(config, serves=any(exchange(any(names_requests(trace) for trace in traces.traces))))
     collectives = replace(collective_settings(config, graph, force=force), copied=traces.copied)
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
         graph.npus,
         groups,
-        compute_model(config, serves=any(exchange(any(names_requests(trace) for trace in traces.traces)))),
+        durations,
         collectives,
         fabric=graph,
         exchange=exchange,
@@ -98,7 +113,16 @@ def read_work(
         families=traces.families,
         memory_nodes=servers,
     )
-    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework)
+    operators = _operator_sources(durations.times, exchange)
+    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework, operators)
+
+
+def _operator_sources(times: ComputeTimes | None, exchange: Exchange) -> OperatorSources:
+    """Return the sources of the operators of all ranks; an operator of several ranks counts once."""
+    if times is None:
+        return OperatorSources({}, "")
+    sources = {operator: source for part in exchange(times.sources()) for operator, source in part.items()}
+    return OperatorSources(dict(Counter(sources.values())), times.vendor_tables)
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
