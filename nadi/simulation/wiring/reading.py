@@ -37,8 +37,11 @@ class OperatorSources(NamedTuple):
     tables: str  # package and version of NVIDIA's tables, "" = not used
 
     def document(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
-        return {source: self.counts.get(source, 0) for source in SOURCES} | {"tables": self.tables or None}
+        """Return the entries of summary.json."""
+        if not self.counts:
+            return {}
+        counts = {source: self.counts.get(source, 0) for source in SOURCES}
+        return {"operators": counts, "operator_tables": self.tables}
 
 
 class LoadedWorkload(NamedTuple):
