@@ -45,32 +45,19 @@ from workload import CollectiveSettings, Program
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run with its inputs and results.
+    """A finished run with its inputs and results."""
 
-    Attributes:
-        config: Configuration of the run file.
-        graph: Fabric of the run.
-        traces: Distinct trace files.
-        trace_of_npu: int32[npus], trace of each NPU, -1 = none.
-        program: Program of the NPUs.
-        settings: Settled settings of the packet network.
-        collectives: Settled algorithms of collectives.
-        workers: Ranks and workers that ran it.
-        results: Times, counters, flows and links.
-        files: User files that the run read, as they were when it began.
-        formulas: Schedule and size of the collectives that a closed-form run computes by formula; it plays the others.
-    """
-
-    config: RunConfig
-    graph: Graph
-    traces: list[TraceTable]
-    trace_of_npu: NDArray[np.int32]
-    program: Program
-    settings: pdes.Settings
-    collectives: CollectiveSettings
-    workers: Workers
-    results: pdes.Results
-    files: Sequence[InputFiles] = ()
+    config: RunConfig  # Configuration of the run file
+    graph: Graph  # Fabric of the run
+    traces: list[TraceTable]  # Distinct trace files
+    trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none
+    program: Program  # Program of the NPUs
+    settings: pdes.Settings  # Settled settings of the packet network
+    collectives: CollectiveSettings  # Settled algorithms of collectives
+    workers: Workers  # Ranks and workers that ran it
+    results: pdes.Results  # Times, counters, flows and links
+    files: Sequence[InputFiles] = ()  # User files that the run read, as they were when it began
+    # Schedule and size of the collectives that a closed-form run computes by formula; it plays the others
     formulas: frozenset[tuple[int, int]] = frozenset()
 
     def peak_rss_bytes(self) -> int:

@@ -21,25 +21,15 @@ NOBODY_WAITS = (
 
 
 class WorkCounts(NamedTuple):
-    """Counts of the trace nodes that the NPUs of a rank run.
+    """Counts of the trace nodes that the NPUs of a rank run."""
 
-    Attributes:
-        nodes: Number of trace nodes.
-        timed: Number of compute and memory nodes.
-        collectives: Number of collective nodes.
-        remote: Number of nodes with a remote tensor in a run whose [memory] has no remote memory.
-        remote_npus: Number of NPUs that run such nodes.
-        times: Sources of the durations of compute and memory nodes.
-        first_remote: File and node of the first such node; "" if there are no such nodes.
-    """
-
-    nodes: int
-    timed: int
-    collectives: int
-    remote: int
-    remote_npus: int
-    times: DurationSources
-    first_remote: str
+    nodes: int  # Number of trace nodes
+    timed: int  # Number of compute and memory nodes
+    collectives: int  # Number of collective nodes
+    remote: int  # Number of nodes with a remote tensor in a run whose [memory] has no remote memory
+    remote_npus: int  # Number of NPUs that run such nodes
+    times: DurationSources  # Sources of the durations of compute and memory nodes
+    first_remote: str  # File and node of the first such node; "" if there are no such nodes
 
 
 def count(simulation: FinishedRun) -> WorkCounts:

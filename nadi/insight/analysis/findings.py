@@ -40,35 +40,24 @@ _MAX_PACKETS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The analysis of a run with c collectives.
+    """The analysis of a run with c collectives."""
 
-    Attributes:
-        npu_times: Time of each NPU by kind.
-        collectives: Times of the c collectives.
-        group_names: c group names as the traces have them; "" for all NPUs.
-        algorithms: c names of algorithms.
-        closed_form_ps: float64[c], time on an idle network.
-        closed_form_played: bool[c], whether the closed form played the algorithm's steps; else it is a formula.
-        algorithm_Bps: float64[c], size over time.
-        bus_Bps: float64[c], algorithm bandwidth times the bus factor of nccl-tests.
-        utilisation: float64[links], bytes sent over the capacity during the run.
-        warnings: Sentences about what the run leaves out or cannot show; see analysis.cautions.
-        step_times: int64[npus, categories], time of each NPU by axis (analysis.step_times); None if no name has one.
-        serving: Serving metrics; None if no node belongs to a request.
-    """
-
-    npu_times: NpuTimes
-    collectives: CollectiveTimes
-    group_names: list[str]
-    algorithms: list[str]
-    closed_form_ps: Float64
+    npu_times: NpuTimes  # Time of each NPU by kind
+    collectives: CollectiveTimes  # Times of the c collectives
+    group_names: list[str]  # c group names as the traces have them; "" for all NPUs
+    algorithms: list[str]  # c names of algorithms
+    closed_form_ps: Float64  # float64[c], time on an idle network
+    # bool[c], whether the closed form played the algorithm's steps; else it is a formula
     closed_form_played: NDArray[np.bool_]
+    # float64[c], size over time
     algorithm_Bps: Float64  # noqa: N815 - bytes, not bits
+    # float64[c], algorithm bandwidth times the bus factor of nccl-tests
     bus_Bps: Float64  # noqa: N815 - bytes, not bits
-    utilisation: Float64
-    warnings: list[str]
+    utilisation: Float64  # float64[links], bytes sent over the capacity during the run
+    warnings: list[str]  # Sentences about what the run leaves out or cannot show; see analysis.cautions
+    # int64[npus, categories], time of each NPU by axis (analysis.step_times); None if no name has one
     step_times: Int64 | None = None
-    serving: Figures | None = None
+    serving: Figures | None = None  # Serving metrics; None if no node belongs to a request
 
     @property
     def ratio(self) -> Float64:
@@ -81,27 +70,18 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class RankFindings:
-    """The part of the findings that one rank contributes for its own k NPUs.
+    """The part of the findings that one rank contributes for its own k NPUs."""
 
-    Attributes:
-        npus: int64[k], NPU numbers.
-        npu_times: Time of each of the k NPUs by kind.
-        collectives: Times of the collectives over the members on this rank.
-        group_names: Names of the groups that ran collectives, by group.
-        closed_forms: Closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1.
-        counts: Counts of the trace nodes.
-        step_times: int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis.
-        requests: Times of requests and tokens on these NPUs; None if no node belongs to a request.
-    """
-
-    npus: Int64
-    npu_times: NpuTimes
-    collectives: CollectiveTimes
-    group_names: dict[int, str]
+    npus: Int64  # int64[k], NPU numbers
+    npu_times: NpuTimes  # Time of each of the k NPUs by kind
+    collectives: CollectiveTimes  # Times of the collectives over the members on this rank
+    group_names: dict[int, str]  # Names of the groups that ran collectives, by group
+    # Closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1
     closed_forms: dict[tuple[int, int, int], ClosedForm]
-    counts: WorkCounts
+    counts: WorkCounts  # Counts of the trace nodes
+    # int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis
     step_times: Int64 | None
-    requests: Requests | None = None
+    requests: Requests | None = None  # Times of requests and tokens on these NPUs; None if no node belongs to a request
 
 
 def find(simulation: FinishedRun) -> Findings:

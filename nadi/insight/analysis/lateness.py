@@ -18,36 +18,23 @@ Int64 = NDArray[np.int64]
 
 
 class Segments(NamedTuple):
-    """Activities and waits of NPUs: s segments that do not overlap on an NPU.
+    """Activities and waits of NPUs: s segments that do not overlap on an NPU."""
 
-    Attributes:
-        npu: int64[s], NPU of each segment.
-        begin_ps, until_ps: int64[s], begin and end in picoseconds.
-        category: int64[s], row of `STEP_CATEGORIES`.
-        last: int64[s], last NPU to arrive, for a wait in a collective; else -1.
-        met_ps: int64[s], for such a wait the previous collective of the group, at which the members last met; else 0.
-    """
-
-    npu: Int64
-    begin_ps: Int64
+    npu: Int64  # int64[s], NPU of each segment
+    begin_ps: Int64  # int64[s], begin and end in picoseconds
     until_ps: Int64
-    category: Int64
-    last: Int64
+    category: Int64  # int64[s], row of `STEP_CATEGORIES`
+    last: Int64  # int64[s], last NPU to arrive, for a wait in a collective; else -1
+    # int64[s], for such a wait the previous collective of the group, at which the members last met; else 0
     met_ps: Int64
 
 
 class DividedWaits(NamedTuple):
-    """The w waits in collectives, divided among their causes.
+    """The w waits in collectives, divided among their causes."""
 
-    Attributes:
-        npu: int64[w], the NPU that waited.
-        category: int64[w], the axis of the collective.
-        share_ps: int64[w, categories], picoseconds that add up to each wait.
-    """
-
-    npu: Int64
-    category: Int64
-    share_ps: Int64
+    npu: Int64  # int64[w], the NPU that waited
+    category: Int64  # int64[w], the axis of the collective
+    share_ps: Int64  # int64[w, categories], picoseconds that add up to each wait
 
 
 def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> DividedWaits:

@@ -16,22 +16,15 @@ from nadi.insight.runs import Run
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-MAX_PAIRS = 20_000
-"""Number of NPU pairs whose paths are followed: the pairs with the largest traffic."""
+MAX_PAIRS = 20_000  # Number of NPU pairs whose paths are followed: the pairs with the largest traffic
 
 
 class LinkLoad(NamedTuple):
-    """Load of k links over time.
+    """Load of k links over time."""
 
-    Attributes:
-        link: int64[k], link numbers, in order of decreasing utilisation.
-        edges_ps: float64[stretches + 1], limits of the intervals.
-        share: float64[k, stretches], estimated share of the link's capacity; may exceed 1.
-    """
-
-    link: Int64
-    edges_ps: Float64
-    share: Float64
+    link: Int64  # int64[k], link numbers, in order of decreasing utilisation
+    edges_ps: Float64  # float64[stretches + 1], limits of the intervals
+    share: Float64  # float64[k, stretches], estimated share of the link's capacity; may exceed 1
 
 
 def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:

@@ -25,26 +25,17 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_MAX_ROWS = 4_000_000
-"""Number of trace nodes that one block of NPUs may have, to bound memory."""
+_MAX_ROWS = 4_000_000  # Number of trace nodes that one block of NPUs may have, to bound memory
 
 
 class NodeRows(NamedTuple):
-    """m trace nodes of a block of NPUs.
+    """m trace nodes of a block of NPUs."""
 
-    Attributes:
-        npu: int64[m], NPU of each node.
-        row: int64[m], row within the NPU's trace.
-        at: int64[m], row of Program.node_*.
-        result: Slice of the per-NPU arrays of Results.
-        npus: NPUs of the block, including those without trace nodes.
-    """
-
-    npu: Int64
-    row: Int64
-    at: Int64
-    result: slice
-    npus: range
+    npu: Int64  # int64[m], NPU of each node
+    row: Int64  # int64[m], row within the NPU's trace
+    at: Int64  # int64[m], row of Program.node_*
+    result: slice  # Slice of the per-NPU arrays of Results
+    npus: range  # NPUs of the block, including those without trace nodes
 
 
 class NpuTimes(NamedTuple):
@@ -61,33 +52,19 @@ class NpuTimes(NamedTuple):
 
 
 class CollectiveTimes(NamedTuple):
-    """The c collectives of a run, or the part that some NPUs have, sorted by group and place in the group.
+    """The c collectives of a run, or the part that some NPUs have, sorted by group and place in the group."""
 
-    Attributes:
-        group: int32[c], number of the group.
-        seq: int32[c], index of the collective within its group.
-        kind: int8[c], row of workload.KINDS.
-        uneven: bool[c], whether it is an all-to-all with split sizes.
-        npu: int64[c], lowest member among the NPUs considered.
-        row: int64[c], row of the collective in this member's trace.
-        members: int64[c], number of members of the group.
-        size_bytes: int64[c], size of the whole buffer.
-        start_ps: int64[c], begin of the first member considered.
-        ready_ps: int64[c], begin of the last member considered.
-        finish_ps: int64[c], end of the last member considered.
-    """
-
-    group: Int32
-    seq: Int32
-    kind: NDArray[np.int8]
-    uneven: Mask
-    npu: Int64
-    row: Int64
-    members: Int64
-    size_bytes: Int64
-    start_ps: Int64
-    ready_ps: Int64
-    finish_ps: Int64
+    group: Int32  # int32[c], number of the group
+    seq: Int32  # int32[c], index of the collective within its group
+    kind: NDArray[np.int8]  # int8[c], row of workload.KINDS
+    uneven: Mask  # bool[c], whether it is an all-to-all with split sizes
+    npu: Int64  # int64[c], lowest member among the NPUs considered
+    row: Int64  # int64[c], row of the collective in this member's trace
+    members: Int64  # int64[c], number of members of the group
+    size_bytes: Int64  # int64[c], size of the whole buffer
+    start_ps: Int64  # int64[c], begin of the first member considered
+    ready_ps: Int64  # int64[c], begin of the last member considered
+    finish_ps: Int64  # int64[c], end of the last member considered
 
     @property
     def time_ps(self) -> Int64:

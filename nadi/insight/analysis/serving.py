@@ -16,10 +16,8 @@ from workload.generators.inference.request_names import requests_in
 
 Int32 = NDArray[np.int32]
 
-PERCENTILES = (50, 90, 95, 99)
-"""Percentiles of TTFT and TPOT that tables show."""
-QUANTILES = 101
-"""Points of a cumulative distribution: each percent."""
+PERCENTILES = (50, 90, 95, 99)  # Percentiles of TTFT and TPOT that tables show
+QUANTILES = 101  # Points of a cumulative distribution: each percent
 
 
 @dataclass
@@ -36,21 +34,13 @@ class Requests:
 
 @dataclass(frozen=True)
 class Figures:
-    """Metrics over all requests with at least one token.
+    """Metrics over all requests with at least one token."""
 
-    Attributes:
-        requests: Number of requests.
-        tokens: Number of output tokens.
-        ttft_ps: float64[requests], time from a request's arrival to its first token.
-        tpot_ps: float64[requests with several tokens], mean time per token after the first.
-        span_ps: Time from the first arrival to the last token.
-    """
-
-    requests: int
-    tokens: int
-    ttft_ps: NDArray[np.float64]
-    tpot_ps: NDArray[np.float64]
-    span_ps: int
+    requests: int  # Number of requests
+    tokens: int  # Number of output tokens
+    ttft_ps: NDArray[np.float64]  # float64[requests], time from a request's arrival to its first token
+    tpot_ps: NDArray[np.float64]  # float64[requests with several tokens], mean time per token after the first
+    span_ps: int  # Time from the first arrival to the last token
 
     @property
     def tokens_per_s(self) -> float:

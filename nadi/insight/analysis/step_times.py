@@ -40,28 +40,19 @@ _COMPUTE, _IDLE = CATEGORIES.index("compute"), CATEGORIES.index("idle")
 _CROSSES_STAGES = np.isin(CATEGORIES, ("pp", "embedding", "world"))
 _NONE = -1
 _COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
-_SEQ_BITS = 20
-"""Bits of a collective's place in a key of group and place."""
+_SEQ_BITS = 20  # Bits of a collective's place in a key of group and place
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
 
 
 class StartTimes(NamedTuple):
-    """Begin of communication at its other ends: of messages and of collectives, sorted by key.
+    """Begin of communication at its other ends: of messages and of collectives, sorted by key."""
 
-    Attributes:
-        sender, message: int64[s], NPU, and its peer, tag and place as one number.
-        sent_ps: int64[s], begin of the send.
-        collective: int64[c], group and place as one number.
-        ready_ps: int64[c], begin of its last member.
-        last: int64[c], this member's NPU, the lowest of several.
-    """
-
-    sender: Int64
+    sender: Int64  # int64[s], NPU, and its peer, tag and place as one number
     message: Int64
-    sent_ps: Int64
-    collective: Int64
-    ready_ps: Int64
-    last: Int64
+    sent_ps: Int64  # int64[s], begin of the send
+    collective: Int64  # int64[c], group and place as one number
+    ready_ps: Int64  # int64[c], begin of its last member
+    last: Int64  # int64[c], this member's NPU, the lowest of several
 
 
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:

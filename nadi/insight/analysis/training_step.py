@@ -15,34 +15,23 @@ Int64 = NDArray[np.int64]
 
 
 class Throughput(NamedTuple):
-    """Throughput of a run's training steps.
+    """Throughput of a run's training steps."""
 
-    Attributes:
-        steps: Number of optimizer steps.
-        tokens_per_s: Training tokens per second over all replicas.
-        model_flops: Floating-point operations that a step needs without recomputation. Of attention's pairs of
-            query and
-            key, those that a causal mask leaves count, about half (FlashAttention, arXiv 2205.14135).
-        hardware_flops: model_flops plus the operations of recomputation.
-        mfu: model_flops over the peak of the plan's GPUs for the plan's data type during the step; None if the GPU
-            is not
-            known.
-        hfu: hardware_flops over the same peak.
-        model_flops_all_pairs: Same as model_flops with all pairs of query and key, as in Megatron-LM's papers (arXiv
-            2104.04473) and PaLM's definition of MFU (arXiv 2204.02311, appendix B).
-        mfu_all_pairs: model_flops_all_pairs over the same peak.
-        hfu_all_pairs: hardware_flops with all pairs of query and key over the same peak.
-    """
-
-    steps: int
-    tokens_per_s: float
+    steps: int  # Number of optimizer steps
+    tokens_per_s: float  # Training tokens per second over all replicas
+    # Floating-point operations that a step needs without recomputation. Of attention's pairs of query and key, those
+    # that a causal mask leaves count, about half (FlashAttention, arXiv 2205.14135).
     model_flops: int
-    hardware_flops: int
+    hardware_flops: int  # model_flops plus the operations of recomputation
+    # model_flops over the peak of the plan's GPUs for the plan's data type during the step; None if the GPU is not
+    # known
     mfu: float | None
-    hfu: float | None
+    hfu: float | None  # hardware_flops over the same peak
+    # Same as model_flops with all pairs of query and key, as in Megatron-LM's papers (arXiv 2104.04473) and PaLM's
+    # definition of MFU (arXiv 2204.02311, appendix B)
     model_flops_all_pairs: int
-    mfu_all_pairs: float | None
-    hfu_all_pairs: float | None
+    mfu_all_pairs: float | None  # model_flops_all_pairs over the same peak
+    hfu_all_pairs: float | None  # hardware_flops with all pairs of query and key over the same peak
 
 
 def throughput(simulation: FinishedRun) -> Throughput | None:

@@ -12,19 +12,12 @@ from nadi.simulation.schemas import COLLECTIVES
 
 
 class Key(NamedTuple):
-    """The key by which collectives of different runs are matched.
+    """The key by which collectives of different runs are matched."""
 
-    Attributes:
-        group: Name of the group in the traces, which groups of one family share; "" for all NPUs.
-        kind: Kind of the collective, such as "all-reduce".
-        members: Number of NPUs in the group.
-        size_bytes: Size of the whole buffer in bytes.
-    """
-
-    group: str
-    kind: str
-    members: int
-    size_bytes: int
+    group: str  # Name of the group in the traces, which groups of one family share; "" for all NPUs
+    kind: str  # Kind of the collective, such as "all-reduce"
+    members: int  # Number of NPUs in the group
+    size_bytes: int  # Size of the whole buffer in bytes
 
 
 def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -24,24 +24,16 @@ from nadi.terminal.readable import rate_text
 
 Int64 = NDArray[np.int64]
 
-_HALF = 0.5
-"""Share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound."""
+_HALF = 0.5  # Share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound
 
 
 class Bound(NamedTuple):
-    """The bound of a piece of the path.
+    """The bound of a piece of the path."""
 
-    Attributes:
-        resource: "link", "latency", "queue", "pause" or "network" (not known more closely).
-        name: Name of the link; "" for no link.
-        text: Description in words.
-        idle_ps: Time of the piece on an idle network; NaN = not known.
-    """
-
-    resource: str
-    name: str
-    text: str
-    idle_ps: float
+    resource: str  # "link", "latency", "queue", "pause" or "network" (not known more closely)
+    name: str  # Name of the link; "" for no link
+    text: str  # Description in words
+    idle_ps: float  # Time of the piece on an idle network; NaN = not known
 
 
 class PathBounds:

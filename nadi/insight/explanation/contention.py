@@ -27,35 +27,24 @@ from topologies import Graph, TopologyError
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-IN_THE_WAY = 1.1
-"""Ratio of a piece's time to its time on an idle network above which it is contended."""
-MAX_KINDS = 48
-"""Number of kinds of contended pieces whose links are computed: the kinds with the largest total time."""
+IN_THE_WAY = 1.1  # Ratio of a piece's time to its time on an idle network above which it is contended
+MAX_KINDS = 48  # Number of kinds of contended pieces whose links are computed: the kinds with the largest total time
 _PARTS_OF_OCTAVE = 8
 """Otherwise equal pieces are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
-_HALF = 0.5
-"""Share of a piece's time for which its busiest link must be busy to count as the bottleneck."""
+_HALF = 0.5  # Share of a piece's time for which its busiest link must be busy to count as the bottleneck
 _TIMES = ("ready_ps", "finish_ps", "closed_form_ps")
 _COLUMNS = ("src", "dst", "group", "seq", "bytes", "start_ps", "finish_ps")
 
-Pairs = tuple[Int64, Float64]
-"""Pairs of NPUs, each as sender * npus + receiver, and the bytes between them."""
+Pairs = tuple[Int64, Float64]  # Pairs of NPUs, each as sender * npus + receiver, and the bytes between them
 
 
 class ContendedClass(NamedTuple):
-    """A kind of contended pieces, described by its representative.
+    """A kind of contended pieces, described by its representative."""
 
-    Attributes:
-        time_ps: Time of the representative in picoseconds.
-        idle_ps: Time of the representative on an idle network in picoseconds.
-        links: int64[k], links on its paths.
-        busy_ps: float64[k], time that each of these links was busy during the piece, with all traffic.
-    """
-
-    time_ps: float
-    idle_ps: float
-    links: Int64
-    busy_ps: Float64
+    time_ps: float  # Time of the representative in picoseconds
+    idle_ps: float  # Time of the representative on an idle network in picoseconds
+    links: Int64  # int64[k], links on its paths
+    busy_ps: Float64  # float64[k], time that each of these links was busy during the piece, with all traffic
 
     def bottleneck(self) -> int:
         """Return the busiest link."""
@@ -88,37 +77,23 @@ class ContendedClass(NamedTuple):
 
 
 class Contention(NamedTuple):
-    """The contended collectives and messages of a run.
+    """The contended collectives and messages of a run."""
 
-    Attributes:
-        kinds: Kinds of contended pieces.
-        of_node: int64[n], kind of each trace node's collective or message; -1 = not contended, or not known.
-        node: int64[len(kinds)], trace node of the representative of each kind.
-    """
-
-    kinds: Sequence[ContendedClass]
-    of_node: Int64
-    node: Int64
+    kinds: Sequence[ContendedClass]  # Kinds of contended pieces
+    of_node: Int64  # int64[n], kind of each trace node's collective or message; -1 = not contended, or not known
+    node: Int64  # int64[len(kinds)], trace node of the representative of each kind
 
 
 class _Pieces(NamedTuple):
-    """p contended pieces.
+    """p contended pieces."""
 
-    Attributes:
-        node: int64[p], a node of each: a member of the collective, or the receive.
-        group, seq: int64[p], group and place of a collective; -1 for a message.
-        src, dst: int64[p], sender and receiver of a message; -1 for a collective.
-        bytes: int64[p], size in bytes.
-        begin_ps, end_ps, idle_ps: float64[p], begin, end, and time on an idle network.
-    """
-
-    node: Int64
-    group: Int64
+    node: Int64  # int64[p], a node of each: a member of the collective, or the receive
+    group: Int64  # int64[p], group and place of a collective; -1 for a message
     seq: Int64
-    src: Int64
+    src: Int64  # int64[p], sender and receiver of a message; -1 for a collective
     dst: Int64
-    bytes: Int64
-    begin_ps: Float64
+    bytes: Int64  # int64[p], size in bytes
+    begin_ps: Float64  # float64[p], begin, end, and time on an idle network
     end_ps: Float64
     idle_ps: Float64
 

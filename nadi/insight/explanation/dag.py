@@ -21,16 +21,11 @@ class CyclicError(ValueError):
 
 
 class Edges(NamedTuple):
-    """E edges.
+    """E edges."""
 
-    Attributes:
-        source, target: int64[E], vertices at the two ends.
-        weight: float64[E], minimum delay in picoseconds.
-    """
-
-    source: Int64
+    source: Int64  # int64[E], vertices at the two ends
     target: Int64
-    weight: Float64
+    weight: Float64  # float64[E], minimum delay in picoseconds
 
 
 class Dag:

@@ -11,8 +11,7 @@ from nadi.insight.explanation.run_events import RunEvents, happened
 from nadi.insight.explanation.what_if import FASTER, what_if
 from nadi.insight.runs import Run
 
-MAX_LONGEST = 20
-"""Number of single pieces that the document lists."""
+MAX_LONGEST = 20  # Number of single pieces that the document lists
 
 
 def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:

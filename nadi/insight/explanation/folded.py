@@ -19,17 +19,11 @@ LIKE = "like"
 
 
 class Representatives(NamedTuple):
-    """Representatives of NPUs and groups.
+    """Representatives of NPUs and groups."""
 
-    Attributes:
-        like: int64[npus], NPU whose nodes represent those of each NPU; its own number where all nodes are kept.
-        first: int64[npus], row of the representative's first node in nodes.parquet; -1 = no node.
-        group: int64[groups], equal for groups whose collectives have the same representative nodes.
-    """
-
-    like: Int64
-    first: Int64
-    group: Int64
+    like: Int64  # int64[npus], NPU whose nodes represent those of each NPU; its own number where all nodes are kept
+    first: Int64  # int64[npus], row of the representative's first node in nodes.parquet; -1 = no node
+    group: Int64  # int64[groups], equal for groups whose collectives have the same representative nodes
 
 
 def is_folded(run: Run) -> bool:

@@ -20,21 +20,14 @@ COMPUTING, COLLECTIVE, MESSAGES, MEMORY, SENDING, WAITING = (
 
 
 class PathPiece(NamedTuple):
-    """A piece of the critical path.
+    """A piece of the critical path."""
 
-    Attributes:
-        what: COMPUTING; COLLECTIVE, after its last member has begun; MESSAGES, from the begin of a send to the end
-            of its
-            receive; MEMORY; SENDING, until the last byte of a message has left; or WAITING for an unknown reason.
-        sort: Label that similar pieces share: the last part of the node's name, or axis, kind and size.
-        node: Index of the node in RunEvents.
-        start_ps, end_ps: Begin and end in picoseconds.
-    """
-
+    # COMPUTING; COLLECTIVE, after its last member has begun; MESSAGES, from the begin of a send to the end of its
+    # receive; MEMORY; SENDING, until the last byte of a message has left; or WAITING for an unknown reason
     what: str
-    sort: str
-    node: int
-    start_ps: float
+    sort: str  # Label that similar pieces share: the last part of the node's name, or axis, kind and size
+    node: int  # Index of the node in RunEvents
+    start_ps: float  # Begin and end in picoseconds
     end_ps: float
 
     @property

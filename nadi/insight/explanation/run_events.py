@@ -27,51 +27,34 @@ from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
 Int64 = NDArray[np.int64]
 
-MAX_NODES = 8_000_000
-"""Number of trace nodes up to which a run is explained, to bound memory."""
+MAX_NODES = 8_000_000  # Number of trace nodes up to which a run is explained, to bound memory
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
 """Kinds of edges: a node's duration; a collective after its last member had begun; a message; a begin after an end; a
 member that joins its collective."""
 _TAG_BITS, _SEQ_BITS = 24, 20
 """Bits of a message's tag and of its place in a key, which identifies a message between two NPUs."""
-_MAX_LANES = 8
-"""Offset that separates numbers of groups from numbers of lanes."""
+_MAX_LANES = 8  # Offset that separates numbers of groups from numbers of lanes
 
 
 class RunEvents(NamedTuple):
-    """A run of n trace nodes and c collectives; vertices: n begins, n ends, c moments when the last member had begun.
+    """A run of n trace nodes and c collectives; vertices: n begins, n ends, c moments when the last member had begun."""
 
-    Attributes:
-        dag: Graph of the moments; times are picoseconds.
-        kind: int8[E], kind of each edge of `dag.edges`.
-        of_node: int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node.
-        npu, row: int64[n], NPU of each node, and its row in the NPU's trace.
-        node_kind: int8[n], kind as in Program.
-        lane: int8[n], lane as in Program.
-        at: int64[n], row of Program.node_*.
-        start_ps, finish_ps: int64[n], begin and end of each node.
-        collective: int64[n], collective of a node; -1 = none.
-        first: int64[c], one node of each collective.
-        ready_ps: int64[c], begin of its last member.
-        sender: int64[n], send of a receive; -1 = none.
-        program: Program that ran.
-    """
-
-    dag: Dag
-    kind: NDArray[np.int8]
+    dag: Dag  # Graph of the moments; times are picoseconds
+    kind: NDArray[np.int8]  # int8[E], kind of each edge of `dag.edges`
+    # int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node
     of_node: Int64
-    npu: Int64
+    npu: Int64  # int64[n], NPU of each node, and its row in the NPU's trace
     row: Int64
-    node_kind: NDArray[np.int8]
-    lane: NDArray[np.int8]
-    at: Int64
-    start_ps: Int64
+    node_kind: NDArray[np.int8]  # int8[n], kind as in Program
+    lane: NDArray[np.int8]  # int8[n], lane as in Program
+    at: Int64  # int64[n], row of Program.node_*
+    start_ps: Int64  # int64[n], begin and end of each node
     finish_ps: Int64
-    collective: Int64
-    first: Int64
-    ready_ps: Int64
-    sender: Int64
-    program: Program
+    collective: Int64  # int64[n], collective of a node; -1 = none
+    first: Int64  # int64[c], one node of each collective
+    ready_ps: Int64  # int64[c], begin of its last member
+    sender: Int64  # int64[n], send of a receive; -1 = none
+    program: Program  # Program that ran
 
     def last(self) -> int:
         """Return the vertex at which the run ended."""

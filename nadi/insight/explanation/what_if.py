@@ -30,26 +30,17 @@ from workload.node_kinds import COMPUTE, CPU_LANE, SEND
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-FASTER = 1.1
-"""Default factor by which each what-if speeds up its subject."""
-MAX_TIERS = 8
-"""Number of tiers with a what-if, the busiest ones: each evaluates all closed forms again."""
+FASTER = 1.1  # Default factor by which each what-if speeds up its subject
+MAX_TIERS = 8  # Number of tiers with a what-if, the busiest ones: each evaluates all closed forms again
 
 
 class ChangeEffect(NamedTuple):
-    """The effect of a change.
+    """The effect of a change."""
 
-    Attributes:
-        change: Description of the change.
-        key: "gpu", "tier NAME" or "collectives NAME".
-        finish_time_ps: Predicted time of the run in picoseconds.
-        gain: Share of the run's time that the change saves.
-    """
-
-    change: str
-    key: str
-    finish_time_ps: float
-    gain: float
+    change: str  # Description of the change
+    key: str  # "gpu", "tier NAME" or "collectives NAME"
+    finish_time_ps: float  # Predicted time of the run in picoseconds
+    gain: float  # Share of the run's time that the change saves
 
 
 def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:

@@ -22,23 +22,14 @@ Float64 = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class ErrorDistribution:
-    """The distribution of n relative errors.
+    """The distribution of n relative errors."""
 
-    Attributes:
-        count: Number of errors, n.
-        measured_ps: Sum of the measured times in picoseconds.
-        simulated_ps: Sum of the simulated times in picoseconds.
-        median: Median of the errors.
-        p95: 95th percentile of the absolute errors.
-        worst: Error with the largest absolute value.
-    """
-
-    count: int
-    measured_ps: int
-    simulated_ps: int
-    median: float
-    p95: float
-    worst: float
+    count: int  # Number of errors, n
+    measured_ps: int  # Sum of the measured times in picoseconds
+    simulated_ps: int  # Sum of the simulated times in picoseconds
+    median: float  # Median of the errors
+    p95: float  # 95th percentile of the absolute errors
+    worst: float  # Error with the largest absolute value
 
     @classmethod
     def of(cls, simulated_ps: Int64, measured_ps: Int64) -> "ErrorDistribution | None":
@@ -58,23 +49,15 @@ class ErrorDistribution:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class JointOperations:
-    """c collectives or messages that several NPUs take part in, with measured times.
+    """c collectives or messages that several NPUs take part in, with measured times."""
 
-    Attributes:
-        number: int64[c], number in TimedNodes.collective or .message, ascending.
-        measured_ps, simulated_ps: int64[c], duration of the transfer.
-        measured_wait_ps, simulated_wait_ps: int64[c], longest wait of a member.
-        first: int64[c], row in TimedNodes of the member with the shortest wait.
-        of: int64[n], operation of each row of TimedNodes, -1 = none.
-    """
-
-    number: Int64
-    measured_ps: Int64
+    number: Int64  # int64[c], number in TimedNodes.collective or .message, ascending
+    measured_ps: Int64  # int64[c], duration of the transfer
     simulated_ps: Int64
-    measured_wait_ps: Int64
+    measured_wait_ps: Int64  # int64[c], longest wait of a member
     simulated_wait_ps: Int64
-    first: Int64
-    of: Int64
+    first: Int64  # int64[c], row in TimedNodes of the member with the shortest wait
+    of: Int64  # int64[n], operation of each row of TimedNodes, -1 = none
 
 
 def collectives_of(nodes: TimedNodes) -> JointOperations:

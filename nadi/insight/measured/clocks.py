@@ -16,26 +16,20 @@ from nadi.insight.measured.timed_nodes import TimedNodes
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
-_ROUNDS = 12
-"""Number of reweighted solutions."""
-_MIN_RESIDUAL_MICROS = 0.01
-"""Residual below which weights do not grow further, which keeps them finite."""
-_TOLERANCE = 1e-13
-"""Relative tolerance of the solver (scipy.sparse.linalg.lsqr)."""
+_ROUNDS = 12  # Number of reweighted solutions
+_MIN_RESIDUAL_MICROS = 0.01  # Residual below which weights do not grow further, which keeps them finite
+_TOLERANCE = 1e-13  # Relative tolerance of the solver (scipy.sparse.linalg.lsqr)
 
 
 class RankClocks(NamedTuple):
-    """Clock offsets of the ranks.
+    """Clock offsets of the ranks."""
 
-    Attributes:
-        offset_micros: float64[npus], time that a rank's clock is ahead of its reference rank's; NaN for a rank that
-            shares no collective with another rank.
-        reference: int64[npus], lowest rank that is connected to each rank by common collectives; -1 = none.
-        residual_micros: float64[observations], differences of finishes that the offsets do not explain.
-    """
-
+    # float64[npus], time that a rank's clock is ahead of its reference rank's; NaN for a rank that shares no collective
+    # with another rank
     offset_micros: NDArray[np.float64]
+    # int64[npus], lowest rank that is connected to each rank by common collectives; -1 = none
     reference: NDArray[np.int64]
+    # float64[observations], differences of finishes that the offsets do not explain
     residual_micros: NDArray[np.float64]
 
 

@@ -30,46 +30,26 @@ _MAX_DURATION_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TimedNodes:
-    """n nodes of a run with durations in the traces, sorted by NPU and row.
+    """n nodes of a run with durations in the traces, sorted by NPU and row."""
 
-    Attributes:
-        run: Folder of the run.
-        traces: Path of the traces with the measured times.
-        npu: int64[n], NPU of each node.
-        node_id: uint64[n], id of each node in its trace.
-        name: pa.ChunkedArray[n] of text.
-        kind: int8[n], row of KINDS.
-        size_bytes: int64[n], size of the message or of the collective's whole buffer.
-        peer: int64[n], the other NPU of a send or receive, -1 = none.
-        collective: int64[n], row of `collectives`, -1 = none.
-        message: int64[n], number that the send and the receive of a message share, -1 = none.
-        simulated_start_ps: int64[n], start in the run.
-        simulated_ps: int64[n], duration in the run.
-        measured_start_ps: int64[n], time since the first compared node of the NPU; 0 where has_start is false.
-        measured_ps: int64[n], positive duration, with the wait that a converter has removed from it (et.waiting).
-        has_start: bool[npus], whether the trace of an NPU has start times.
-        base_micros: int64[npus], start of the NPU's first compared node on its own clock.
-        collectives: Columns of collectives.parquet of the run.
-        left_out: Counts of the run's nodes that are not compared: "without_trace", "not_in_traces" and "without_time".
-    """
-
-    run: Path
-    traces: Path
-    npu: Int64
-    node_id: NDArray[np.uint64]
-    name: "pa.ChunkedArray"
-    kind: NDArray[np.int8]
-    size_bytes: Int64
-    peer: Int64
-    collective: Int64
-    message: Int64
-    simulated_start_ps: Int64
-    simulated_ps: Int64
-    measured_start_ps: Int64
-    measured_ps: Int64
-    has_start: NDArray[np.bool_]
-    base_micros: Int64
-    collectives: dict[str, Any]
+    run: Path  # Folder of the run
+    traces: Path  # Path of the traces with the measured times
+    npu: Int64  # int64[n], NPU of each node
+    node_id: NDArray[np.uint64]  # uint64[n], id of each node in its trace
+    name: "pa.ChunkedArray"  # pa.ChunkedArray[n] of text
+    kind: NDArray[np.int8]  # int8[n], row of KINDS
+    size_bytes: Int64  # int64[n], size of the message or of the collective's whole buffer
+    peer: Int64  # int64[n], the other NPU of a send or receive, -1 = none
+    collective: Int64  # int64[n], row of `collectives`, -1 = none
+    message: Int64  # int64[n], number that the send and the receive of a message share, -1 = none
+    simulated_start_ps: Int64  # int64[n], start in the run
+    simulated_ps: Int64  # int64[n], duration in the run
+    measured_start_ps: Int64  # int64[n], time since the first compared node of the NPU; 0 where has_start is false
+    measured_ps: Int64  # int64[n], positive duration, with the wait that a converter has removed from it (et.waiting)
+    has_start: NDArray[np.bool_]  # bool[npus], whether the trace of an NPU has start times
+    base_micros: Int64  # int64[npus], start of the NPU's first compared node on its own clock
+    collectives: dict[str, Any]  # Columns of collectives.parquet of the run
+    # Counts of the run's nodes that are not compared: "without_trace", "not_in_traces" and "without_time"
     left_out: dict[str, int]
 
     def __len__(self) -> int:

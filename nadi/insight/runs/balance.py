@@ -8,15 +8,10 @@ from nadi.insight.runs.run import Run
 
 
 class Balance(NamedTuple):
-    """The load balance of a run's workers.
+    """The load balance of a run's workers."""
 
-    Attributes:
-        imbalance: Longest working time of a worker over the mean of all workers; 1 is even.
-        waiting: Share of the workers' wall time that they spent waiting for each other.
-    """
-
-    imbalance: float
-    waiting: float
+    imbalance: float  # Longest working time of a worker over the mean of all workers; 1 is even
+    waiting: float  # Share of the workers' wall time that they spent waiting for each other
 
 
 def balance(run: Run) -> Balance:

@@ -19,21 +19,13 @@ CLOSED_FORM_NOTE = (
 
 
 class RunBill(NamedTuple):
-    """The energy and cost of a run.
+    """The energy and cost of a run."""
 
-    Attributes:
-        usage: Times, ports, steps and tokens of the run that the bill counts.
-        bill: Energy and cost of this usage.
-        table: Energy table that holds the powers and prices.
-        table_from: Path of the user's table; None for the default table alone.
-        notes: Sentences about what the bill assumes or does not count.
-    """
-
-    usage: Usage
-    bill: Bill
-    table: EnergyTable
-    table_from: Path | None
-    notes: tuple[str, ...]
+    usage: Usage  # Times, ports, steps and tokens of the run that the bill counts
+    bill: Bill  # Energy and cost of this usage
+    table: EnergyTable  # Energy table that holds the powers and prices
+    table_from: Path | None  # Path of the user's table; None for the default table alone
+    notes: tuple[str, ...]  # Sentences about what the bill assumes or does not count
 
     def document(self) -> dict[str, Any]:
         """Return the bill as a JSON document."""

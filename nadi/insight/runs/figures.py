@@ -12,19 +12,12 @@ from nadi.simulation.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINK
 
 
 class Figure(NamedTuple):
-    """One metric of a run.
+    """One metric of a run."""
 
-    Attributes:
-        name: Column name in tables, with its unit at the end.
-        meaning: Description in a few words.
-        form: How the value is formatted: "time", "share", "count", "rate", "number" or "bytes".
-        is_cost: Whether a smaller value is better.
-    """
-
-    name: str
-    meaning: str
-    form: str
-    is_cost: bool = True
+    name: str  # Column name in tables, with its unit at the end
+    meaning: str  # Description in a few words
+    form: str  # How the value is formatted: "time", "share", "count", "rate", "number" or "bytes"
+    is_cost: bool = True  # Whether a smaller value is better
 
 
 _COUNTS = {

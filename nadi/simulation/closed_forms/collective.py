@@ -34,21 +34,15 @@ _MAX_SAMPLED_SENDS = 1024
 """Maximum number of messages whose paths a formula samples; groups with more members sample one message per member."""
 _MAX_SAMPLED_HOPS = 1 << 16
 """Maximum number of links on all sampled paths together; finding them takes about half a second."""
-_FEW_SAMPLED_SENDS = 32
-"""Number of messages that estimate the mean length of a path."""
+_FEW_SAMPLED_SENDS = 32  # Number of messages that estimate the mean length of a path
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
 
 
 class ClosedForm(NamedTuple):
-    """Time of a collective on an idle network.
+    """Time of a collective on an idle network."""
 
-    Attributes:
-        time_ps: Time of the collective in picoseconds.
-        is_played: True if the steps were played, False if a formula or an interpolation gives the time.
-    """
-
-    time_ps: float
-    is_played: bool
+    time_ps: float  # Time of the collective in picoseconds
+    is_played: bool  # True if the steps were played, False if a formula or an interpolation gives the time
 
 
 def closed_form(

@@ -24,39 +24,27 @@ Int64 = NDArray[np.int64]
 _MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
 """Maximum number of messages of an all-to-all with split sizes that is played. A larger all-to-all takes the time of
 its busiest member."""
-_NOTHING_PLAYED = 0
-"""Maximum number of packets to play that leaves every collective to its formula."""
+_NOTHING_PLAYED = 0  # Maximum number of packets to play that leaves every collective to its formula
 _MAX_KEPT_PLANS = 16
 """Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
 plan for 8 members takes about 3 MB with the paths of its messages."""
 
 
 class ClosedFormCosts(NamedTuple):
-    """Closed forms of K collectives.
+    """Closed forms of K collectives."""
 
-    Attributes:
-        time_ps: int64[K], time of each collective in picoseconds.
-        is_played: bool[K], True = the steps were played; False = a formula or other sizes give the time.
-    """
-
-    time_ps: Int64
+    time_ps: Int64  # int64[K], time of each collective in picoseconds
+    # bool[K], True = the steps were played; False = a formula or other sizes give the time
     is_played: NDArray[np.bool_]
 
 
 class _Plan(NamedTuple):
-    """Schedule of a collective for one class of buffer sizes.
+    """Schedule of a collective for one class of buffer sizes."""
 
-    Attributes:
-        schedules: Packed schedules that hold this plan only.
-        number: Number of the schedule in `schedules`.
-        played: Times that were played with this plan.
-        by_formula: Paths of the plan's messages, for formulas.
-    """
-
-    schedules: Schedules
-    number: int
-    played: PlayedCollectives
-    by_formula: PlayedCollectives
+    schedules: Schedules  # Packed schedules that hold this plan only
+    number: int  # Number of the schedule in `schedules`
+    played: PlayedCollectives  # Times that were played with this plan
+    by_formula: PlayedCollectives  # Paths of the plan's messages, for formulas
 
 
 class CollectiveCosts:

@@ -18,35 +18,23 @@ from typing import NamedTuple
 
 from nadi.simulation.closed_forms.collective import ClosedForm
 
-_MAX_INTERPOLATION_ERROR = 0.005
-"""Relative difference at which neighbouring lines no longer confirm an interpolation."""
-_MAX_EXTRAPOLATION_ERROR = 0.01
-"""Relative error of the prediction of the third size at which extrapolation is rejected."""
-_MAX_STEP = 2
-"""Maximum ratio of neighbouring sizes between which a curve interpolates."""
-_POINTS = 3
-"""Number of sizes that an extrapolation plays."""
+_MAX_INTERPOLATION_ERROR = 0.005  # Relative difference at which neighbouring lines no longer confirm an interpolation
+_MAX_EXTRAPOLATION_ERROR = 0.01  # Relative error of the prediction of the third size at which extrapolation is rejected
+_MAX_STEP = 2  # Maximum ratio of neighbouring sizes between which a curve interpolates
+_POINTS = 3  # Number of sizes that an extrapolation plays
 
 
 class Effort(NamedTuple):
-    """Limits on the packets that a curve plays.
+    """Limits on the packets that a curve plays."""
 
-    Attributes:
-        max_quick_packets: Maximum number of packets of a size that is always played; a million packets take about a
-            second.
-        max_packets: Maximum number of packets of a size that is played if smaller sizes do not predict its time.
-        max_halvings: Maximum number of halvings from a size to the largest size that predicts its time.
-        interpolates: True = the curve interpolates between played sizes.
-    """
-
+    # Maximum number of packets of a size that is always played; a million packets take about a second
     max_quick_packets: int
-    max_packets: int
-    max_halvings: int
-    interpolates: bool
+    max_packets: int  # Maximum number of packets of a size that is played if smaller sizes do not predict its time
+    max_halvings: int  # Maximum number of halvings from a size to the largest size that predicts its time
+    interpolates: bool  # True = the curve interpolates between played sizes
 
 
-RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)
-"""Effort of a simulation run."""
+RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)  # Effort of a simulation run
 PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
 """Effort of the planner, whose results must not depend on the order of requests."""
 WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
@@ -54,19 +42,13 @@ WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
 
 
 class CurveSource(NamedTuple):
-    """Functions of the buffer size in bytes from which a curve computes times.
+    """Functions of the buffer size in bytes from which a curve computes times."""
 
-    Attributes:
-        variant: Return the variant of the algorithm for a size, "" = the algorithm has one variant only.
-        packets: Return the approximate number of packets of a size.
-        play: Return the time of a size from playing its steps.
-        formula: Return the time of a size from the algorithm's formula.
-    """
-
+    # Return the variant of the algorithm for a size, "" = the algorithm has one variant only
     variant: Callable[[int], str]
-    packets: Callable[[int], float]
-    play: Callable[[int], ClosedForm]
-    formula: Callable[[int], ClosedForm]
+    packets: Callable[[int], float]  # Return the approximate number of packets of a size
+    play: Callable[[int], ClosedForm]  # Return the time of a size from playing its steps
+    formula: Callable[[int], ClosedForm]  # Return the time of a size from the algorithm's formula
 
 
 class Curve:

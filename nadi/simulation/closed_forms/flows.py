@@ -17,12 +17,9 @@ from workload.program.assembling import receive_key
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-MAX_PAIRS = 20_000
-"""Maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes."""
-MAX_HOPS = 400_000
-"""Maximum number of links on these routes."""
-UNKNOWN = -1
-"""Ideal time of a message that `ideal_ps` does not compute."""
+MAX_PAIRS = 20_000  # Maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes
+MAX_HOPS = 400_000  # Maximum number of links on these routes
+UNKNOWN = -1  # Ideal time of a message that `ideal_ps` does not compute
 
 
 def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:

@@ -35,38 +35,24 @@ _OUTSIDE = -1
 
 
 class _Load(NamedTuple):
-    """Minimum traffic of p pairs of NPUs.
+    """Minimum traffic of p pairs of NPUs."""
 
-    Attributes:
-        src: int64[p], sending NPU.
-        dst: int64[p], receiving NPU.
-        amount: float64[4, p]: payload in bytes, data packets, acknowledgements, and the picoseconds that rounding may
-            subtract from the sum of their times on one link.
-    """
-
-    src: Int64
-    dst: Int64
+    src: Int64  # int64[p], sending NPU
+    dst: Int64  # int64[p], receiving NPU
+    # float64[4, p]: payload in bytes, data packets, acknowledgements, and the picoseconds that rounding may subtract
+    # from the sum of their times on one link
     amount: Float64
 
 
 class _LinkSets(NamedTuple):
-    """k sets of links.
+    """k sets of links."""
 
-    Attributes:
-        rate_bps: float64[k], sum of the rates.
-        max_bps: float64[k], rate of the fastest link.
-        delay_ps: float64[k], delay of the shortest link.
-        per_byte: float64[k], bytes on the wire per byte of payload.
-        header_bytes: float64[k], additional bytes per data packet.
-        ack_bytes: float64[k], bytes per acknowledgement.
-    """
-
-    rate_bps: Float64
-    max_bps: Float64
-    delay_ps: Float64
-    per_byte: Float64
-    header_bytes: Float64
-    ack_bytes: Float64
+    rate_bps: Float64  # float64[k], sum of the rates
+    max_bps: Float64  # float64[k], rate of the fastest link
+    delay_ps: Float64  # float64[k], delay of the shortest link
+    per_byte: Float64  # float64[k], bytes on the wire per byte of payload
+    header_bytes: Float64  # float64[k], additional bytes per data packet
+    ack_bytes: Float64  # float64[k], bytes per acknowledgement
 
 
 class _Fabric:

@@ -33,45 +33,31 @@ from topologies import Graph
 
 Int64 = NDArray[np.int64]
 
-ACKNOWLEDGEMENT = -1
-"""Value in place of a packet's payload size that denotes an acknowledgement."""
+ACKNOWLEDGEMENT = -1  # Value in place of a packet's payload size that denotes an acknowledgement
 
 
 class Hop(NamedTuple):
-    """A link on a message's path.
+    """A link on a message's path."""
 
-    Attributes:
-        ps_per_byte: Picoseconds per byte on the wire.
-        framed: True if the link frames packets as NVLink does (pdes.network.framing).
-        delay_ps: Propagation delay of the link in picoseconds.
-        latency_ps: Latency in picoseconds of the switch that sends on the link; 0 for the first link.
-        shares: Divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages
-            between two NPUs, and at message level.
-        meets: True if all paths to the receiver meet at this link's port, before the last of the slowest links.
-    """
-
-    ps_per_byte: float
-    framed: bool
-    delay_ps: int
-    latency_ps: int
+    ps_per_byte: float  # Picoseconds per byte on the wire
+    framed: bool  # True if the link frames packets as NVLink does (pdes.network.framing)
+    delay_ps: int  # Propagation delay of the link in picoseconds
+    latency_ps: int  # Latency in picoseconds of the switch that sends on the link; 0 for the first link
+    # Divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages between two
+    # NPUs, and at message level.
     shares: float = 1
+    # True if all paths to the receiver meet at this link's port, before the last of the slowest links
     meets: bool = False
 
 
-Way = tuple[Hop, ...]
-"""All links of a path, in order."""
+Way = tuple[Hop, ...]  # All links of a path, in order
 
 
 class TrainTimes(NamedTuple):
-    """Times of a message on an idle path, for formulas.
+    """Times of a message on an idle path, for formulas."""
 
-    Attributes:
-        total_ps: Picoseconds from the first bit sent to the last bit received.
-        serial_ps: Picoseconds on the slowest link, the part that grows with the size of the message.
-    """
-
-    total_ps: float
-    serial_ps: float
+    total_ps: float  # Picoseconds from the first bit sent to the last bit received
+    serial_ps: float  # Picoseconds on the slowest link, the part that grows with the size of the message
 
 
 def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[Way]:

@@ -22,8 +22,7 @@ _SEED = 0x51ED270B
 _MAX_ALL_DISTANCES = 32
 """Maximum size of a group of which all distances between members count; larger groups count distances to the next
 member and from the first."""
-_MAX_COMPARED = 1 << 24
-"""Maximum number of comparisons per block in `_pattern`, which bounds its memory."""
+_MAX_COMPARED = 1 << 24  # Maximum number of comparisons per block in `_pattern`, which bounds its memory
 
 
 class GroupPositions:

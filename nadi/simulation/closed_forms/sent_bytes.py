@@ -19,24 +19,17 @@ from topologies import Graph, TableRouting
 from workload import Program
 from workload.program.traffic import PairSample, sample
 
-_MAX_PAIRS = 1 << 17
-"""Maximum number of pairs of NPUs; of more, a weighted sample represents the others."""
-_MAX_ROUTED_PAIRS = 1 << 14
-"""Maximum number of pairs whose bytes are spread over links."""
+_MAX_PAIRS = 1 << 17  # Maximum number of pairs of NPUs; of more, a weighted sample represents the others
+_MAX_ROUTED_PAIRS = 1 << 14  # Maximum number of pairs whose bytes are spread over links
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
 class SentByPorts(NamedTuple):
-    """Bytes that ports would send.
+    """Bytes that ports would send."""
 
-    Attributes:
-        ports: Use of the ports by kind of port, see nadi.energy.bill.PORTS.
-        unused: Number of switches that serve no NPU and send nothing, whose ports `ports` omits.
-    """
-
-    ports: dict[str, PortUse]
-    unused: int
+    ports: dict[str, PortUse]  # Use of the ports by kind of port, see nadi.energy.bill.PORTS
+    unused: int  # Number of switches that serve no NPU and send nothing, whose ports `ports` omits
 
 
 def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByPorts:
@@ -58,17 +51,11 @@ def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByP
 
 
 class _Sent(NamedTuple):
-    """Bytes on the wire between p pairs.
+    """Bytes on the wire between p pairs."""
 
-    Attributes:
-        src: int64[p], sending NPU.
-        dst: int64[p], receiving NPU.
-        amount: float64[p], bytes on the wire.
-    """
-
-    src: Int64
-    dst: Int64
-    amount: Float64
+    src: Int64  # int64[p], sending NPU
+    dst: Int64  # int64[p], receiving NPU
+    amount: Float64  # float64[p], bytes on the wire
 
 
 def _pairs(graph: Graph, pairs: PairSample, settings: Settings) -> _Sent:

@@ -14,16 +14,12 @@ from topologies.bounds import MAX_BYTES
 from workload import Program
 from workload.program.traffic import traffic
 
-HOPS_PER_S = 5e6
-"""Packet-hops per second of one worker, a lower bound for machines of 2025."""
-MESSAGES_PER_S = 1e6
-"""Messages per second at message level, a lower bound for machines of 2025."""
-MAX_WALL_S = 86_400.0
-"""Longest wall time of a run in seconds: one day."""
+HOPS_PER_S = 5e6  # Packet-hops per second of one worker, a lower bound for machines of 2025
+MESSAGES_PER_S = 1e6  # Messages per second at message level, a lower bound for machines of 2025
+MAX_WALL_S = 86_400.0  # Longest wall time of a run in seconds: one day
 ROW_BYTES = 60
 """Memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes."""
-NODE_BYTES = 4000
-"""Memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes."""
+NODE_BYTES = 4000  # Memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes
 _HOUR_S = 3600
 
 

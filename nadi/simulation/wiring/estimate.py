@@ -28,23 +28,14 @@ _ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
 
 
 class Estimate(NamedTuple):
-    """Work of a run, or of one rank's NPUs.
+    """Work of a run, or of one rank's NPUs."""
 
-    Attributes:
-        messages: Number of data messages.
-        packets: Number of data packets; at message level, the number of messages.
-        packet_hops: Packet-hops of data and acknowledgements; at message level, message-hops.
-        wire_bytes: Bytes on the wire of data packets with their headers, and of acknowledgements.
-        pairs: Number of pairs of sender and receiver, counted per size that a collective has.
-        memory_bytes: Approximate memory of the engine in bytes, including rows of traces, excluding the fabric and
-            files.
-    """
-
-    messages: float
-    packets: float
-    packet_hops: float
-    wire_bytes: float
-    pairs: float
+    messages: float  # Number of data messages
+    packets: float  # Number of data packets; at message level, the number of messages
+    packet_hops: float  # Packet-hops of data and acknowledgements; at message level, message-hops
+    wire_bytes: float  # Bytes on the wire of data packets with their headers, and of acknowledgements
+    pairs: float  # Number of pairs of sender and receiver, counted per size that a collective has
+    # Approximate memory of the engine in bytes, including rows of traces, excluding the fabric and files
     memory_bytes: float
 
     def __add__(self, other: object) -> "Estimate":

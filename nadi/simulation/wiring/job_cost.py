@@ -15,35 +15,23 @@ MARGIN = 2.0
 equal."""
 MIN_TIME_LIMIT_S = 900.0
 """Minimum time limit in seconds: every node compiles kernels for up to half a minute and reads traces."""
-PROCESS_BYTES = 500_000_000
-"""Memory of a process before it simulates: Python, its packages and the compiler of kernels."""
-_TIME_LIMIT_STEP_S = 300
-"""Step in seconds to which time limits are rounded up."""
+PROCESS_BYTES = 500_000_000  # Memory of a process before it simulates: Python, its packages and the compiler of kernels
+_TIME_LIMIT_STEP_S = 300  # Step in seconds to which time limits are rounded up
 
 
 class NodeLimits(NamedTuple):
-    """Resources of a node of the cluster.
+    """Resources of a node of the cluster."""
 
-    Attributes:
-        memory_bytes: Memory in bytes that the job requests per node; None = the check uses the free memory of this
-            machine.
-        force: True = refuse nothing for its time or memory.
-    """
-
+    # Memory in bytes that the job requests per node; None = the check uses the free memory of this machine
     memory_bytes: int | None = None
-    force: bool = False
+    force: bool = False  # True = refuse nothing for its time or memory
 
 
 class JobCost(NamedTuple):
-    """Expected cost of a run.
+    """Expected cost of a run."""
 
-    Attributes:
-        wall_s: Wall-clock time in seconds from start to end.
-        memory_bytes: Memory in bytes per node.
-    """
-
-    wall_s: float
-    memory_bytes: float
+    wall_s: float  # Wall-clock time in seconds from start to end
+    memory_bytes: float  # Memory in bytes per node
 
     def __str__(self) -> str:
         """Return the cost in words, rounded up to minutes, or to tenths of hours."""

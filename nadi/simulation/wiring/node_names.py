@@ -7,8 +7,7 @@ from functools import cached_property
 from topologies import Graph
 
 _MAX_SUGGESTIONS = 4
-_MIN_SIMILARITY = 0.5
-"""Minimum similarity of a suggestion to the text, as difflib measures it."""
+_MIN_SIMILARITY = 0.5  # Minimum similarity of a suggestion to the text, as difflib measures it
 _SEPARATORS = tuple(re.compile(separator) for separator in (" → ", " -> ", " - ", "-"))
 
 

@@ -30,21 +30,13 @@ _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 
 
 class LoadedWorkload(NamedTuple):
-    """Work of all NPUs, or of this rank's NPUs.
+    """Work of all NPUs, or of this rank's NPUs."""
 
-    Attributes:
-        traces: Distinct trace files.
-        trace_of_npu: int32[npus], trace of each NPU, -1 = none, -2 = another rank's.
-        program: Program for the engine.
-        collectives: Algorithms and options of collectives.
-        framework: Framework whose training steps the traces are, "" = not known.
-    """
-
-    traces: list[TraceTable]
-    trace_of_npu: NDArray[np.int32]
-    program: Program
-    collectives: CollectiveSettings
-    framework: str
+    traces: list[TraceTable]  # Distinct trace files
+    trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none, -2 = another rank's
+    program: Program  # Program for the engine
+    collectives: CollectiveSettings  # Algorithms and options of collectives
+    framework: str  # Framework whose training steps the traces are, "" = not known
 
     def opens(self, file: Path) -> bool:
         """Return whether this rank may open a file, which is False for traces that only other ranks have."""

@@ -14,80 +14,45 @@ from workload.program.assembling import receive_key
 
 
 class CollectiveKeys(NamedTuple):
-    """K collectives that need a time of their own.
+    """K collectives that need a time of their own."""
 
-    Attributes:
-        group: int64[K], first group that does the collective.
-        schedule: int64[K], number of its schedule in Program.
-        bytes: int64[K], size of its buffer.
-        npu: int64[K], an NPU that takes part.
-        row: int64[K], row of the collective in that NPU's trace.
-    """
-
-    group: Int64
-    schedule: Int64
-    bytes: Int64
-    npu: Int64
-    row: Int64
+    group: Int64  # int64[K], first group that does the collective
+    schedule: Int64  # int64[K], number of its schedule in Program
+    bytes: Int64  # int64[K], size of its buffer
+    npu: Int64  # int64[K], an NPU that takes part
+    row: Int64  # int64[K], row of the collective in that NPU's trace
 
 
 class MessageKeys(NamedTuple):
-    """M messages that need a time of their own.
+    """M messages that need a time of their own."""
 
-    Attributes:
-        src: int64[M], an NPU that sends the message.
-        dst: int64[M], NPU that receives it.
-        bytes: int64[M], payload in bytes.
-        shares: float64[M], divisor of the port's line rate: the NPU drives the message at line rate / shares; 1 = line
-            rate.
-    """
-
-    src: Int64
-    dst: Int64
-    bytes: Int64
+    src: Int64  # int64[M], an NPU that sends the message
+    dst: Int64  # int64[M], NPU that receives it
+    bytes: Int64  # int64[M], payload in bytes
+    # float64[M], divisor of the port's line rate: the NPU drives the message at line rate / shares; 1 = line rate
     shares: Float64
 
 
 class FoldedProgram(NamedTuple):
-    """Classes of a Program as arrays for the kernel, without times.
+    """Classes of a Program as arrays for the kernel, without times."""
 
-    Attributes:
-        program: Program of all NPUs.
-        classes: Classes of its NPUs and groups.
-        row_ptr: int64[C+1], range of the rows of each class.
-        send_ptr: int64[C+1], range of the sends of each class.
-        send_key: int32[], row of `messages` for each send.
-        send_ordinal: int32[N], index of each row of the Program among the sends of its trace.
-        sends: Port, receiving class, row there, and line of each send, int32[] each.
-        lines: Number of lines, which are connections of a class to a peer at one share.
-        port_ptr: int64[C+1], range of the ports of each class.
-        slot_ptr: int64[C+1], range of the slots of each class.
-        slot_group: int32[], class of the group of each slot.
-        group: Rows of GroupClass.
-        member: int32[], class of NPUs of each member of each class of groups.
-        member_slot: int32[], slot of the group on that member.
-        instance_key: int64[instances], row of `collectives`, -1 = the collective takes no time.
-        collectives: Collectives that need a time.
-        messages: Messages that need a time.
-    """
-
-    program: Program
-    classes: Classes
-    row_ptr: Int64
-    send_ptr: Int64
-    send_key: Int32
-    send_ordinal: Int32
-    sends: tuple[Int32, Int32, Int32, Int32]
-    lines: int
-    port_ptr: Int64
-    slot_ptr: Int64
-    slot_group: Int32
-    group: np.recarray
-    member: Int32
-    member_slot: Int32
-    instance_key: Int64
-    collectives: CollectiveKeys
-    messages: MessageKeys
+    program: Program  # Program of all NPUs
+    classes: Classes  # Classes of its NPUs and groups
+    row_ptr: Int64  # int64[C+1], range of the rows of each class
+    send_ptr: Int64  # int64[C+1], range of the sends of each class
+    send_key: Int32  # int32[], row of `messages` for each send
+    send_ordinal: Int32  # int32[N], index of each row of the Program among the sends of its trace
+    sends: tuple[Int32, Int32, Int32, Int32]  # Port, receiving class, row there, and line of each send, int32[] each
+    lines: int  # Number of lines, which are connections of a class to a peer at one share
+    port_ptr: Int64  # int64[C+1], range of the ports of each class
+    slot_ptr: Int64  # int64[C+1], range of the slots of each class
+    slot_group: Int32  # int32[], class of the group of each slot
+    group: np.recarray  # Rows of GroupClass
+    member: Int32  # int32[], class of NPUs of each member of each class of groups
+    member_slot: Int32  # int32[], slot of the group on that member
+    instance_key: Int64  # int64[instances], row of `collectives`, -1 = the collective takes no time
+    collectives: CollectiveKeys  # Collectives that need a time
+    messages: MessageKeys  # Messages that need a time
 
 
 def lay_out(

@@ -23,39 +23,23 @@ _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
 
 class TracePeers(NamedTuple):
-    """Peers with which each NPU exchanges messages, by the rows of its trace; k pairs, NPU by NPU.
+    """Peers with which each NPU exchanges messages, by the rows of its trace; k pairs, NPU by NPU."""
 
-    Attributes:
-        ptr: int64[npus+1], range of the pairs of each NPU.
-        npu: int64[k], NPU of the pair.
-        place: int64[k], index of the pair among those of the NPU's trace, in order of distance.
-        peer: int64[k], the other NPU.
-        sends: bool[k], True = the NPU sends to the peer; False = it only receives.
-    """
-
-    ptr: Int64
-    npu: Int64
-    place: Int64
-    peer: Int64
-    sends: NDArray[np.bool_]
+    ptr: Int64  # int64[npus+1], range of the pairs of each NPU
+    npu: Int64  # int64[k], NPU of the pair
+    place: Int64  # int64[k], index of the pair among those of the NPU's trace, in order of distance
+    peer: Int64  # int64[k], the other NPU
+    sends: NDArray[np.bool_]  # bool[k], True = the NPU sends to the peer; False = it only receives
 
 
 class Classes(NamedTuple):
-    """C classes of NPUs, numbered by their first member, and Q classes of groups.
+    """C classes of NPUs, numbered by their first member, and Q classes of groups."""
 
-    Attributes:
-        class_of_npu: int32[npus], class of each NPU.
-        example: int32[C], first NPU of each class.
-        size: int64[C], number of NPUs of each class.
-        class_of_group: int32[G], class of each group, -1 = no NPU has a slot of the group.
-        group_example: int32[Q], first group of each class.
-    """
-
-    class_of_npu: Int32
-    example: Int32
-    size: Int64
-    class_of_group: Int32
-    group_example: Int32
+    class_of_npu: Int32  # int32[npus], class of each NPU
+    example: Int32  # int32[C], first NPU of each class
+    size: Int64  # int64[C], number of NPUs of each class
+    class_of_group: Int32  # int32[G], class of each group, -1 = no NPU has a slot of the group
+    group_example: Int32  # int32[Q], first group of each class
 
 
 def pairs_of(program: Program) -> TracePeers:

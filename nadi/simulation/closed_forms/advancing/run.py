@@ -19,8 +19,7 @@ from pdes.arrays import Int64, Rows
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 from pdes.traces import LANES, SLOWDOWN_UNIT, begin_traces, padded, row_states, slow_changes, trace_tables
 
-EVENTS_OF_A_PAUSE = 1_000_000
-"""Number of events between two progress snapshots."""
+EVENTS_OF_A_PAUSE = 1_000_000  # Number of events between two progress snapshots
 _MIN_PS = 1
 """Minimum time of a collective or a message in picoseconds: effects of other NPUs come later than their cause."""
 _ADDITIONAL_EVENTS = 2
@@ -29,41 +28,24 @@ down."""
 
 
 class MessageTimes(NamedTuple):
-    """Times of M messages in picoseconds.
+    """Times of M messages in picoseconds."""
 
-    Attributes:
-        hold_ps: int64[M], time that a message holds its sender's port.
-        left_ps: int64[M], time from its begin until its sender is done.
-        total_ps: int64[M], time from its begin until its receiver has it.
-    """
-
-    hold_ps: Int64
-    left_ps: Int64
-    total_ps: Int64
+    hold_ps: Int64  # int64[M], time that a message holds its sender's port
+    left_ps: Int64  # int64[M], time from its begin until its sender is done
+    total_ps: Int64  # int64[M], time from its begin until its receiver has it
 
 
 class ClassTimes(NamedTuple):
-    """Results of a run, per class of NPUs.
+    """Results of a run, per class of NPUs."""
 
-    Attributes:
-        row_ptr: int64[C+1], range of the rows of each class.
-        start_ps: int64[], start of each row in picoseconds.
-        finish_ps: int64[], finish of each row in picoseconds.
-        send_ptr: int64[C+1], range of the sends of each class, in the order of its rows.
-        arrived_ps: int64[], arrival of each send in picoseconds.
-        finish_time_ps: Finish of the last row in picoseconds.
-        events: Number of rows that ran.
-        wall_s: Wall-clock time of the run in seconds.
-    """
-
-    row_ptr: Int64
-    start_ps: Int64
-    finish_ps: Int64
-    send_ptr: Int64
-    arrived_ps: Int64
-    finish_time_ps: int
-    events: int
-    wall_s: float
+    row_ptr: Int64  # int64[C+1], range of the rows of each class
+    start_ps: Int64  # int64[], start of each row in picoseconds
+    finish_ps: Int64  # int64[], finish of each row in picoseconds
+    send_ptr: Int64  # int64[C+1], range of the sends of each class, in the order of its rows
+    arrived_ps: Int64  # int64[], arrival of each send in picoseconds
+    finish_time_ps: int  # Finish of the last row in picoseconds
+    events: int  # Number of rows that ran
+    wall_s: float  # Wall-clock time of the run in seconds
 
 
 def run_closed_form(

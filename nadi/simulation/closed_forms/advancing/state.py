@@ -18,94 +18,54 @@ collective takes its first step."""
 
 
 class CollectiveClasses(NamedTuple):
-    """Classes of groups and their collectives.
+    """Classes of groups and their collectives."""
 
-    Attributes:
-        slot_group: int32[], class of the group of each slot of each class of NPUs.
-        group: Row of each class of groups.
-        member: int32[], class of NPUs of each member of each class of groups.
-        member_slot: int32[], slot of the group on that member.
-        came: int32[instances], number of members that are ready.
-        time_ps: int64[instances], time of the collective from its closed form in picoseconds.
-        launch_ps: int64[schedules], part of that time before the first step in picoseconds.
-    """
-
-    slot_group: Int32
-    group: Annotated[np.recarray, GroupClass]
-    member: Int32
-    member_slot: Int32
-    came: Int32
-    time_ps: Int64
-    launch_ps: Int64
+    slot_group: Int32  # int32[], class of the group of each slot of each class of NPUs
+    group: Annotated[np.recarray, GroupClass]  # Row of each class of groups
+    member: Int32  # int32[], class of NPUs of each member of each class of groups
+    member_slot: Int32  # int32[], slot of the group on that member
+    came: Int32  # int32[instances], number of members that are ready
+    time_ps: Int64  # int64[instances], time of the collective from its closed form in picoseconds
+    launch_ps: Int64  # int64[schedules], part of that time before the first step in picoseconds
 
 
 class PaceChanges(NamedTuple):
-    """Changes of the pace of computation, class by class in order of time.
+    """Changes of the pace of computation, class by class in order of time."""
 
-    Attributes:
-        at_ps: int64[], time at which each change takes effect in picoseconds.
-        slow_1024ths: int64[], time of computation from then on in 1024ths of its nominal time, 0 = nominal.
-    """
-
-    at_ps: Int64
-    slow_1024ths: Int64
+    at_ps: Int64  # int64[], time at which each change takes effect in picoseconds
+    slow_1024ths: Int64  # int64[], time of computation from then on in 1024ths of its nominal time, 0 = nominal
 
 
 class ClassSends(NamedTuple):
-    """Sends of all classes, in the order of their rows.
+    """Sends of all classes, in the order of their rows."""
 
-    Attributes:
-        ordinal: int32[N], index of each row of Program among the sends of its trace.
-        message: int32[], index in the columns of messages below.
-        port: int32[], port of the class that the send leaves through.
-        to: int32[], class that receives it.
-        to_row: int32[], row of the receive in that class.
-        line: int32[], connection to the receiver that the send shares with other sends at this share, numbered over all
-            classes; -1 = none.
-        arrived_ps: int64[], arrival time in picoseconds, -1 = not yet.
-        port_free_ps: int64[], time at which each port of each class is free.
-        line_free_ps: int64[], time at which each connection of each class is free.
-        hold_ps: int64[M], time that a message holds its port.
-        left_ps: int64[M], time from its begin until its sender is done.
-        total_ps: int64[M], time from its begin until its receiver has it.
-    """
-
-    ordinal: Int32
-    message: Int32
-    port: Int32
-    to: Int32
-    to_row: Int32
+    ordinal: Int32  # int32[N], index of each row of Program among the sends of its trace
+    message: Int32  # int32[], index in the columns of messages below
+    port: Int32  # int32[], port of the class that the send leaves through
+    to: Int32  # int32[], class that receives it
+    to_row: Int32  # int32[], row of the receive in that class
+    # int32[], connection to the receiver that the send shares with other sends at this share, numbered over all
+    # classes; -1 = none
     line: Int32
-    arrived_ps: Int64
-    port_free_ps: Int64
-    line_free_ps: Int64
-    hold_ps: Int64
-    left_ps: Int64
-    total_ps: Int64
+    arrived_ps: Int64  # int64[], arrival time in picoseconds, -1 = not yet
+    port_free_ps: Int64  # int64[], time at which each port of each class is free
+    line_free_ps: Int64  # int64[], time at which each connection of each class is free
+    hold_ps: Int64  # int64[M], time that a message holds its port
+    left_ps: Int64  # int64[M], time from its begin until its sender is done
+    total_ps: Int64  # int64[M], time from its begin until its receiver has it
 
 
 class AdvanceState(NamedTuple):
-    """State of a run at closed forms.
+    """State of a run at closed forms."""
 
-    Attributes:
-        ctl: Progress of the run.
-        classes: Row of each class of NPUs.
-        heap: int64[2*room], event heap, see pdes.core.heap.
-        trace: The engine's tables of all distinct traces.
-        rows: Trace rows and slots of all classes.
-        collectives: Classes of groups and their collectives.
-        sends: Sends of all classes.
-        changes: Changes of the pace of computation.
-    """
-
-    ctl: Annotated[np.record, RunState]
-    classes: Annotated[np.recarray, NpuClass]
-    heap: Int64
-    trace: Trace
-    rows: RowStates
-    collectives: CollectiveClasses
-    sends: ClassSends
-    changes: PaceChanges
+    ctl: Annotated[np.record, RunState]  # Progress of the run
+    classes: Annotated[np.recarray, NpuClass]  # Row of each class of NPUs
+    heap: Int64  # int64[2*room], event heap, see pdes.core.heap
+    trace: Trace  # The engine's tables of all distinct traces
+    rows: RowStates  # Trace rows and slots of all classes
+    collectives: CollectiveClasses  # Classes of groups and their collectives
+    sends: ClassSends  # Sends of all classes
+    changes: PaceChanges  # Changes of the pace of computation
 
 
 state_of = reader(AdvanceState)

@@ -27,12 +27,9 @@ from workload import Schedules
 from workload.collectives.plans.plan import NONE
 from workload.collectives.schedules.steps import all_steps
 
-_BATCH_ABOVE_PACKETS = 1 << 22
-"""Number of packets from which on long messages send batches of packets."""
-_MIN_PIECES_PER_MESSAGE = 1024
-"""Minimum number of batches per message on average."""
-_MIN_PIECES_PER_WINDOW = 16
-"""Minimum number of batches in a window."""
+_BATCH_ABOVE_PACKETS = 1 << 22  # Number of packets from which on long messages send batches of packets
+_MIN_PIECES_PER_MESSAGE = 1024  # Minimum number of batches per message on average
+_MIN_PIECES_PER_WINDOW = 16  # Minimum number of batches in a window
 _LATER_PIECES = 2
 """Batches added to a window: a batch is forwarded when its first packet arrives, but acknowledged when its last one
 does."""

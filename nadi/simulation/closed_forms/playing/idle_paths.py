@@ -21,117 +21,78 @@ from pdes.wire import window_packets, wire_bytes
 from topologies import Graph, TableRouting
 from workload.collectives.plans.plan import NONE
 
-_LARGE_WINDOW = 1 << 40
-"""Window in packets that never fills, for message level."""
-_TIES_BY_SENDER = -1
-"""Seed that orders simultaneous packets by their sender."""
-_UNLIMITED_BYTES = 1 << 62
-"""Payload of a packet that holds any message."""
+_LARGE_WINDOW = 1 << 40  # Window in packets that never fills, for message level
+_TIES_BY_SENDER = -1  # Seed that orders simultaneous packets by their sender
+_UNLIMITED_BYTES = 1 << 62  # Payload of a packet that holds any message
 
 
 class Path(NamedTuple):
-    """Path from one member to another; members with equal positions have equal paths.
+    """Path from one member to another; members with equal positions have equal paths."""
 
-    Attributes:
-        first: Number of the sender's own port.
-        last: Number of the second port at which packets queue, -1 = the path has one link. It is the port of the
-            slowest link after the first, or the last of several slowest. Pairs share this port only if the link is the
-            last one of the path.
-        hops: All links in order.
-        order: Number of the links after the first port that keep the sender's packets in order, -1 = there are no such
-            links, or hashes choose the links.
-        meets: Number of the port before the last at which all paths to the receiver have met, -1 = no such port. This
-            port sets the order of packets to the receiver.
-    """
-
-    first: int
+    first: int  # Number of the sender's own port
+    # Number of the second port at which packets queue, -1 = the path has one link. It is the port of the slowest link
+    # after the first, or the last of several slowest. Pairs share this port only if the link is the last one of the
+    # path.
     last: int
-    hops: Way
+    hops: Way  # All links in order
+    # Number of the links after the first port that keep the sender's packets in order, -1 = there are no such links, or
+    # hashes choose the links
     order: int = NONE
+    # Number of the port before the last at which all paths to the receiver have met, -1 = no such port. This port sets
+    # the order of packets to the receiver.
     meets: int = NONE
 
 
-Pair = tuple[int, int]
-"""Sender and receiver, as members of the group."""
+Pair = tuple[int, int]  # Sender and receiver, as members of the group
 Key = tuple[tuple[Pair, Path], ...]
 
 
 class PathTimes(NamedTuple):
-    """Times of a packet on a path in picoseconds.
+    """Times of a packet on a path in picoseconds."""
 
-    Attributes:
-        first_ps: Time that the first port is busy.
-        head_ps: Time from the start of sending until the second port, or the port where paths meet, may begin.
-        last_ps: Time that the second port is busy.
-        tail_ps: Time from the last bit sent until the second port is done, if it begins at once; without a second port,
-            until the last bit arrives.
-        after_ps: Time from the end of the second port until the last bit arrives.
-        left_ps: Time from the start of sending until the last byte has left.
-        between_ps: Time that the slowest link between the ports is busy, 0 = no such link.
-        seen_ps: Time from the start on that link until the switch behind it may forward the packet.
-        meet_ps: Time that the port where paths meet is busy, 0 = no such port.
-        on_head_ps: Time from the start at that port until the second port may begin.
-        on_tail_ps: Time from the last bit sent there until the second port is done, if it begins at once.
-    """
-
-    first_ps: float
-    head_ps: float
-    last_ps: float
+    first_ps: float  # Time that the first port is busy
+    head_ps: float  # Time from the start of sending until the second port, or the port where paths meet, may begin
+    last_ps: float  # Time that the second port is busy
+    # Time from the last bit sent until the second port is done, if it begins at once; without a second port, until the
+    # last bit arrives
     tail_ps: float
-    after_ps: float
-    left_ps: float
-    between_ps: float = 0.0
-    seen_ps: float = 0.0
-    meet_ps: float = 0.0
-    on_head_ps: float = 0.0
-    on_tail_ps: float = 0.0
+    after_ps: float  # Time from the end of the second port until the last bit arrives
+    left_ps: float  # Time from the start of sending until the last byte has left
+    between_ps: float = 0.0  # Time that the slowest link between the ports is busy, 0 = no such link
+    seen_ps: float = 0.0  # Time from the start on that link until the switch behind it may forward the packet
+    meet_ps: float = 0.0  # Time that the port where paths meet is busy, 0 = no such port
+    on_head_ps: float = 0.0  # Time from the start at that port until the second port may begin
+    on_tail_ps: float = 0.0  # Time from the last bit sent there until the second port is done, if it begins at once
 
 
 class PathEnds(NamedTuple):
-    """Delays at the ends of a message, in addition to its PathTimes.
+    """Delays at the ends of a message, in addition to its PathTimes."""
 
-    Attributes:
-        begin_ps: Delay in picoseconds before the first step of a collective.
-        send_ps: Delay in picoseconds from the post of a message until its first packet may be sent.
-        act_ps: Delay in picoseconds before the receiver acts on the message.
-        memory_psb: Picoseconds per byte of each memory access of a reduction, 0 = reductions take no time.
-        resolution_ps: Resolution of that time in picoseconds.
-        counts_back: 1 = a message counts as received when its last acknowledgement has returned, else 0.
-    """
-
-    begin_ps: float = 0.0
-    send_ps: float = 0.0
-    act_ps: float = 0.0
-    memory_psb: float = 0.0
-    resolution_ps: float = 1.0
-    counts_back: float = 0.0
+    begin_ps: float = 0.0  # Delay in picoseconds before the first step of a collective
+    send_ps: float = 0.0  # Delay in picoseconds from the post of a message until its first packet may be sent
+    act_ps: float = 0.0  # Delay in picoseconds before the receiver acts on the message
+    memory_psb: float = 0.0  # Picoseconds per byte of each memory access of a reduction, 0 = reductions take no time
+    resolution_ps: float = 1.0  # Resolution of that time in picoseconds
+    counts_back: float = 0.0  # 1 = a message counts as received when its last acknowledgement has returned, else 0
 
 
 class IdleFabric(NamedTuple):
-    """Ports, links and packet times on which a schedule is played.
+    """Ports, links and packet times on which a schedule is played."""
 
-    Attributes:
-        paths: Path of each pair of sender and receiver, as members of the group.
-        links: Per pair, the link to the switch of the port where paths meet (else of the last port), that switch's
-            latency in picoseconds, and the link to the receiver.
-        mtu_bytes: Payload of a full packet in bytes.
-        window_packets: Maximum number of unacknowledged packets of a queue pair.
-        seed: Seed of the hash that orders packets which reach a node at the same moment; -1 = the order is by sender,
-            and `links` holds senders instead of links.
-        times: Return the times of a packet with this payload, or of an acknowledgement, on these links.
-        moved_ps: Return the picoseconds per byte of payload in full packets at a link's line rate; None = message
-            level.
-        ends: Delays at the ends of messages.
-    """
-
-    paths: dict[Pair, Path]
+    paths: dict[Pair, Path]  # Path of each pair of sender and receiver, as members of the group
+    # Per pair, the link to the switch of the port where paths meet (else of the last port), that switch's latency in
+    # picoseconds, and the link to the receiver
     links: dict[Pair, tuple[int, int, int]]
-    mtu_bytes: int
-    window_packets: int
+    mtu_bytes: int  # Payload of a full packet in bytes
+    window_packets: int  # Maximum number of unacknowledged packets of a queue pair
+    # Seed of the hash that orders packets which reach a node at the same moment; -1 = the order is by sender, and
+    # `links` holds senders instead of links
     seed: int
+    # Return the times of a packet with this payload, or of an acknowledgement, on these links
     times: Callable[[Way, int], PathTimes]
+    # Return the picoseconds per byte of payload in full packets at a link's line rate; None = message level
     moved_ps: Callable[[Hop], float] | None
-    ends: PathEnds = PathEnds()
+    ends: PathEnds = PathEnds()  # Delays at the ends of messages
 
     @property
     def is_message_level(self) -> bool:
@@ -210,15 +171,10 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
 
 
 class _Route(NamedTuple):
-    """Route from one NPU to another.
+    """Route from one NPU to another."""
 
-    Attributes:
-        links: Links in order; if hashes choose among equal links, the first of them.
-        is_only: True if every packet takes these links: there are no equal links, or a rule chooses by destination.
-    """
-
-    links: list[int]
-    is_only: bool
+    links: list[int]  # Links in order; if hashes choose among equal links, the first of them
+    is_only: bool  # True if every packet takes these links: there are no equal links, or a rule chooses by destination
 
 
 def _route(graph: Graph, settings: Settings, src: int, dst: int) -> _Route:

@@ -28,41 +28,26 @@ _MAX_PACKETS = 1 << 23
 _MAX_PACKETS_OF_ESTIMATES = 1 << 26
 """Maximum number of packets to play: the first if the formula is exact, the second if it is an estimate. A packet takes
 about a microsecond."""
-_MAX_HOPS = 1 << 18
-"""Maximum number of links on the paths of all pairs, there and back; finding them takes two seconds."""
-_FEW_PAIRS = 8
-"""Number of pairs that estimate the mean length of a path."""
+_MAX_HOPS = 1 << 18  # Maximum number of links on the paths of all pairs, there and back; finding them takes two seconds
+_FEW_PAIRS = 8  # Number of pairs that estimate the mean length of a path
 _UNLIMITED = 1 << 62
 
 
 class Group(NamedTuple):
-    """A collective of one group.
+    """A collective of one group."""
 
-    Attributes:
-        choice: Algorithm of the collective.
-        schedule: Number of the schedule in the program.
-        members: NPUs of the group, in member order.
-        size_bytes: Size of the whole buffer in bytes.
-    """
-
-    choice: AlgorithmChoice
-    schedule: int
-    members: list[int]
-    size_bytes: int
+    choice: AlgorithmChoice  # Algorithm of the collective
+    schedule: int  # Number of the schedule in the program
+    members: list[int]  # NPUs of the group, in member order
+    size_bytes: int  # Size of the whole buffer in bytes
 
 
 class Paths(NamedTuple):
-    """Equal paths of a group's messages.
+    """Equal paths of a group's messages."""
 
-    Attributes:
-        links: Links of one of the paths, in order.
-        both_ways: True if the sender acknowledges another message over the same cable meanwhile.
-        multiplicity: Number of these paths.
-    """
-
-    links: list[int]
-    both_ways: bool
-    multiplicity: int
+    links: list[int]  # Links of one of the paths, in order
+    both_ways: bool  # True if the sender acknowledges another message over the same cable meanwhile
+    multiplicity: int  # Number of these paths
 
 
 class PlayedCollectives:
