@@ -47,17 +47,17 @@ from workload import CollectiveSettings, Program
 class FinishedRun:
     """A finished run with its inputs and results."""
 
-    config: RunConfig  # Configuration of the run file
-    graph: Graph  # Fabric of the run
-    traces: list[TraceTable]  # Distinct trace files
+    config: RunConfig  # configuration of the run file
+    graph: Graph  # fabric of the run
+    traces: list[TraceTable]  # distinct trace files
     trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none
     program: Program  # Program of the NPUs
-    settings: pdes.Settings  # Settled settings of the packet network
-    collectives: CollectiveSettings  # Settled algorithms of collectives
-    workers: Workers  # Ranks and workers that ran it
-    results: pdes.Results  # Times, counters, flows and links
-    files: Sequence[InputFiles] = ()  # User files that the run read, as they were when it began
-    # Schedule and size of the collectives that a closed-form run computes by formula; it plays the others
+    settings: pdes.Settings  # settled settings of the packet network
+    collectives: CollectiveSettings  # settled algorithms of collectives
+    workers: Workers  # ranks and workers that ran it
+    results: pdes.Results  # times, counters, flows and links
+    files: Sequence[InputFiles] = ()  # user files that the run read, as they were when it began
+    # schedule and size of the collectives that a closed-form run computes by formula; it plays the others
     formulas: frozenset[tuple[int, int]] = frozenset()
 
     def peak_rss_bytes(self) -> int:
@@ -75,12 +75,8 @@ def simulate(
 ) -> FinishedRun:
     """Run the simulation that a run file describes; on several ranks, each simulates its part.
 
-    Args:
-        config: Configuration of the run file.
-        progress: Display of progress and warnings.
-        ranks: This rank and the other ranks.
-        force: True = also try a run that needs more memory than is free, or more than a day.
-        keep_flows: True = the results have a row for each message, if the run file enables that table.
+    `force`: True = also try a run that needs more memory than is free, or more than a day.
+    `keep_flows`: True = the results have a row for each message, if the run file enables that table.
 
     Raises:
         TopologyError, TraceError, WorkloadError, PartitionError: The user's input is wrong (exit code 2).
@@ -117,14 +113,6 @@ def check_job(
     limits: NodeLimits,
 ) -> JobCost:
     """Check a run of a batch job as `simulate` would check it there, and estimate its cost.
-
-    Args:
-        config: Configuration of the run file.
-        nodes: Number of nodes of the job.
-        ranks_per_node: Number of MPI ranks per node.
-        threads: Number of threads per rank.
-        progress: Display of progress and warnings.
-        limits: Resources of a node.
 
     Raises:
         ConfigError, TopologyError, TraceError, WorkloadError, PartitionError: `simulate` would refuse the run.
@@ -283,14 +271,9 @@ def run_program(
 ) -> pdes.Results:
     """Build the state of a program and run it; announce the compilation of kernels.
 
-    Args:
-        graph: Fabric of the run.
-        program: Program of the NPUs, at least of this rank's.
-        settings: Settings of the packet network.
-        progress: Display of progress and warnings.
-        workers: Ranks and workers that run it.
-        owner: int32[nodes], LP of each node; None = one LP.
-        expected: Estimated work of all ranks, for the progress display; None = the function estimates it.
+    `program`: Program of the NPUs, at least of this rank's.
+    `owner`: int32[nodes], LP of each node; None = one LP.
+    `expected`: Estimated work of all ranks, for the progress display; None = the function estimates it.
 
     Raises:
         pdes.RunError: The run failed.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LARGEST_VALUE = 1 << 62  # Largest number in any table: times end at 2^62 ps, and counts and sizes stay far below
+LARGEST_VALUE = 1 << 62  # largest number in any table: times end at 2^62 ps, and counts and sizes stay far below
 TEXT, WORD = "text", "word"
 """Types of text columns. A WORD column is dictionary-encoded: few distinct values in many rows."""
 
@@ -18,13 +18,13 @@ TEXT, WORD = "text", "word"
 class Field(NamedTuple):
     """One column of a table."""
 
-    name: str  # Name of the column, which ends in the unit of times, sizes and rates
-    type: str  # Name of an Arrow type, or TEXT or WORD
-    meaning: str  # Short description of the values
-    null: str = ""  # Rows without a value; "" = every row has one
-    where: str = ""  # Files that contain the column; "" = all files
-    minimum: int = 0  # Smallest value of a number
-    below: str = ""  # Key of summary.json whose value is larger than every index in the column; "" = no such key
+    name: str  # name of the column, which ends in the unit of times, sizes and rates
+    type: str  # name of an Arrow type, or TEXT or WORD
+    meaning: str  # short description of the values
+    null: str = ""  # rows without a value; "" = every row has one
+    where: str = ""  # files that contain the column; "" = all files
+    minimum: int = 0  # smallest value of a number
+    below: str = ""  # key of summary.json whose value is larger than every index in the column; "" = no such key
 
     @property
     def is_name(self) -> bool:
@@ -53,10 +53,10 @@ _UNITS = {
 class Schema(NamedTuple):
     """One kind of table."""
 
-    name: str  # Name of the file without its suffix
-    row: str  # Description of what one row represents
-    fields: tuple[Field, ...]  # Columns, in order
-    rows: str = ""  # Key of summary.json that holds the number of rows; "" = no such key
+    name: str  # name of the file without its suffix
+    row: str  # description of what one row represents
+    fields: tuple[Field, ...]  # columns, in order
+    rows: str = ""  # key of summary.json that holds the number of rows; "" = no such key
 
     @property
     def file(self) -> str:
@@ -303,7 +303,7 @@ SWEEP = Schema(
 )
 
 OF_EVERY_RUN = (NODES, FLOWS, LINKS, COLLECTIVES, NPUS)
-LOGS = (QUEUES, MARKS, PAUSES, WORKERS)  # Tables that a run writes only if it has recorded rows
+LOGS = (QUEUES, MARKS, PAUSES, WORKERS)  # tables that a run writes only if it has recorded rows
 OF_A_RUN = (*OF_EVERY_RUN, STEPS, *LOGS)
 SCHEMAS = (*OF_A_RUN, SWEEP)
 

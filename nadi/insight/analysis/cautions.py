@@ -23,13 +23,13 @@ NOBODY_WAITS = (
 class WorkCounts(NamedTuple):
     """Counts of the trace nodes that the NPUs of a rank run."""
 
-    nodes: int  # Number of trace nodes
-    timed: int  # Number of compute and memory nodes
-    collectives: int  # Number of collective nodes
-    remote: int  # Number of nodes with a remote tensor in a run whose [memory] has no remote memory
-    remote_npus: int  # Number of NPUs that run such nodes
-    times: DurationSources  # Sources of the durations of compute and memory nodes
-    first_remote: str  # File and node of the first such node; "" if there are no such nodes
+    nodes: int  # number of trace nodes
+    timed: int  # number of compute and memory nodes
+    collectives: int  # number of collective nodes
+    remote: int  # number of nodes with a remote tensor in a run whose [memory] has no remote memory
+    remote_npus: int  # number of NPUs that run such nodes
+    times: DurationSources  # sources of the durations of compute and memory nodes
+    first_remote: str  # file and node of the first such node; "" if there are no such nodes
 
 
 def count(simulation: FinishedRun) -> WorkCounts:

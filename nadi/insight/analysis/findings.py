@@ -42,8 +42,8 @@ _MAX_PACKETS = 1 << 21
 class Findings:
     """The analysis of a run with c collectives."""
 
-    npu_times: NpuTimes  # Time of each NPU by kind
-    collectives: CollectiveTimes  # Times of the c collectives
+    npu_times: NpuTimes  # time of each NPU by kind
+    collectives: CollectiveTimes  # times of the c collectives
     group_names: list[str]  # c group names as the traces have them; "" for all NPUs
     algorithms: list[str]  # c names of algorithms
     closed_form_ps: Float64  # float64[c], time on an idle network
@@ -54,10 +54,10 @@ class Findings:
     # float64[c], algorithm bandwidth times the bus factor of nccl-tests
     bus_Bps: Float64  # noqa: N815 - bytes, not bits
     utilisation: Float64  # float64[links], bytes sent over the capacity during the run
-    warnings: list[str]  # Sentences about what the run leaves out or cannot show; see analysis.cautions
+    warnings: list[str]  # sentences about what the run leaves out or cannot show; see analysis.cautions
     # int64[npus, categories], time of each NPU by axis (analysis.step_times); None if no name has one
     step_times: Int64 | None = None
-    serving: Figures | None = None  # Serving metrics; None if no node belongs to a request
+    serving: Figures | None = None  # serving metrics; None if no node belongs to a request
 
     @property
     def ratio(self) -> Float64:
@@ -73,15 +73,15 @@ class RankFindings:
     """The part of the findings that one rank contributes for its own k NPUs."""
 
     npus: Int64  # int64[k], NPU numbers
-    npu_times: NpuTimes  # Time of each of the k NPUs by kind
-    collectives: CollectiveTimes  # Times of the collectives over the members on this rank
-    group_names: dict[int, str]  # Names of the groups that ran collectives, by group
-    # Closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1
+    npu_times: NpuTimes  # time of each of the k NPUs by kind
+    collectives: CollectiveTimes  # times of the collectives over the members on this rank
+    group_names: dict[int, str]  # names of the groups that ran collectives, by group
+    # closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1
     closed_forms: dict[tuple[int, int, int], ClosedForm]
-    counts: WorkCounts  # Counts of the trace nodes
+    counts: WorkCounts  # counts of the trace nodes
     # int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis
     step_times: Int64 | None
-    requests: Requests | None = None  # Times of requests and tokens on these NPUs; None if no node belongs to a request
+    requests: Requests | None = None  # times of requests and tokens on these NPUs; None if no node belongs to a request
 
 
 def find(simulation: FinishedRun) -> Findings:
@@ -92,9 +92,7 @@ def find(simulation: FinishedRun) -> Findings:
 def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
     """Analyse the NPUs of this rank; NPUs of other ranks have no trace in its Program.
 
-    Args:
-        simulation: Run to analyse.
-        exchange: Exchange with the other ranks, which all call this function.
+    `exchange`: Exchange with the other ranks, which all call this function.
     """
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps

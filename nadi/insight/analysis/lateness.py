@@ -40,10 +40,7 @@ class DividedWaits(NamedTuple):
 def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> DividedWaits:
     """Divide all waits among the categories that made the last members late.
 
-    Args:
-        segments: Segments of all NPUs.
-        categories: Number of categories.
-        stays: Categories of the last member that do not explain a wait: it stays with the collective's axis.
+    `stays`: Categories of the last member that do not explain a wait: it stays with the collective's axis.
     """
     order = np.lexsort((segments.begin_ps, segments.npu))
     segments = Segments(*(column[order] for column in segments))

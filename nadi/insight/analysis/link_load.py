@@ -16,7 +16,7 @@ from nadi.insight.runs import Run
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-MAX_PAIRS = 20_000  # Number of NPU pairs whose paths are followed: the pairs with the largest traffic
+MAX_PAIRS = 20_000  # number of NPU pairs whose paths are followed: the pairs with the largest traffic
 
 
 class LinkLoad(NamedTuple):
@@ -28,12 +28,7 @@ class LinkLoad(NamedTuple):
 
 
 def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:
-    """Estimate the load of the busiest links.
-
-    Args:
-        run: Run that keeps its messages.
-        links_shown: Number of links.
-        stretches: Number of equal intervals that the run is divided into.
+    """Estimate the load of the busiest links; stretches: Number of equal intervals that the run is divided into.
 
     Raises:
         ConfigError, TopologyError: Nadi cannot build the fabric again.

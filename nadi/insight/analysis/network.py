@@ -26,26 +26,26 @@ from topologies import Graph, TopologyError
 from topologies.routing import next_links
 
 Int64 = NDArray[np.int64]
-Table = Mapping[str, Any]  # Columns by name: arrays, or lists of text
+Table = Mapping[str, Any]  # columns by name: arrays, or lists of text
 
-MAX_PAUSES = 100_000  # Number of pauses whose causes are searched
-MAX_PAIRS = 20_000  # Number of NPU pairs whose paths are searched for paused links
-MAX_MESSAGES = 200_000  # Number of messages, the slowest ones, that are searched for victims
-PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)  # Percentiles of completion times and slow-downs
+MAX_PAUSES = 100_000  # number of pauses whose causes are searched
+MAX_PAIRS = 20_000  # number of NPU pairs whose paths are searched for paused links
+MAX_MESSAGES = 200_000  # number of messages, the slowest ones, that are searched for victims
+PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)  # percentiles of completion times and slow-downs
 
 
 @dataclass(frozen=True, eq=False)
 class NetRun:
     """Network results of a run."""
 
-    summary: dict[str, Any]  # Contents of summary.json
-    links: Table  # Columns of links.parquet, and `name`
-    flows: Table | None  # Columns of these tables; None where the run has no such file
+    summary: dict[str, Any]  # contents of summary.json
+    links: Table  # columns of links.parquet, and `name`
+    flows: Table | None  # columns of these tables; None where the run has no such file
     queues: Table | None
     marks: Table | None
     pauses: Table | None
-    graph: Graph | None  # Fabric of the run; None if Nadi cannot build it again
-    why_no_graph: str = ""  # Reason why `graph` is None
+    graph: Graph | None  # fabric of the run; None if Nadi cannot build it again
+    why_no_graph: str = ""  # reason why `graph` is None
 
 
 class Pauses(NamedTuple):
@@ -61,12 +61,12 @@ class Pauses(NamedTuple):
 class PauseBranch:
     """A link in a tree of pauses, and the links that were paused because of it."""
 
-    name: str  # Name of the link; at the root, name of the switch
-    link: int  # Number of the link; -1 at the root
-    first_ps: int  # Begin of the first pause at this place in the tree
-    pauses: int = 0  # Number of pauses
-    paused_ps: int = 0  # Sum of the pauses in picoseconds
-    spread: "dict[tuple[int, int], PauseBranch]" = field(default_factory=dict)  # Further branches, by link and class
+    name: str  # name of the link; at the root, name of the switch
+    link: int  # number of the link; -1 at the root
+    first_ps: int  # begin of the first pause at this place in the tree
+    pauses: int = 0  # number of pauses
+    paused_ps: int = 0  # sum of the pauses in picoseconds
+    spread: "dict[tuple[int, int], PauseBranch]" = field(default_factory=dict)  # further branches, by link and class
 
     def size(self) -> int:
         """Return the number of links in the tree."""
@@ -90,10 +90,10 @@ class PauseBranch:
 class Victim(NamedTuple):
     """A message that a pause delayed although it used no congested link."""
 
-    row: int  # Row in flows.parquet
-    slowdown: float  # Time over the time on an idle network; NaN where the latter is not known
-    paused_ps: int  # Longest pause, among the links on its path, within the message's lifetime
-    link: int  # Number of the link with this pause
+    row: int  # row in flows.parquet
+    slowdown: float  # time over the time on an idle network; NaN where the latter is not known
+    paused_ps: int  # longest pause, among the links on its path, within the message's lifetime
+    link: int  # number of the link with this pause
     is_sure: bool  # False if the message is a victim on some of several equal paths only
 
 
@@ -105,7 +105,7 @@ _NEEDED = {
     PAUSES: ("link", "time_ps", "data_class", "paused"),
 }
 """Columns that each table must have."""
-_READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}  # Columns that are read of tables that may have very many rows
+_READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}  # columns that are read of tables that may have very many rows
 
 
 def read_run(folder: Path) -> NetRun:

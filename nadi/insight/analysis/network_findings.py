@@ -23,7 +23,7 @@ from nadi.insight.analysis.network import (
 
 MAX_LINKS = 10
 MAX_TREES = 5
-MAX_VICTIMS = 20  # Numbers of links per ranking, of trees and of delayed messages in the document
+MAX_VICTIMS = 20  # numbers of links per ranking, of trees and of delayed messages in the document
 COLUMNS = {
     "utilisation": "busiest links",
     "marked_packets": "links with most marked packets",

@@ -25,7 +25,7 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_MAX_ROWS = 4_000_000  # Number of trace nodes that one block of NPUs may have, to bound memory
+_MAX_ROWS = 4_000_000  # number of trace nodes that one block of NPUs may have, to bound memory
 
 
 class NodeRows(NamedTuple):
@@ -34,7 +34,7 @@ class NodeRows(NamedTuple):
     npu: Int64  # int64[m], NPU of each node
     row: Int64  # int64[m], row within the NPU's trace
     at: Int64  # int64[m], row of Program.node_*
-    result: slice  # Slice of the per-NPU arrays of Results
+    result: slice  # slice of the per-NPU arrays of Results
     npus: range  # NPUs of the block, including those without trace nodes
 
 
@@ -100,11 +100,9 @@ def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> Int64:
     """Return the length of the union of intervals, per owner.
 
-    Args:
-        owner: int64[m], 0 .. owners-1.
-        start_ps: int64[m], begin of each interval.
-        finish_ps: int64[m], end of each interval, not before start_ps.
-        owners: Number of owners.
+    `owner`: int64[m], 0 .. owners-1.
+    `start_ps`: int64[m], begin of each interval.
+    `finish_ps`: int64[m], end of each interval, not before start_ps.
 
     Returns:
         int64[owners].
@@ -129,12 +127,10 @@ def npu_times(
 ) -> NpuTimes:
     """Return the time of each NPU by kind.
 
-    Args:
-        program: Program that ran.
-        npu_node_ptr: int64[npus+1], see pdes.Results.
-        node_start_ps: int64[], see pdes.Results.
-        node_finish_ps: int64[], see pdes.Results.
-        finish_time_ps: End of the run; an NPU idles from its last node until then.
+    `npu_node_ptr`: int64[npus+1], see pdes.Results.
+    `node_start_ps`: int64[], see pdes.Results.
+    `node_finish_ps`: int64[], see pdes.Results.
+    `finish_time_ps`: End of the run; an NPU idles from its last node until then.
     """
     parts = [
         _block_times(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result], finish_time_ps)
@@ -152,12 +148,10 @@ def find_collectives(
 ) -> CollectiveTimes:
     """Return all collectives that ran, sorted by group and place in the group.
 
-    Args:
-        program: Program that ran.
-        npu_node_ptr: int64[npus+1], see pdes.Results.
-        node_start_ps: int64[], see pdes.Results.
-        node_finish_ps: int64[], see pdes.Results.
-        group_like: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
+    `npu_node_ptr`: int64[npus+1], see pdes.Results.
+    `node_start_ps`: int64[], see pdes.Results.
+    `node_finish_ps`: int64[], see pdes.Results.
+    `group_like`: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
     """
     parts = [
         _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])

@@ -16,8 +16,8 @@ from workload.generators.inference.request_names import requests_in
 
 Int32 = NDArray[np.int32]
 
-PERCENTILES = (50, 90, 95, 99)  # Percentiles of TTFT and TPOT that tables show
-QUANTILES = 101  # Points of a cumulative distribution: each percent
+PERCENTILES = (50, 90, 95, 99)  # percentiles of TTFT and TPOT that tables show
+QUANTILES = 101  # points of a cumulative distribution: each percent
 
 
 @dataclass
@@ -36,11 +36,11 @@ class Requests:
 class Figures:
     """Metrics over all requests with at least one token."""
 
-    requests: int  # Number of requests
-    tokens: int  # Number of output tokens
+    requests: int  # number of requests
+    tokens: int  # number of output tokens
     ttft_ps: NDArray[np.float64]  # float64[requests], time from a request's arrival to its first token
     tpot_ps: NDArray[np.float64]  # float64[requests with several tokens], mean time per token after the first
-    span_ps: int  # Time from the first arrival to the last token
+    span_ps: int  # time from the first arrival to the last token
 
     @property
     def tokens_per_s(self) -> float:
@@ -53,11 +53,7 @@ def requests_of(
 ) -> Requests | None:
     """Return arrival and token times in the traces of this rank's NPUs; None if no node belongs to a request.
 
-    Args:
-        program: Program that ran.
-        traces: Distinct trace files.
-        trace_of_npu: int32[npus], trace file of each NPU, below 0 = none.
-        results: Results with the times of the nodes.
+    `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
     """
     named = [{row: told for row, *told in requests_in(trace)} for trace in traces]
     if not any(named):

@@ -40,7 +40,7 @@ _COMPUTE, _IDLE = CATEGORIES.index("compute"), CATEGORIES.index("idle")
 _CROSSES_STAGES = np.isin(CATEGORIES, ("pp", "embedding", "world"))
 _NONE = -1
 _COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
-_SEQ_BITS = 20  # Bits of a collective's place in a key of group and place
+_SEQ_BITS = 20  # bits of a collective's place in a key of group and place
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
 
 
@@ -58,9 +58,7 @@ class StartTimes(NamedTuple):
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
     """Return whether the name of any communication in the traces contains its axis of parallelism.
 
-    Args:
-        traces: Distinct trace files of this rank.
-        exchange: Exchange with the other ranks, which all call this function.
+    `exchange`: Exchange with the other ranks, which all call this function.
     """
     axes = _axes(traces)
     return any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED)))))
@@ -75,12 +73,9 @@ def step_times(
 ) -> Int64:
     """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0.
 
-    Args:
-        program: Program that ran.
-        traces: Distinct trace files, whose node names contain the axes.
-        trace_of_npu: int32[npus], trace file of each NPU, below 0 = none.
-        results: Results with the times of the nodes.
-        exchange: Exchange with the other ranks, which all call this function.
+    `traces`: Distinct trace files, whose node names contain the axes.
+    `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
+    `exchange`: Exchange with the other ranks, which all call this function.
     """
     axes = _axes(traces)
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))

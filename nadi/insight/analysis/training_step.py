@@ -17,9 +17,9 @@ Int64 = NDArray[np.int64]
 class Throughput(NamedTuple):
     """Throughput of a run's training steps."""
 
-    steps: int  # Number of optimizer steps
-    tokens_per_s: float  # Training tokens per second over all replicas
-    # Floating-point operations that a step needs without recomputation. Of attention's pairs of query and key, those
+    steps: int  # number of optimizer steps
+    tokens_per_s: float  # training tokens per second over all replicas
+    # floating-point operations that a step needs without recomputation. Of attention's pairs of query and key, those
     # that a causal mask leaves count, about half (FlashAttention, arXiv 2205.14135).
     model_flops: int
     hardware_flops: int  # model_flops plus the operations of recomputation
@@ -27,7 +27,7 @@ class Throughput(NamedTuple):
     # known
     mfu: float | None
     hfu: float | None  # hardware_flops over the same peak
-    # Same as model_flops with all pairs of query and key, as in Megatron-LM's papers (arXiv 2104.04473) and PaLM's
+    # same as model_flops with all pairs of query and key, as in Megatron-LM's papers (arXiv 2104.04473) and PaLM's
     # definition of MFU (arXiv 2204.02311, appendix B)
     model_flops_all_pairs: int
     mfu_all_pairs: float | None  # model_flops_all_pairs over the same peak

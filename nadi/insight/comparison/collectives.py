@@ -14,10 +14,10 @@ from nadi.simulation.schemas import COLLECTIVES
 class Key(NamedTuple):
     """The key by which collectives of different runs are matched."""
 
-    group: str  # Name of the group in the traces, which groups of one family share; "" for all NPUs
-    kind: str  # Kind of the collective, such as "all-reduce"
-    members: int  # Number of NPUs in the group
-    size_bytes: int  # Size of the whole buffer in bytes
+    group: str  # name of the group in the traces, which groups of one family share; "" for all NPUs
+    kind: str  # kind of the collective, such as "all-reduce"
+    members: int  # number of NPUs in the group
+    size_bytes: int  # size of the whole buffer in bytes
 
 
 def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:

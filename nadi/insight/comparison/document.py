@@ -12,9 +12,9 @@ from nadi.insight.comparison.times import npus, times
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures
 
-MAX_LINKS = 1000  # Number of links that the document lists
-MAX_NPUS = 100  # Number of NPUs that the document lists
-MIN_RUNS, MAX_RUNS = 2, 20  # Number of runs that one comparison takes
+MAX_LINKS = 1000  # number of links that the document lists
+MAX_NPUS = 100  # number of NPUs that the document lists
+MIN_RUNS, MAX_RUNS = 2, 20  # number of runs that one comparison takes
 
 
 def document(runs: Sequence[Run]) -> dict[str, Any]:

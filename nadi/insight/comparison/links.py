@@ -14,7 +14,7 @@ from nadi.simulation.schemas import LINKS
 
 _SUMS = ("tx_bytes", "dropped_packets", "marked_packets", "pause_frames", "paused_ps")
 _OF_LINK = ("rate_bps", "tx_bytes", "utilisation", "max_queue_bytes", "dropped_packets", "paused_ps")
-Link = tuple[str, str, int]  # Names of the source and the destination, and the index among parallel links between them
+Link = tuple[str, str, int]  # names of the source and the destination, and the index among parallel links between them
 
 
 def knows_links(run: Run) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from nadi.insight.runs import Run
 
-_IRRELEVANT = ("output.dir",)  # Keys that differ between any two runs and do not affect the results
+_IRRELEVANT = ("output.dir",)  # keys that differ between any two runs and do not affect the results
 
 
 def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -24,16 +24,16 @@ from nadi.terminal.readable import rate_text
 
 Int64 = NDArray[np.int64]
 
-_HALF = 0.5  # Share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound
+_HALF = 0.5  # share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound
 
 
 class Bound(NamedTuple):
     """The bound of a piece of the path."""
 
     resource: str  # "link", "latency", "queue", "pause" or "network" (not known more closely)
-    name: str  # Name of the link; "" for no link
-    text: str  # Description in words
-    idle_ps: float  # Time of the piece on an idle network; NaN = not known
+    name: str  # name of the link; "" for no link
+    text: str  # description in words
+    idle_ps: float  # time of the piece on an idle network; NaN = not known
 
 
 class PathBounds:

@@ -27,22 +27,22 @@ from topologies import Graph, TopologyError
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-IN_THE_WAY = 1.1  # Ratio of a piece's time to its time on an idle network above which it is contended
-MAX_KINDS = 48  # Number of kinds of contended pieces whose links are computed: the kinds with the largest total time
+IN_THE_WAY = 1.1  # ratio of a piece's time to its time on an idle network above which it is contended
+MAX_KINDS = 48  # number of kinds of contended pieces whose links are computed: the kinds with the largest total time
 _PARTS_OF_OCTAVE = 8
 """Otherwise equal pieces are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
-_HALF = 0.5  # Share of a piece's time for which its busiest link must be busy to count as the bottleneck
+_HALF = 0.5  # share of a piece's time for which its busiest link must be busy to count as the bottleneck
 _TIMES = ("ready_ps", "finish_ps", "closed_form_ps")
 _COLUMNS = ("src", "dst", "group", "seq", "bytes", "start_ps", "finish_ps")
 
-Pairs = tuple[Int64, Float64]  # Pairs of NPUs, each as sender * npus + receiver, and the bytes between them
+Pairs = tuple[Int64, Float64]  # pairs of NPUs, each as sender * npus + receiver, and the bytes between them
 
 
 class ContendedClass(NamedTuple):
     """A kind of contended pieces, described by its representative."""
 
-    time_ps: float  # Time of the representative in picoseconds
-    idle_ps: float  # Time of the representative on an idle network in picoseconds
+    time_ps: float  # time of the representative in picoseconds
+    idle_ps: float  # time of the representative on an idle network in picoseconds
     links: Int64  # int64[k], links on its paths
     busy_ps: Float64  # float64[k], time that each of these links was busy during the piece, with all traffic
 
@@ -79,7 +79,7 @@ class ContendedClass(NamedTuple):
 class Contention(NamedTuple):
     """The contended collectives and messages of a run."""
 
-    kinds: Sequence[ContendedClass]  # Kinds of contended pieces
+    kinds: Sequence[ContendedClass]  # kinds of contended pieces
     of_node: Int64  # int64[n], kind of each trace node's collective or message; -1 = not contended, or not known
     node: Int64  # int64[len(kinds)], trace node of the representative of each kind
 
@@ -101,10 +101,7 @@ class _Pieces(NamedTuple):
 def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
     """Find the contended pieces of a run; none where it kept no messages or its fabric is not known.
 
-    Args:
-        run: Finished run.
-        found: Events of the run.
-        path: Trace nodes on the critical path; their pieces are preferred as representatives.
+    `path`: Trace nodes on the critical path; their pieces are preferred as representatives.
     """
     nothing = Contention([], np.full(len(found.npu), -1), np.zeros(0, np.int64))
     if run.summary.get("network") == "closed-form" or not (run.has(LINKS) and run.has(FLOWS)):

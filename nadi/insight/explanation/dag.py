@@ -39,10 +39,8 @@ class Dag:
     def __init__(self, vertices: int, edges: Edges, begin: Float64) -> None:
         """Sort the vertices.
 
-        Args:
-            vertices: Number of vertices.
-            edges: Edges in any order.
-            begin: float64[vertices], time of a vertex without incoming edges.
+        `edges`: Edges in any order.
+        `begin`: float64[vertices], time of a vertex without incoming edges.
 
         Raises:
             CyclicError: The graph has a cycle.

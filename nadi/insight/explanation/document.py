@@ -11,16 +11,13 @@ from nadi.insight.explanation.run_events import RunEvents, happened
 from nadi.insight.explanation.what_if import FASTER, what_if
 from nadi.insight.runs import Run
 
-MAX_LONGEST = 20  # Number of single pieces that the document lists
+MAX_LONGEST = 20  # number of single pieces that the document lists
 
 
 def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
     """Return the document that `nadi explain DIR --json` prints; times are picoseconds.
 
-    Args:
-        run: Finished run.
-        factor: Speed-up factor of each what-if.
-        report: Called with a text about each stage of the work.
+    `report`: Called with a text about each stage of the work.
 
     Raises:
         ConfigError: The run cannot be explained; the message gives the reason in one line.

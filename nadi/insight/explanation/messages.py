@@ -10,11 +10,11 @@ from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS
 
 Int64 = NDArray[np.int64]
-Rows = dict[str, Int64]  # Columns of flows.parquet; ideal_ps is -1 where it is not known
+Rows = dict[str, Int64]  # columns of flows.parquet; ideal_ps is -1 where it is not known
 
-MAX_FLOWS = 4096  # Number of messages of a collective that are examined
+MAX_FLOWS = 4096  # number of messages of a collective that are examined
 _COLUMNS = ("src", "dst", "group", "seq", "control", "bytes", "start_ps", "finish_ps", "ideal_ps")
-_SEQ_BITS = 32  # Bits of a collective's place in a key of group and place
+_SEQ_BITS = 32  # bits of a collective's place in a key of group and place
 
 
 class MessagesOfPath:
@@ -22,11 +22,6 @@ class MessagesOfPath:
 
     def __init__(self, run: Run, collectives: Iterable[tuple[int, int]], pairs: Iterable[tuple[int, int]]) -> None:
         """Read the messages.
-
-        Args:
-            run: Finished run.
-            collectives: Group and place of each collective.
-            pairs: Sender and receiver of each pair.
 
         Raises:
             ConfigError: flows.parquet cannot be read.

@@ -25,9 +25,9 @@ class PathPiece(NamedTuple):
     # COMPUTING; COLLECTIVE, after its last member has begun; MESSAGES, from the begin of a send to the end of its
     # receive; MEMORY; SENDING, until the last byte of a message has left; or WAITING for an unknown reason
     what: str
-    sort: str  # Label that similar pieces share: the last part of the node's name, or axis, kind and size
-    node: int  # Index of the node in RunEvents
-    start_ps: float  # Begin and end in picoseconds
+    sort: str  # label that similar pieces share: the last part of the node's name, or axis, kind and size
+    node: int  # index of the node in RunEvents
+    start_ps: float  # begin and end in picoseconds
     end_ps: float
 
     @property

@@ -27,19 +27,19 @@ from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
 Int64 = NDArray[np.int64]
 
-MAX_NODES = 8_000_000  # Number of trace nodes up to which a run is explained, to bound memory
+MAX_NODES = 8_000_000  # number of trace nodes up to which a run is explained, to bound memory
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
 """Kinds of edges: a node's duration; a collective after its last member had begun; a message; a begin after an end; a
 member that joins its collective."""
 _TAG_BITS, _SEQ_BITS = 24, 20
 """Bits of a message's tag and of its place in a key, which identifies a message between two NPUs."""
-_MAX_LANES = 8  # Offset that separates numbers of groups from numbers of lanes
+_MAX_LANES = 8  # offset that separates numbers of groups from numbers of lanes
 
 
 class RunEvents(NamedTuple):
     """A run of n trace nodes and c collectives; vertices: n begins, n ends, c moments when the last member had begun."""
 
-    dag: Dag  # Graph of the moments; times are picoseconds
+    dag: Dag  # graph of the moments; times are picoseconds
     kind: NDArray[np.int8]  # int8[E], kind of each edge of `dag.edges`
     # int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node
     of_node: Int64

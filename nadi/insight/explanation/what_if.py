@@ -30,28 +30,21 @@ from workload.node_kinds import COMPUTE, CPU_LANE, SEND
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-FASTER = 1.1  # Default factor by which each what-if speeds up its subject
-MAX_TIERS = 8  # Number of tiers with a what-if, the busiest ones: each evaluates all closed forms again
+FASTER = 1.1  # default factor by which each what-if speeds up its subject
+MAX_TIERS = 8  # number of tiers with a what-if, the busiest ones: each evaluates all closed forms again
 
 
 class ChangeEffect(NamedTuple):
     """The effect of a change."""
 
-    change: str  # Description of the change
+    change: str  # description of the change
     key: str  # "gpu", "tier NAME" or "collectives NAME"
-    finish_time_ps: float  # Predicted time of the run in picoseconds
-    gain: float  # Share of the run's time that the change saves
+    finish_time_ps: float  # predicted time of the run in picoseconds
+    gain: float  # share of the run's time that the change saves
 
 
 def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:
-    """Return the effects of faster GPUs, tiers of links and kinds of communication, sorted by gain.
-
-    Args:
-        run: Finished run.
-        found: Events of the run.
-        shared: Contended collectives and messages, with the links that they share.
-        factor: Speed-up factor of each change.
-    """
+    """Return the effects of faster GPUs, tiers of links and kinds of communication, sorted by gain."""
     weight = found.dag.edges.weight
     whole_ps = float(found.dag.times(weight)[found.last()])
     answers = []
@@ -123,10 +116,8 @@ def _of_tiers(run: Run, found: RunEvents, shared: Contention, factor: float) -> 
 def _with_contention(ratio: Float64, shared: Contention, faster: Float64) -> Float64:
     """Return float64[n]: the ratio of times by the bottleneck for contended pieces, by closed forms for all others.
 
-    Args:
-        ratio: float64[n], ratio of each node's closed form with the faster links to that with the links as they are.
-        shared: Contended pieces.
-        faster: float64[links], factor of each link's rate.
+    `ratio`: float64[n], ratio of each node's closed form with the faster links to that with the links as they are.
+    `faster`: float64[links], factor of each link's rate.
     """
     of_kind = [kind.faster(faster, float(ratio[node])) for kind, node in zip(shared.kinds, shared.node, strict=True)]
     return np.where(shared.of_node >= 0, np.array([*of_kind, 1.0])[shared.of_node], ratio)

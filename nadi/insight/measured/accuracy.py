@@ -24,12 +24,12 @@ Float64 = NDArray[np.float64]
 class ErrorDistribution:
     """The distribution of n relative errors."""
 
-    count: int  # Number of errors, n
-    measured_ps: int  # Sum of the measured times in picoseconds
-    simulated_ps: int  # Sum of the simulated times in picoseconds
-    median: float  # Median of the errors
+    count: int  # number of errors, n
+    measured_ps: int  # sum of the measured times in picoseconds
+    simulated_ps: int  # sum of the simulated times in picoseconds
+    median: float  # median of the errors
     p95: float  # 95th percentile of the absolute errors
-    worst: float  # Error with the largest absolute value
+    worst: float  # error with the largest absolute value
 
     @classmethod
     def of(cls, simulated_ps: Int64, measured_ps: Int64) -> "ErrorDistribution | None":

@@ -16,9 +16,9 @@ from nadi.insight.measured.timed_nodes import TimedNodes
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
-_ROUNDS = 12  # Number of reweighted solutions
-_MIN_RESIDUAL_MICROS = 0.01  # Residual below which weights do not grow further, which keeps them finite
-_TOLERANCE = 1e-13  # Relative tolerance of the solver (scipy.sparse.linalg.lsqr)
+_ROUNDS = 12  # number of reweighted solutions
+_MIN_RESIDUAL_MICROS = 0.01  # residual below which weights do not grow further, which keeps them finite
+_TOLERANCE = 1e-13  # relative tolerance of the solver (scipy.sparse.linalg.lsqr)
 
 
 class RankClocks(NamedTuple):

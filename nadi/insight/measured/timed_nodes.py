@@ -32,8 +32,8 @@ _MAX_DURATION_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
 class TimedNodes:
     """n nodes of a run with durations in the traces, sorted by NPU and row."""
 
-    run: Path  # Folder of the run
-    traces: Path  # Path of the traces with the measured times
+    run: Path  # folder of the run
+    traces: Path  # path of the traces with the measured times
     npu: Int64  # int64[n], NPU of each node
     node_id: NDArray[np.uint64]  # uint64[n], id of each node in its trace
     name: "pa.ChunkedArray"  # pa.ChunkedArray[n] of text
@@ -48,8 +48,8 @@ class TimedNodes:
     measured_ps: Int64  # int64[n], positive duration, with the wait that a converter has removed from it (et.waiting)
     has_start: NDArray[np.bool_]  # bool[npus], whether the trace of an NPU has start times
     base_micros: Int64  # int64[npus], start of the NPU's first compared node on its own clock
-    collectives: dict[str, Any]  # Columns of collectives.parquet of the run
-    # Counts of the run's nodes that are not compared: "without_trace", "not_in_traces" and "without_time"
+    collectives: dict[str, Any]  # columns of collectives.parquet of the run
+    # counts of the run's nodes that are not compared: "without_trace", "not_in_traces" and "without_time"
     left_out: dict[str, int]
 
     def __len__(self) -> int:
@@ -59,9 +59,7 @@ class TimedNodes:
 def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
     """Pair the nodes of a run with those of traces, by NPU and id.
 
-    Args:
-        run: Folder of results of `nadi run`.
-        traces: Prefix, file or trace set with times; None for the traces that the run read.
+    `traces`: Prefix, file or trace set with times; None for the traces that the run read.
 
     Raises:
         ConfigError: The folder holds no run with nodes, the traces are not those of the run, or they have no times.

@@ -10,8 +10,8 @@ from nadi.insight.runs.run import Run
 class Balance(NamedTuple):
     """The load balance of a run's workers."""
 
-    imbalance: float  # Longest working time of a worker over the mean of all workers; 1 is even
-    waiting: float  # Share of the workers' wall time that they spent waiting for each other
+    imbalance: float  # longest working time of a worker over the mean of all workers; 1 is even
+    waiting: float  # share of the workers' wall time that they spent waiting for each other
 
 
 def balance(run: Run) -> Balance:

@@ -21,11 +21,11 @@ CLOSED_FORM_NOTE = (
 class RunBill(NamedTuple):
     """The energy and cost of a run."""
 
-    usage: Usage  # Times, ports, steps and tokens of the run that the bill counts
-    bill: Bill  # Energy and cost of this usage
-    table: EnergyTable  # Energy table that holds the powers and prices
-    table_from: Path | None  # Path of the user's table; None for the default table alone
-    notes: tuple[str, ...]  # Sentences about what the bill assumes or does not count
+    usage: Usage  # times, ports, steps and tokens of the run that the bill counts
+    bill: Bill  # energy and cost of this usage
+    table: EnergyTable  # energy table that holds the powers and prices
+    table_from: Path | None  # path of the user's table; None for the default table alone
+    notes: tuple[str, ...]  # sentences about what the bill assumes or does not count
 
     def document(self) -> dict[str, Any]:
         """Return the bill as a JSON document."""
@@ -38,10 +38,6 @@ class RunBill(NamedTuple):
 
 def energy_of(run: Run, table: Path | None = None) -> RunBill:
     """Return the energy and cost of a run.
-
-    Args:
-        run: Run with npus.parquet and links.parquet.
-        table: Energy table that replaces the one named in the run file.
 
     Raises:
         ConfigError: The table, or one of the run's tables, is unreadable or invalid.

@@ -14,10 +14,10 @@ from nadi.simulation.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINK
 class Figure(NamedTuple):
     """One metric of a run."""
 
-    name: str  # Column name in tables, with its unit at the end
-    meaning: str  # Description in a few words
-    form: str  # How the value is formatted: "time", "share", "count", "rate", "number" or "bytes"
-    is_cost: bool = True  # Whether a smaller value is better
+    name: str  # column name in tables, with its unit at the end
+    meaning: str  # description in a few words
+    form: str  # how the value is formatted: "time", "share", "count", "rate", "number" or "bytes"
+    is_cost: bool = True  # whether a smaller value is better
 
 
 _COUNTS = {

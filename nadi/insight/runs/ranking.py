@@ -17,9 +17,7 @@ _DEFAULTS = ("step_time_ps", "ttft_p99_ps", "finish_time_ps", "collectives_ratio
 def ranking_figure(table: pa.Table, named: str = "") -> Figure | None:
     """Return the figure that ranks the points.
 
-    Args:
-        table: Table of the sweep, a row per point.
-        named: Name of the figure that the user asks for; "" = the first of the defaults.
+    `named`: Name of the figure that the user asks for; "" = the first of the defaults.
 
     Returns:
         The figure, or None where no point is finished.

@@ -50,11 +50,6 @@ class Run:
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
         """Open a folder of results.
 
-        Args:
-            folder: Path of the folder.
-            config: Configuration of the run, with fabric and traces that are not in files, if this process
-                simulated it.
-
         Raises:
             ConfigError: The folder holds no results, or results that cannot be read.
         """

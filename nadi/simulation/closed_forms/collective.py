@@ -34,14 +34,14 @@ _MAX_SAMPLED_SENDS = 1024
 """Maximum number of messages whose paths a formula samples; groups with more members sample one message per member."""
 _MAX_SAMPLED_HOPS = 1 << 16
 """Maximum number of links on all sampled paths together; finding them takes about half a second."""
-_FEW_SAMPLED_SENDS = 32  # Number of messages that estimate the mean length of a path
+_FEW_SAMPLED_SENDS = 32  # number of messages that estimate the mean length of a path
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
 
 
 class ClosedForm(NamedTuple):
     """Time of a collective on an idle network."""
 
-    time_ps: float  # Time of the collective in picoseconds
+    time_ps: float  # time of the collective in picoseconds
     is_played: bool  # True if the steps were played, False if a formula or an interpolation gives the time
 
 
@@ -66,16 +66,8 @@ def closed_form(
     ring uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1
     of the ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
 
-    Args:
-        graph: Network that the collective runs on.
-        program: Program with the schedule.
-        settings: Settings of packets and switches.
-        kind: Kind of collective, a name in workload.KINDS.
-        algorithm: Name of the algorithm, with its parameters if any.
-        schedule: Number of the schedule, -1 = a group of one.
-        members: int[n], NPUs of the group.
-        size_bytes: Size of the whole buffer S in bytes.
-        played: Collectives of this program that were already played; the function adds to them. None = an empty set.
+    `schedule`: Number of the schedule, -1 = a group of one.
+    `played`: Collectives of this program that were already played; the function adds to them. None = an empty set.
     """
     if schedule < 0:
         return ClosedForm(0.0, is_played=True)
@@ -116,13 +108,7 @@ def busiest_member_ps(
     The function sends the maximum of the bytes that a member sends or receives as one message over the fastest of some
     sampled paths.
 
-    Args:
-        graph: Network that the collective runs on.
-        program: Program with the schedule.
-        settings: Settings of packets and switches.
-        schedule: Number of the schedule, -1 = a group of one.
-        members: int[n], NPUs of the group.
-        size_bytes: Size of the buffer in bytes.
+    `schedule`: Number of the schedule, -1 = a group of one.
     """
     if schedule < 0:
         return 0.0

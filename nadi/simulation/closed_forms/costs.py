@@ -24,7 +24,7 @@ Int64 = NDArray[np.int64]
 _MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
 """Maximum number of messages of an all-to-all with split sizes that is played. A larger all-to-all takes the time of
 its busiest member."""
-_NOTHING_PLAYED = 0  # Maximum number of packets to play that leaves every collective to its formula
+_NOTHING_PLAYED = 0  # maximum number of packets to play that leaves every collective to its formula
 _MAX_KEPT_PLANS = 16
 """Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
 plan for 8 members takes about 3 MB with the paths of its messages."""
@@ -41,19 +41,16 @@ class ClosedFormCosts(NamedTuple):
 class _Plan(NamedTuple):
     """Schedule of a collective for one class of buffer sizes."""
 
-    schedules: Schedules  # Packed schedules that hold this plan only
-    number: int  # Number of the schedule in `schedules`
-    played: PlayedCollectives  # Times that were played with this plan
-    by_formula: PlayedCollectives  # Paths of the plan's messages, for formulas
+    schedules: Schedules  # packed schedules that hold this plan only
+    number: int  # number of the schedule in `schedules`
+    played: PlayedCollectives  # times that were played with this plan
+    by_formula: PlayedCollectives  # paths of the plan's messages, for formulas
 
 
 class CollectiveCosts:
     """Closed forms on one fabric, kept per kind, algorithm, size and position of the group.
 
     Args:
-        graph: Fabric that the collectives run on.
-        settings: Settings of packets and switches.
-        effort: Limits on the number of packets to play.
         planned_on: Fabric whose rates the algorithms use to choose their plans; None = `graph`. It differs from `graph`
             if links are slow, because NCCL does not know that when it plans.
     """
@@ -72,11 +69,7 @@ class CollectiveCosts:
     ) -> ClosedFormCosts:
         """Return the times of K collectives of a program.
 
-        Args:
-            program: Program with the schedules and groups of the collectives.
-            how: Algorithm of each kind of collective.
-            keys: Keys of the K collectives.
-            kinds: int8[K], index in workload.KINDS of each collective.
+        `kinds`: int8[K], index in workload.KINDS of each collective.
         """
         groups = [
             program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
@@ -99,11 +92,8 @@ class CollectiveCosts:
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
         """Return the curve of times over buffer sizes of one kind of collective on one group.
 
-        Args:
-            program: Any program of the fabric; the curve replaces its schedules.
-            kind: Kind of collective, a name in workload.KINDS.
-            algorithm: Name of the algorithm, with its parameters if any.
-            members: int64[n], NPUs of the group.
+        `program`: Any program of the fabric; the curve replaces its schedules.
+        `members`: int64[n], NPUs of the group.
         """
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None

@@ -18,23 +18,23 @@ from typing import NamedTuple
 
 from nadi.simulation.closed_forms.collective import ClosedForm
 
-_MAX_INTERPOLATION_ERROR = 0.005  # Relative difference at which neighbouring lines no longer confirm an interpolation
-_MAX_EXTRAPOLATION_ERROR = 0.01  # Relative error of the prediction of the third size at which extrapolation is rejected
-_MAX_STEP = 2  # Maximum ratio of neighbouring sizes between which a curve interpolates
-_POINTS = 3  # Number of sizes that an extrapolation plays
+_MAX_INTERPOLATION_ERROR = 0.005  # relative difference at which neighbouring lines no longer confirm an interpolation
+_MAX_EXTRAPOLATION_ERROR = 0.01  # relative error of the prediction of the third size at which extrapolation is rejected
+_MAX_STEP = 2  # maximum ratio of neighbouring sizes between which a curve interpolates
+_POINTS = 3  # number of sizes that an extrapolation plays
 
 
 class Effort(NamedTuple):
     """Limits on the packets that a curve plays."""
 
-    # Maximum number of packets of a size that is always played; a million packets take about a second
+    # maximum number of packets of a size that is always played; a million packets take about a second
     max_quick_packets: int
-    max_packets: int  # Maximum number of packets of a size that is played if smaller sizes do not predict its time
-    max_halvings: int  # Maximum number of halvings from a size to the largest size that predicts its time
+    max_packets: int  # maximum number of packets of a size that is played if smaller sizes do not predict its time
+    max_halvings: int  # maximum number of halvings from a size to the largest size that predicts its time
     interpolates: bool  # True = the curve interpolates between played sizes
 
 
-RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)  # Effort of a simulation run
+RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)  # effort of a simulation run
 PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
 """Effort of the planner, whose results must not depend on the order of requests."""
 WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
@@ -44,11 +44,11 @@ WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
 class CurveSource(NamedTuple):
     """Functions of the buffer size in bytes from which a curve computes times."""
 
-    # Return the variant of the algorithm for a size, "" = the algorithm has one variant only
+    # returns the variant of the algorithm for a size, "" = the algorithm has one variant only
     variant: Callable[[int], str]
-    packets: Callable[[int], float]  # Return the approximate number of packets of a size
-    play: Callable[[int], ClosedForm]  # Return the time of a size from playing its steps
-    formula: Callable[[int], ClosedForm]  # Return the time of a size from the algorithm's formula
+    packets: Callable[[int], float]  # returns the approximate number of packets of a size
+    play: Callable[[int], ClosedForm]  # returns the time of a size from playing its steps
+    formula: Callable[[int], ClosedForm]  # returns the time of a size from the algorithm's formula
 
 
 class Curve:
@@ -58,7 +58,6 @@ class Curve:
         source: Functions that compute the time of one size.
         is_exact: True if the formula is exact on an idle network; it then replaces every size that does not play
             quickly.
-        effort: Limits on the packets to play.
     """
 
     def __init__(self, source: CurveSource, *, is_exact: bool, effort: Effort = RUN_EFFORT) -> None:

@@ -17,17 +17,15 @@ from workload.program.assembling import receive_key
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-MAX_PAIRS = 20_000  # Maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes
-MAX_HOPS = 400_000  # Maximum number of links on these routes
-UNKNOWN = -1  # Ideal time of a message that `ideal_ps` does not compute
+MAX_PAIRS = 20_000  # maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes
+MAX_HOPS = 400_000  # maximum number of links on these routes
+UNKNOWN = -1  # ideal time of a message that `ideal_ps` does not compute
 
 
 def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:
     """Return float64[m], the shares of each message between two NPUs: its NPU drives it at line rate / shares; else 1.
 
-    Args:
-        program: Program of the run.
-        flows: Columns src, dst, group, lane and seq of m messages.
+    `flows`: Columns src, dst, group, lane and seq of m messages.
     """
     shares = np.ones(len(flows["src"]))
     alone = np.flatnonzero(flows["group"] < 0) if len(program.channels.shares) else np.zeros(0, np.int64)
@@ -53,11 +51,8 @@ def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray], sha
     The function computes one route per pair of NPUs. With cut-through switches or more than MAX_PAIRS pairs all times
     are UNKNOWN; after MAX_HOPS links, those of the remaining pairs are.
 
-    Args:
-        graph: Fabric of the run.
-        settings: Settings of packets and switches.
-        flows: Columns src, dst, group and bytes of m messages.
-        shares: float64[m], the result of `shares_of`; None = all messages at line rate.
+    `flows`: Columns src, dst, group and bytes of m messages.
+    `shares`: float64[m], the result of `shares_of`; None = all messages at line rate.
 
     Returns:
         int64[m], time in picoseconds.

@@ -33,31 +33,31 @@ from topologies import Graph
 
 Int64 = NDArray[np.int64]
 
-ACKNOWLEDGEMENT = -1  # Value in place of a packet's payload size that denotes an acknowledgement
+ACKNOWLEDGEMENT = -1  # value in place of a packet's payload size that denotes an acknowledgement
 
 
 class Hop(NamedTuple):
     """A link on a message's path."""
 
-    ps_per_byte: float  # Picoseconds per byte on the wire
+    ps_per_byte: float  # picoseconds per byte on the wire
     framed: bool  # True if the link frames packets as NVLink does (pdes.network.framing)
-    delay_ps: int  # Propagation delay of the link in picoseconds
-    latency_ps: int  # Latency in picoseconds of the switch that sends on the link; 0 for the first link
-    # Divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages between two
+    delay_ps: int  # propagation delay of the link in picoseconds
+    latency_ps: int  # latency in picoseconds of the switch that sends on the link; 0 for the first link
+    # divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages between two
     # NPUs, and at message level.
     shares: float = 1
     # True if all paths to the receiver meet at this link's port, before the last of the slowest links
     meets: bool = False
 
 
-Way = tuple[Hop, ...]  # All links of a path, in order
+Way = tuple[Hop, ...]  # all links of a path, in order
 
 
 class TrainTimes(NamedTuple):
     """Times of a message on an idle path, for formulas."""
 
-    total_ps: float  # Picoseconds from the first bit sent to the last bit received
-    serial_ps: float  # Picoseconds on the slowest link, the part that grows with the size of the message
+    total_ps: float  # picoseconds from the first bit sent to the last bit received
+    serial_ps: float  # picoseconds on the slowest link, the part that grows with the size of the message
 
 
 def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[Way]:
@@ -77,11 +77,9 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
 def with_shares(way: Way, settings: Settings, *, inside: bool, shares: float = 1) -> Way:
     """Return the path of a message between two NPUs, with the share at which its NPU drives it.
 
-    Args:
-        way: All links of the path.
-        settings: Settings of packets; their p2p_share overrides `shares` for messages to other hosts.
-        inside: True if the first link is NVLink.
-        shares: Shares of the message, 1 = line rate.
+    `settings`: Settings of packets; their p2p_share overrides `shares` for messages to other hosts.
+    `inside`: True if the first link is NVLink.
+    `shares`: Shares of the message, 1 = line rate.
     """
     if settings.p2p_share < 1 and not inside:
         shares = 1 / settings.p2p_share
@@ -94,10 +92,7 @@ def with_shares(way: Way, settings: Settings, *, inside: bool, shares: float = 1
 def bytes_on(way: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
     """Return the bytes of a packet on each link; int64[..., links] for an array [..., 1] of payload sizes.
 
-    Args:
-        way: All links of the path.
-        size_bytes: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
-        settings: Headers and framing.
+    `size_bytes`: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
     """
     framed = np.array([hop.framed for hop in way])
     if isinstance(size_bytes, int) and size_bytes == ACKNOWLEDGEMENT:
@@ -155,11 +150,8 @@ def _fixed_ps(way: Way) -> int:
 def message_level_ps(way: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
     """Return int64[m], the times of messages at message level by the run's model, in picoseconds.
 
-    Args:
-        way: All links of the path, or consecutive ones.
-        size_bytes: int64[m], payload of each message in bytes.
-        model: Message-level model.
-        fixed: True = the times include delays and latencies.
+    `size_bytes`: int64[m], payload of each message in bytes.
+    `fixed`: True = the times include delays and latencies.
 
     Raises:
         ValueError: The model sends packets.
@@ -180,12 +172,7 @@ def train(
 ) -> TrainTimes:
     """Return the times of one message along `links` (in order) without other traffic.
 
-    Args:
-        graph: Network of the path.
-        links: Links of the path, in order.
-        size_bytes: Payload in bytes.
-        settings: Settings of packets and switches.
-        both_ways: True = a message of equal size arrives at the same time over the same cables and is acknowledged.
+    `both_ways`: True = a message of equal size arrives at the same time over the same cables and is acknowledged.
     """
     (way,) = ways_of(graph, settings, [links])
     model = settings.fidelity
@@ -222,11 +209,6 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
 
     The times are exact, except with cut-through switches or acknowledged messages, which use the formula of `train`.
     Such a message, if driven at a share, takes longer by the extra time that its bytes need to leave.
-
-    Args:
-        graph: Network of the run.
-        settings: Settings of packets, switches and the ends of messages.
-        keys: Keys of M messages.
     """
     model = settings.fidelity
     times = np.zeros((3, len(keys.src)), np.int64)

@@ -22,26 +22,18 @@ _SEED = 0x51ED270B
 _MAX_ALL_DISTANCES = 32
 """Maximum size of a group of which all distances between members count; larger groups count distances to the next
 member and from the first."""
-_MAX_COMPARED = 1 << 24  # Maximum number of comparisons per block in `_pattern`, which bounds its memory
+_MAX_COMPARED = 1 << 24  # maximum number of comparisons per block in `_pattern`, which bounds its memory
 
 
 class GroupPositions:
-    """Keys of the positions of groups of NPUs on one fabric.
-
-    Args:
-        graph: Fabric of the groups.
-    """
+    """Keys of the positions of groups of NPUs on one fabric."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._npu_colours = _npu_colours(graph)
 
     def keys(self, groups: Sequence[NDArray[np.integer]]) -> list[bytes]:
-        """Return a key per group; groups with equal positions have equal keys.
-
-        Args:
-            groups: NPUs of each group, in member order.
-        """
+        """Return a key per group; groups with equal positions have equal keys."""
         keys: list[bytes] = [b""] * len(groups)
         by_size: dict[int, list[int]] = {}
         for index, members in enumerate(groups):

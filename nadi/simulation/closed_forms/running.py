@@ -44,12 +44,8 @@ def laid_out(
 ) -> FoldedProgram:
     """Return a program's classes of NPUs with the collectives and messages that need a time.
 
-    Args:
-        graph: Fabric of the run.
-        program: Program of all NPUs.
-        costs: Closed forms of collectives on the fabric.
-        slow: NPU faults: which NPUs compute slower, and when.
-        fold: False = every NPU is a class of its own.
+    `slow`: NPU faults: which NPUs compute slower, and when.
+    `fold`: False = every NPU is a class of its own.
     """
     program = with_shared_traces(program)
     pairs = pairs_of(program)
@@ -79,13 +75,7 @@ def costed(
     costs: CollectiveCosts,
     how: CollectiveSettings,
 ) -> ClosedFormCosts:
-    """Return the closed forms of the collectives of a folded program.
-
-    Args:
-        folded: Classes of NPUs with their work, from `laid_out`.
-        costs: Closed forms of collectives on its fabric.
-        how: Algorithm of each kind of collective.
-    """
+    """Return the closed forms of the collectives of a folded program."""
     keys = folded.collectives
     program = folded.program
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
@@ -95,10 +85,8 @@ def costed(
 def formulas(folded: FoldedProgram, forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
     """Return the schedule of the program and the size of each collective whose time is not played.
 
-    Args:
-        folded: Folded program, which may have fewer schedules than `program`.
-        forms: Closed forms of its collectives.
-        program: Program before folding.
+    `folded`: Folded program, which may have fewer schedules than `program`.
+    `forms`: Closed forms of its collectives.
     """
     keys = folded.collectives
     derived = np.flatnonzero(~forms.is_played)
@@ -120,14 +108,7 @@ def run(
 ) -> pdes.Results:
     """Run a folded program and return the same kind of results as the other fidelities.
 
-    Args:
-        graph: Fabric of the run.
-        folded: Classes of NPUs with their work, from `laid_out`.
-        collectives: Times of its collectives.
-        costs: Closed forms of messages on the fabric.
-        settings: Settings of the run.
-        progress: Receiver of progress snapshots.
-        max_rows: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
+    `max_rows`: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
 
     Raises:
         pdes.RunError: NPUs wait for ever, or simulated time is too long.

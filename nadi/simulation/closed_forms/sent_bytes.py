@@ -19,8 +19,8 @@ from topologies import Graph, TableRouting
 from workload import Program
 from workload.program.traffic import PairSample, sample
 
-_MAX_PAIRS = 1 << 17  # Maximum number of pairs of NPUs; of more, a weighted sample represents the others
-_MAX_ROUTED_PAIRS = 1 << 14  # Maximum number of pairs whose bytes are spread over links
+_MAX_PAIRS = 1 << 17  # maximum number of pairs of NPUs; of more, a weighted sample represents the others
+_MAX_ROUTED_PAIRS = 1 << 14  # maximum number of pairs whose bytes are spread over links
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
@@ -28,8 +28,8 @@ Float64 = NDArray[np.float64]
 class SentByPorts(NamedTuple):
     """Bytes that ports would send."""
 
-    ports: dict[str, PortUse]  # Use of the ports by kind of port, see nadi.energy.bill.PORTS
-    unused: int  # Number of switches that serve no NPU and send nothing, whose ports `ports` omits
+    ports: dict[str, PortUse]  # use of the ports by kind of port, see nadi.energy.bill.PORTS
+    unused: int  # number of switches that serve no NPU and send nothing, whose ports `ports` omits
 
 
 def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByPorts:
@@ -37,11 +37,6 @@ def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByP
 
     An acknowledgement counts on the path of its packet, because on the way back it passes the same number of ports of
     each kind.
-
-    Args:
-        graph: Fabric of the run.
-        program: Program of all NPUs.
-        settings: Settings of packets.
     """
     fabric, running, _ = with_reducers(graph, program)
     pairs = sample(running, _MAX_PAIRS)

@@ -22,11 +22,7 @@ _OF_TRACE = (
 
 
 def with_shared_traces(program: Program) -> Program:
-    """Return an equivalent program without duplicate schedules and traces.
-
-    Args:
-        program: Program of all NPUs.
-    """
+    """Return an equivalent program without duplicate schedules and traces."""
     number = _numbers([_contents(program.schedules, index) for index in range(len(program.schedules.members))])
     if len(np.unique(number)) == len(number):
         return program

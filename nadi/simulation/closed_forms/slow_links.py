@@ -16,9 +16,7 @@ def with_slow_links(graph: Graph, faults: Faults) -> Graph:
     slowest of its messages. Closed forms use one path between two NPUs, so all links of such a set become as slow as
     the slowest of them, in both directions.
 
-    Args:
-        graph: Healthy fabric.
-        faults: Fault schedule of a run; its link faults hold for the whole run and change rates or delays only.
+    `faults`: Fault schedule of a run; its link faults hold for the whole run and change rates or delays only.
     """
     if not faults.links:
         return graph

@@ -27,7 +27,7 @@ from pdes.wire import (
 from topologies import Graph
 from topologies.units import format_bytes, format_time
 
-WITHOUT_SWITCHES = frozenset({"rtt"})  # Signals that reach a sender without support of the switches
+WITHOUT_SWITCHES = frozenset({"rtt"})  # signals that reach a sender without support of the switches
 
 
 def shared_buffer(network: NetworkSection) -> SharedBuffer | None:

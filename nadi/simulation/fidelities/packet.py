@@ -7,8 +7,8 @@ from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.simulation.fidelities import fabric_settings as fabric
 
 ONE_WORKER = False
-QUEUE_SAMPLES = 64  # Maximum number of intervals of time for which a port records its queue
-LOGGED_PAUSES = 1 << 16  # Maximum number of pauses and resumes that a run records
+QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
+LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:

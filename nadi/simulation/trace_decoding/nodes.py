@@ -35,7 +35,7 @@ COLUMN_WORDS = 3
 LIST_WORDS = 2
 IGNORED, WHOLE, RANKS = -1, -2, -3
 WORD_BYTES, ROW_BYTES = 8, 4
-PADDING_BYTES = 32  # Padding behind all bytes that the kernels read or write, because they access whole words
+PADDING_BYTES = 32  # padding behind all bytes that the kernels read or write, because they access whole words
 
 # first byte of a field of a node: 8 * field number + wire type, 0 (varint) or 2 (bytes preceded by their length)
 ID_TAG, NAME_TAG, TYPE_TAG, CONTROL_DEP_TAG, CONTROL_DEPS_TAG, DATA_DEP_TAG, DATA_DEPS_TAG = 8, 18, 24, 32, 34, 40, 42

@@ -14,12 +14,12 @@ from topologies.bounds import MAX_BYTES
 from workload import Program
 from workload.program.traffic import traffic
 
-HOPS_PER_S = 5e6  # Packet-hops per second of one worker, a lower bound for machines of 2025
-MESSAGES_PER_S = 1e6  # Messages per second at message level, a lower bound for machines of 2025
-MAX_WALL_S = 86_400.0  # Longest wall time of a run in seconds: one day
+HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
+MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
+MAX_WALL_S = 86_400.0  # longest wall time of a run in seconds: one day
 ROW_BYTES = 60
 """Memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes."""
-NODE_BYTES = 4000  # Memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes
+NODE_BYTES = 4000  # memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes
 _HOUR_S = 3600
 
 
@@ -43,14 +43,7 @@ def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool = F
 
 
 def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, *, force: bool = False) -> None:
-    """Refuse a run that needs more memory than is free, or more than a day.
-
-    Args:
-        own: Work of the NPUs of this process.
-        total: Work of all NPUs.
-        settings: Settings of the run.
-        workers: Number of workers that share the work.
-        force: True = refuse nothing.
+    """Refuse a run that needs more memory than is free, or more than a day; force: True = refuse nothing.
 
     Raises:
         ConfigError: The run needs too much memory or time.
@@ -80,11 +73,7 @@ def schedule_bytes(*, force: bool = False) -> int | None:
 
 
 def check_rows(rows: int, *, force: bool = False) -> None:
-    """Refuse a run at closed forms that needs more memory than is free.
-
-    Args:
-        rows: Number of trace nodes of one NPU per class.
-        force: True = refuse nothing.
+    """Refuse a run at closed forms that needs more memory than is free; force: True = refuse nothing.
 
     Raises:
         ConfigError: The run needs too much memory.

@@ -30,12 +30,12 @@ _ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
 class Estimate(NamedTuple):
     """Work of a run, or of one rank's NPUs."""
 
-    messages: float  # Number of data messages
-    packets: float  # Number of data packets; at message level, the number of messages
-    packet_hops: float  # Packet-hops of data and acknowledgements; at message level, message-hops
-    wire_bytes: float  # Bytes on the wire of data packets with their headers, and of acknowledgements
-    pairs: float  # Number of pairs of sender and receiver, counted per size that a collective has
-    # Approximate memory of the engine in bytes, including rows of traces, excluding the fabric and files
+    messages: float  # number of data messages
+    packets: float  # number of data packets; at message level, the number of messages
+    packet_hops: float  # packet-hops of data and acknowledgements; at message level, message-hops
+    wire_bytes: float  # bytes on the wire of data packets with their headers, and of acknowledgements
+    pairs: float  # number of pairs of sender and receiver, counted per size that a collective has
+    # approximate memory of the engine in bytes, including rows of traces, excluding the fabric and files
     memory_bytes: float
 
     def __add__(self, other: object) -> "Estimate":

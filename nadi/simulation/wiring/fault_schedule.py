@@ -16,11 +16,8 @@ _MAX_NEIGHBOURS = 6
 def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
-    Args:
-        faults: Faults of the run file.
-        detection_time_ps: Time in picoseconds from when links go down or come up until routes change.
-        graph: Fabric of the run.
-        cut_through: True = switches cut through.
+    `detection_time_ps`: Time in picoseconds from when links go down or come up until routes change.
+    `cut_through`: True = switches cut through.
 
     Raises:
         ConfigError: The fabric lacks a node or link, changes of one property overlap, or the fabric or its switches do
@@ -64,9 +61,6 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
 
 def check_lasting(faults: Sequence[FaultSection]) -> None:
     """Refuse faults that closed forms do not support: they support slow NPUs, and links slow for the whole run.
-
-    Args:
-        faults: Faults of the run file.
 
     Raises:
         ConfigError: A link is down, loses packets, or changes during the run.

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunConfig:
     """Return the configuration with [system] compute_slowdown settled: "auto" is 1 without a framework and a GPU.
 
-    Args:
-        config: Configuration of a run.
-        graph: Fabric of the run.
-        framework: Framework whose training steps the traces are; "" = not known.
+    `framework`: Framework whose training steps the traces are; "" = not known.
     """
     if config.system.compute_slowdown is not None:
         return config

@@ -15,14 +15,14 @@ MARGIN = 2.0
 equal."""
 MIN_TIME_LIMIT_S = 900.0
 """Minimum time limit in seconds: every node compiles kernels for up to half a minute and reads traces."""
-PROCESS_BYTES = 500_000_000  # Memory of a process before it simulates: Python, its packages and the compiler of kernels
-_TIME_LIMIT_STEP_S = 300  # Step in seconds to which time limits are rounded up
+PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
+_TIME_LIMIT_STEP_S = 300  # step in seconds to which time limits are rounded up
 
 
 class NodeLimits(NamedTuple):
     """Resources of a node of the cluster."""
 
-    # Memory in bytes that the job requests per node; None = the check uses the free memory of this machine
+    # memory in bytes that the job requests per node; None = the check uses the free memory of this machine
     memory_bytes: int | None = None
     force: bool = False  # True = refuse nothing for its time or memory
 
@@ -30,8 +30,8 @@ class NodeLimits(NamedTuple):
 class JobCost(NamedTuple):
     """Expected cost of a run."""
 
-    wall_s: float  # Wall-clock time in seconds from start to end
-    memory_bytes: float  # Memory in bytes per node
+    wall_s: float  # wall-clock time in seconds from start to end
+    memory_bytes: float  # memory in bytes per node
 
     def __str__(self) -> str:
         """Return the cost in words, rounded up to minutes, or to tenths of hours."""
@@ -62,14 +62,9 @@ def cost_of_packets(
 ) -> JobCost:
     """Return the cost of a run of packets or messages, which several nodes may share.
 
-    Args:
-        expected: Work of all ranks, and the memory that one process would need for all of it.
-        graph: Fabric of the run.
-        settings: Settings of the run.
-        nodes: Number of nodes of the job.
-        ranks_per_node: Number of MPI ranks per node; each holds the fabric and its part of the rest.
-        workers: Number of workers of all ranks.
-        limits: Resources of a node.
+    `expected`: Work of all ranks, and the memory that one process would need for all of it.
+    `ranks_per_node`: Number of MPI ranks per node; each holds the fabric and its part of the rest.
+    `workers`: Number of workers of all ranks.
 
     Raises:
         ConfigError: The run needs more memory than a node has, or more than a day.
@@ -86,11 +81,6 @@ def cost_of_packets(
 
 def cost_at_closed_forms(rows: int, graph: Graph, limits: NodeLimits) -> JobCost:
     """Return the cost of a run at closed forms, which one process does.
-
-    Args:
-        rows: Number of trace nodes of one NPU per class.
-        graph: Fabric of the run.
-        limits: Resources of a node.
 
     Raises:
         ConfigError: The run needs more memory than a node has.

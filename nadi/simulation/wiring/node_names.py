@@ -7,16 +7,12 @@ from functools import cached_property
 from topologies import Graph
 
 _MAX_SUGGESTIONS = 4
-_MIN_SIMILARITY = 0.5  # Minimum similarity of a suggestion to the text, as difflib measures it
+_MIN_SIMILARITY = 0.5  # minimum similarity of a suggestion to the text, as difflib measures it
 _SEPARATORS = tuple(re.compile(separator) for separator in (" → ", " -> ", " - ", "-"))
 
 
 class NodeNames:
-    """Names of the nodes of one fabric.
-
-    Args:
-        graph: Fabric of the nodes.
-    """
+    """Names of the nodes of one fabric."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

@@ -21,8 +21,8 @@ from topologies import NVSWITCH, Graph
 from workload import Program
 from workload.program.traffic import Traffic, merge, traffic
 
-HOP_NS = 45.0  # Wall time of one packet-hop in nanoseconds
-SHARED_MEMORY_SYNC_US = 1.0  # Wall time of a synchronisation of threads in microseconds
+HOP_NS = 45.0  # wall time of one packet-hop in nanoseconds
+SHARED_MEMORY_SYNC_US = 1.0  # wall time of a synchronisation of threads in microseconds
 MPI_SYNC_US = 15.0
 """Wall time of a synchronisation of MPI ranks in microseconds. All three were measured on a machine of two cores,
 2026-11-21; between the nodes of a cluster it depends on their network."""
@@ -32,11 +32,11 @@ MPI_SYNC_US = 15.0
 class Load:
     """Work of a run."""
 
-    weights: TrafficWeights  # Weights of nodes and links
-    source: str  # Description of where the weights come from
-    # Simulated time in picoseconds during which something happens, None = not known; windows skip the rest
+    weights: TrafficWeights  # weights of nodes and links
+    source: str  # description of where the weights come from
+    # simulated time in picoseconds during which something happens, None = not known; windows skip the rest
     duration_ps: int | None
-    mean_packet_bytes: float  # Mean size on the wire in bytes, data packets and acknowledgements together
+    mean_packet_bytes: float  # mean size on the wire in bytes, data packets and acknowledgements together
 
 
 def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Load:

@@ -23,7 +23,7 @@ from nadi.simulation.wiring.partitioning import (
 from nadi.simulation.wiring.reading import LoadedWorkload, read_work
 from topologies import Graph
 
-MIN_SPEED_UP = 1.0  # Predicted speed-up over one worker below which a line warns the user
+MIN_SPEED_UP = 1.0  # predicted speed-up over one worker below which a line warns the user
 
 
 def place(

@@ -32,11 +32,11 @@ _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 class LoadedWorkload(NamedTuple):
     """Work of all NPUs, or of this rank's NPUs."""
 
-    traces: list[TraceTable]  # Distinct trace files
+    traces: list[TraceTable]  # distinct trace files
     trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none, -2 = another rank's
     program: Program  # Program for the engine
-    collectives: CollectiveSettings  # Algorithms and options of collectives
-    framework: str  # Framework whose training steps the traces are, "" = not known
+    collectives: CollectiveSettings  # algorithms and options of collectives
+    framework: str  # framework whose training steps the traces are, "" = not known
 
     def opens(self, file: Path) -> bool:
         """Return whether this rank may open a file, which is False for traces that only other ranks have."""
@@ -58,12 +58,9 @@ def read_work(
 ) -> LoadedWorkload:
     """Read the traces of a run file, check them against each other, and build the program.
 
-    Args:
-        config: Configuration of the run file.
-        graph: Fabric of the run.
-        own: bool[npus], True = the NPU belongs to this rank; None = all do.
-        exchange: Function by which ranks exchange objects.
-        force: True = also build plans of collectives that need more memory than is free.
+    `own`: bool[npus], True = the NPU belongs to this rank; None = all do.
+    `exchange`: Function by which ranks exchange objects.
+    `force`: True = also build plans of collectives that need more memory than is free.
 
     Raises:
         TraceError, WorkloadError: The traces are wrong, or plans need more memory than is free.
@@ -144,9 +141,7 @@ def _given(traces: workload.TraceSet | str, npus: int, own: NDArray[np.bool_] | 
 def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
     """Return the model of durations.
 
-    Args:
-        config: Configuration of the run.
-        serves: True = the traces serve requests, which sets the pace of operators unless the run file names one.
+    `serves`: True = the traces serve requests, which sets the pace of operators unless the run file names one.
 
     Raises:
         WorkloadError: A GPU or a table is unknown or wrong.

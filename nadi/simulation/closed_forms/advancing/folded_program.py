@@ -37,22 +37,22 @@ class FoldedProgram(NamedTuple):
     """Classes of a Program as arrays for the kernel, without times."""
 
     program: Program  # Program of all NPUs
-    classes: Classes  # Classes of its NPUs and groups
+    classes: Classes  # classes of its NPUs and groups
     row_ptr: Int64  # int64[C+1], range of the rows of each class
     send_ptr: Int64  # int64[C+1], range of the sends of each class
     send_key: Int32  # int32[], row of `messages` for each send
     send_ordinal: Int32  # int32[N], index of each row of the Program among the sends of its trace
-    sends: tuple[Int32, Int32, Int32, Int32]  # Port, receiving class, row there, and line of each send, int32[] each
-    lines: int  # Number of lines, which are connections of a class to a peer at one share
+    sends: tuple[Int32, Int32, Int32, Int32]  # port, receiving class, row there, and line of each send, int32[] each
+    lines: int  # number of lines, which are connections of a class to a peer at one share
     port_ptr: Int64  # int64[C+1], range of the ports of each class
     slot_ptr: Int64  # int64[C+1], range of the slots of each class
     slot_group: Int32  # int32[], class of the group of each slot
-    group: np.recarray  # Rows of GroupClass
+    group: np.recarray  # rows of GroupClass
     member: Int32  # int32[], class of NPUs of each member of each class of groups
     member_slot: Int32  # int32[], slot of the group on that member
     instance_key: Int64  # int64[instances], row of `collectives`, -1 = the collective takes no time
-    collectives: CollectiveKeys  # Collectives that need a time
-    messages: MessageKeys  # Messages that need a time
+    collectives: CollectiveKeys  # collectives that need a time
+    messages: MessageKeys  # messages that need a time
 
 
 def lay_out(
@@ -60,13 +60,9 @@ def lay_out(
 ) -> FoldedProgram:
     """Lay out the classes of a Program, and list the collectives and messages that need a time.
 
-    Args:
-        program: Program of all NPUs.
-        classes: Classes of its NPUs, see `likeness`.
-        pairs: Peers of all NPUs.
-        group_likeness: int64[G], equal numbers for groups with equal positions on the fabric.
-        pair_likeness: int64[k], equal numbers for pairs with equal paths.
-        port: int32[k], number of the sender's port of each pair.
+    `group_likeness`: int64[G], equal numbers for groups with equal positions on the fabric.
+    `pair_likeness`: int64[k], equal numbers for pairs with equal paths.
+    `port`: int32[k], number of the sender's port of each pair.
     """
     trace = program.trace_of_npu[classes.example]
     rows = np.diff(program.trace_ptr)[trace]

@@ -19,7 +19,7 @@ from pdes.arrays import Int64, Rows
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 from pdes.traces import LANES, SLOWDOWN_UNIT, begin_traces, padded, row_states, slow_changes, trace_tables
 
-EVENTS_OF_A_PAUSE = 1_000_000  # Number of events between two progress snapshots
+EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
 _MIN_PS = 1
 """Minimum time of a collective or a message in picoseconds: effects of other NPUs come later than their cause."""
 _ADDITIONAL_EVENTS = 2
@@ -43,9 +43,9 @@ class ClassTimes(NamedTuple):
     finish_ps: Int64  # int64[], finish of each row in picoseconds
     send_ptr: Int64  # int64[C+1], range of the sends of each class, in the order of its rows
     arrived_ps: Int64  # int64[], arrival of each send in picoseconds
-    finish_time_ps: int  # Finish of the last row in picoseconds
-    events: int  # Number of rows that ran
-    wall_s: float  # Wall-clock time of the run in seconds
+    finish_time_ps: int  # finish of the last row in picoseconds
+    events: int  # number of rows that ran
+    wall_s: float  # wall-clock time of the run in seconds
 
 
 def run_closed_form(
@@ -61,15 +61,12 @@ def run_closed_form(
 ) -> ClassTimes:
     """Run a Program, one NPU per class.
 
-    Args:
-        folded: Classes of NPUs with their work.
-        collective_ps: int64[K], time of each of folded.collectives in picoseconds.
-        messages: Times of folded.messages.
-        concurrent: True = collectives of one group run side by side.
-        compute_slowdown: Time of compute beside a collective divided by its time alone.
-        endpoint_delay_ps: Delay before the first step of a collective in picoseconds.
-        slow: NPU faults: which NPUs compute slower, and when; the NPUs of a class have equal faults.
-        progress: Function that receives a Snapshot from time to time.
+    `collective_ps`: int64[K], time of each of folded.collectives in picoseconds.
+    `concurrent`: True = collectives of one group run side by side.
+    `compute_slowdown`: Time of compute beside a collective divided by its time alone.
+    `endpoint_delay_ps`: Delay before the first step of a collective in picoseconds.
+    `slow`: NPU faults: which NPUs compute slower, and when; the NPUs of a class have equal faults.
+    `progress`: Function that receives a Snapshot from time to time.
 
     Raises:
         RunError: Rows wait for ever (the message lists what they wait for), or simulated time is too long.

@@ -21,7 +21,7 @@ class CollectiveClasses(NamedTuple):
     """Classes of groups and their collectives."""
 
     slot_group: Int32  # int32[], class of the group of each slot of each class of NPUs
-    group: Annotated[np.recarray, GroupClass]  # Row of each class of groups
+    group: Annotated[np.recarray, GroupClass]  # row of each class of groups
     member: Int32  # int32[], class of NPUs of each member of each class of groups
     member_slot: Int32  # int32[], slot of the group on that member
     came: Int32  # int32[instances], number of members that are ready
@@ -58,14 +58,14 @@ class ClassSends(NamedTuple):
 class AdvanceState(NamedTuple):
     """State of a run at closed forms."""
 
-    ctl: Annotated[np.record, RunState]  # Progress of the run
-    classes: Annotated[np.recarray, NpuClass]  # Row of each class of NPUs
+    ctl: Annotated[np.record, RunState]  # progress of the run
+    classes: Annotated[np.recarray, NpuClass]  # row of each class of NPUs
     heap: Int64  # int64[2*room], event heap, see pdes.core.heap
-    trace: Trace  # The engine's tables of all distinct traces
-    rows: RowStates  # Trace rows and slots of all classes
-    collectives: CollectiveClasses  # Classes of groups and their collectives
-    sends: ClassSends  # Sends of all classes
-    changes: PaceChanges  # Changes of the pace of computation
+    trace: Trace  # the engine's tables of all distinct traces
+    rows: RowStates  # trace rows and slots of all classes
+    collectives: CollectiveClasses  # classes of groups and their collectives
+    sends: ClassSends  # sends of all classes
+    changes: PaceChanges  # changes of the pace of computation
 
 
 state_of = reader(AdvanceState)

@@ -27,9 +27,9 @@ from workload import Schedules
 from workload.collectives.plans.plan import NONE
 from workload.collectives.schedules.steps import all_steps
 
-_BATCH_ABOVE_PACKETS = 1 << 22  # Number of packets from which on long messages send batches of packets
-_MIN_PIECES_PER_MESSAGE = 1024  # Minimum number of batches per message on average
-_MIN_PIECES_PER_WINDOW = 16  # Minimum number of batches in a window
+_BATCH_ABOVE_PACKETS = 1 << 22  # number of packets from which on long messages send batches of packets
+_MIN_PIECES_PER_MESSAGE = 1024  # minimum number of batches per message on average
+_MIN_PIECES_PER_WINDOW = 16  # minimum number of batches in a window
 _LATER_PIECES = 2
 """Batches added to a window: a batch is forwarded when its first packet arrives, but acknowledged when its last one
 does."""
@@ -54,14 +54,7 @@ class PreparedSchedule:
     """
 
     def __init__(self, schedules: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> None:
-        """Lay out the schedule.
-
-        Args:
-            schedules: Packed schedules.
-            index: Number of the schedule.
-            size_bytes: Size of the whole buffer in bytes.
-            fabric: Paths of the members, and times of packets on them.
-        """
+        """Lay out the schedule."""
         self._schedules, self._index = schedules, index
         self._steps = all_steps(schedules, index, size_bytes)
         payload = self._steps.bytes[self._steps.dst >= 0]

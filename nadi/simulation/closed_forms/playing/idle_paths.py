@@ -21,78 +21,78 @@ from pdes.wire import window_packets, wire_bytes
 from topologies import Graph, TableRouting
 from workload.collectives.plans.plan import NONE
 
-_LARGE_WINDOW = 1 << 40  # Window in packets that never fills, for message level
-_TIES_BY_SENDER = -1  # Seed that orders simultaneous packets by their sender
-_UNLIMITED_BYTES = 1 << 62  # Payload of a packet that holds any message
+_LARGE_WINDOW = 1 << 40  # window in packets that never fills, for message level
+_TIES_BY_SENDER = -1  # seed that orders simultaneous packets by their sender
+_UNLIMITED_BYTES = 1 << 62  # payload of a packet that holds any message
 
 
 class Path(NamedTuple):
     """Path from one member to another; members with equal positions have equal paths."""
 
-    first: int  # Number of the sender's own port
-    # Number of the second port at which packets queue, -1 = the path has one link. It is the port of the slowest link
+    first: int  # number of the sender's own port
+    # number of the second port at which packets queue, -1 = the path has one link. It is the port of the slowest link
     # after the first, or the last of several slowest. Pairs share this port only if the link is the last one of the
     # path.
     last: int
-    hops: Way  # All links in order
-    # Number of the links after the first port that keep the sender's packets in order, -1 = there are no such links, or
+    hops: Way  # all links in order
+    # number of the links after the first port that keep the sender's packets in order, -1 = there are no such links, or
     # hashes choose the links
     order: int = NONE
-    # Number of the port before the last at which all paths to the receiver have met, -1 = no such port. This port sets
+    # number of the port before the last at which all paths to the receiver have met, -1 = no such port. This port sets
     # the order of packets to the receiver.
     meets: int = NONE
 
 
-Pair = tuple[int, int]  # Sender and receiver, as members of the group
+Pair = tuple[int, int]  # sender and receiver, as members of the group
 Key = tuple[tuple[Pair, Path], ...]
 
 
 class PathTimes(NamedTuple):
     """Times of a packet on a path in picoseconds."""
 
-    first_ps: float  # Time that the first port is busy
-    head_ps: float  # Time from the start of sending until the second port, or the port where paths meet, may begin
-    last_ps: float  # Time that the second port is busy
-    # Time from the last bit sent until the second port is done, if it begins at once; without a second port, until the
+    first_ps: float  # time that the first port is busy
+    head_ps: float  # time from the start of sending until the second port, or the port where paths meet, may begin
+    last_ps: float  # time that the second port is busy
+    # time from the last bit sent until the second port is done, if it begins at once; without a second port, until the
     # last bit arrives
     tail_ps: float
-    after_ps: float  # Time from the end of the second port until the last bit arrives
-    left_ps: float  # Time from the start of sending until the last byte has left
-    between_ps: float = 0.0  # Time that the slowest link between the ports is busy, 0 = no such link
-    seen_ps: float = 0.0  # Time from the start on that link until the switch behind it may forward the packet
-    meet_ps: float = 0.0  # Time that the port where paths meet is busy, 0 = no such port
-    on_head_ps: float = 0.0  # Time from the start at that port until the second port may begin
-    on_tail_ps: float = 0.0  # Time from the last bit sent there until the second port is done, if it begins at once
+    after_ps: float  # time from the end of the second port until the last bit arrives
+    left_ps: float  # time from the start of sending until the last byte has left
+    between_ps: float = 0.0  # time that the slowest link between the ports is busy, 0 = no such link
+    seen_ps: float = 0.0  # time from the start on that link until the switch behind it may forward the packet
+    meet_ps: float = 0.0  # time that the port where paths meet is busy, 0 = no such port
+    on_head_ps: float = 0.0  # time from the start at that port until the second port may begin
+    on_tail_ps: float = 0.0  # time from the last bit sent there until the second port is done, if it begins at once
 
 
 class PathEnds(NamedTuple):
     """Delays at the ends of a message, in addition to its PathTimes."""
 
-    begin_ps: float = 0.0  # Delay in picoseconds before the first step of a collective
-    send_ps: float = 0.0  # Delay in picoseconds from the post of a message until its first packet may be sent
-    act_ps: float = 0.0  # Delay in picoseconds before the receiver acts on the message
-    memory_psb: float = 0.0  # Picoseconds per byte of each memory access of a reduction, 0 = reductions take no time
-    resolution_ps: float = 1.0  # Resolution of that time in picoseconds
+    begin_ps: float = 0.0  # delay in picoseconds before the first step of a collective
+    send_ps: float = 0.0  # delay in picoseconds from the post of a message until its first packet may be sent
+    act_ps: float = 0.0  # delay in picoseconds before the receiver acts on the message
+    memory_psb: float = 0.0  # picoseconds per byte of each memory access of a reduction, 0 = reductions take no time
+    resolution_ps: float = 1.0  # resolution of that time in picoseconds
     counts_back: float = 0.0  # 1 = a message counts as received when its last acknowledgement has returned, else 0
 
 
 class IdleFabric(NamedTuple):
     """Ports, links and packet times on which a schedule is played."""
 
-    paths: dict[Pair, Path]  # Path of each pair of sender and receiver, as members of the group
-    # Per pair, the link to the switch of the port where paths meet (else of the last port), that switch's latency in
+    paths: dict[Pair, Path]  # path of each pair of sender and receiver, as members of the group
+    # per pair, the link to the switch of the port where paths meet (else of the last port), that switch's latency in
     # picoseconds, and the link to the receiver
     links: dict[Pair, tuple[int, int, int]]
-    mtu_bytes: int  # Payload of a full packet in bytes
-    window_packets: int  # Maximum number of unacknowledged packets of a queue pair
-    # Seed of the hash that orders packets which reach a node at the same moment; -1 = the order is by sender, and
+    mtu_bytes: int  # payload of a full packet in bytes
+    window_packets: int  # maximum number of unacknowledged packets of a queue pair
+    # seed of the hash that orders packets which reach a node at the same moment; -1 = the order is by sender, and
     # `links` holds senders instead of links
     seed: int
-    # Return the times of a packet with this payload, or of an acknowledgement, on these links
+    # returns the times of a packet with this payload, or of an acknowledgement, on these links
     times: Callable[[Way, int], PathTimes]
-    # Return the picoseconds per byte of payload in full packets at a link's line rate; None = message level
+    # returns the picoseconds per byte of payload in full packets at a link's line rate; None = message level
     moved_ps: Callable[[Hop], float] | None
-    ends: PathEnds = PathEnds()  # Delays at the ends of messages
+    ends: PathEnds = PathEnds()  # delays at the ends of messages
 
     @property
     def is_message_level(self) -> bool:
@@ -119,11 +119,7 @@ def with_port_ties(fabric: IdleFabric) -> IdleFabric:
 def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[Pair]) -> IdleFabric:
     """Return the idle fabric of a group's messages.
 
-    Args:
-        graph: Network, including the aggregators that are members.
-        settings: Settings of packets and switches.
-        npus: NPU of each member.
-        pairs: Members that send and receive; acknowledgements use the opposite direction.
+    `pairs`: Members that send and receive; acknowledgements use the opposite direction.
     """
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routed = {(src, dst): _route(graph, settings, npus[src], npus[dst]) for src, dst in both}
@@ -173,7 +169,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
 class _Route(NamedTuple):
     """Route from one NPU to another."""
 
-    links: list[int]  # Links in order; if hashes choose among equal links, the first of them
+    links: list[int]  # links in order; if hashes choose among equal links, the first of them
     is_only: bool  # True if every packet takes these links: there are no equal links, or a rule chooses by destination
 
 
@@ -254,10 +250,7 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> PathTimes:
 
     Ports are busy for whole picoseconds, so that packets tie here if they tie in the engine.
 
-    Args:
-        way: All links in order.
-        size_bytes: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
-        settings: Settings of packets and switches.
+    `size_bytes`: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
     """
     on_wire, psb = bytes_on(way, size_bytes, settings), rates_of(way)
     own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, bytes_seen(on_wire, settings)))

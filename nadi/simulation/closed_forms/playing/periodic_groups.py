@@ -20,12 +20,6 @@ from workload.collectives.schedules.sends import lanes_of, offsets, steps_of
 def smaller_group(s: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> tuple[Schedules, IdleFabric] | None:
     """Return a group with fewer members that takes the same time; None if no such group is known.
 
-    Args:
-        s: Packed schedules.
-        index: Number of the schedule.
-        size_bytes: Size of the whole buffer in bytes.
-        fabric: Idle fabric of all members.
-
     Returns:
         Schedules in which this schedule has fewer members, and the fabric of these members.
     """

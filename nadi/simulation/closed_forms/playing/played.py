@@ -28,26 +28,26 @@ _MAX_PACKETS = 1 << 23
 _MAX_PACKETS_OF_ESTIMATES = 1 << 26
 """Maximum number of packets to play: the first if the formula is exact, the second if it is an estimate. A packet takes
 about a microsecond."""
-_MAX_HOPS = 1 << 18  # Maximum number of links on the paths of all pairs, there and back; finding them takes two seconds
-_FEW_PAIRS = 8  # Number of pairs that estimate the mean length of a path
+_MAX_HOPS = 1 << 18  # maximum number of links on the paths of all pairs, there and back; finding them takes two seconds
+_FEW_PAIRS = 8  # number of pairs that estimate the mean length of a path
 _UNLIMITED = 1 << 62
 
 
 class Group(NamedTuple):
     """A collective of one group."""
 
-    choice: AlgorithmChoice  # Algorithm of the collective
-    schedule: int  # Number of the schedule in the program
+    choice: AlgorithmChoice  # algorithm of the collective
+    schedule: int  # number of the schedule in the program
     members: list[int]  # NPUs of the group, in member order
-    size_bytes: int  # Size of the whole buffer in bytes
+    size_bytes: int  # size of the whole buffer in bytes
 
 
 class Paths(NamedTuple):
     """Equal paths of a group's messages."""
 
-    links: list[int]  # Links of one of the paths, in order
+    links: list[int]  # links of one of the paths, in order
     both_ways: bool  # True if the sender acknowledges another message over the same cable meanwhile
-    multiplicity: int  # Number of these paths
+    multiplicity: int  # number of these paths
 
 
 class PlayedCollectives:

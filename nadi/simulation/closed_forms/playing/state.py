@@ -20,7 +20,7 @@ KIND_BITS, KINDS_MASK, ORDER_SHIFT = 4, 15, 56
 # At message level, messages that arrive come before those that need a link; both go by sender, then order of creation.
 WAITS_BIT, SENDER_SHIFT, MADE_MASK = 55, 30, (1 << 30) - 1
 
-TOUCHES = 3  # Memory accesses per byte of a reduction: two reads and a write
+TOUCHES = 3  # memory accesses per byte of a reduction: two reads and a write
 
 # Reasons for which `play` returns.
 ALL_DONE, NO_ROOM, PAUSED = 0, 1, 2
@@ -119,17 +119,17 @@ class Ports(NamedTuple):
 class IdleGroup(NamedTuple):
     """A group on an idle fabric."""
 
-    lanes: PlayedLanes  # Lanes of all members
-    steps: PlayedSteps  # Steps of all lanes
-    ways: MemberPaths  # Paths between members
-    pairs: QueuePairs  # Queue pairs
-    ports: Ports  # Ports and queues
-    ctl: Annotated[np.record, PlayState]  # Progress and parameters of the play
-    clock: Annotated[np.record, Clock]  # Time of the current event, and of the last completed step or message
-    ends: Annotated[np.record, MessageEnds]  # Delays at the ends of a message
-    kind: Annotated[np.recarray, PacketKind]  # Times of packets on their paths
+    lanes: PlayedLanes  # lanes of all members
+    steps: PlayedSteps  # steps of all lanes
+    ways: MemberPaths  # paths between members
+    pairs: QueuePairs  # queue pairs
+    ports: Ports  # ports and queues
+    ctl: Annotated[np.record, PlayState]  # progress and parameters of the play
+    clock: Annotated[np.record, Clock]  # time of the current event, and of the last completed step or message
+    ends: Annotated[np.record, MessageEnds]  # delays at the ends of a message
+    kind: Annotated[np.recarray, PacketKind]  # times of packets on their paths
     time_ps: Float64  # float64[], times of the event heap
-    event: Annotated[np.recarray, PlayEvent]  # Event of each entry of the heap
+    event: Annotated[np.recarray, PlayEvent]  # event of each entry of the heap
 
 
 idle_at = reader(IdleGroup)
