@@ -25,18 +25,25 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.slow_links import with_slow_links
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.wiring.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
+from nadi.simulation.wiring.affordable import (
+    JobCost,
+    NodeLimits,
+    check_counters,
+    check_fabric,
+    check_rows,
+    check_run,
+    check_trace,
+    cost_at_closed_forms,
+    cost_of_packets,
+)
 from nadi.simulation.wiring.building import built_fabric
 from nadi.simulation.wiring.estimate import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.estimate import work as work_of
-from nadi.simulation.wiring.fault_schedule import check_lasting, schedule
+from nadi.simulation.wiring.fault_schedule import check_lasting, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
-from nadi.simulation.wiring.interference import with_interference
-from nadi.simulation.wiring.job_cost import JobCost, NodeLimits, cost_at_closed_forms, cost_of_packets
-from nadi.simulation.wiring.placement import place
-from nadi.simulation.wiring.reading import LoadedWorkload
+from nadi.simulation.wiring.partitioning import place
+from nadi.simulation.wiring.reading import LoadedWorkload, with_interference
 from pdes import LONGEST_RUN_PS, jit_enabled, work, work_messages
 from topologies import Graph
 from topologies.units import format_time
@@ -143,10 +150,7 @@ def _set_up(
     work, owner = place(config, graph, workers, progress, force=force)
     config = with_interference(config, graph, work.framework)
     settings = network_settings(
-        config.network,
-        config.system,
-        seed=config.engine.seed,
-        record_flows=keep_flows and config.output.flows == "all",
+        config.network, config.system, seed=config.engine.seed, record_flows=keep_flows and config.output.flows == "all"
     )
     if settings.fidelity.act and config.faults:
         raise ConfigError(

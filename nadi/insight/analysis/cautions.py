@@ -93,11 +93,7 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[st
             "local"
         )
     without = without_effect(
-        simulation.config,
-        total.times,
-        simulation.graph,
-        simulation.settings.faults,
-        simulation.results.finish_time_ps,
+        simulation.config, total.times, simulation.graph, simulation.settings.faults, simulation.results.finish_time_ps
     )
     warnings += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
     if simulation.results.finish_time_ps == 0:

@@ -140,11 +140,7 @@ def npu_times(
 
 
 def find_collectives(
-    program: Program,
-    npu_node_ptr: Int64,
-    node_start_ps: Int64,
-    node_finish_ps: Int64,
-    group_like: Int32 | None = None,
+    program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64, group_like: Int32 | None = None
 ) -> CollectiveTimes:
     """Return all collectives that ran, sorted by group and place in the group.
 

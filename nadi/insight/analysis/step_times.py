@@ -65,11 +65,7 @@ def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> b
 
 
 def step_times(
-    program: Program,
-    traces: Sequence[TraceTable],
-    trace_of_npu: Int32,
-    results: Results,
-    exchange: Exchange = alone,
+    program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results, exchange: Exchange = alone
 ) -> Int64:
     """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0.
 

@@ -1,10 +1,11 @@
 """Bounds of communication on the critical path: the rate of a link, latency, a pause, or other traffic."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 import topologies
@@ -12,17 +13,75 @@ from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
 from nadi.insight.analysis.network import find_pauses
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention
-from nadi.insight.explanation.fabric import closed_forms, of_collectives
-from nadi.insight.explanation.messages import MessagesOfPath, Rows
 from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece
-from nadi.insight.explanation.run_events import RunEvents
+from nadi.insight.explanation.run_events import RunEvents, closed_forms, of_collectives
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.schemas import LINKS, PAUSES
+from nadi.simulation.schemas import FLOWS, LINKS, PAUSES
 from nadi.terminal.readable import rate_text
 
 Int64 = NDArray[np.int64]
+Rows = dict[str, Int64]  # columns of flows.parquet; ideal_ps is -1 where it is not known
+
+MAX_FLOWS = 4096  # number of messages of a collective that are examined
+_COLUMNS = ("src", "dst", "group", "seq", "control", "bytes", "start_ps", "finish_ps", "ideal_ps")
+_SEQ_BITS = 32  # bits of a collective's place in a key of group and place
+
+
+class MessagesOfPath:
+    """Messages of given collectives, and messages that traces send between given pairs of NPUs."""
+
+    def __init__(self, run: Run, collectives: Iterable[tuple[int, int]], pairs: Iterable[tuple[int, int]]) -> None:
+        """Read the messages.
+
+        Raises:
+            ConfigError: flows.parquet cannot be read.
+        """
+        self._npus = int(run.summary.get("npus", 0))
+        wanted = np.array([group << _SEQ_BITS | seq for group, seq in set(collectives)], np.int64)
+        between = np.array([src * self._npus + dst for src, dst in set(pairs) if src >= 0], np.int64)
+        rows = list(_chosen(run, wanted, between, self._npus)) if len(wanted) or len(between) else []
+        empty = np.zeros(0, np.int64)
+        self._rows = {name: np.concatenate([empty, *(block[name] for block in rows)]) for name in _COLUMNS}
+        self._key = self._rows["group"] << _SEQ_BITS | self._rows["seq"]
+
+    def of_collective(self, group: int, seq: int) -> Rows:
+        """Return the messages of a collective sorted by receiver; a sample of MAX_FLOWS if there are more."""
+        here = np.flatnonzero(self._key == (group << _SEQ_BITS | seq))
+        here = here[np.argsort(self._rows["dst"][here], kind="stable")]
+        if len(here) > MAX_FLOWS:
+            here = here[np.linspace(0, len(here) - 1, MAX_FLOWS).astype(np.int64)]
+        return self._at(here)
+
+    def between(self, src: int, dst: int, end_ps: float) -> Rows:
+        """Return the trace's message from src to dst whose end is nearest to end_ps; no rows without such a message."""
+        own = np.flatnonzero((self._rows["src"] == src) & (self._rows["dst"] == dst) & (self._rows["group"] < 0))
+        if len(own):
+            own = own[[int(np.argmin(np.abs(self._rows["finish_ps"][own] - end_ps)))]]
+        return self._at(own)
+
+    def _at(self, rows: Int64) -> Rows:
+        return {name: column[rows] for name, column in self._rows.items()}
+
+
+def _chosen(run: Run, wanted: Int64, between: Int64, npus: int) -> Iterator[Rows]:
+    """Yield the wanted rows of each block of the file."""
+    for block in run.blocks(FLOWS, _COLUMNS):
+        group, seq, src, dst = (_numbers(block, name) for name in ("group", "seq", "src", "dst"))
+        of_collectives = np.isin(group << _SEQ_BITS | seq, wanted)
+        of_traces = (group < 0) & (_numbers(block, "control") == 0)
+        of_traces[of_traces] = np.isin(src[of_traces] * npus + dst[of_traces], between)
+        here = pa.array(np.flatnonzero(of_collectives | of_traces))
+        if len(here):
+            found = block.take(here)
+            yield {name: _numbers(found, name) for name in _COLUMNS}
+
+
+def _numbers(block: pa.RecordBatch, name: str) -> Int64:
+    column = block.column(name)
+    return np.asarray(column.fill_null(-1) if column.null_count else column, np.int64)
+
 
 _HALF = 0.5  # share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound
 

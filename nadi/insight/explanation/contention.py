@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 import partition
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.errors import ConfigError
-from nadi.insight.explanation.fabric import of_collectives, settings_of, shares_of_messages
-from nadi.insight.explanation.run_events import RunEvents
+from nadi.insight.explanation.run_events import RunEvents, of_collectives, settings_of, shares_of_messages
 from nadi.insight.runs import Run
-from nadi.simulation.closed_forms.flows import ideal_ps
+from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import FLOWS, LINKS
 from topologies import Graph, TopologyError
 

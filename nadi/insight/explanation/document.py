@@ -5,9 +5,8 @@ from typing import Any
 
 from nadi.insight.explanation.bounds import PathBounds
 from nadi.insight.explanation.contention import contention
-from nadi.insight.explanation.folded import is_folded
 from nadi.insight.explanation.path import PathPiece, critical_path, npus_of
-from nadi.insight.explanation.run_events import RunEvents, happened
+from nadi.insight.explanation.run_events import RunEvents, happened, is_folded
 from nadi.insight.explanation.what_if import FASTER, what_if
 from nadi.insight.runs import Run
 

@@ -20,8 +20,13 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
-from nadi.insight.explanation.folded import Representatives, representatives
 from nadi.insight.runs import Run
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.curves import WHAT_IF_EFFORT
+from nadi.simulation.fidelities import fabric_settings
+from nadi.simulation.run import network_settings
+from pdes import Settings
+from topologies import Graph
 from workload import Program
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
@@ -36,10 +41,22 @@ _TAG_BITS, _SEQ_BITS = 24, 20
 _MAX_LANES = 8  # offset that separates numbers of groups from numbers of lanes
 
 
-class RunEvents(NamedTuple):
-    """A run of n trace nodes and c collectives; vertices: n begins, n ends, c moments when the last member had begun."""
+LIKE = "like"
 
-    dag: Dag  # graph of the moments; times are picoseconds
+
+class Representatives(NamedTuple):
+    """Representatives of NPUs and groups."""
+
+    like: Int64  # int64[npus], NPU whose nodes represent those of each NPU; its own number where all nodes are kept
+    first: Int64  # int64[npus], row of the representative's first node in nodes.parquet; -1 = no node
+    group: Int64  # int64[groups], equal for groups whose collectives have the same representative nodes
+
+
+class RunEvents(NamedTuple):
+    """A run of n trace nodes and c collectives."""
+
+    # graph of the moments in picoseconds: n begins, n ends, and c moments when the last member of a collective had begun
+    dag: Dag
     kind: NDArray[np.int8]  # int8[E], kind of each edge of `dag.edges`
     # int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node
     of_node: Int64
@@ -275,3 +292,68 @@ def _edges(
     columns = [np.concatenate([part[column] for part in parts]) for column in (0, 1, 2, 4)]
     what = np.repeat(np.array([part[3] for part in parts], np.int8), [len(part[0]) for part in parts])
     return Edges(columns[0], columns[1], columns[2].astype(np.float64)), what, columns[3]
+
+
+def is_folded(run: Run) -> bool:
+    """Return whether the run keeps the trace nodes of one NPU per class only."""
+    return LIKE in run.npus.column_names
+
+
+def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
+    """Return the representatives of a run; npu: int64[n], NPU of each row of nodes.parquet."""
+    groups = np.arange(len(program.group_ptr) - 1)
+    like = np.arange(program.npus)
+    if is_folded(run):
+        like = np.asarray(run.npus[LIKE], np.int64)
+        groups = _equivalent_groups(program, like, groups)
+    first = np.full(program.npus, -1)
+    own, begin = np.unique(npu, return_index=True)
+    first[own] = begin
+    return Representatives(like, first[like], groups)
+
+
+def _equivalent_groups(program: Program, like: Int64, group: Int64) -> Int64:
+    """Return int64[groups]: the lowest of the groups that are equivalent to each group."""
+    owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
+    slot = np.arange(len(owner)) - program.slot_ptr[owner]
+    own = program.slot_group.astype(np.int64)
+    pairs = np.unique(np.stack([own, own[program.slot_ptr[like[owner]] + slot]]), axis=1)
+    kept = np.unique(own[np.isin(owner, like)])  # groups of NPUs whose nodes are kept
+    left, right = pairs[:, np.isin(pairs[0], kept)]
+    # Propagate the lowest number of each connected component until nothing changes.
+    while True:
+        lowest = group.copy()
+        np.minimum.at(lowest, left, group[right])
+        np.minimum.at(lowest, right, lowest[left])
+        if np.array_equal(lowest, group):
+            return group
+        group = lowest
+
+
+def settings_of(run: Run) -> Settings:
+    """Return the engine's settings of the run."""
+    config = run.config
+    return fabric_settings.fitted(run.graph, network_settings(config.network, config.system, seed=config.engine.seed))
+
+
+def closed_forms(run: Run) -> CollectiveCosts:
+    """Return closed forms of collectives on the run's fabric."""
+    return closed_forms_on(run.graph, settings_of(run))
+
+
+def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
+    """Return closed forms on a fabric; large collectives are extrapolated, because each what-if evaluates all again."""
+    return CollectiveCosts(graph, settings, WHAT_IF_EFFORT)
+
+
+def shares_of_messages(found: RunEvents, sends: Int64) -> NDArray[np.float64]:
+    """Return float64[k]: share of the port's line rate that drives each message; sends: int64[k], nodes."""
+    of_channel = np.append(found.program.channels.shares, 1.0)  # the last is that of -1, no channel
+    return of_channel[found.program.node_channel[found.at[sends]]]
+
+
+def of_collectives(found: RunEvents, nodes: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return group, schedule and bytes of collectives."""
+    program, at, npu = found.program, found.at[nodes], found.npu[nodes]
+    group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
+    return group, program.node_schedule[at].astype(np.int64), program.node_bytes[at].astype(np.int64)

@@ -15,12 +15,21 @@ from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import tiers
 from nadi.insight.explanation.contention import Contention
-from nadi.insight.explanation.fabric import closed_forms_on, of_collectives, settings_of, shares_of_messages
 from nadi.insight.explanation.path import axis_of
-from nadi.insight.explanation.run_events import DONE, DURATION, MESSAGE, RunEvents, names
+from nadi.insight.explanation.run_events import (
+    DONE,
+    DURATION,
+    MESSAGE,
+    RunEvents,
+    closed_forms_on,
+    names,
+    of_collectives,
+    settings_of,
+    shares_of_messages,
+)
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
-from nadi.simulation.closed_forms.flows import ideal_ps
+from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import COMMUNICATION_AXES, LINKS
 from pdes import Settings
 from topologies import Graph

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nadi.insight.comparison.links import by_load
+from nadi.insight.comparison.tables import by_load
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.report.step import COLOURS, WHY
 from nadi.reports.pages.series import style

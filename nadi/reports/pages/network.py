@@ -41,7 +41,7 @@ def page(run: NetRun, document: Mapping[str, Any]) -> Page:
 
     Args:
         run: Network results of the run.
-        document: Result of nadi.insight.analysis.network_findings.document for the run.
+        document: Result of nadi.insight.analysis.network.document for the run.
     """
     lead = "Utilisation of links, queues, pauses, and completion times of messages."
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"

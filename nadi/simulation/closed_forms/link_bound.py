@@ -91,9 +91,7 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
     of_data = np.stack([size_bytes, packets, 0 * packets, 0.5 * packets])
     of_acks = np.stack([0 * acks[back], 0 * acks[back], acks[back], 0.5 * acks[back]])
     return _Load(
-        np.concatenate([src, dst[back]]),
-        np.concatenate([dst, src[back]]),
-        np.concatenate([of_data, of_acks], axis=1),
+        np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]]), np.concatenate([of_data, of_acks], axis=1)
     )
 
 

@@ -93,9 +93,7 @@ def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
 
 def controls() -> list[dict[str, Any]]:
     """Return every congestion control: name, title, signals, parameters (name, default, range, doc, aliases)."""
-    listed: list[dict[str, Any]] = [
-        {"name": "none", "title": "a static window only", "signals": [], "parameters": []},
-    ]
+    listed: list[dict[str, Any]] = [{"name": "none", "title": "a static window only", "signals": [], "parameters": []}]
     for name in congestion.names():
         if name == "none":
             continue

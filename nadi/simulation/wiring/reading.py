@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+
+if TYPE_CHECKING:
+    from workload.generators.training.rules import Framework
 
 _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 
@@ -185,3 +188,20 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
         efficiencies=Efficiencies(**section.efficiency),
         pace=_PACES[section.pace or ("serving" if serves else "step")],
     )
+
+
+def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunConfig:
+    """Return the configuration with [system] compute_slowdown settled: "auto" is 1 without a framework and a GPU.
+
+    `framework`: Framework whose training steps the traces are; "" = not known.
+    """
+    if config.system.compute_slowdown is not None:
+        return config
+    slowdown = 1.0
+    if framework and config.compute.gpu is not None:
+        from workload.generators.training.interference import channels_on, compute_slowdown
+
+        gpu = find_gpu(config.compute.gpu)
+        in_a_row = config.compute.pace in {None, "step"}  # the default pace of training steps
+        slowdown = compute_slowdown(cast("Framework", framework), gpu, channels_on(graph), in_a_row=in_a_row)
+    return config.model_copy(update={"system": config.system.model_copy(update={"compute_slowdown": slowdown})})

@@ -1,7 +1,6 @@
 """The section on the network: links by tier, queues, pauses, completion times."""
 
-from nadi.insight.analysis.network import read_run
-from nadi.insight.analysis.network_findings import document
+from nadi.insight.analysis.network import document, read_run
 from nadi.insight.runs import Run
 from nadi.reports.pages import network
 from nadi.reports.pages.page import PageSection

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers
-from nadi.simulation.closed_forms.advancing.rows import GroupClass
+from nadi.simulation.closed_forms.advancing.state import GroupClass
 from pdes.arrays import Array, Float64, Int32, Int64, Program, Rows
 from pdes.kernels import rows_of
 from pdes.traces import offsets

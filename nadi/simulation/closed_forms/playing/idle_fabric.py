@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from nadi.simulation.closed_forms.lone_message import ACKNOWLEDGEMENT, Way
 from nadi.simulation.closed_forms.playing import state as idle
 from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, PathTimes
-from nadi.simulation.closed_forms.playing.network import play
-from nadi.simulation.closed_forms.playing.rows import Clock, MessageEnds, PacketKind, PlayEvent, PlayState
+from nadi.simulation.closed_forms.playing.network import ALL_DONE, NO_ROOM, play
+from nadi.simulation.closed_forms.playing.state import Clock, MessageEnds, PacketKind, PlayEvent, PlayState
 from pdes.kernels import Directory, aligned, compile_for, guarded, row_of, rows_of
 from workload import Schedules
 from workload.collectives.plans.plan import NONE
@@ -69,8 +69,8 @@ class PreparedSchedule:
         """Return the time in picoseconds until the last member is done."""
         state = self._state()
         directory = Directory(state, "closed form of a collective")
-        while (stopped := play(directory.address)) != idle.ALL_DONE:
-            if stopped == idle.NO_ROOM:
+        while (stopped := play(directory.address)) != ALL_DONE:
+            if stopped == NO_ROOM:
                 state = _with_more_room(state)
                 directory.update(state)
             else:

@@ -4,26 +4,74 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from nadi.simulation.closed_forms.playing.rows import Clock, MessageEnds, PacketKind, PlayEvent, PlayState
-from pdes.kernels import Float64, Int64, reader
+from pdes.kernels import Float64, Int64, Row, WordKind, reader, word
 
-NONE = -1
 
-# State of a lane's next step.
-READY, PUT_OFF, POSTED = 0, 1, 2
+class PlayState(
+    Row,
+    words=16,
+    written_by="nadi.simulation.closed_forms.playing.network nadi.simulation.closed_forms.playing.idle_fabric "
+    "nadi.simulation.closed_forms.playing.network",
+):
+    """Progress and parameters of the play of one group."""
 
-# Kinds of events (`what` & KINDS_MASK); they concern the lane, port or queue pair `what` >> KIND_BITS. At one moment,
-# events of members come first, in this order and then in order of creation; events of packets (FORWARDS and later)
-# follow in the order of a hash. SENDS concerns a step and ACTS a lane; at one moment both go in order of creation.
-LEAVES, WAKES, MAY_SEND, POSTS, SENDS, ACTS, FORWARDS, FORWARDS_ACK, COMES, IS_ACKNOWLEDGED = range(10)
-KIND_BITS, KINDS_MASK, ORDER_SHIFT = 4, 15, 56
-# At message level, messages that arrive come before those that need a link; both go by sender, then order of creation.
-WAITS_BIT, SENDER_SHIFT, MADE_MASK = 55, 30, (1 << 30) - 1
+    events = word(WordKind.COUNT, "events in the heap")
+    made = word(WordKind.COUNT, "events created so far")
+    free_ack = word(WordKind.PLACE, "first free entry for an acknowledgement")
+    looked_from = word(WordKind.PLACE, "first entry of the ring of lanes to advance")
+    looked_to = word(WordKind.PLACE, "entry behind the ring's last")
+    kicked = word(WordKind.COUNT, "ports in the list of kicked ports")
+    window_packets = word(WordKind.COUNT, "maximum of unacknowledged packets of a queue pair")
+    mtu_bytes = word(WordKind.BYTES, "payload of a full packet")
+    begun = word(WordKind.COUNT, "members that have begun")
+    room = word(WordKind.COUNT, "maximum of events that one event adds to the heap")
+    pause_after = word(WordKind.COUNT, "packets to send before `play` returns")
+    seed = word(WordKind.PACKED, "seed of the hash, -1: message level")
 
-TOUCHES = 3  # memory accesses per byte of a reduction: two reads and a write
 
-# Reasons for which `play` returns.
-ALL_DONE, NO_ROOM, PAUSED = 0, 1, 2
+class Clock(
+    Row, written_by="nadi.simulation.closed_forms.playing.idle_fabric nadi.simulation.closed_forms.playing.network"
+):
+    """Times of a play, in fractions of a picosecond."""
+
+    now_ps = word(WordKind.FLOAT, "ps, time of the current event")
+    end_ps = word(WordKind.FLOAT, "ps, time of the last completed step or message")
+
+
+class MessageEnds(Row, written_by="nadi.simulation.closed_forms.playing.idle_fabric"):
+    """Delays at the ends of a message."""
+
+    begin_ps = word(WordKind.FLOAT, "ps before the first step of a collective")
+    send_ps = word(WordKind.FLOAT, "ps before the message's first packet may be sent")
+    act_ps = word(WordKind.FLOAT, "ps before the receiver acts on the message")
+    memory_ps_per_byte = word(WordKind.FLOAT, "ps per byte of each memory access of a reduction")
+    resolution_ps = word(WordKind.FLOAT, "ps, resolution of reduction times")
+    counts_back = word(WordKind.FLOAT, "1: a message counts when its last acknowledgement is back")
+
+
+class PacketKind(Row, written_by="nadi.simulation.closed_forms.playing.idle_fabric"):
+    """Times of a packet on its path: see `PathTimes` of `idle_paths`."""
+
+    first_ps = word(WordKind.FLOAT, "ps on the first link")
+    head_ps = word(WordKind.FLOAT, "ps until the queue's switch may send it")
+    last_ps = word(WordKind.FLOAT, "ps on the link behind the queue")
+    tail_ps = word(WordKind.FLOAT, "ps between the links")
+    after_ps = word(WordKind.FLOAT, "ps behind the queue")
+    left_ps = word(WordKind.FLOAT, "ps until its sender is done")
+    between_ps = word(WordKind.FLOAT, "ps on the slowest link between the two ports")
+    seen_ps = word(WordKind.FLOAT, "ps on that link until the next switch may send it")
+    meet_ps = word(WordKind.FLOAT, "ps on the link where paths to the receiver meet")
+    on_head_ps = word(WordKind.FLOAT, "ps from there until the queue's switch may send it")
+    on_tail_ps = word(WordKind.FLOAT, "ps between these links")
+
+
+class PlayEvent(Row, written_by="nadi.simulation.closed_forms.playing.network"):
+    """An event of a play."""
+
+    order = word(WordKind.PACKED, "order among the events of one moment")
+    what = word(WordKind.PACKED, "lane, port or queue pair << KIND_BITS | kind of event")
+    kind = word(WordKind.CODE, "kind of packet")
+    to = word(WordKind.CODE, "step or lane of the event")
 
 
 class PlayedLanes(NamedTuple):
