@@ -95,19 +95,40 @@ def simulate(
         workers = _workers(config, ranks)
         config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
         files = files_read(config, exchange=ranks.exchange, opens=work.opens)
+    formulas: set[tuple[int, int]] = set()
+
+    def run_closed_forms() -> pdes.Results:
+        costs, folded = _lay_out(graph, work, settings, force=force)
+        costed = running.costed(folded, costs, work.collectives)
+        formulas.update(running.formulas(folded, costed, work.program))
+        _warn(config, progress)
+        _announce_compilation(advance, "a few seconds", progress)
+        return running.run(graph, folded, costed, costs, settings, progress)
+
     if settings.fidelity.is_closed_form:
-        return _run_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
-    with together(ranks):
-        own = estimate(graph, work.program, settings)
-    expected = of_all_ranks(own, ranks)
-    with together(ranks):
-        check_run(own, expected, settings, workers.total, force=force)
-        # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
-        check_counters(graph, work.program, own)
-    _warn(config, progress, ranks)
-    results = run_program(graph, work.program, settings, progress, workers, owner, expected)
+        results = workers.by_rank_0(graph.npus, run_closed_forms)
+    else:
+        with together(ranks):
+            own = estimate(graph, work.program, settings)
+        expected = of_all_ranks(own, ranks)
+        with together(ranks):
+            check_run(own, expected, settings, workers.total, force=force)
+            # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
+            check_counters(graph, work.program, own)
+        _warn(config, progress, ranks)
+        results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return FinishedRun(
-        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results, files
+        config=config,
+        graph=graph,
+        traces=work.traces,
+        trace_of_npu=work.trace_of_npu,
+        program=work.program,
+        settings=settings,
+        collectives=work.collectives,
+        workers=workers,
+        results=results,
+        files=files,
+        formulas=frozenset(formulas),
     )
 
 
@@ -141,7 +162,7 @@ def check_job(
 def _set_up(
     config: RunConfig, workers: Workers, progress: Progress | NoProgress, *, force: bool, keep_flows: bool
 ) -> tuple[RunConfig, Graph, LoadedWorkload, NDArray[np.int32] | None, pdes.Settings]:
-    """Build everything that a run needs, and refuse unsupported combinations.
+    """Build the inputs of a run, and refuse unsupported combinations.
 
     Returns:
         The configuration with interference settled, the fabric, this rank's work, owners of nodes, and settings.
@@ -149,17 +170,15 @@ def _set_up(
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
     config = with_interference(config, graph, work.framework)
-    settings = network_settings(
-        config.network, config.system, seed=config.engine.seed, record_flows=keep_flows and config.output.flows == "all"
-    )
+    network, record_flows = config.network, keep_flows and config.output.flows == "all"
+    settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     if settings.fidelity.act and config.faults:
         raise ConfigError(
-            f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; '
-            'expected "packet" or "closed-form"'
+            f'[[faults]]: found with [network] fidelity = "{network.fidelity}"; expected "packet" or "closed-form"'
         )
     if settings.fidelity.is_closed_form:
         check_lasting(config.faults)
-    faults = schedule(config.faults, config.network.detection_time, graph, cut_through=config.network.cut_through)
+    faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
     _check_durations(config, work.program)
@@ -185,43 +204,6 @@ def _lay_out(
     return costs, folded
 
 
-def _run_closed_forms(
-    config: RunConfig,
-    graph: Graph,
-    work: LoadedWorkload,
-    settings: pdes.Settings,
-    workers: Workers,
-    progress: Progress | NoProgress,
-    files: Sequence[InputFiles],
-    *,
-    force: bool,
-) -> FinishedRun:
-    """Run on rank 0 with collectives and messages at their closed forms."""
-    formulas: set[tuple[int, int]] = set()
-
-    def run() -> pdes.Results:
-        costs, folded = _lay_out(graph, work, settings, force=force)
-        costed = running.costed(folded, costs, work.collectives)
-        formulas.update(running.formulas(folded, costed, work.program))
-        _warn(config, progress)
-        _announce_compilation(advance, "a few seconds", progress)
-        return running.run(graph, folded, costed, costs, settings, progress)
-
-    return FinishedRun(
-        config,
-        graph,
-        work.traces,
-        work.trace_of_npu,
-        work.program,
-        settings,
-        work.collectives,
-        workers,
-        workers.by_rank_0(graph.npus, run),
-        files,
-        frozenset(formulas),
-    )
-
-
 def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather = ALONE) -> None:
     """Warn of keys without effect, after all checks and before a run that may take long."""
     warning = without_effect(config)
@@ -231,16 +213,14 @@ def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather 
 
 def _check_model(config: RunConfig, *, force: bool) -> None:
     """Refuse a model whose traces need more memory than is free."""
-    served = serving_and_requests(config)
+    from workload.generators.training.generator import NODE_BYTES, nodes_at_most
+
+    served, trained = serving_and_requests(config), model_and_plan(config)
     if served is not None:
         from workload.generators.inference.generator import nodes_at_least
-        from workload.generators.training.generator import NODE_BYTES
 
         check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
-    trained = model_and_plan(config)
     if trained is not None:
-        from workload.generators.training.generator import NODE_BYTES, nodes_at_most
-
         nodes = nodes_at_most(*trained, config.workload.framework)
         check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
@@ -284,19 +264,18 @@ def run_program(
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
-    kernel = work_messages if settings.fidelity.act else work
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())
-    _announce_compilation(kernel, "up to half a minute", progress)
+    _announce_compilation(work_messages if settings.fidelity.act else work, "up to half a minute", progress)
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph)
 
 
+# main kernels that this process has already loaded, whose cache entries need no second check
 _LOADED_KERNELS: set[Callable[..., Any]] = set()
-"""Main kernels that this process has already loaded, whose cache entries need no second check."""
 
 
 def _announce_compilation(kernel: Callable[..., Any], how_long: str, progress: Progress | NoProgress) -> None:

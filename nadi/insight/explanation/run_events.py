@@ -55,7 +55,7 @@ class Representatives(NamedTuple):
 class RunEvents(NamedTuple):
     """A run of n trace nodes and c collectives."""
 
-    # graph of the moments in picoseconds: n begins, n ends, and c moments when the last member of a collective had begun
+    # graph of moments in picoseconds: n begins, n ends, and c moments when the last member of a collective had begun
     dag: Dag
     kind: NDArray[np.int8]  # int8[E], kind of each edge of `dag.edges`
     # int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node

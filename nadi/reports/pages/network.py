@@ -15,7 +15,7 @@ from nadi.insight.analysis.network import Table as Columns
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.series import SeriesStyle, style
 from nadi.reports.text.network import ports, spread_heading
-from nadi.simulation.fidelities.packet import LOGGED_PAUSES
+from nadi.simulation.fidelities import LOGGED_PAUSES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import TimeUnit, amount_text, size_text, time_text, time_unit
 

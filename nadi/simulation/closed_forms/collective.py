@@ -90,7 +90,8 @@ def closed_form(
     trains = [train(graph, path.links, math.ceil(payload), settings, both_ways=path.both_ways) for path in paths]
     serial_ps = max(t.serial_ps for t in trains)
     slowest_ps = max(t.total_ps for t in trains)
-    if _is_ring(program.schedules, schedule):
+    is_ring = program.schedules.relative[schedule] and len(offsets(program.schedules, schedule)) == 1
+    if is_ring:  # every member sends to one peer, at the same distance
         n, counts = len(members), [path.multiplicity for path in paths]
         mean_ps = sum(count * t.total_ps for count, t in zip(counts, trains, strict=True)) / sum(counts)
         slowest_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
@@ -184,11 +185,6 @@ def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: boo
         both_ways_bps=tuple((rate * settings.mtu_bytes / (full + answer)).astype(np.int64).tolist()),
         latency_ps=tuple((np.array(tree.latency_ps) + packet_ps).astype(np.int64).tolist()),
     )
-
-
-def _is_ring(s: Schedules, schedule: int) -> bool:
-    """Return whether every member sends to one peer at the same distance only."""
-    return bool(s.relative[schedule]) and len(offsets(s, schedule)) == 1
 
 
 def _sampled_sends(s: Schedules, schedule: int, most: int) -> list[tuple[int, int, int]]:

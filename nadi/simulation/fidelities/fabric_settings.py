@@ -27,7 +27,7 @@ from pdes.wire import (
 from topologies import Graph
 from topologies.units import format_bytes, format_time
 
-WITHOUT_SWITCHES = frozenset({"rtt"})  # signals that reach a sender without support of the switches
+WITHOUT_SWITCHES = {"rtt"}  # signals that reach a sender without support of the switches
 
 
 def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
@@ -95,31 +95,25 @@ def controls() -> list[dict[str, Any]]:
     """Return every congestion control: name, title, signals, parameters (name, default, range, doc, aliases)."""
     listed: list[dict[str, Any]] = [{"name": "none", "title": "a static window only", "signals": [], "parameters": []}]
     for name in congestion.names():
-        if name == "none":
-            continue
-        module = importlib.import_module(f"{congestion.__name__}.{name}")
-        parameters = [
-            {
-                "name": key,
-                "default": parameter.default,
-                "range": parameter.range.expected(),
-                "doc": parameter.meaning,
-                "aliases": dict(parameter.aliases),
-            }
-            for key, parameter in module.PARAMETERS.items()
-        ]
-        listed.append({"name": name, "title": module.TITLE, "signals": list(module.SIGNALS), "parameters": parameters})
+        if name != "none":
+            module = importlib.import_module(f"{congestion.__name__}.{name}")
+            parameters = [
+                {
+                    "name": key,
+                    "default": parameter.default,
+                    "range": parameter.range.expected(),
+                    "doc": parameter.meaning,
+                    "aliases": dict(parameter.aliases),
+                }
+                for key, parameter in module.PARAMETERS.items()
+            ]
+            signals = list(module.SIGNALS)
+            listed.append({"name": name, "title": module.TITLE, "signals": signals, "parameters": parameters})
     return listed
 
 
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
-    """Return the settings after a check that they fit the fabric."""
-    check(graph, settings)
-    return settings
-
-
-def check(graph: Graph, settings: pdes.Settings) -> None:
-    """Refuse, before anything is built, what the engine cannot build.
+    """Return the settings, or refuse what the engine cannot build on this fabric, before anything is built.
 
     Raises:
         ConfigError: There are no links or too many equal links, packets are too large, rates differ too much, or PFC
@@ -131,42 +125,43 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
     if widest > MAX_SET:
         raise ConfigError(f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {MAX_SET}")
     if settings.fidelity.act:
-        return
+        return settings
     wire_bytes = settings.mtu_bytes + settings.header_bytes
     if wire_bytes > MAX_WIRE_BYTES:
         raise ConfigError(
             f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {MAX_WIRE_BYTES}"
         )
     _check_windows(graph, settings)
-    if settings.switch is None and not _may_be_too_fine(graph, settings):
-        return
+    switch = settings.switch
+    if switch is None and not _may_be_too_fine(graph, settings):
+        return settings
     try:
         fabric = Fabric(graph, settings)
     except pdes.RunError as error:
         raise ConfigError(f"[topology]: {graph.name}: {error}") from None
-    if settings.switch is None:
-        return
-    if "telemetry" in settings.congestion_control.signals and settings.switch.buffer_bytes > MAX_TELEMETRY_BUFFER_BYTES:
+    if switch is not None:
+        _check_buffer(graph, fabric, settings, switch)
+    return settings
+
+
+def _check_buffer(graph: Graph, fabric: Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
+    """Refuse a shared buffer that exceeds what telemetry can carry, or of which PFC headrooms leave nothing."""
+    found = f"[network] buffer: found {format_bytes(switch.buffer_bytes)}"
+    if "telemetry" in settings.congestion_control.signals and switch.buffer_bytes > MAX_TELEMETRY_BUFFER_BYTES:
         raise ConfigError(
-            f"[network] buffer: found {format_bytes(settings.switch.buffer_bytes)}; expected at most "
-            f"{format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
-            "carry it"
+            f"{found}; expected at most {format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with "
+            f"{settings.congestion_control.name}, whose packets carry it"
         )
-    if settings.switch.pfc:
-        _check_headrooms(graph, fabric, settings, settings.switch)
-
-
-def _check_headrooms(graph: Graph, fabric: Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
-    """Refuse PFC headrooms that leave no buffer to share."""
+    if not switch.pfc:
+        return
     headroom = headrooms(graph, fabric, settings) * classes_in_use(settings)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     need[: graph.npus] = 0
     node = int(need.argmax())
     if need[node] >= switch.buffer_bytes:
         raise ConfigError(
-            f"[network] buffer: found {format_bytes(switch.buffer_bytes)}, but the PFC headrooms of "
-            f"{graph.node_name(node)} take {format_bytes(int(need[node]))}; expected a larger buffer or a smaller "
-            "pfc_headroom"
+            f"{found}, but the PFC headrooms of {graph.node_name(node)} take {format_bytes(int(need[node]))}; "
+            "expected a larger buffer or a smaller pfc_headroom"
         )
 
 

@@ -1,4 +1,7 @@
-"""Checks that refuse runs which need more memory than this machine has, or more than a day; `--force` skips them."""
+"""Checks that refuse runs which need more memory than is free, or more than a day; resources of a batch job.
+
+`--force` skips the checks.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -20,13 +23,18 @@ from workload.program.traffic import traffic
 HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
 MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
 MAX_WALL_S = 86_400.0  # longest wall time of a run in seconds: one day
+# memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes
 ROW_BYTES = 60
-"""Memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes."""
 NODE_BYTES = 4000  # memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes
 _HOUR_S = 3600
+# ratio of the requested to the expected time and memory: packets are retransmitted, and parts of a fabric are not equal
+MARGIN = 2.0
+MIN_TIME_LIMIT_S = 900.0  # minimum time limit: every node compiles kernels for up to half a minute and reads traces
+PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
+_TIME_LIMIT_STEP_S = 300  # step in seconds to which time limits are rounded up
 
 
-def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool = False) -> None:
+def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
     """Refuse a fabric that needs more memory than is free.
 
     Raises:
@@ -34,59 +42,43 @@ def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool = F
         TopologyError: Parameters of the fabric are wrong.
     """
     extent = topologies.extent(topology)
-    if extent is None or force:
-        return
-    free = available_bytes()
-    if free is not None and extent.peak_bytes > free:
+    if extent is not None:
         label = topologies.format_spec(topology) if isinstance(topology, Mapping) else topology
-        raise ConfigError(
-            f"{label}: {extent.nodes:,} nodes and {extent.cables:,} cables would take about {_gb(extent.peak_bytes)} "
-            f"of memory, {_gb(free)} are free; expected a smaller fabric, or --force"
-        )
+        subject = f"{label}: {extent.nodes:,} nodes and {extent.cables:,} cables"
+        _check_free_memory(subject, extent.peak_bytes, "a smaller fabric", force=force)
 
 
-def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, *, force: bool = False) -> None:
-    """Refuse a run that needs more memory than is free, or more than a day; force: True = refuse nothing.
+def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, *, force: bool) -> None:
+    """Refuse a run that needs more memory for the work of this process than is free, or more than a day for the total.
 
     Raises:
         ConfigError: The run needs too much memory or time.
     """
-    if force:
-        return
-    free = available_bytes()
-    if free is not None and own.memory_bytes > free:
-        raise ConfigError(
-            f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs would take about "
-            f"{_gb(own.memory_bytes)} of memory, {_gb(free)} are free; expected a smaller run, or --force"
-        )
+    messages = f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs"
+    _check_free_memory(messages, own.memory_bytes, "a smaller run", force=force)
     message_level = settings.fidelity.act is not None
     rate = MESSAGES_PER_S if message_level else HOPS_PER_S * workers
     wall_s = work(total, settings) / rate
-    if wall_s > MAX_WALL_S:
-        what = "messages" if message_level else f"packet-hops ({total.packets:.3g} packets)"
+    if wall_s > MAX_WALL_S and not force:
+        unit = "messages" if message_level else f"packet-hops ({total.packets:.3g} packets)"
         raise ConfigError(
-            f"{work(total, settings):.3g} {what} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
+            f"{work(total, settings):.3g} {unit} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
             "second; expected less than 24, or --force"
         )
 
 
-def schedule_bytes(*, force: bool = False) -> int | None:
+def schedule_bytes(*, force: bool) -> int | None:
     """Return the memory in bytes for plans of collectives during their construction; None = unlimited."""
     return None if force else available_bytes()
 
 
 def check_rows(rows: int, *, force: bool = False) -> None:
-    """Refuse a run at closed forms that needs more memory than is free; force: True = refuse nothing.
+    """Refuse a run at closed forms whose trace nodes of one NPU per class need more memory than is free.
 
     Raises:
         ConfigError: The run needs too much memory.
     """
-    free = available_bytes()
-    if not force and free is not None and rows * ROW_BYTES > free:
-        raise ConfigError(
-            f"{rows:,} trace nodes of distinct NPUs would take about {_gb(rows * ROW_BYTES)} of "
-            f"memory, {_gb(free)} are free; expected a smaller run, or --force"
-        )
+    _check_free_memory(f"{rows:,} trace nodes of distinct NPUs", rows * ROW_BYTES, "a smaller run", force=force)
 
 
 def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
@@ -110,7 +102,7 @@ def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
         )
 
 
-def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = False) -> Callable[[Program], None]:
+def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> Callable[[Program], None]:
     """Return a function that checks programs of all NPUs as `check_run` and `check_counters` do."""
 
     def check(program: Program) -> None:
@@ -121,36 +113,32 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = Fal
     return check
 
 
-def check_trace(
-    nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool = False
-) -> None:
+def check_trace(nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool) -> None:
     """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller.
 
     Raises:
         ConfigError: The trace needs too much memory.
     """
-    free = available_bytes()
-    if not force and free is not None and nodes * node_bytes > free:
+    _check_free_memory(f"a trace of {nodes:,} nodes", nodes * node_bytes, f"fewer {fewer}", force=force)
+
+
+def _check_free_memory(subject: str, needed_bytes: float, smaller: str, *, force: bool) -> None:
+    """Refuse what needs more memory than is free; `smaller` names what needs less."""
+    free = None if force else available_bytes()
+    if free is not None and needed_bytes > free:
         raise ConfigError(
-            f"a trace of {nodes:,} nodes would take about {_gb(nodes * node_bytes)} of memory, {_gb(free)} are free; "
-            f"expected fewer {fewer}, or --force"
+            f"{subject} would take about {_gb(needed_bytes)} of memory, {_gb(free)} are free; "
+            f"expected {smaller}, or --force"
         )
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return the memory in bytes that this process may still use, by free memory and control groups; None = unknown.
+    """Return the memory that this process may still use, by free memory and control groups; None = unknown.
 
-    Args:
-        root: Folder that contains proc and sys.
+    `root`: Folder that contains proc and sys.
     """
-    limits = [*_of_machine(root), *_of_groups(root)]
-    return min(limits) if limits else None
-
-
-def _of_machine(root: Path) -> Iterator[int]:
-    for line in _lines(root / "proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024
+    free = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
+    return min([*free, *_of_groups(root)], default=None)
 
 
 def _of_groups(root: Path) -> Iterator[int]:
@@ -166,10 +154,8 @@ def _of_groups(root: Path) -> Iterator[int]:
         for folder in (base / inside, *(base / above for above in inside.parents)):
             maximum, used = (_number(folder / name) for name in (limit, usage))
             if maximum is not None and used is not None:
-                files = next(
-                    (int(s.split()[1]) for s in _lines(folder / "memory.stat") if s.startswith("inactive_f")), 0
-                )
-                yield max(maximum - max(used - files, 0), 0)
+                statistics = dict(line.split() for line in _lines(folder / "memory.stat"))
+                yield max(maximum - max(used - int(statistics.get("inactive_file", 0)), 0), 0)
 
 
 def _number(path: Path) -> int | None:
@@ -187,15 +173,6 @@ def _lines(path: Path) -> list[str]:
 
 def _gb(size_bytes: float) -> str:
     return f"{size_bytes / 1e9:,.1f} GB"
-
-
-MARGIN = 2.0
-"""Ratio of the requested to the expected time and memory: packets are retransmitted, and parts of a fabric are not
-equal."""
-MIN_TIME_LIMIT_S = 900.0
-"""Minimum time limit in seconds: every node compiles kernels for up to half a minute and reads traces."""
-PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
-_TIME_LIMIT_STEP_S = 300  # step in seconds to which time limits are rounded up
 
 
 class NodeLimits(NamedTuple):
@@ -249,11 +226,10 @@ def cost_of_packets(
         ConfigError: The run needs more memory than a node has, or more than a day.
     """
     of_fabric = fabric_bytes(graph)
-    own = max(expected.memory_bytes - of_fabric, 0.0) / nodes
-    memory = ranks_per_node * (PROCESS_BYTES + of_fabric) + own
-    _check_memory(memory, limits)
-    is_judged_here = expected._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
-    check_run(is_judged_here, expected, settings, workers, force=limits.force)
+    memory = ranks_per_node * (PROCESS_BYTES + of_fabric) + max(expected.memory_bytes - of_fabric, 0.0) / nodes
+    _check_requested_memory(memory, limits)
+    own = expected._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
+    check_run(own, expected, settings, workers, force=limits.force)
     rate = MESSAGES_PER_S if settings.fidelity.act else HOPS_PER_S * workers
     return JobCost(work(expected, settings) / rate, memory)
 
@@ -265,11 +241,11 @@ def cost_at_closed_forms(rows: int, graph: Graph, limits: NodeLimits) -> JobCost
         ConfigError: The run needs more memory than a node has.
     """
     memory = PROCESS_BYTES + fabric_bytes(graph) + rows * ROW_BYTES
-    _check_memory(memory, limits)
+    _check_requested_memory(memory, limits)
     return JobCost(rows / MESSAGES_PER_S, memory)
 
 
-def _check_memory(memory_bytes: float, limits: NodeLimits) -> None:
+def _check_requested_memory(memory_bytes: float, limits: NodeLimits) -> None:
     """Refuse a run that needs more memory than the job requests."""
     if limits.memory_bytes and memory_bytes > limits.memory_bytes and not limits.force:
         raise ConfigError(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.gather import RankGather
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from topologies import Graph
@@ -17,14 +17,12 @@ from workload.program.traffic import sample
 
 MAX_PAIRS = 1 << 18
 """Maximum number of pairs of NPUs whose paths and packets are counted; of more, a sample represents the others."""
-_PAIR_BYTES = 450
-_CONTROLLED_PAIR_BYTES = 250
-_MESSAGE_BYTES = 120
-_LINK_BYTES, _NPU_BYTES, _BASE_BYTES = 1000, 3000, 60_000_000
-"""Memory in bytes per pair of NPUs, more per pair with congestion control, per recorded message, per link, per NPU, and
-per rank. Measured with fabrics of 10^3 to 10^4 NPUs, 2026-11-22. Rows of traces come on top."""
+# Memory in bytes, measured with fabrics of 10^3 to 10^4 NPUs, 2026-11-22.
+_PAIR_BYTES, _CONTROLLED_PAIR_BYTES = 450, 250  # per pair of NPUs, and more with congestion control
+_MESSAGE_BYTES = 120  # per recorded message
+_LINK_BYTES, _NPU_BYTES, _BASE_BYTES = 1000, 3000, 60_000_000  # per link, per NPU, and per rank
+# per row of an NPU's trace: the count of unfinished parents; and, if recorded, start and end
 _ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
-"""Memory in bytes per row of an NPU's trace: the count of unfinished parents; and, if recorded, start and end."""
 
 
 class Estimate(NamedTuple):
@@ -37,10 +35,6 @@ class Estimate(NamedTuple):
     pairs: float  # number of pairs of sender and receiver, counted per size that a collective has
     # approximate memory of the engine in bytes, including rows of traces, excluding the fabric and files
     memory_bytes: float
-
-    def __add__(self, other: object) -> "Estimate":
-        """Return the sum of two estimates."""
-        return Estimate(*(a + b for a, b in zip(self, other, strict=True))) if isinstance(other, Estimate) else self
 
 
 def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
@@ -58,12 +52,10 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     sent = float((sampled.weight * sampled.messages).sum())
     pairs = float(sampled.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
-    memory = (
-        fabric_bytes(graph)
-        + per_pair * min(pairs, float(graph.npus) ** 2)
-        + _MESSAGE_BYTES * sent * settings.record_flows
-    )
-    memory += _rows(program) * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
+    memory = fabric_bytes(graph) + per_pair * min(pairs, float(graph.npus) ** 2)
+    memory += _MESSAGE_BYTES * sent * settings.record_flows
+    rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
+    memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((sampled.weight * sampled.bytes).sum())
     wire += 0 if message_level else float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
     return Estimate(sent, float(packets.sum()), float(hops.sum()), wire, pairs, memory)
@@ -74,18 +66,9 @@ def fabric_bytes(graph: Graph) -> float:
     return _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
 
 
-def _rows(program: Program) -> int:
-    """Return the number of rows of the traces of all NPUs in the program, counted per NPU."""
-    of_npu = program.trace_of_npu[program.trace_of_npu >= 0]
-    return int(np.diff(program.trace_ptr)[of_npu].sum())
-
-
-def of_all_ranks(own: Estimate, ranks: RankGather = ALONE) -> Estimate:
+def of_all_ranks(own: Estimate, ranks: RankGather) -> Estimate:
     """Return the sum of the estimates of all ranks; every rank must call this function."""
-    total, *others = ranks.exchange(own)
-    for other in others:
-        total += other
-    return total
+    return Estimate(*(sum(column) for column in zip(*ranks.exchange(own), strict=True)))
 
 
 def work(expected: Estimate, settings: Settings) -> float:

@@ -1,9 +1,7 @@
-"""Weights and partitions for a run file, as `nadi partition` shows them."""
+"""Weights and partitions for a run file, as `nadi partition` shows them, and placement of NPUs and nodes on workers."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +22,11 @@ from topologies import NVSWITCH, Graph
 from workload import Program
 from workload.program.traffic import Traffic, merge, traffic
 
-HOP_NS = 45.0  # wall time of one packet-hop in nanoseconds
-SHARED_MEMORY_SYNC_US = 1.0  # wall time of a synchronisation of threads in microseconds
-MPI_SYNC_US = 15.0
-"""Wall time of a synchronisation of MPI ranks in microseconds. All three were measured on a machine of two cores,
-2026-11-21; between the nodes of a cluster it depends on their network."""
+# Wall times, measured on a machine of two cores, 2026-11-21; between nodes of a cluster they depend on its network.
+HOP_NS = 45.0  # of one packet-hop, in nanoseconds
+SHARED_MEMORY_SYNC_US = 1.0  # of a synchronisation of threads, in microseconds
+MPI_SYNC_US = 15.0  # of a synchronisation of MPI ranks, in microseconds
+MIN_SPEED_UP = 1.0  # predicted speed-up over one worker below which a line warns the user
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +59,6 @@ def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks:
     return Load(weights, source, None, _mean_packet_bytes(sent, network))
 
 
-def uniform_load(graph: Graph) -> Load:
-    """Return the load of uniform traffic between all NPUs."""
-    return Load(partition.uniform(graph), "traffic from everywhere to everywhere", None, 0.0)
-
-
 def measured_load(folder: Path, graph: Graph) -> Load:
     """Return the load that an earlier run recorded.
 
@@ -73,10 +66,13 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         ConfigError: The folder holds no results of a packet run.
         PartitionError: The run was on a fabric with a different number of links.
     """
+    busy_ps = 0
     try:
         links = read_table(folder, LINKS, ["tx_packets"])
-        summary = read_summary(folder) if links is not None else None
-        busy_ps = _busy_ps(summary) if summary is not None else 0
+        if links is not None:
+            summary = read_summary(folder)
+            # simulated time during which something happened
+            busy_ps = min(int(summary["finish_time_ps"]), summary["windows"] * summary["settled"]["lookahead_ps"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if isinstance(error, KeyError):  # a run at message level needs no windows
@@ -86,11 +82,6 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         raise ConfigError(f"--weights {folder}: found no {LINKS.file}; expected the results of an earlier run")
     sent = links.column("tx_packets").to_numpy()
     return Load(partition.from_links(graph, sent), f"packets sent in {folder}", busy_ps, 0.0)
-
-
-def _busy_ps(summary: Mapping[str, Any]) -> int:
-    """Return the simulated time in picoseconds during which something happened."""
-    return min(int(summary["finish_time_ps"]), summary["windows"] * summary["settled"]["lookahead_ps"])
 
 
 def divide(
@@ -144,11 +135,8 @@ def _mean_packet_bytes(sent: Traffic, network: NetworkSection) -> float:
     return (payload + network.header + network.ack) / 2
 
 
-MIN_SPEED_UP = 1.0  # predicted speed-up over one worker below which a line warns the user
-
-
 def place(
-    config: RunConfig, graph: Graph, workers: Workers, progress: Progress | NoProgress, *, force: bool = False
+    config: RunConfig, graph: Graph, workers: Workers, progress: Progress | NoProgress, *, force: bool
 ) -> tuple[LoadedWorkload, NDArray[np.int32] | None]:
     """Return the program of this rank's NPUs, and the LP of each node (None = there is one LP).
 
@@ -159,30 +147,28 @@ def place(
     Raises:
         TraceError, WorkloadError, PartitionError, ConfigError: The user's input is wrong.
     """
-    check_division(config, graph)
+    _check_division(config, graph)
     ranks = workers.ranks
-    if workers.alone and ranks.size > 1:
-        one_lp = np.zeros(graph.nodes, np.int32)
-        return read_work(config, graph, workers.own_npus(one_lp, graph.npus), ranks.exchange, force=force), None
-    if workers.lps == 1:
-        return read_work(config, graph, force=force), None
     if ranks.size == 1:
         work = read_work(config, graph, force=force)
+        if workers.lps == 1:
+            return work, None
         load = _given_load(config, graph) or traffic_load(graph, work.program, config.network)
         return work, _owner(config, graph, workers, load, progress)
-    load = _given_load(config, graph) or _trace_load(config, graph, ranks, force=force)
-    own_result = _owner(config, graph, workers, load, progress) if ranks.rank == 0 else None
-    owner = ranks.exchange(own_result)[0]
-    return read_work(config, graph, workers.own_npus(owner, graph.npus), ranks.exchange, force=force), owner
+    owner = None
+    if not workers.alone:
+        given_load = _given_load(config, graph)
+        if given_load is None:
+            share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
+            first = read_work(config, graph, share, ranks.exchange, force=force)
+            given_load = traffic_load(graph, first.program, config.network, ranks)
+        owner = ranks.exchange(_owner(config, graph, workers, given_load, progress) if ranks.rank == 0 else None)[0]
+    own_npus = workers.own_npus(np.zeros(graph.nodes, np.int32) if owner is None else owner, graph.npus)
+    return read_work(config, graph, own_npus, ranks.exchange, force=force), owner
 
 
-def check_division(config: RunConfig, graph: Graph) -> None:
-    """Refuse a partitioner or weights that do not exist, even if there is one worker, which needs neither.
-
-    Raises:
-        ConfigError: The method or the results of an earlier run do not exist.
-        PartitionError: The results are from another fabric.
-    """
+def _check_division(config: RunConfig, graph: Graph) -> None:
+    """Refuse a partitioner or weights that do not exist, even if there is one worker, which needs neither."""
     name = config.engine.partitioner
     if name not in partition.methods():
         known = ", ".join(partition.methods())
@@ -191,19 +177,12 @@ def check_division(config: RunConfig, graph: Graph) -> None:
         measured_load(Path(config.engine.weights), graph)
 
 
-def _trace_load(config: RunConfig, graph: Graph, ranks: RankGather, *, force: bool) -> Load:
-    """Return the load from the traces; each rank reads those of an equal share of the NPUs."""
-    share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
-    first = read_work(config, graph, share, ranks.exchange, force=force)
-    return traffic_load(graph, first.program, config.network, ranks)
-
-
 def _given_load(config: RunConfig, graph: Graph) -> Load | None:
-    """Return the load if it does not come from the traces, else None."""
+    """Return the load of uniform traffic between all NPUs or of an earlier run; None = it comes from the traces."""
     weights = config.engine.weights
-    if weights == "traces":
-        return None
-    return uniform_load(graph) if weights == "fabric" else measured_load(Path(weights), graph)
+    if weights == "fabric":
+        return Load(partition.uniform(graph), "traffic from everywhere to everywhere", None, 0.0)
+    return None if weights == "traces" else measured_load(Path(weights), graph)
 
 
 def _owner(

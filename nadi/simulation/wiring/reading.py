@@ -1,4 +1,4 @@
-"""Workload of a run file: traces, collectives and the program of the NPUs."""
+"""Workload of a run file: traces, collectives, the program of the NPUs, and the pace of their computation."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -149,27 +149,25 @@ def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
     Raises:
         WorkloadError: A GPU or a table is unknown or wrong.
     """
-    bandwidth_bps = config.memory.bandwidth
+    memory, remote = config.memory, None
+    if memory.remote is not None:
+        remote = RemoteMemory(
+            latency_ps=memory.remote_latency,
+            bandwidth_Bps=_bytes_per_s(memory.remote_bandwidth),
+            is_there=memory.remote != "none",
+        )
     return ComputeModel(
         model=config.compute.model,
         peak_flops=config.compute.peak_flops,
-        memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
-        memory_latency_ps=config.memory.latency,
+        memory_bandwidth_Bps=_bytes_per_s(memory.bandwidth),
+        memory_latency_ps=memory.latency,
         times=_compute_times(config, serves=serves),
-        remote=_remote_memory(config),
+        remote=remote,
     )
 
 
-def _remote_memory(config: RunConfig) -> RemoteMemory | None:
-    memory = config.memory
-    if memory.remote is None:
-        return None
-    bandwidth_bps = memory.remote_bandwidth
-    return RemoteMemory(
-        latency_ps=memory.remote_latency,
-        bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
-        is_there=memory.remote != "none",
-    )
+def _bytes_per_s(bandwidth_bps: int | None) -> float | None:
+    return None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE
 
 
 def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
