@@ -26,17 +26,7 @@ from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.wiring.affordable import (
-    JobCost,
-    NodeLimits,
-    check_counters,
-    check_fabric,
-    check_rows,
-    check_run,
-    check_trace,
-    cost_at_closed_forms,
-    cost_of_packets,
-)
+from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.building import built_fabric
 from nadi.simulation.wiring.estimate import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.estimate import work as work_of
@@ -112,9 +102,9 @@ def simulate(
             own = estimate(graph, work.program, settings)
         expected = of_all_ranks(own, ranks)
         with together(ranks):
-            check_run(own, expected, settings, workers.total, force=force)
+            affordable.check_run(own, expected, settings, workers.total, force=force)
             # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
-            check_counters(graph, work.program, own)
+            affordable.check_counters(graph, work.program, own)
         _warn(config, progress, ranks)
         results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     return FinishedRun(
@@ -138,8 +128,8 @@ def check_job(
     ranks_per_node: int,
     threads: int,
     progress: Progress | NoProgress,
-    limits: NodeLimits,
-) -> JobCost:
+    limits: affordable.NodeLimits,
+) -> affordable.JobCost:
     """Check a run of a batch job as `simulate` would check it there, and estimate its cost.
 
     Raises:
@@ -153,9 +143,9 @@ def check_job(
     expected = estimate(graph, work.program, settings)
     if settings.fidelity.is_closed_form:
         _, folded = _lay_out(graph, work, settings, force=force)
-        return cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
-    cost = cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
-    check_counters(graph, work.program, expected)
+        return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
+    cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
+    affordable.check_counters(graph, work.program, expected)
     return cost
 
 
@@ -190,7 +180,7 @@ def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
     if ranks > 1 and config.engine.backend == "processes":
         raise ConfigError(f"[engine] backend: found processes on {ranks} MPI ranks; expected threads there")
     if config.topology.graph is None:  # a fabric given by Python is already built
-        check_fabric(config.topology.source(), force=force)
+        affordable.check_fabric(config.topology.source(), force=force)
     _check_model(config, force=force)
 
 
@@ -200,7 +190,7 @@ def _lay_out(
     """Lay out a run at closed forms, and refuse one that needs more memory than is free."""
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
     folded = running.laid_out(graph, work.program, costs, slow=settings.faults.npus)
-    check_rows(int(folded.row_ptr[-1]), force=force)
+    affordable.check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
 
 
@@ -219,10 +209,10 @@ def _check_model(config: RunConfig, *, force: bool) -> None:
     if served is not None:
         from workload.generators.inference.generator import nodes_at_least
 
-        check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
+        affordable.check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
     if trained is not None:
         nodes = nodes_at_most(*trained, config.workload.framework)
-        check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+        affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
 def _check_durations(config: RunConfig, program: Program) -> None:

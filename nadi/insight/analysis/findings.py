@@ -9,16 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.insight.analysis import node_times
 from nadi.insight.analysis.cautions import WorkCounts, cautions, count
-from nadi.insight.analysis.node_times import (
-    CollectiveTimes,
-    NpuTimes,
-    bandwidths_Bps,
-    find_collectives,
-    merge_collectives,
-    npu_times,
-    utilisation,
-)
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
@@ -42,8 +34,8 @@ _MAX_PACKETS = 1 << 21
 class Findings:
     """The analysis of a run with c collectives."""
 
-    npu_times: NpuTimes  # time of each NPU by kind
-    collectives: CollectiveTimes  # times of the c collectives
+    npu_times: node_times.NpuTimes  # time of each NPU by kind
+    collectives: node_times.CollectiveTimes  # times of the c collectives
     group_names: list[str]  # c group names as the traces have them; "" for all NPUs
     algorithms: list[str]  # c names of algorithms
     closed_form_ps: Float64  # float64[c], time on an idle network
@@ -73,8 +65,8 @@ class RankFindings:
     """The part of the findings that one rank contributes for its own k NPUs."""
 
     npus: Int64  # int64[k], NPU numbers
-    npu_times: NpuTimes  # time of each of the k NPUs by kind
-    collectives: CollectiveTimes  # times of the collectives over the members on this rank
+    npu_times: node_times.NpuTimes  # time of each of the k NPUs by kind
+    collectives: node_times.CollectiveTimes  # times of the collectives over the members on this rank
     group_names: dict[int, str]  # names of the groups that ran collectives, by group
     # closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1
     closed_forms: dict[tuple[int, int, int], ClosedForm]
@@ -97,10 +89,10 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
-    times = npu_times(program, *nodes, results.finish_time_ps)
-    found = find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
+    times = node_times.npu_times(program, *nodes, results.finish_time_ps)
+    found = node_times.find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
     if results.folded:
-        times = NpuTimes(*(column[results.folded.like] for column in times))
+        times = node_times.NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
     played = PlayedCollectives(_MAX_PACKETS // max(1, len(set().union(*exchange(unlike)))))
@@ -110,7 +102,7 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         steps[list(memory_nodes(simulation.config, simulation.graph))] = 0  # memory does no step
     return RankFindings(
         npus=npus,
-        npu_times=NpuTimes(*(column[npus] for column in times)),
+        npu_times=node_times.NpuTimes(*(column[npus] for column in times)),
         collectives=found,
         group_names={group: program.group_names[group] for group in np.unique(found.group).tolist()},
         closed_forms=_closed_forms(simulation, found, schedule, played),
@@ -130,7 +122,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     results = simulation.results
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
-    found = merge_collectives([p.collectives for p in parts])
+    found = node_times.merge_collectives([p.collectives for p in parts])
     of_step = [p.step_times for p in parts]
     any_step = any(steps is not None for steps in of_step)
     names: dict[int, str] = {}
@@ -146,9 +138,9 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     sizes = zip(
         found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True
     )
-    bandwidths = np.array([bandwidths_Bps(*row) for row in sizes]).reshape(-1, 2)
+    bandwidths = np.array([node_times.bandwidths_Bps(*row) for row in sizes]).reshape(-1, 2)
     return Findings(
-        npu_times=NpuTimes(*times),
+        npu_times=node_times.NpuTimes(*times),
         collectives=found,
         group_names=[names[group] for group in found.group.tolist()],
         algorithms=[algorithm_of[kind] for kind in kinds],
@@ -156,7 +148,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
         closed_form_played=np.array([closed_forms[key].is_played for key in keys], np.bool_),
         algorithm_Bps=bandwidths[:, 0],
         bus_Bps=bandwidths[:, 1],
-        utilisation=utilisation(
+        utilisation=node_times.utilisation(
             simulation.graph,
             results.links["tx_bytes"],
             results.finish_time_ps,
@@ -169,7 +161,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     )
 
 
-def _keys(found: CollectiveTimes) -> Iterator[tuple[int, int, int]]:
+def _keys(found: node_times.CollectiveTimes) -> Iterator[tuple[int, int, int]]:
     """Yield group, kind and size of each collective; for all-to-alls with split sizes group, place and _ANY_SIZE."""
     columns = (found.group, found.seq, found.kind, found.size_bytes, found.uneven)
     for group, seq, kind, size_bytes, uneven in zip(*(column.tolist() for column in columns), strict=True):
@@ -177,7 +169,7 @@ def _keys(found: CollectiveTimes) -> Iterator[tuple[int, int, int]]:
 
 
 def _closed_forms(
-    simulation: FinishedRun, found: CollectiveTimes, schedule: Int32, played: PlayedCollectives
+    simulation: FinishedRun, found: node_times.CollectiveTimes, schedule: Int32, played: PlayedCollectives
 ) -> dict[tuple[int, int, int], ClosedForm]:
     """Return the closed form of each distinct key; schedule: int32[c].
 

@@ -4,17 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from nadi.errors import ConfigError
-from nadi.insight.comparison.tables import (
-    by_group_and_kind,
-    collectives,
-    difference,
-    knows_links,
-    links,
-    npus,
-    relative,
-    tiers,
-    times,
-)
+from nadi.insight.comparison import tables
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures
 
@@ -34,17 +24,17 @@ def document(runs: Sequence[Run]) -> dict[str, Any]:
     """
     if not MIN_RUNS <= len(runs) <= MAX_RUNS:
         raise ConfigError(f"nadi compare: found {len(runs)} runs; expected {MIN_RUNS} to {MAX_RUNS}")
-    rows, of_links = collectives(runs), links(runs, MAX_LINKS)
+    rows, of_links = tables.collectives(runs), tables.links(runs, MAX_LINKS)
     return {
         "runs": [_about(run, name) for run, name in zip(runs, names(runs), strict=True)],
         "notes": _notes(runs, rows, of_links),
         "settings": differing_settings(runs),
         "figures": _figures(runs),
-        "times": times(runs),
-        "npus": npus(runs, MAX_NPUS),
+        "times": tables.times(runs),
+        "npus": tables.npus(runs, MAX_NPUS),
         "collectives": rows,
-        "groups": by_group_and_kind(rows),
-        "tiers": tiers(runs),
+        "groups": tables.by_group_and_kind(rows),
+        "tiers": tables.tiers(runs),
         "links": of_links,
     }
 
@@ -78,7 +68,7 @@ def _figures(runs: Sequence[Run]) -> list[dict[str, Any]]:
     for figure in FIGURES:
         values = [each.get(figure.name) for each in found]
         if any(values):
-            change = difference(values) if figure.form == "share" else relative(values)
+            change = tables.difference(values) if figure.form == "share" else tables.relative(values)
             rows.append({**figure._asdict(), "values": values, "change": change})
     return rows
 
@@ -94,7 +84,7 @@ def _notes(runs: Sequence[Run], rows: list[dict[str, Any]], of_links: dict[str, 
         notes.append(f"Runs have {numbers} NPUs: times are means of each run's NPUs, NPUs are not compared one by one.")
     if len({_workload(run) for run in runs}) > 1:
         notes.append("The workloads differ: only throughputs and shares show which run is better.")
-    without = [name for run, name in zip(runs, names(runs), strict=True) if not knows_links(run)]
+    without = [name for run, name in zip(runs, names(runs), strict=True) if not tables.knows_links(run)]
     if without:
         notes.append(f"{', '.join(without)}: closed forms do not model links, so links are not compared.")
     elif of_links["matched"] < max(of_links["of"]):

@@ -14,19 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import tiers
+from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import Contention
 from nadi.insight.explanation.path import axis_of
-from nadi.insight.explanation.run_events import (
-    DONE,
-    DURATION,
-    MESSAGE,
-    RunEvents,
-    closed_forms_on,
-    names,
-    of_collectives,
-    settings_of,
-    shares_of_messages,
-)
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.lone_message import ideal_ps
@@ -52,7 +42,7 @@ class ChangeEffect(NamedTuple):
     gain: float  # share of the run's time that the change saves
 
 
-def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:
+def what_if(run: Run, found: events.RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:
     """Return the effects of faster GPUs, tiers of links and kinds of communication, sorted by gain."""
     weight = found.dag.edges.weight
     whole_ps = float(found.dag.times(weight)[found.last()])
@@ -64,13 +54,15 @@ def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FAST
     return sorted(answers, key=lambda answer: -answer.gain)
 
 
-def _changes(run: Run, found: RunEvents, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
+def _changes(
+    run: Run, found: events.RunEvents, shared: Contention, factor: float
+) -> Iterator[tuple[str, str, Float64]]:
     """Yield the description, the key and the weights of each change."""
     faster = f"{factor - 1:.0%} faster"
     weight, kind, of_node = found.dag.edges.weight, found.kind, found.of_node
     on_gpu = (found.node_kind == COMPUTE) & (found.lane != CPU_LANE)
     if on_gpu.any():
-        is_computation = (kind == DURATION) & on_gpu[of_node]
+        is_computation = (kind == events.DURATION) & on_gpu[of_node]
         yield f"GPUs {faster}", "gpu", np.where(is_computation, weight / factor, weight)
     sort, words = _sorts(run, found)
     sort_of_edge = np.where(_is_communication(found), sort[of_node], -1)
@@ -81,16 +73,16 @@ def _changes(run: Run, found: RunEvents, shared: Contention, factor: float) -> I
     yield from _of_tiers(run, found, shared, factor)
 
 
-def _is_communication(found: RunEvents) -> NDArray[np.bool_]:
+def _is_communication(found: events.RunEvents) -> NDArray[np.bool_]:
     """Return bool[E]: whether the edge is the time of a collective, of a message, or of a send."""
-    own = (found.kind == DURATION) & ((found.collective >= 0) | (found.node_kind == SEND))[found.of_node]
-    return (found.kind == DONE) | (found.kind == MESSAGE) | own
+    own = (found.kind == events.DURATION) & ((found.collective >= 0) | (found.node_kind == SEND))[found.of_node]
+    return (found.kind == events.DONE) | (found.kind == events.MESSAGE) | own
 
 
-def _sorts(run: Run, found: RunEvents) -> tuple[Int64, list[str]]:
+def _sorts(run: Run, found: events.RunEvents) -> tuple[Int64, list[str]]:
     """Return int64[n], index of the axis or kind of each collective, send and receive in the list; else -1."""
     words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
-    name = names(run).unify_dictionaries().combine_chunks()
+    name = events.names(run).unify_dictionaries().combine_chunks()
     axes = np.array([_place(COMMUNICATION_AXES, axis_of(word)) for word in name.dictionary.to_pylist()], np.int64)
     axis = axes[np.asarray(name.indices)] if len(axes) else np.full(len(found.npu), -1)
     kind = found.program.node_collective[found.at].astype(np.int64)
@@ -103,11 +95,13 @@ def _place(words: tuple[str, ...], word: str) -> int:
     return words.index(word) if word in words else -1
 
 
-def _of_tiers(run: Run, found: RunEvents, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
+def _of_tiers(
+    run: Run, found: events.RunEvents, shared: Contention, factor: float
+) -> Iterator[tuple[str, str, Float64]]:
     if not run.has(LINKS) or not len(run.links) or not _is_communication(found).any():
         return
     graph = run.graph
-    settings = settings_of(run)
+    settings = events.settings_of(run)
     words = {"src": run.links["src"].to_pylist(), "dst": run.links["dst"].to_pylist()}
     of_link = np.array([" and ".join(sorted(tier.split(" → "))) for tier in tiers(words)])
     now = _Times(run, found, graph, settings)
@@ -132,12 +126,12 @@ def _with_contention(ratio: Float64, shared: Contention, faster: Float64) -> Flo
     return np.where(shared.of_node >= 0, np.array([*of_kind, 1.0])[shared.of_node], ratio)
 
 
-def _busiest(of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
-    """Return MAX_TIERS tiers by their busiest link, ties in the given order; of_link: str[links], tier of each link."""
-    names, first, tier = np.unique(of_link, return_index=True, return_inverse=True)
-    busiest = np.zeros(len(names))
+def _busiest(tier_of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
+    """Return MAX_TIERS tiers by their busiest link, ties in the given order; tier_of_link: str[links]."""
+    tiers_found, first, tier = np.unique(tier_of_link, return_index=True, return_inverse=True)
+    busiest = np.zeros(len(tiers_found))
     np.maximum.at(busiest, tier.reshape(-1), utilisation)
-    return [str(names[at]) for at in np.lexsort((first, -busiest))[:MAX_TIERS]]
+    return [str(tiers_found[place]) for place in np.lexsort((first, -busiest))[:MAX_TIERS]]
 
 
 class _Times:
@@ -147,16 +141,16 @@ class _Times:
         time_ps: float64[n], closed form of each node's collective or message; NaN = not known, or no communication.
     """
 
-    def __init__(self, run: Run, found: RunEvents, graph: Graph, settings: Settings) -> None:
+    def __init__(self, run: Run, found: events.RunEvents, graph: Graph, settings: Settings) -> None:
         program = found.program
         self.time_ps = np.full(len(found.npu), np.nan)
         first = found.first
         if len(first):
             keys, index = _keys(found)
             kinds = program.node_collective[found.at[first[keys]]]
-            group, schedule, size = of_collectives(found, first[keys])
+            group, schedule, size = events.of_collectives(found, first[keys])
             asked = CollectiveKeys(group, schedule, size, found.npu[first[keys]], found.row[first[keys]])
-            costs = closed_forms_on(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
+            costs = events.closed_forms_on(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
             own = found.collective >= 0
             self.time_ps[own] = costs.time_ps.astype(np.float64)[index][found.collective[own]]
         ends = np.flatnonzero((found.node_kind == SEND) | (found.sender >= 0))
@@ -166,7 +160,7 @@ class _Times:
             flows = {"src": np.where(is_send, npu, peer), "dst": np.where(is_send, peer, npu)}
             flows |= {"group": np.full(len(ends), -1), "bytes": program.node_bytes[found.at[ends]]}
             sends = np.where(is_send, ends, found.sender[ends])
-            alone = ideal_ps(graph, settings, flows, shares_of_messages(found, sends))
+            alone = ideal_ps(graph, settings, flows, events.shares_of_messages(found, sends))
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
 
     def ratio(self, then: "_Times") -> Float64:
@@ -176,9 +170,9 @@ class _Times:
         return np.where(np.isfinite(found), found, 1.0)
 
 
-def _keys(found: RunEvents) -> tuple[Int64, Int64]:
+def _keys(found: events.RunEvents) -> tuple[Int64, Int64]:
     """Return one collective of each group, schedule, size and kind, and the index of this key for each collective."""
-    group, schedule, size = of_collectives(found, found.first)
+    group, schedule, size = events.of_collectives(found, found.first)
     kinds = found.program.node_collective[found.at[found.first]].astype(np.int64)
     _, first, index = np.unique(
         np.stack([group, schedule, size, kinds]), axis=1, return_index=True, return_inverse=True

@@ -10,19 +10,7 @@ from pydantic import ValidationError
 from inputs.units import PS_PER_MS
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.simulation.schemas import (
-    COLLECTIVES,
-    FLOWS,
-    LINKS,
-    MARKS,
-    NODES,
-    NPUS,
-    PAUSES,
-    QUEUES,
-    STEPS,
-    WORKERS,
-    Schema,
-)
+from nadi.simulation import schemas
 from nadi.simulation.wiring.earlier_run import read_summary, read_table, table_blocks
 
 if TYPE_CHECKING:
@@ -86,54 +74,54 @@ class Run:
     @cached_property
     def nodes(self) -> "pa.Table":
         """Table with a row per trace node of each NPU."""
-        return self._table(NODES, '[output] nodes = "none" leaves it out')
+        return self._table(schemas.NODES, '[output] nodes = "none" leaves it out')
 
     @cached_property
     def flows(self) -> "pa.Table":
         """Table with a row per message."""
-        return self._table(FLOWS, '[output] flows = "none" leaves it out')
+        return self._table(schemas.FLOWS, '[output] flows = "none" leaves it out')
 
     @cached_property
     def links(self) -> "pa.Table":
         """Table with a row per direction of a cable."""
-        return self._table(LINKS)
+        return self._table(schemas.LINKS)
 
     @cached_property
     def collectives(self) -> "pa.Table":
         """Table with a row per collective of a group."""
-        return self._table(COLLECTIVES)
+        return self._table(schemas.COLLECTIVES)
 
     @cached_property
     def npus(self) -> "pa.Table":
         """Table with a row per NPU."""
-        return self._table(NPUS)
+        return self._table(schemas.NPUS)
 
     @cached_property
     def steps(self) -> "pa.Table | None":
         """Table with a row per NPU: its time by axis of parallelism; None where no node name has an axis."""
-        return self._maybe(STEPS)
+        return self._maybe(schemas.STEPS)
 
     @cached_property
     def queues(self) -> "pa.Table | None":
         """Table of the bytes in shared buffers over time; None where no packet waited."""
-        return self._maybe(QUEUES)
+        return self._maybe(schemas.QUEUES)
 
     @cached_property
     def marks(self) -> "pa.Table | None":
         """Table of the packets that ports marked (ECN) over time; None where no packet was marked."""
-        return self._maybe(MARKS)
+        return self._maybe(schemas.MARKS)
 
     @cached_property
     def pauses(self) -> "pa.Table | None":
         """Table of pauses and resumes; None where no link was paused."""
-        return self._maybe(PAUSES)
+        return self._maybe(schemas.PAUSES)
 
     @cached_property
     def workers(self) -> "pa.Table | None":
         """Table of working and waiting times of the simulation's workers; None where the run did not record them."""
-        return self._maybe(WORKERS)
+        return self._maybe(schemas.WORKERS)
 
-    def has(self, schema: Schema) -> bool:
+    def has(self, schema: schemas.Schema) -> bool:
         """Return whether the folder has this table."""
         return (self.folder / schema.file).is_file()
 
@@ -186,18 +174,18 @@ class Run:
         work = read_work(self.config, self.graph, force=True)
         program = work.program
         rows = int(np.diff(program.trace_ptr)[program.trace_of_npu].sum())
-        if self.has(NODES) and "like" not in self.npus.column_names and len(self.nodes) != rows:
+        if self.has(schemas.NODES) and "like" not in self.npus.column_names and len(self.nodes) != rows:
             had = f"the run had {len(self.nodes):,} trace nodes"
             raise ConfigError(f"{self.folder}: {had}, its traces have {rows:,} now")
         return work
 
-    def _table(self, schema: Schema, why: str = "") -> "pa.Table":
+    def _table(self, schema: schemas.Schema, why: str = "") -> "pa.Table":
         found = self._maybe(schema)
         if found is None:
             raise ConfigError(f"{self.folder}: no {schema.file}" + (f" ({why})" if why else "") + f"; {_EXPECTED}")
         return found
 
-    def blocks(self, schema: Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
+    def blocks(self, schema: schemas.Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
         """Yield batches of some columns of a table that may exceed memory; nothing where the table does not exist.
 
         Raises:
@@ -208,7 +196,7 @@ class Run:
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
 
-    def _maybe(self, schema: Schema) -> "pa.Table | None":
+    def _maybe(self, schema: schemas.Schema) -> "pa.Table | None":
         needed = [field.name for field in schema.fields if not field.where]
         try:
             return read_table(self.folder, schema, needed, counts=self.summary)

@@ -10,20 +10,7 @@ from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.configuration.bounds import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.errors import ConfigError
-from pdes import SharedBuffer, balancing, congestion
-from pdes.wire import (
-    ECHO_MASK,
-    FLIT_BYTES,
-    MAX_BATCH,
-    MAX_SET,
-    MAX_WIRE_BYTES,
-    SELECTIVE_PACKETS,
-    Fabric,
-    classes_in_use,
-    headrooms,
-    round_trip_ps,
-    window_packets,
-)
+from pdes import SharedBuffer, balancing, congestion, wire
 from topologies import Graph
 from topologies.units import format_bytes, format_time
 
@@ -122,21 +109,23 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
-    if widest > MAX_SET:
-        raise ConfigError(f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {MAX_SET}")
+    if widest > wire.MAX_SET:
+        raise ConfigError(
+            f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {wire.MAX_SET}"
+        )
     if settings.fidelity.act:
         return settings
     wire_bytes = settings.mtu_bytes + settings.header_bytes
-    if wire_bytes > MAX_WIRE_BYTES:
+    if wire_bytes > wire.MAX_WIRE_BYTES:
         raise ConfigError(
-            f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {MAX_WIRE_BYTES}"
+            f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {wire.MAX_WIRE_BYTES}"
         )
     _check_windows(graph, settings)
     switch = settings.switch
     if switch is None and not _may_be_too_fine(graph, settings):
         return settings
     try:
-        fabric = Fabric(graph, settings)
+        fabric = wire.Fabric(graph, settings)
     except pdes.RunError as error:
         raise ConfigError(f"[topology]: {graph.name}: {error}") from None
     if switch is not None:
@@ -144,7 +133,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     return settings
 
 
-def _check_buffer(graph: Graph, fabric: Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
+def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
     """Refuse a shared buffer that exceeds what telemetry can carry, or of which PFC headrooms leave nothing."""
     found = f"[network] buffer: found {format_bytes(switch.buffer_bytes)}"
     if "telemetry" in settings.congestion_control.signals and switch.buffer_bytes > MAX_TELEMETRY_BUFFER_BYTES:
@@ -154,7 +143,7 @@ def _check_buffer(graph: Graph, fabric: Fabric, settings: pdes.Settings, switch:
         )
     if not switch.pfc:
         return
-    headroom = headrooms(graph, fabric, settings) * classes_in_use(settings)
+    headroom = wire.headrooms(graph, fabric, settings) * wire.classes_in_use(settings)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     need[: graph.npus] = 0
     node = int(need.argmax())
@@ -167,25 +156,25 @@ def _check_buffer(graph: Graph, fabric: Fabric, settings: pdes.Settings, switch:
 
 def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
     """Refuse windows or round-trip times that exceed the ranges of the transport."""
-    packets = window_packets(graph, settings)
+    packets = wire.window_packets(graph, settings)
     if packets > MAX_WINDOW_PACKETS:
         raise ConfigError(f"[network] window: {packets} packets; expected at most {MAX_WINDOW_PACKETS}")
-    idle_ps, longest_ps = round_trip_ps(graph, settings)[0], ECHO_MASK // 2
+    idle_ps, longest_ps = wire.round_trip_ps(graph, settings)[0], wire.ECHO_MASK // 2
     if "rtt" in settings.congestion_control.signals and idle_ps > longest_ps:
         raise ConfigError(
             f"[network] congestion_control: {settings.congestion_control.name} goes by round-trip times, and an idle "
             f"one of {graph.name} may take {format_time(idle_ps)}; "
             f"expected at most {format_time(longest_ps)}"
         )
-    if settings.selective_repeat and packets > SELECTIVE_PACKETS:
+    if settings.selective_repeat and packets > wire.SELECTIVE_PACKETS:
         raise ConfigError(
-            f"[network] window: {packets} packets; expected at most {SELECTIVE_PACKETS} with selective repeat"
+            f"[network] window: {packets} packets; expected at most {wire.SELECTIVE_PACKETS} with selective repeat"
         )
 
 
 def _may_be_too_fine(graph: Graph, settings: pdes.Settings) -> bool:
     """Return whether packets might take less than a picosecond, or too many may reach a node at a time."""
     degree = np.bincount(graph.link_dst, minlength=graph.nodes)
-    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, FLIT_BYTES)
+    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
     smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
-    return bool(smallest_ps < 1 or degree.max(initial=0) > MAX_BATCH // 4)
+    return bool(smallest_ps < 1 or degree.max(initial=0) > wire.MAX_BATCH // 4)

@@ -13,23 +13,9 @@ from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TO
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
-from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Snapshot
+from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Snapshot, traces
 from pdes.arrays import Int64, Rows
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
-from pdes.traces import (
-    KIND_COLLECTIVE,
-    KIND_RECV,
-    LANES,
-    ROW_DONE,
-    ROW_READY,
-    ROW_STARTED,
-    SLOWDOWN_UNIT,
-    begin_traces,
-    padded,
-    row_states,
-    slow_changes,
-    trace_tables,
-)
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
 _MIN_PS = 1
@@ -87,7 +73,7 @@ def run_closed_form(
     work = _initial_state(folded, collective_ps, messages, concurrent=concurrent)
     work = work._replace(changes=_changes(folded.classes, work.classes, slow))
     if compute_slowdown != 1:
-        work.ctl.compute_slow_1000ths = round(SLOWDOWN_UNIT * compute_slowdown)
+        work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * compute_slowdown)
         work.collectives.launch_ps[:] += endpoint_delay_ps
     directory, events = Directory(work, "closed forms"), 0
     total = int(folded.row_ptr[-1])
@@ -140,11 +126,11 @@ def _initial_state(
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
     words = rows_of(NpuClass, count)
-    state, _ = begin_traces(words, trace, program)
+    state, _ = traces.begin_traces(words, trace, program)
     words.slot_base[:count] = folded.slot_ptr[:-1]
     words.send_base[:count] = folded.send_ptr[:-1]
     words.port_base[:count] = folded.port_ptr[:-1]
-    most = max(LANES, int(folded.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
+    most = max(traces.LANES, int(folded.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     heap[0 : 2 * count : 2] = 0
@@ -156,13 +142,13 @@ def _initial_state(
         ctl=ctl,
         classes=words,
         heap=heap,
-        trace=trace_tables(program, 1.0),
-        rows=row_states(state, int(folded.slot_ptr[-1]), recorded=True),
+        trace=traces.trace_tables(program, 1.0),
+        rows=traces.row_states(state, int(folded.slot_ptr[-1]), recorded=True),
         collectives=s.CollectiveClasses(
-            slot_group=padded(folded.slot_group, np.int32),
+            slot_group=traces.padded(folded.slot_group, np.int32),
             group=aligned(folded.group),
-            member=padded(folded.member, np.int32),
-            member_slot=padded(folded.member_slot, np.int32),
+            member=traces.padded(folded.member, np.int32),
+            member_slot=traces.padded(folded.member_slot, np.int32),
             came=zeros(len(takes), np.int32),
             time_ps=_bounded(takes),
             launch_ps=aligned(program.schedules.launch_ps, np.int64),
@@ -188,7 +174,7 @@ def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.PaceC
     changes: list[tuple[int, int]] = []
     for number, npu in enumerate(classes.example.tolist()):
         words[number].next_change = len(changes)
-        changes += slow_changes(of_npu.get(npu, []), cell_ps=1)
+        changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
         words[number].changes_end = len(changes)
     columns = np.array(changes, np.int64).reshape(-1, 2)
     return s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1]))
@@ -220,12 +206,12 @@ def _snapshot(work: s.AdvanceState, events: int, total: int, wall_s: float) -> S
 def deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
     """Return a message with one line per unfinished row of the first NPU of each class, and what it waits for."""
     flag = work.rows.flag[: folded.row_ptr[-1]]
-    begun = np.flatnonzero(((flag & (ROW_STARTED | ROW_READY)) != 0) & ((flag & ROW_DONE) == 0))
+    begun = np.flatnonzero(((flag & (traces.ROW_STARTED | traces.ROW_READY)) != 0) & ((flag & traces.ROW_DONE) == 0))
     which = np.searchsorted(folded.row_ptr, begun, side="right") - 1
     rows = begun - folded.row_ptr[which]
     shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
     lines = [_waits(folded, work, c, row) for c, row in shown]
-    done = np.add.reduceat(np.append((flag & ROW_DONE) != 0, False).astype(np.int64), folded.row_ptr[:-1])
+    done = np.add.reduceat(np.append((flag & traces.ROW_DONE) != 0, False).astype(np.int64), folded.row_ptr[:-1])
     of_class = np.diff(folded.row_ptr)
     left = int(((of_class - np.where(of_class > 0, done, 0)) * folded.classes.size).sum())
     more = f"\n  and {len(begun) - MAX_LINES} more" if len(begun) > MAX_LINES else ""
@@ -238,10 +224,10 @@ def _waits(folded: FoldedProgram, work: s.AdvanceState, c: int, row: int) -> str
     npu = int(classes.example[c])
     at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
     kind, seq = int(program.node_kind[at]), int(program.node_seq[at])
-    if kind == KIND_RECV:
+    if kind == traces.KIND_RECV:
         peer = npu + int(program.node_peer[at])
         return f"npu {npu} row {row}: receive {seq} of tag {program.node_tag[at]} waits for npu {peer}"
-    if kind != KIND_COLLECTIVE:
+    if kind != traces.KIND_COLLECTIVE:
         return f"npu {npu} row {row} is under way (engine defect)"
     slot = int(program.node_group[at])
     group = int(program.slot_group[program.slot_ptr[npu] + slot])
@@ -262,4 +248,4 @@ def _has_come(folded: FoldedProgram, work: s.AdvanceState, npu: int, group: int,
         return False
     entry = program.trace_slot_ptr[program.trace_of_npu[npu]] + slots[0]
     row = int(program.coll_node[program.coll_ptr[entry] + seq])
-    return bool(work.rows.flag[folded.row_ptr[c] + row] & ROW_STARTED)
+    return bool(work.rows.flag[folded.row_ptr[c] + row] & traces.ROW_STARTED)

@@ -6,16 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 import topologies
-from nadi.simulation.closed_forms.lone_message import (
-    ACKNOWLEDGEMENT,
-    Hop,
-    Way,
-    bytes_on,
-    bytes_seen,
-    message_level_ps,
-    rates_of,
-    ways_of,
-)
+from nadi.simulation.closed_forms import lone_message as lone
 from pdes import Fidelity, Settings
 from pdes.wire import window_packets, wire_bytes
 from topologies import Graph, TableRouting
@@ -34,7 +25,7 @@ class Path(NamedTuple):
     # after the first, or the last of several slowest. Pairs share this port only if the link is the last one of the
     # path.
     last: int
-    hops: Way  # all links in order
+    hops: lone.Way  # all links in order
     # number of the links after the first port that keep the sender's packets in order, -1 = there are no such links, or
     # hashes choose the links
     order: int = NONE
@@ -89,9 +80,9 @@ class IdleFabric(NamedTuple):
     # `links` holds senders instead of links
     seed: int
     # returns the times of a packet with this payload, or of an acknowledgement, on these links
-    times: Callable[[Way, int], PathTimes]
+    times: Callable[[lone.Way, int], PathTimes]
     # returns the picoseconds per byte of payload in full packets at a link's line rate; None = message level
-    moved_ps: Callable[[Hop], float] | None
+    moved_ps: Callable[[lone.Hop], float] | None
     ends: PathEnds = PathEnds()  # delays at the ends of messages
 
     @property
@@ -124,7 +115,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routed = {(src, dst): _route(graph, settings, npus[src], npus[dst]) for src, dst in both}
     links = {pair: route.links for pair, route in routed.items()}
-    ways = dict(zip(links, ways_of(graph, settings, list(links.values())), strict=True))
+    ways = dict(zip(links, lone.ways_of(graph, settings, list(links.values())), strict=True))
     if not settings.fidelity.alone_ps:
         ways |= _meeting(routed, ways)
     ports: dict[object, int] = {}
@@ -189,7 +180,7 @@ def _route(graph: Graph, settings: Settings, src: int, dst: int) -> _Route:
     return _Route(topologies.route(graph, src, dst, chosen), is_only)
 
 
-def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, Way]) -> dict[Pair, Way]:
+def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, lone.Way]) -> dict[Pair, lone.Way]:
     """Return the paths on which the paths of several senders meet before the last of the slowest links, marked there.
 
     They meet at the first of the links that all of them have in common.
@@ -212,7 +203,7 @@ def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, Way]) -> dict[Pair, Wa
     return marked
 
 
-def _first_queue(way: Way) -> int:
+def _first_queue(way: lone.Way) -> int:
     """Return the index of the first link after the sender's own at which packets queue.
 
     That is the link where paths meet, or the last of the slowest links.
@@ -220,7 +211,7 @@ def _first_queue(way: Way) -> int:
     return next((i for i, hop in enumerate(way) if hop.meets), _slowest(way))
 
 
-def _order_key(pair: Pair, route: _Route, way: Way) -> object:
+def _order_key(pair: Pair, route: _Route, way: lone.Way) -> object:
     """Return a key of the packets that keep their order on the slowest link before their queue."""
     before = _first_queue(way)
     between = _slowest(way[:before])
@@ -240,20 +231,20 @@ def _ends(model: Fidelity) -> PathEnds:
     )
 
 
-def _slowest(way: Way) -> int:
+def _slowest(way: lone.Way) -> int:
     """Return the index of the last of the slowest links after the first; 0 = the path has one link."""
     return max(range(1, len(way)), key=lambda i: (way[i].ps_per_byte, i), default=0)
 
 
-def packet_times(way: Way, size_bytes: int, settings: Settings) -> PathTimes:
+def packet_times(way: lone.Way, size_bytes: int, settings: Settings) -> PathTimes:
     """Return the times of a packet or an acknowledgement on these links.
 
     Ports are busy for whole picoseconds, so that packets tie here if they tie in the engine.
 
     `size_bytes`: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
     """
-    on_wire, psb = bytes_on(way, size_bytes, settings), rates_of(way)
-    own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, bytes_seen(on_wire, settings)))
+    on_wire, psb = lone.bytes_on(way, size_bytes, settings), lone.rates_of(way)
+    own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, lone.bytes_seen(on_wire, settings)))
     fixed = [hop.delay_ps + (way[i + 1].latency_ps if i + 1 < len(way) else 0) for i, hop in enumerate(way)]
     queue, meets = _slowest(way), _first_queue(way)
     before = sum(forward[1:meets]) + sum(fixed[:meets])
@@ -269,13 +260,13 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> PathTimes:
     return times._replace(meet_ps=own[meets], on_head_ps=on_head_ps, on_tail_ps=on_tail_ps)
 
 
-def _message_level_times(way: Way, size_bytes: int, model: Fidelity) -> PathTimes:
+def _message_level_times(way: lone.Way, size_bytes: int, model: Fidelity) -> PathTimes:
     """Return the times of a message at message level by the run's model: hop by hop, or without busy links."""
-    if size_bytes in {ACKNOWLEDGEMENT, _UNLIMITED_BYTES}:  # message level has no such packets
+    if size_bytes in {lone.ACKNOWLEDGEMENT, _UNLIMITED_BYTES}:  # message level has no such packets
         return PathTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-    def taken_ps(hops: Way, *, fixed: bool = True) -> float:
-        return float(message_level_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
+    def taken_ps(hops: lone.Way, *, fixed: bool = True) -> float:
+        return float(lone.message_level_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
 
     queue, delay_ps = _slowest(way), float(model.endpoint_delay_ps)
     if not model.congestion_aware:
