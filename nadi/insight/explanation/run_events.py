@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
+from nadi.simulation.closed_forms.advancing.likeness import slots_of
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.curves import WHAT_IF_EFFORT
 from nadi.simulation.fidelities import fabric_settings
@@ -314,8 +315,7 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
 
 def _equivalent_groups(program: Program, like: Int64, group: Int64) -> Int64:
     """Return int64[groups]: the lowest of the groups that are equivalent to each group."""
-    owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
-    slot = np.arange(len(owner)) - program.slot_ptr[owner]
+    owner, slot = slots_of(program)
     own = program.slot_group.astype(np.int64)
     pairs = np.unique(np.stack([own, own[program.slot_ptr[like[owner]] + slot]]), axis=1)
     kept = np.unique(own[np.isin(owner, like)])  # groups of NPUs whose nodes are kept

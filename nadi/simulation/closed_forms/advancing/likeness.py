@@ -81,12 +81,6 @@ def classes_of(
         colour = refined
 
 
-def every_npu(program: Program, group_likeness: Int64) -> Classes:
-    """Return classes of one NPU each; folded runs must agree with runs of these."""
-    colour = np.arange(program.npus)
-    return _classes(program, colour, _group_colours(program, colour, group_likeness))
-
-
 def _classes(program: Program, colour: Int64, of_groups: list[Words]) -> Classes:
     _, example, size = np.unique(colour, return_index=True, return_counts=True)
     used = np.unique(program.slot_group)
@@ -119,7 +113,7 @@ def mixed(seed: int, *words: NDArray) -> Words:
     return hashed
 
 
-def _slots(program: Program) -> tuple[Int64, Int64]:
+def slots_of(program: Program) -> tuple[Int64, Int64]:
     """Return int64[slots], twice: the NPU that owns each slot, and the index of the slot on that NPU."""
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     return owner, np.arange(len(owner)) - program.slot_ptr[owner]
@@ -127,7 +121,7 @@ def _slots(program: Program) -> tuple[Int64, Int64]:
 
 def _group_colours(program: Program, colour: Int64, likeness: Int64) -> list[Words]:
     """Return uint64[G], twice: a hash of each group's position and of the classes and slots of its members."""
-    owner, slot = _slots(program)
+    owner, slot = slots_of(program)
     hashed = []
     for seed in _SEEDS:
         total = np.zeros(len(likeness), np.uint64)
@@ -140,7 +134,7 @@ def _npu_sums(
     seed: int, program: Program, pairs: TracePeers, colour: Int64, of_groups: list[Words], pair_likeness: Int64
 ) -> Words:
     """Return uint64[npus], a hash of each NPU's groups, slot by slot, and of its peers, pair by pair."""
-    owner, slot = _slots(program)
+    owner, slot = slots_of(program)
     total = np.zeros(program.npus, np.uint64)
     np.add.at(total, owner, mixed(seed, slot, *(words[program.slot_group] for words in of_groups)))
     np.add.at(total, pairs.npu, mixed(seed + 1, pairs.place, colour[pairs.peer], pair_likeness))

@@ -1,4 +1,4 @@
-"""Run of a Program at closed forms, one NPU per class."""
+"""Run of a Program at closed forms, one NPU per class, and the message for a run that cannot finish."""
 
 import hashlib
 import time
@@ -13,16 +13,14 @@ from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TO
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
-from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Snapshot, traces
+from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
 from pdes.arrays import Int64, Rows
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
-_MIN_PS = 1
-"""Minimum time of a collective or a message in picoseconds: effects of other NPUs come later than their cause."""
+_MIN_PS = 1  # minimum time of a collective or a message: effects on other NPUs come later than their cause
+# maximum number of events of a collective besides its ends at the members: it begins to run, and compute slows down
 _ADDITIONAL_EVENTS = 2
-"""Maximum number of events of a collective besides its ends at the members: it begins to run, and compute slows
-down."""
 
 
 class MessageTimes(NamedTuple):
@@ -50,45 +48,49 @@ def run_closed_form(
     folded: FoldedProgram,
     collective_ps: Int64,
     messages: MessageTimes,
-    *,
-    concurrent: bool = False,
-    compute_slowdown: float = 1.0,
-    endpoint_delay_ps: int = 0,
-    slow: Sequence[NpuFault] = (),
+    settings: Settings,
     progress: Callable[[Snapshot], None] | None = None,
 ) -> ClassTimes:
-    """Run a Program, one NPU per class.
+    """Run a Program, one NPU per class; the NPUs of a class have equal faults.
 
     `collective_ps`: int64[K], time of each of folded.collectives in picoseconds.
-    `concurrent`: True = collectives of one group run side by side.
-    `compute_slowdown`: Time of compute beside a collective divided by its time alone.
-    `endpoint_delay_ps`: Delay before the first step of a collective in picoseconds.
-    `slow`: NPU faults: which NPUs compute slower, and when; the NPUs of a class have equal faults.
-    `progress`: Function that receives a Snapshot from time to time.
+    `messages`: Times of folded.messages.
 
     Raises:
         RunError: Rows wait for ever (the message lists what they wait for), or simulated time is too long.
     """
     begun = time.perf_counter()
-    work = _initial_state(folded, collective_ps, messages, concurrent=concurrent)
-    work = work._replace(changes=_changes(folded.classes, work.classes, slow))
-    if compute_slowdown != 1:
-        work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * compute_slowdown)
-        work.collectives.launch_ps[:] += endpoint_delay_ps
+    work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)
+    work = work._replace(changes=_changes(folded.classes, work.classes, settings.faults.npus))
+    if settings.compute_slowdown != 1:
+        work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * settings.compute_slowdown)
+        work.collectives.launch_ps[:] += settings.fidelity.endpoint_delay_ps
     directory, events = Directory(work, "closed forms"), 0
     total = int(folded.row_ptr[-1])
     while (stopped := advance(directory.address, EVENTS_OF_A_PAUSE)) != ALL_DONE:
         if stopped == TOO_LATE:
             raise RunError(TOO_LATE_TEXT)
         if stopped == NO_ROOM:
-            work = _with_more_room(work)
+            heap = zeros(2 * len(work.heap))
+            heap[: len(work.heap)] = work.heap
+            work = work._replace(heap=heap)
+            work.ctl.room = len(heap) // 2
             directory.update(work)
         elif progress is not None:
             events += EVENTS_OF_A_PAUSE
-            progress(_snapshot(work, events, total, time.perf_counter() - begun))
+            progress(
+                Snapshot(
+                    now_ps=int(work.ctl.now_ps),
+                    packet_hops=0,
+                    nodes_done=int(work.ctl.done),
+                    nodes_total=total,
+                    wall_s=time.perf_counter() - begun,
+                    messages=events,
+                )
+            )
     directory.check_guards()
     if int(work.ctl.done) < total:
-        raise RunError(deadlock_message(folded, work))
+        raise RunError(_deadlock_message(folded, work))
     return ClassTimes(
         row_ptr=folded.row_ptr,
         start_ps=work.rows.start[:total],
@@ -184,26 +186,7 @@ def _bounded(times_ps: ArrayLike) -> Int64:
     return aligned(np.clip(np.asarray(times_ps, np.int64), _MIN_PS, LONGEST_RUN_PS + 1))
 
 
-def _with_more_room(work: s.AdvanceState) -> s.AdvanceState:
-    """Return the state with a heap of twice the size."""
-    heap = zeros(2 * len(work.heap))
-    heap[: len(work.heap)] = work.heap
-    work.ctl.room = len(heap) // 2
-    return work._replace(heap=heap)
-
-
-def _snapshot(work: s.AdvanceState, events: int, total: int, wall_s: float) -> Snapshot:
-    return Snapshot(
-        now_ps=int(work.ctl.now_ps),
-        packet_hops=0,
-        nodes_done=int(work.ctl.done),
-        nodes_total=total,
-        wall_s=wall_s,
-        messages=events,
-    )
-
-
-def deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
+def _deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
     """Return a message with one line per unfinished row of the first NPU of each class, and what it waits for."""
     flag = work.rows.flag[: folded.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (traces.ROW_STARTED | traces.ROW_READY)) != 0) & ((flag & traces.ROW_DONE) == 0))
@@ -220,6 +203,7 @@ def deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
 
 
 def _waits(folded: FoldedProgram, work: s.AdvanceState, c: int, row: int) -> str:
+    """Return what a row of the first NPU of class c waits for."""
     program, classes = folded.program, folded.classes
     npu = int(classes.example[c])
     at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
