@@ -75,15 +75,9 @@ def _times(simulation: FinishedRun) -> DurationSources:
 
 def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[str]:
     """Return the warnings about a run, from the counts of all ranks."""
-    total = WorkCounts(
-        nodes=sum(each.nodes for each in of_ranks),
-        timed=sum(each.timed for each in of_ranks),
-        collectives=sum(each.collectives for each in of_ranks),
-        remote=sum(each.remote for each in of_ranks),
-        remote_npus=sum(each.remote_npus for each in of_ranks),
-        times=DurationSources(*(sum(column) for column in zip(*(each.times for each in of_ranks), strict=True))),
-        first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
-    )
+    *counts, times, first_remote = zip(*of_ranks, strict=True)
+    sources = DurationSources(*map(sum, zip(*times, strict=True)))
+    total = WorkCounts(*map(sum, counts), sources, next(filter(None, first_remote), ""))
     memories = memory_nodes(simulation.config, simulation.graph)
     warnings = remarks(simulation.config, simulation.graph.npus - len(memories))
     if total.remote:
@@ -121,9 +115,8 @@ def _overtaken(simulation: FinishedRun) -> str:
     """Return a warning if all retransmissions come from reordering by flowlets, else ""."""
     settings, counters = simulation.settings, simulation.results.counters
     again = int(counters.get("retransmitted_packets", 0))
-    if not again or counters.get("dropped_packets", 0) or not settings.load_balancing.has_flowlets:
-        return ""
-    if settings.selective_repeat:
+    may_overtake = settings.load_balancing.has_flowlets and not settings.selective_repeat
+    if not again or counters.get("dropped_packets", 0) or not may_overtake:
         return ""
     return (
         f'{again:,} packets were sent again, and none was dropped: with load_balancing = "flowlet" packets overtook '

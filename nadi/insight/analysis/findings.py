@@ -26,8 +26,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _ANY_SIZE = -1
+# number of packets that are played for the closed forms of a run, each kind, size and group size once; about 2 s
 _MAX_PACKETS = 1 << 21
-"""Number of packets that are played for the closed forms of a run, each kind, size and group size once; about 2 s."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +82,7 @@ def find(simulation: FinishedRun) -> Findings:
 
 
 def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
-    """Analyse the NPUs of this rank; NPUs of other ranks have no trace in its Program.
-
-    `exchange`: Exchange with the other ranks, which all call this function.
-    """
+    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call this function."""
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
@@ -113,32 +110,20 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
 
 
 def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
-    """Merge the parts of all ranks into the findings of the run.
-
-    Args:
-        simulation: Run on any rank that has the counters of all links.
-        parts: Findings of all ranks, in any order.
-    """
+    """Merge the parts of all ranks, in any order, into the findings of a run that has the counters of all links."""
     results = simulation.results
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = node_times.merge_collectives([p.collectives for p in parts])
-    of_step = [p.step_times for p in parts]
-    any_step = any(steps is not None for steps in of_step)
-    names: dict[int, str] = {}
-    closed_forms: dict[tuple[int, int, int], ClosedForm] = {}
-    for p in parts:
-        names |= p.group_names
-        closed_forms |= p.closed_forms
+    steps = [p.step_times for p in parts if p.step_times is not None]
+    names = {group: name for p in parts for group, name in p.group_names.items()}
+    closed_forms = {key: form for p in parts for key, form in p.closed_forms.items()}
     keys = list(_keys(found))
-    kinds = [
-        UNEVEN if key[2] == _ANY_SIZE else KINDS[kind] for key, kind in zip(keys, found.kind.tolist(), strict=True)
-    ]
+    columns = (found.kind, found.members, found.size_bytes, found.time_ps)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    kinds = [UNEVEN if key[2] == _ANY_SIZE else KINDS[row[0]] for key, row in zip(keys, rows, strict=True)]
     algorithm_of = {kind: simulation.collectives.algorithm_of(kind) for kind in set(kinds)}
-    sizes = zip(
-        found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True
-    )
-    bandwidths = np.array([node_times.bandwidths_Bps(*row) for row in sizes]).reshape(-1, 2)
+    bandwidths = np.array([node_times.bandwidths_Bps(*row) for row in rows]).reshape(-1, 2)
     return Findings(
         npu_times=node_times.NpuTimes(*times),
         collectives=found,
@@ -156,7 +141,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
             int(results.settled.get("cell_ps", 1)),
         ),
         warnings=cautions(simulation, [p.counts for p in parts]),
-        step_times=np.concatenate([steps for steps in of_step if steps is not None])[place] if any_step else None,
+        step_times=np.concatenate(steps)[place] if steps else None,
         serving=figures(p.requests for p in parts),
     )
 
@@ -180,25 +165,16 @@ def _closed_forms(
     for i, key in enumerate(_keys(found)):
         if key in known:
             continue
-        if settings.fidelity.is_closed_form:
-            formula = int(schedule[i]), int(found.size_bytes[i])
-            known[key] = ClosedForm(float(found.time_ps[i]), is_played=formula not in simulation.formulas)
-            continue
-        group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
+        group, kind, number = int(found.group[i]), KINDS[found.kind[i]], int(schedule[i])
+        size_bytes = int(found.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
-        if key[2] == _ANY_SIZE:
-            fullest = busiest_member_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
-            known[key] = ClosedForm(fullest, is_played=False)
-            continue
-        known[key] = closed_form(
-            graph,
-            program,
-            settings,
-            kind=kind,
-            algorithm=simulation.collectives.algorithm_of(kind),
-            schedule=int(schedule[i]),
-            members=members,
-            size_bytes=size_bytes,
-            played=played,
-        )
+        if settings.fidelity.is_closed_form:
+            is_played = (number, size_bytes) not in simulation.formulas
+            known[key] = ClosedForm(float(found.time_ps[i]), is_played=is_played)
+        elif key[2] == _ANY_SIZE:
+            busiest_ps = busiest_member_ps(graph, program, settings, number, members, size_bytes)
+            known[key] = ClosedForm(busiest_ps, is_played=False)
+        else:
+            algorithm = simulation.collectives.algorithm_of(kind)
+            known[key] = closed_form(graph, program, settings, kind, algorithm, number, members, size_bytes, played)
     return known

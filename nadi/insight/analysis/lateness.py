@@ -21,8 +21,8 @@ class Segments(NamedTuple):
     """Activities and waits of NPUs: s segments that do not overlap on an NPU."""
 
     npu: Int64  # int64[s], NPU of each segment
-    begin_ps: Int64  # int64[s], begin and end in picoseconds
-    until_ps: Int64
+    begin_ps: Int64  # int64[s], begin in picoseconds
+    until_ps: Int64  # int64[s], end in picoseconds
     category: Int64  # int64[s], row of `STEP_CATEGORIES`
     last: Int64  # int64[s], last NPU to arrive, for a wait in a collective; else -1
     # int64[s], for such a wait the previous collective of the group, at which the members last met; else 0
@@ -65,7 +65,7 @@ class _Spent:
     """Time that NPUs spent per category between two moments; divided waits count by their shares."""
 
     def __init__(self, segments: Segments, first: Int64, waits: Int64, categories: int) -> None:
-        """Store the segments, sorted by NPU and begin; first: int64[npus + 1], first segment of each NPU."""
+        # segments are sorted by NPU and begin; first: int64[npus + 1], first segment of each NPU
         self._segments, self._first, self._categories = segments, first, categories
         self._is_divided = np.zeros(len(segments.npu), np.bool_)
         self._row = np.full(len(segments.npu), -1)

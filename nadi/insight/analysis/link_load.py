@@ -28,7 +28,7 @@ class LinkLoad(NamedTuple):
 
 
 def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:
-    """Estimate the load of the busiest links; stretches: Number of equal intervals that the run is divided into.
+    """Estimate the load of the busiest links; stretches: number of equal intervals of the run.
 
     Raises:
         ConfigError, TopologyError: Nadi cannot build the fabric again.

@@ -55,17 +55,17 @@ def requests_of(
 
     `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
     """
-    named = [{row: told for row, *told in requests_in(trace)} for trace in traces]
+    named = [{row: request for row, *request in requests_in(trace)} for trace in traces]
     if not any(named):
         return None
-    found = Requests()
+    requests = Requests()
     for rows in row_blocks(program, results.npu_node_ptr):
         finish_ps = results.node_finish_ps[rows.result]
         npus, firsts = np.unique(rows.npu, return_index=True)
         for npu, first in zip(npus.tolist(), firsts.tolist(), strict=True):
             for row, (request, tokens) in named[trace_of_npu[npu]].items():
-                found.note(request, tokens, int(finish_ps[first + row]))
-    return found
+                requests.note(request, tokens, int(finish_ps[first + row]))
+    return requests
 
 
 def figures(parts: Iterable[Requests | None]) -> Figures | None:

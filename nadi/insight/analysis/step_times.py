@@ -56,10 +56,7 @@ class StartTimes(NamedTuple):
 
 
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
-    """Return whether the name of any communication in the traces contains its axis of parallelism.
-
-    `exchange`: Exchange with the other ranks, which all call this function.
-    """
+    """Return whether the name of any communication on any rank contains its axis of parallelism; all ranks call."""
     axes = _axes(traces)
     return any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED)))))
 
@@ -91,27 +88,25 @@ def step_times(
         has_waits |= bool((segments.last >= 0).any())
     own = program.trace_of_npu >= 0
     if any(exchange(has_waits)):
-        _divide_waits(total, own, exchange(_together(list(blocks()))))
+        _divide_waits(total, own, _joined(exchange(_joined(list(blocks())))))
     total[own, _IDLE] = results.finish_time_ps - total[own].sum(axis=1)
     return total if results.folded is None else total[results.folded.like]
 
 
-def _divide_waits(total: Int64, own: NDArray[np.bool_], parts: Sequence[Segments]) -> None:
+def _divide_waits(total: Int64, own: NDArray[np.bool_], segments: Segments) -> None:
     """Move waits for late members from the axes of their collectives to the communication that made the members late.
 
-    Args:
-        total: int64[npus, categories], changed for this rank's NPUs.
-        own: bool[npus], whether an NPU is on this rank.
-        parts: Segments of all ranks.
+    The function changes `total`, int64[npus, categories], for this rank's NPUs, `own`: bool[npus].
     """
-    waits = divided(_together(parts), len(CATEGORIES), stays=(_COMPUTE, _IDLE))
+    waits = divided(segments, len(CATEGORIES), stays=(_COMPUTE, _IDLE))
     here = own[waits.npu]
     npu, category, share_ps = waits.npu[here], waits.category[here], waits.share_ps[here]
     np.add.at(total, npu, share_ps)
     np.subtract.at(total, (npu, category), share_ps.sum(axis=1))
 
 
-def _together(parts: Sequence[Segments]) -> Segments:
+def _joined(parts: Sequence[Segments]) -> Segments:
+    """Return the segments of all parts."""
     none = Segments(*(np.zeros(0, np.int64) for _ in Segments._fields))
     return Segments(*(np.concatenate(column) for column in zip(none, *parts, strict=True)))
 
@@ -125,16 +120,14 @@ class _Parents:
         self._ptr = np.concatenate([*ptr, parents[-1:]]).astype(np.int64)
         self._row = np.concatenate([np.zeros(0, np.int32), *(trace.dep for trace in traces)])
 
-    def latest(self, at: Int64, first: Int64, finish_ps: Int64) -> Int64:
-        """Return int64[k]: for each node, the parent that finished last (the lowest row of several); -1 for no parent.
+    def latest(self, row: Int64, first: Int64, finish_ps: Int64) -> Int64:
+        """Return int64[k]: the parent of each node that finished last (the lowest row of several); -1 = no parent.
 
-        Args:
-            at: int64[k], row in the concatenation of all files.
-            first: int64[k], index in finish_ps of the first node of the NPU.
-            finish_ps: int64[m], end of each node.
+        `row`: int64[k], row in the concatenation of all files.
+        `first`: int64[k], index in finish_ps (int64[m], end of each node) of the first node of the NPU.
         """
-        begin, count = self._ptr[at], np.diff(self._ptr)[at]
-        found = np.full(len(at), _NONE, np.int64)
+        begin, count = self._ptr[row], np.diff(self._ptr)[row]
+        found = np.full(len(row), _NONE, np.int64)
         has = np.flatnonzero(count)
         if len(has) == 0:
             return found
@@ -176,15 +169,14 @@ class _Block:
         parts = [self._segments(own, self._start_ps[own], self._finish_ps[own], self._category[own])]
         node, from_ps, until_ps = self._gaps(own)
         while len(node):
-            could_ps = self._could_begin_ps(node)
-            begin_ps = np.maximum(from_ps, could_ps)
+            parent = self._latest_parents(node)
+            begin_ps = np.maximum(from_ps, np.where(parent >= 0, self._finish_ps[parent], 0))
             parts += self._shares(node, begin_ps, until_ps, begun)
-            parent = self._latest[node]
             goes_on = begin_ps > from_ps
             node, from_ps, until_ps = parent[goes_on], from_ps[goes_on], begin_ps[goes_on]
-        found = _together(parts)
-        takes_time = found.until_ps > found.begin_ps
-        return Segments(*(column[takes_time] for column in found))
+        segments = _joined(parts)
+        takes_time = segments.until_ps > segments.begin_ps
+        return Segments(*(column[takes_time] for column in segments))
 
     def _segments(self, node: Int64, begin_ps: Int64, until_ps: Int64, category: Int64 | Int8) -> Segments:
         """Return segments that are not waits for members of a collective."""
@@ -223,10 +215,6 @@ class _Block:
         asked = node[self._latest[node] < _NONE]
         self._latest[asked] = self._parents.latest(self._file_row[asked], self._first[asked], self._finish_ps)
         return self._latest[node]
-
-    def _could_begin_ps(self, node: Int64) -> Int64:
-        parent = self._latest_parents(node)
-        return np.where(parent >= 0, self._finish_ps[parent], 0)
 
     def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: StartTimes) -> list[Segments]:
         """Return the segments of some nodes: bubbles, waits for members of collectives, and the time of their axes."""

@@ -15,23 +15,22 @@ Int64 = NDArray[np.int64]
 
 
 class Throughput(NamedTuple):
-    """Throughput of a run's training steps."""
+    """Throughput of a run's training steps; fractions are of the peak of the plan's GPUs for the plan's data type.
+
+    Of attention's pairs of query and key, those that a causal mask leaves count, about half (FlashAttention, arXiv
+    2205.14135). With `all_pairs`, all count, as in Megatron-LM's papers (arXiv 2104.04473) and PaLM's definition of MFU
+    (arXiv 2204.02311, appendix B).
+    """
 
     steps: int  # number of optimizer steps
     tokens_per_s: float  # training tokens per second over all replicas
-    # floating-point operations that a step needs without recomputation. Of attention's pairs of query and key, those
-    # that a causal mask leaves count, about half (FlashAttention, arXiv 2205.14135).
-    model_flops: int
+    model_flops: int  # floating-point operations that a step needs without recomputation
     hardware_flops: int  # model_flops plus the operations of recomputation
-    # model_flops over the peak of the plan's GPUs for the plan's data type during the step; None if the GPU is not
-    # known
-    mfu: float | None
-    hfu: float | None  # hardware_flops over the same peak
-    # same as model_flops with all pairs of query and key, as in Megatron-LM's papers (arXiv 2104.04473) and PaLM's
-    # definition of MFU (arXiv 2204.02311, appendix B)
+    mfu: float | None  # model_flops over the peak; None if the GPU is not known
+    hfu: float | None  # hardware_flops over the peak
     model_flops_all_pairs: int
-    mfu_all_pairs: float | None  # model_flops_all_pairs over the same peak
-    hfu_all_pairs: float | None  # hardware_flops with all pairs of query and key over the same peak
+    mfu_all_pairs: float | None
+    hfu_all_pairs: float | None
 
 
 def throughput(simulation: FinishedRun) -> Throughput | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import topologies
 import workload
 from inputs.units import BITS_PER_BYTE, PS_PER_S
-from nadi.simulation.closed_forms.lone_message import Hop, train, ways_of
+from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
 from nadi.simulation.closed_forms.playing.played import Group, Paths, PlayedCollectives
 from pdes import Settings
 from pdes.wire import acknowledgement_bytes, wire_bytes
@@ -49,7 +49,6 @@ def closed_form(
     graph: Graph,
     program: Program,
     settings: Settings,
-    *,
     kind: str,
     algorithm: str,
     schedule: int,
@@ -130,14 +129,11 @@ def _paths(
 
     `one_way` declares that no member receives while it sends.
     """
-    kinds: dict[tuple[tuple[Hop, ...], bool], Paths] = {}
-    few = [
-        topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in _sampled_sends(s, schedule, _FEW_SAMPLED_SENDS)
-    ]
-    hops = sum(map(len, few)) / len(few)
-    sends = _sampled_sends(
-        s, schedule, max(len(few), min(max(len(npus), _MAX_SAMPLED_SENDS), int(_MAX_SAMPLED_HOPS / hops)))
-    )
+    kinds: dict[tuple[Way, bool], Paths] = {}
+    few_sends = _sampled_sends(s, schedule, _FEW_SAMPLED_SENDS)
+    hops = sum(len(topologies.route(graph, npus[src], npus[dst])) for src, dst, _ in few_sends) / len(few_sends)
+    max_sends = min(max(len(npus), _MAX_SAMPLED_SENDS), int(_MAX_SAMPLED_HOPS / hops))
+    sends = _sampled_sends(s, schedule, max(len(few_sends), max_sends))
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and not settings.fidelity.alone_ps
@@ -161,15 +157,13 @@ def _payload_rates(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
         on_wire += int(acknowledgement_bytes(framed, settings)) if answered else 0
         return int(rate_bps * settings.mtu_bytes / on_wire)
 
-    rates = tuple(payload_bps(rate, framed=False, answered=False) for rate in shape.rate_bps)
+    trees = (branch._replace(tree=_tree_payload_rates(branch.tree, settings, framed=framed)) for branch in shape.trees)
     return shape._replace(
         line_bps=shape.lines_bps,
-        rate_bps=rates,
+        rate_bps=tuple(payload_bps(rate, framed=False, answered=False) for rate in shape.rate_bps),
         inside_bps=payload_bps(shape.inside_bps, framed=framed),
         outside_bps=payload_bps(shape.outside_bps, framed=False),
-        trees=tuple(
-            branch._replace(tree=_tree_payload_rates(branch.tree, settings, framed=framed)) for branch in shape.trees
-        ),
+        trees=tuple(trees),
     )
 
 

@@ -1,5 +1,6 @@
 """Times of collectives and messages on an idle fabric, computed once per kind and process."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +22,12 @@ from workload.shape import shape_of
 
 Int64 = NDArray[np.int64]
 
+# maximum number of messages of a played all-to-all with split sizes; a larger one takes the time of its busiest member
 _MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
-"""Maximum number of messages of an all-to-all with split sizes that is played. A larger all-to-all takes the time of
-its busiest member."""
 _NOTHING_PLAYED = 0  # maximum number of packets to play that leaves every collective to its formula
+# Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
+# plan for 8 members takes about 3 MB with the paths of its messages.
 _MAX_KEPT_PLANS = 16
-"""Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
-plan for 8 members takes about 3 MB with the paths of its messages."""
 
 
 class ClosedFormCosts(NamedTuple):
@@ -71,10 +71,8 @@ class CollectiveCosts:
 
         `kinds`: int8[K], index in workload.KINDS of each collective.
         """
-        groups = [
-            program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
-            for group in keys.group.tolist()
-        ]
+        members_of_group = np.split(program.group_member.astype(np.int64), program.group_ptr[1:-1])
+        groups = [members_of_group[group] for group in keys.group.tolist()]
         forms = []
         positions = self.standing.keys(groups)
         columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist())
@@ -107,23 +105,15 @@ class CollectiveCosts:
                     del plans[next(iter(plans))]  # the oldest
                 schedules = ScheduleSet()
                 number = schedules.add(kind, algorithm, len(members), shape, size_bytes)
-                plans[size_class] = _Plan(
-                    schedules.pack(), number, PlayedCollectives(), PlayedCollectives(_NOTHING_PLAYED)
-                )
+                by_formula = PlayedCollectives(_NOTHING_PLAYED)
+                plans[size_class] = _Plan(schedules.pack(), number, PlayedCollectives(), by_formula)
             return plans[size_class]
 
         def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
             plan = plan_of(size_bytes)
+            planned, played = program._replace(schedules=plan.schedules), plan.played if play else plan.by_formula
             return closed_form(
-                self._graph,
-                program._replace(schedules=plan.schedules),
-                self._settings,
-                kind=kind,
-                algorithm=algorithm,
-                schedule=plan.number,
-                members=members,
-                size_bytes=size_bytes,
-                played=plan.played if play else plan.by_formula,
+                self._graph, planned, self._settings, kind, algorithm, plan.number, members, size_bytes, played
             )
 
         def packets(size_bytes: int) -> float:
@@ -135,28 +125,16 @@ class CollectiveCosts:
         def variant(size_bytes: int) -> str:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
-        source = CurveSource(
-            variant, packets, lambda size: evaluate(size, play=True), lambda size: evaluate(size, play=False)
-        )
+        source = CurveSource(variant, packets, partial(evaluate, play=True), partial(evaluate, play=False))
         return Curve(source, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
         """Return the time of an all-to-all with split sizes; its schedule is valid for this program only."""
         graph, settings = self._graph, self._settings
         if message_count(program.schedules, schedule) > _MAX_PLAYED_UNEVEN_MESSAGES:
-            fullest = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
-            return ClosedForm(fullest, is_played=False)
-        return closed_form(
-            graph,
-            program,
-            settings,
-            kind="all-to-all",
-            algorithm="direct",
-            schedule=schedule,
-            members=members,
-            size_bytes=size_bytes,
-            played=PlayedCollectives(),
-        )
+            busiest_ps = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
+            return ClosedForm(busiest_ps, is_played=False)
+        return closed_form(graph, program, settings, "all-to-all", "direct", schedule, members, size_bytes)
 
     def of_messages(self, keys: MessageKeys) -> MessageTimes:
         """Return the times of messages between two NPUs."""

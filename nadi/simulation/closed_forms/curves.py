@@ -11,7 +11,7 @@ is very large.
 requested before; a planner that runs in several processes needs that.
 """
 
-from bisect import bisect
+from bisect import bisect, insort
 from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
@@ -73,23 +73,20 @@ class Curve:
         return self._known[size_bytes]
 
     def _new(self, size_bytes: int) -> ClosedForm:
+        """Return the time of a size that does not depend on other requested sizes."""
         packets = self._source.packets(size_bytes)
         if packets <= self._effort.max_quick_packets:
             return self.play(size_bytes)
         if self._is_exact:
             return self._source.formula(size_bytes)
-        extrapolated = self._extrapolated(size_bytes)
-        if extrapolated:
-            return extrapolated
-        return self.play(size_bytes) if packets <= self._effort.max_packets else self._source.formula(size_bytes)
+        fallback = self.play if packets <= self._effort.max_packets else self._source.formula
+        return self._extrapolated(size_bytes) or fallback(size_bytes)
 
     def play(self, size_bytes: int) -> ClosedForm:
         """Play a size and return its time, whatever is known of other sizes."""
-        found = self._source.play(size_bytes)
-        points = self._played.setdefault(self._source.variant(size_bytes), [])
-        points.insert(bisect(points, (size_bytes, 0.0)), (size_bytes, found.time_ps))
-        self._known[size_bytes] = found
-        return found
+        form = self._known[size_bytes] = self._source.play(size_bytes)
+        insort(self._played.setdefault(self._source.variant(size_bytes), []), (size_bytes, form.time_ps))
+        return form
 
     def _interpolated(self, size_bytes: int) -> ClosedForm | None:
         """Return the time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
@@ -105,10 +102,6 @@ class Curve:
             return None
         return ClosedForm(between, is_played=False)
 
-    def _played_form(self, size_bytes: int) -> ClosedForm:
-        known = self._known.get(size_bytes)
-        return known if known is not None and known.is_played else self.play(size_bytes)
-
     def _extrapolated(self, size_bytes: int) -> ClosedForm | None:
         """Return the time on the line through three smaller sizes; None if they lie on no line or differ in variant."""
         most, quick = self._effort.max_halvings, self._effort.max_quick_packets
@@ -121,7 +114,10 @@ class Curve:
         variant = self._source.variant(size_bytes)
         if any(self._source.variant(size) != variant for size in sizes):
             return None
-        low, middle, high = ((size, self._played_form(size).time_ps) for size in sizes)
+        for size in sizes:
+            if size not in self._known or not self._known[size].is_played:
+                self.play(size)
+        low, middle, high = ((size, self._known[size].time_ps) for size in sizes)
         if abs(_line(low, middle, high[0]) - high[1]) > _MAX_EXTRAPOLATION_ERROR * high[1]:
             return None
         return ClosedForm(_line(middle, high, size_bytes), is_played=False)

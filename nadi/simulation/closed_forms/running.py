@@ -23,8 +23,7 @@ from workload.node_kinds import SEND
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-# maximum number of trace nodes of all NPUs together for which results hold every node; larger programs keep the nodes of
-# one NPU per class
+# maximum number of trace nodes of all NPUs for which results hold every node; others hold those of one NPU per class
 MAX_ROWS = 1 << 22
 MAX_FLOWS = 1 << 22  # maximum number of messages of all NPUs together that results hold; larger programs keep none
 _OF_SCHEDULE = ("members", "chunks", "relative", "launch_ps", "regions", "aggregators", "uneven")

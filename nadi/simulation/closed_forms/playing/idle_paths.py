@@ -1,13 +1,15 @@
 """Idle fabric of a group's messages: ports, links, and the times of a packet on them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 import topologies
 from nadi.simulation.closed_forms import lone_message as lone
+from nadi.simulation.closed_forms.playing.state import MessageEnds
 from pdes import Fidelity, Settings
+from pdes.kernels import row_of
 from pdes.wire import window_packets, wire_bytes
 from topologies import Graph, TableRouting
 from workload.collectives.plans.plan import NONE
@@ -56,17 +58,6 @@ class PathTimes(NamedTuple):
     on_tail_ps: float = 0.0  # time from the last bit sent there until the second port is done, if it begins at once
 
 
-class PathEnds(NamedTuple):
-    """Delays at the ends of a message, in addition to its PathTimes."""
-
-    begin_ps: float = 0.0  # delay in picoseconds before the first step of a collective
-    send_ps: float = 0.0  # delay in picoseconds from the post of a message until its first packet may be sent
-    act_ps: float = 0.0  # delay in picoseconds before the receiver acts on the message
-    memory_psb: float = 0.0  # picoseconds per byte of each memory access of a reduction, 0 = reductions take no time
-    resolution_ps: float = 1.0  # resolution of that time in picoseconds
-    counts_back: float = 0.0  # 1 = a message counts as received when its last acknowledgement has returned, else 0
-
-
 class IdleFabric(NamedTuple):
     """Ports, links and packet times on which a schedule is played."""
 
@@ -83,7 +74,7 @@ class IdleFabric(NamedTuple):
     times: Callable[[lone.Way, int], PathTimes]
     # returns the picoseconds per byte of payload in full packets at a link's line rate; None = message level
     moved_ps: Callable[[lone.Hop], float] | None
-    ends: PathEnds = PathEnds()  # delays at the ends of messages
+    ends: Annotated[np.record, MessageEnds]  # delays at the ends of messages
 
     @property
     def is_message_level(self) -> bool:
@@ -219,16 +210,14 @@ def _order_key(pair: Pair, route: _Route, way: lone.Way) -> object:
     return pair[0], route.links[between], behind_ps
 
 
-def _ends(model: Fidelity) -> PathEnds:
+def _ends(model: Fidelity) -> np.record:
     """Return the delays at the ends of messages; at message level, PathTimes include the delay before receivers act."""
-    return PathEnds(
-        begin_ps=float(model.endpoint_delay_ps),
-        send_ps=float(model.send_latency_ps),
-        act_ps=0.0 if model.alone_ps else float(model.endpoint_delay_ps),
-        memory_psb=model.reduction_psb,
-        resolution_ps=float(model.resolution_ps),
-        counts_back=float(model.acknowledged),
-    )
+    ends = row_of(MessageEnds)
+    ends.begin_ps, ends.send_ps = model.endpoint_delay_ps, model.send_latency_ps
+    ends.act_ps = 0 if model.alone_ps else model.endpoint_delay_ps
+    ends.memory_ps_per_byte, ends.resolution_ps = model.reduction_psb, model.resolution_ps
+    ends.counts_back = model.acknowledged
+    return ends
 
 
 def _slowest(way: lone.Way) -> int:

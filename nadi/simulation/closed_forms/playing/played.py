@@ -17,18 +17,15 @@ from workload.collectives import AlgorithmChoice
 from workload.collectives.schedules.sends import has_gates, message_count, packet_count, pairs
 from workload.collectives.trees.aggregators import trees_of
 
-_MAX_MESSAGES_OF_ESTIMATES = 1 << 21
-_MAX_MESSAGES = 1 << 19
-"""Maximum number of messages to play: the first if the formula is an estimate and messages are packets, the second
-otherwise. Laying out two million messages takes half a gigabyte, and longer than simulating them."""
+# Maximum number of messages to play: the first if the formula is an estimate and messages are packets, the second
+# otherwise. Laying out two million messages takes half a gigabyte, and longer than simulating them.
+_MAX_MESSAGES_OF_ESTIMATES, _MAX_MESSAGES = 1 << 21, 1 << 19
+# Maximum number of sender-receiver pairs to play if there is a formula, over all groups of this size on the fabric
+# together. Laying them out takes a second or two.
 _MAX_PAIRS = 1 << 14
-"""Maximum number of sender-receiver pairs to play if there is a formula, over all groups of this size on the fabric
-together. Laying them out takes a second or two."""
-_MAX_PACKETS = 1 << 23
-_MAX_PACKETS_OF_ESTIMATES = 1 << 26
-"""Maximum number of packets to play: the first if the formula is exact, the second if it is an estimate. A packet takes
-about a microsecond."""
-_MAX_HOPS = 1 << 18  # maximum number of links on the paths of all pairs, there and back; finding them takes two seconds
+# Maximum number of packets to play, a microsecond each: the first if the formula is exact, the second if an estimate.
+_MAX_PACKETS, _MAX_PACKETS_OF_ESTIMATES = 1 << 23, 1 << 26
+_MAX_HOPS = 1 << 18  # maximum number of links on the paths of all pairs, there and back; finding them takes 2 s
 _FEW_PAIRS = 8  # number of pairs that estimate the mean length of a path
 _UNLIMITED = 1 << 62
 
@@ -91,14 +88,13 @@ class PlayedCollectives:
         return self._times_ps[key]
 
     def _takes_long(self, s: Schedules, fabric: IdleFabric, group: Group) -> bool:
-        messages = message_count(s, group.schedule)
-        if messages > (
-            _MAX_MESSAGES if fabric.is_message_level or group.choice.is_exact else _MAX_MESSAGES_OF_ESTIMATES
-        ):
+        """Return whether a group has more messages or packets than are played."""
+        is_exact, messages = group.choice.is_exact, message_count(s, group.schedule)
+        if messages > (_MAX_MESSAGES if fabric.is_message_level or is_exact else _MAX_MESSAGES_OF_ESTIMATES):
             return True
         max_packets = self._max_packets
         if max_packets is None:
-            max_packets = _MAX_PACKETS if group.choice.is_exact else _MAX_PACKETS_OF_ESTIMATES
+            max_packets = _MAX_PACKETS if is_exact else _MAX_PACKETS_OF_ESTIMATES
         packets = packet_count(s, group.schedule, group.size_bytes, fabric.mtu_bytes)
         return packets / packets_per_batch(int(packets), messages, fabric.window_packets) > max_packets
 

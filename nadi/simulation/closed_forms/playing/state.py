@@ -38,7 +38,7 @@ class Clock(
     end_ps = word(WordKind.FLOAT, "ps, time of the last completed step or message")
 
 
-class MessageEnds(Row, written_by="nadi.simulation.closed_forms.playing.idle_fabric"):
+class MessageEnds(Row, written_by="nadi.simulation.closed_forms.playing.idle_paths"):
     """Delays at the ends of a message."""
 
     begin_ps = word(WordKind.FLOAT, "ps before the first step of a collective")
