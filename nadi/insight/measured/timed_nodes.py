@@ -11,9 +11,9 @@ from et import topological_order
 from et.waiting import waited_micros
 from inputs.units import PS_PER_US
 from nadi.errors import ConfigError
+from nadi.insight.runs import Run
 from nadi.simulation import schemas
 from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
-from nadi.simulation.wiring.earlier_run import read_summary, read_table
 from workload import TraceSet, load_set
 
 if TYPE_CHECKING:
@@ -78,28 +78,20 @@ def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
 
 def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the settled configuration, nodes and collectives of a run."""
-    try:
-        summary = read_summary(run)
-        nodes = read_table(run, schemas.NODES, _NODE_COLUMNS, counts=summary)
-        collectives = read_table(run, schemas.COLLECTIVES, _COLLECTIVE_COLUMNS, counts=summary)
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename or run}: {error.strerror or error}; expected a folder of results of nadi run"
-        ) from None
-    except ValueError as error:
-        raise ConfigError(f"{run}: {error}") from None
+    opened = Run(run)
+    nodes = opened.read(schemas.NODES, _NODE_COLUMNS)
+    collectives = opened.read(schemas.COLLECTIVES, _COLLECTIVE_COLUMNS)
     if nodes is None or collectives is None:
         lacking = schemas.NODES.file if nodes is None else schemas.COLLECTIVES.file
         raise ConfigError(f'{run}: no {lacking}; expected results of nadi run with [output] nodes = "all"')
     if not nodes.num_rows:
         raise ConfigError(f"{run}: {schemas.NODES.file} has no rows; expected a run of traces")
-    config = summary.get("config")
     columns: dict[str, Any] = {name: nodes[name].to_numpy() for name in ("npu", "row", "node_id", "bytes")}
     columns |= {name: nodes[name].to_numpy() for name in ("start_ps", "finish_ps")}
     columns |= {"kind": _words(nodes["kind"]), "lane": _words(nodes["lane"]), "name": nodes["name"]}
     columns["group"] = nodes["group"].fill_null(-1).to_numpy()
     of_collectives = {name: collectives[name].to_numpy(zero_copy_only=False) for name in _COLLECTIVE_COLUMNS}
-    return config if isinstance(config, dict) else {}, columns, of_collectives
+    return opened.summary.get("config", {}), columns, of_collectives
 
 
 def _words(column: "pa.ChunkedArray") -> NDArray[Any]:

@@ -38,6 +38,8 @@ class Run:
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
         """Open a folder of results.
 
+        `config`: Configuration of the run, with fabric and traces that are not in files, if this process simulated it.
+
         Raises:
             ConfigError: The folder holds no results, or results that cannot be read.
         """
@@ -45,10 +47,8 @@ class Run:
         self._simulated = config
         try:
             self.summary: dict[str, Any] = read_summary(self.folder)
-        except OSError as error:
-            raise ConfigError(f"{error.filename or folder}: {error.strerror or error}; {_EXPECTED}") from None
-        except ValueError as error:
-            raise ConfigError(f"{folder}: {error}; {_EXPECTED}") from None
+        except (OSError, ValueError) as error:
+            raise self._unreadable(error) from None
 
     def __repr__(self) -> str:
         return (
@@ -149,9 +149,7 @@ class Run:
         """The fabric, built again.
 
         Raises:
-            TopologyError, ConfigError: Nadi cannot build the fabric, because a file is missing, or the result
-                differs from
-                the run's fabric.
+            TopologyError, ConfigError: A file is missing, or the result differs from the run's fabric.
         """
         from nadi.simulation.wiring.building import built_fabric
 
@@ -175,8 +173,9 @@ class Run:
         program = work.program
         rows = int(np.diff(program.trace_ptr)[program.trace_of_npu].sum())
         if self.has(schemas.NODES) and "like" not in self.npus.column_names and len(self.nodes) != rows:
-            had = f"the run had {len(self.nodes):,} trace nodes"
-            raise ConfigError(f"{self.folder}: {had}, its traces have {rows:,} now")
+            raise ConfigError(
+                f"{self.folder}: the run had {len(self.nodes):,} trace nodes, its traces have {rows:,} now"
+            )
         return work
 
     def _table(self, schema: schemas.Schema, why: str = "") -> "pa.Table":
@@ -197,9 +196,21 @@ class Run:
             raise self._unreadable(error) from None
 
     def _maybe(self, schema: schemas.Schema) -> "pa.Table | None":
-        needed = [field.name for field in schema.fields if not field.where]
+        return self.read(schema, [field.name for field in schema.fields if not field.where])
+
+    def read(
+        self, schema: schemas.Schema, needed: "Sequence[str]", columns: "Sequence[str] | None" = None
+    ) -> "pa.Table | None":
+        """Read a table, without keeping it; None where the folder does not have it.
+
+        `needed`: Names of the columns that the table must have.
+        `columns`: Names of the columns to read if the table has them; None = all.
+
+        Raises:
+            ConfigError: The table cannot be read.
+        """
         try:
-            return read_table(self.folder, schema, needed, counts=self.summary)
+            return read_table(self.folder, schema, needed, columns, self.summary)
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
 
