@@ -12,7 +12,7 @@ import topologies
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
 from nadi.insight.analysis.network import find_pauses
-from nadi.insight.explanation.contention import IN_THE_WAY, Contention
+from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_collectives
 from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece
 from nadi.insight.explanation.run_events import RunEvents, closed_forms, of_collectives
 from nadi.insight.runs import Run
@@ -103,12 +103,19 @@ class PathBounds:
         self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
         self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
-        self._rows = self._of_collectives()
-        self._messages = self._of_path(pieces)
+        self._rows = rows_of_collectives(run)
+        first: dict[tuple[object, ...], PathPiece] = {}  # the first piece of each key
+        for piece in pieces:
+            if piece.what in {COLLECTIVE, MESSAGES, SENDING}:
+                first.setdefault(self._key(piece), piece)
+        joint = [self._place(piece.node) for piece in first.values() if piece.what == COLLECTIVE]
+        pairs = [self._ends(piece) for piece in first.values() if piece.what != COLLECTIVE]
+        self._messages = MessagesOfPath(run, joint, pairs)
         self._costs: CollectiveCosts | None = None
         self._pauses = None
         if run.has(PAUSES) and run.pauses is not None:
-            self._pauses = find_pauses(_columns(run.pauses), run.finish_time_ps)
+            columns = {name: np.asarray(run.pauses[name]) for name in run.pauses.column_names}
+            self._pauses = find_pauses(columns, run.finish_time_ps)
 
     def of(self, piece: PathPiece) -> Bound | None:
         """Return the bound of a piece; None for a piece that is not communication."""
@@ -175,18 +182,12 @@ class PathBounds:
             self._costs = closed_forms(self._run)
         found, node = self._found, np.array([piece.node])
         group, schedule, size = of_collectives(found, node)
-        kinds = found.program.node_collective[found.at[node]]
-        whole, half = (
-            float(
-                self._costs.of_collectives(
-                    found.program,
-                    self._run.work.collectives,
-                    CollectiveKeys(group, schedule, each, found.npu[node], found.row[node]),
-                    kinds,
-                ).time_ps[0]
-            )
-            for each in (size, size // 2)
-        )
+        kinds, how = found.program.node_collective[found.at[node]], self._run.work.collectives
+        times_ps = []
+        for size_bytes in (size, size // 2):
+            keys = CollectiveKeys(group, schedule, size_bytes, found.npu[node], found.row[node])
+            times_ps.append(float(self._costs.of_collectives(found.program, how, keys, kinds).time_ps[0]))
+        whole, half = times_ps
         return 2 * (whole - half) / whole if whole else 0.0
 
     def _alone(self, piece: PathPiece) -> tuple[float, Rows]:
@@ -205,21 +206,6 @@ class PathBounds:
         program, at, npu = self._found.program, int(self._found.at[node]), int(self._found.npu[node])
         group = int(program.slot_group[program.slot_ptr[npu] + program.node_group[at]])
         return group, int(program.node_seq[at])
-
-    def _of_collectives(self) -> dict[tuple[int, int], int]:
-        """Return the row of collectives.parquet by group and place."""
-        groups, places = (self._run.collectives[name].to_pylist() for name in ("group", "seq"))
-        return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
-
-    def _of_path(self, pieces: Sequence[PathPiece]) -> MessagesOfPath:
-        """Return the messages of the first piece of each key."""
-        first: dict[tuple[object, ...], PathPiece] = {}
-        for piece in pieces:
-            if piece.what in {COLLECTIVE, MESSAGES, SENDING}:
-                first.setdefault(self._key(piece), piece)
-        joint = [piece for piece in first.values() if piece.what == COLLECTIVE]
-        pairs = [self._ends(piece) for piece in first.values() if piece.what != COLLECTIVE]
-        return MessagesOfPath(self._run, [self._place(piece.node) for piece in joint], pairs)
 
     def _ends(self, piece: PathPiece) -> tuple[int, int]:
         """Return sender and receiver of a message."""
@@ -248,8 +234,3 @@ def _bytes_by_link(run: Run, flows: Mapping[str, Int64]) -> dict[int, float]:
         for link in topologies.route(graph, src, dst):
             used[link] = used.get(link, 0.0) + size
     return used
-
-
-def _columns(table: object) -> dict[str, NDArray]:
-    names = table.column_names  # type: ignore[attr-defined]
-    return {name: np.asarray(table[name]) for name in names}  # type: ignore[index]

@@ -54,17 +54,11 @@ class ContendedClass(NamedTuple):
         return bool(self.busy_ps.max() >= _HALF * self.time_ps)
 
     def faster(self, faster: Float64, idle_ratio: float) -> float:
-        """Return the time with faster links over the time now, at most 1.
+        """Return the time with faster links over the time now, at most 1; faster: float64[links], factors of rates.
 
         The bottleneck's sending time, and the waiting that other traffic causes there, shrink with the bottleneck's
-        rate
-        until another link becomes the bottleneck. The rest changes as the piece does on an idle network, and the piece
-        never
-        takes less than its time there.
-
-        Args:
-            faster: float64[links], factor of each link's rate.
-            idle_ratio: Time on an idle network with the faster links over that with the links as they are.
+        rate until another link becomes the bottleneck. The rest changes by `idle_ratio`, as the piece does on an idle
+        network, and the piece never takes less than its time there.
         """
         busiest_ps = float(self.busy_ps.max())
         waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
@@ -87,14 +81,18 @@ class _Pieces(NamedTuple):
     """p contended pieces."""
 
     node: Int64  # int64[p], a node of each: a member of the collective, or the receive
-    group: Int64  # int64[p], group and place of a collective; -1 for a message
-    seq: Int64
-    src: Int64  # int64[p], sender and receiver of a message; -1 for a collective
-    dst: Int64
+    group: Int64  # int64[p], group of a collective; -1 for a message
+    seq: Int64  # int64[p], place of a collective in its group; -1 for a message
+    src: Int64  # int64[p], sender of a message; -1 for a collective
+    dst: Int64  # int64[p], receiver of a message; -1 for a collective
     bytes: Int64  # int64[p], size in bytes
-    begin_ps: Float64  # float64[p], begin, end, and time on an idle network
-    end_ps: Float64
-    idle_ps: Float64
+    begin_ps: Float64  # float64[p], begin
+    end_ps: Float64  # float64[p], end
+    idle_ps: Float64  # float64[p], time on an idle network
+
+    def selected(self, which: Int64) -> "_Pieces":
+        """Return the pieces with these indices."""
+        return _Pieces(*(column[which] for column in self))
 
 
 def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
@@ -109,27 +107,28 @@ def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
         graph = run.graph
     except (ConfigError, TopologyError):
         return nothing
-    pieces = _contended(run, found, graph)
+    both = _of_collectives(run, found), _of_messages(run, found, graph)
+    pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
+    with np.errstate(invalid="ignore"):
+        is_contended = (pieces.idle_ps > 0) & (pieces.end_ps - pieces.begin_ps > IN_THE_WAY * pieces.idle_ps)
+    pieces = pieces.selected(np.flatnonzero(is_contended))
     if not len(pieces.node):
         return nothing
     piece_of_node = _pieces_of_nodes(found, pieces)
     on_path = np.zeros(len(pieces.node), np.bool_)
     on_path[[piece for piece in piece_of_node[list(path)].tolist() if piece >= 0]] = True
-    kind_of_piece, stands = _kinds(found, pieces, on_path)
-    kinds = _busy_links(run, graph, _taken(pieces, stands))
+    kind_of_piece, examples = _kinds(found, pieces, on_path)
+    kinds = _busy_links(run, graph, pieces.selected(examples))
     is_known = np.array([len(kind.links) > 0 for kind in kinds])
     kind_of_piece[(kind_of_piece >= 0) & ~is_known[kind_of_piece]] = -1
     of_node = np.where(piece_of_node >= 0, kind_of_piece[piece_of_node], -1)
-    return Contention(kinds, of_node, pieces.node[stands])
+    return Contention(kinds, of_node, pieces.node[examples])
 
 
-def _contended(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
-    """Return all pieces that took longer than IN_THE_WAY times their time on an idle network."""
-    both = _of_collectives(run, found), _of_messages(run, found, graph)
-    pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
-    with np.errstate(invalid="ignore"):
-        long = (pieces.idle_ps > 0) & (pieces.end_ps - pieces.begin_ps > IN_THE_WAY * pieces.idle_ps)
-    return _taken(pieces, np.flatnonzero(long))
+def rows_of_collectives(run: Run) -> dict[tuple[int, int], int]:
+    """Return the row of collectives.parquet by group and place in the group."""
+    groups, places = (run.collectives[name].to_pylist() for name in ("group", "seq"))
+    return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
 
 
 def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
@@ -138,10 +137,8 @@ def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
     group, _, size = of_collectives(found, node)
     seq = program.node_seq[found.at[node]].astype(np.int64)
     table = run.collectives
-    rows = {
-        key: row for row, key in enumerate(zip(*(table[name].to_pylist() for name in ("group", "seq")), strict=True))
-    }
-    row = np.array([rows.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
+    row_of = rows_of_collectives(run)
+    row = np.array([row_of.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
     node, group, seq, size = node[row >= 0], group[row >= 0], seq[row >= 0], size[row >= 0]
     columns = (np.asarray(table[name].fill_null(0), np.float64)[row[row >= 0]] for name in _TIMES)
     none = np.full(len(node), -1)
@@ -206,19 +203,13 @@ def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]
 
 
 class _Traffic:
-    """Pairs of NPUs and their bytes, read from flows.parquet block by block.
-
-    Attributes:
-        own: Pairs of each piece's own messages.
-        during: Pairs and bytes in flight during each piece, all traffic included.
-        whole: All pairs of the run.
-    """
+    """Pairs of NPUs and their bytes, read from flows.parquet block by block."""
 
     def __init__(self, run: Run, npus: int, pieces: _Pieces) -> None:
         self._npus, self._pieces = npus, pieces
-        self.own: list[list[Pairs]] = [[] for _ in pieces.node]
-        self.during: list[list[Pairs]] = [[] for _ in pieces.node]
-        self.whole: list[Pairs] = []
+        self.own: list[list[Pairs]] = [[] for _ in pieces.node]  # each piece's own messages
+        self.during: list[list[Pairs]] = [[] for _ in pieces.node]  # all traffic in flight during each piece
+        self.whole: list[Pairs] = []  # all traffic of the run
         for block in run.blocks(FLOWS, _COLUMNS):
             self._add({name: np.asarray(block.column(name).fill_null(-1), np.int64) for name in _COLUMNS})
 
@@ -265,7 +256,3 @@ def _loads(graph: Graph, pairs: Pairs) -> Float64:
     if not len(pairs[0]):
         return np.zeros(graph.links)
     return partition.link_loads(graph, pairs[0] // graph.npus, pairs[0] % graph.npus, pairs[1])
-
-
-def _taken(pieces: _Pieces, which: Int64) -> _Pieces:
-    return _Pieces(**{name: column[which] for name, column in pieces._asdict().items()})

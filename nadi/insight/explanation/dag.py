@@ -23,29 +23,25 @@ class CyclicError(ValueError):
 class Edges(NamedTuple):
     """E edges."""
 
-    source: Int64  # int64[E], vertices at the two ends
-    target: Int64
+    source: Int64  # int64[E], vertex at the begin
+    target: Int64  # int64[E], vertex at the end
     weight: Float64  # float64[E], minimum delay in picoseconds
 
 
 class Dag:
     """A graph of moments.
 
-    Attributes:
-        edges: Edges in the order of evaluation: by level of their target, then by target.
-        place: int64[E], index of each edge in the constructor's argument.
+    Its `edges` are in the order of evaluation: by level of their target, then by target. `place` holds int64[E], the
+    index of each edge in the constructor's argument.
     """
 
     def __init__(self, vertices: int, edges: Edges, begin: Float64) -> None:
-        """Sort the vertices.
-
-        `edges`: Edges in any order.
-        `begin`: float64[vertices], time of a vertex without incoming edges.
+        """Sort the vertices; begin: float64[vertices], time of a vertex without incoming edges.
 
         Raises:
             CyclicError: The graph has a cycle.
         """
-        self._vertices, self._begin = vertices, begin
+        self._begin = begin
         level = _levels(vertices, edges)
         self.place = np.lexsort((edges.target, level[edges.target]))
         self.edges = Edges(edges.source[self.place], edges.target[self.place], edges.weight[self.place])
@@ -69,15 +65,9 @@ class Dag:
             begin = end
         return time
 
-    def path(self, last: int, time: Float64, weight: Float64 | None = None) -> list[int]:
-        """Return the edges, as indices of `edges`, of a longest path to a vertex, from its begin to its end.
-
-        Args:
-            last: Vertex at the end of the path.
-            time: float64[vertices], result of `times(weight)`.
-            weight: float64[E], weights that `time` was computed with; None = the edges' own weights.
-        """
-        weight = self.edges.weight if weight is None else weight
+    def path(self, last: int, time: Float64) -> list[int]:
+        """Return the edges, as indices of `edges`, of a longest path to the vertex `last`; time: result of `times()`."""
+        weight = self.edges.weight
         found: list[int] = []
         at = last
         order = np.argsort(self._heads, kind="stable")

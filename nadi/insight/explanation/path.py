@@ -9,14 +9,8 @@ from nadi.insight.runs import Run
 from nadi.simulation.schemas import COMMUNICATION_AXES
 from workload import KINDS, node_kinds
 
-COMPUTING, COLLECTIVE, MESSAGES, MEMORY, SENDING, WAITING = (
-    "compute",
-    "collective",
-    "message",
-    "memory",
-    "sending",
-    "waiting",
-)
+COMPUTING, COLLECTIVE, MESSAGES = "compute", "collective", "message"
+MEMORY, SENDING, WAITING = "memory", "sending", "waiting"
 
 
 class PathPiece(NamedTuple):
