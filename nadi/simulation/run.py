@@ -27,9 +27,9 @@ from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
+from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.building import built_fabric
-from nadi.simulation.wiring.estimate import Estimate, estimate, of_all_ranks
-from nadi.simulation.wiring.estimate import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_lasting, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.partitioning import place

@@ -77,7 +77,7 @@ def sweep(
 
 
 def _shown(table: "pa.Table", rank: str) -> object:
-    from nadi.insight.runs.ranking import ranking_figure
+    from nadi.insight.runs.figures import ranking_figure
     from nadi.studies.sweeps.report import render
 
     return render(table, ranking_figure(table, rank))

@@ -11,13 +11,11 @@ from nadi.insight.runs.figures import FIGURES, figures
 MAX_LINKS = 1000  # number of links that the document lists
 MAX_NPUS = 100  # number of NPUs that the document lists
 MIN_RUNS, MAX_RUNS = 2, 20  # number of runs that one comparison takes
+_IRRELEVANT = ("output.dir",)  # keys that differ between any two runs and do not affect the results
 
 
 def document(runs: Sequence[Run]) -> dict[str, Any]:
-    """Compare runs; the first run is the baseline.
-
-    Lists in the document have a value per run, in their order; None where a run lacks the value. Times are
-    picoseconds.
+    """Compare runs, of which the first is the baseline; lists have a value per run or None, times are picoseconds.
 
     Raises:
         ConfigError: Too few or too many runs, or a table that cannot be read.
@@ -88,17 +86,12 @@ def _notes(runs: Sequence[Run], rows: list[dict[str, Any]], of_links: dict[str, 
     if without:
         notes.append(f"{', '.join(without)}: closed forms do not model links, so links are not compared.")
     elif of_links["matched"] < max(of_links["of"]):
-        counted = ", ".join(f"{count:,}" for count in of_links["of"])
-        matched = of_links["matched"]
-        notes.append(
-            f"Fabrics differ: {matched:,} links have the same ends in all runs, of {counted}; tiers are by name."
-        )
+        of, matched = ", ".join(f"{count:,}" for count in of_links["of"]), of_links["matched"]
+        notes.append(f"Fabrics differ: {matched:,} links have the same ends in all runs, of {of}; tiers are by name.")
     networks = {run.summary.get("network") for run in runs}
     if len(networks) > 1:
-        notes.append(
-            f"Networks are modelled differently ({', '.join(sorted(map(str, networks)))}): "
-            "see docs/explanation/fidelity.md."
-        )
+        models = ", ".join(sorted(map(str, networks)))
+        notes.append(f"Networks are modelled differently ({models}): see docs/explanation/fidelity.md.")
     if rows and not any(None not in row["time_ps"] for row in rows):
         notes.append("No collective has the same group, kind, members and size in all runs.")
     return notes
@@ -110,9 +103,6 @@ def _workload(run: Run) -> str:
     return str((work.get("model"), work.get("traces"), step.get("model_flops")))
 
 
-_IRRELEVANT = ("output.dir",)  # keys that differ between any two runs and do not affect the results
-
-
 def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return the keys of the settled configurations whose values differ between runs.
 
@@ -122,7 +112,12 @@ def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
         from a delay). Keys that a run file sets come first, then derived keys, settled values (settled.KEY), and the
         version of Nadi.
     """
-    found = [dict(_of(run)) for run in runs]
+    found = [
+        dict(_flat("", run.summary.get("config", {})))
+        | dict(_flat("settled.", run.summary.get("settled", {})))
+        | {"version": run.summary.get("version")}
+        for run in runs
+    ]
     named = {key for run in runs for key in run.summary.get("named", ())} | {"version"}
     keys = dict.fromkeys(key for settings in found for key in settings)
     rows = []
@@ -138,12 +133,6 @@ def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _is_named(key: str, named: Collection[str]) -> bool:
     """Return whether the run file sets the key, or a table or list that contains it."""
     return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in named)
-
-
-def _of(run: Run) -> Iterator[tuple[str, Any]]:
-    yield from _flat("", run.summary.get("config", {}))
-    yield from _flat("settled.", run.summary.get("settled", {}))
-    yield "version", run.summary.get("version")
 
 
 def _flat(path: str, value: object) -> Iterator[tuple[str, Any]]:

@@ -1,20 +1,34 @@
 """Comparison of the collectives of runs, by group, kind and size."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import tiers as tiers_of
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import COLLECTIVES, LINKS, STEP_CATEGORIES
 
+_SUMS = ("tx_bytes", "dropped_packets", "marked_packets", "pause_frames", "paused_ps")
+_OF_LINK = ("rate_bps", "tx_bytes", "utilisation", "max_queue_bytes", "dropped_packets", "paused_ps")
+Link = tuple[str, str, int]  # names of the source and the destination, and the index among parallel links between them
+_OF_NPU = ("compute_ps", "exposed_ps", "host_ps", "idle_ps", "finish_ps")
+Parts = dict[str, NDArray[np.float64]]
+
 
 def relative(values: Sequence[float | None]) -> list[float | None]:
     """Return each value over the first, minus 1; None where either is missing or only the first is 0."""
-    return [_relative(values[0], value) for value in values]
+    first = values[0]
+    changes: list[float | None] = []
+    for value in values:
+        if first is None or value is None or (first == 0 and value != 0):
+            changes.append(None)
+        else:
+            changes.append(value / first - 1 if first else 0.0)
+    return changes
 
 
 def difference(values: Sequence[float | None]) -> list[float | None]:
@@ -27,12 +41,6 @@ def size(values: Sequence[float | None]) -> float:
     """Return the largest absolute difference from the first value, missing values being 0; rows are sorted by it."""
     first = values[0] or 0.0
     return max(abs((value or 0.0) - first) for value in values)
-
-
-def _relative(first: float | None, value: float | None) -> float | None:
-    if first is None or value is None or (first == 0 and value != 0):
-        return None
-    return value / first - 1 if first else 0.0
 
 
 class Key(NamedTuple):
@@ -51,15 +59,18 @@ def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
     times since the last member began, `median_ps` the median of these times, `wait_ps` the summed time that the first
     member waited for the last, and `ratio` the summed time over the summed closed forms.
     """
-    found = [_of(run) for run in runs]
-    rows = []
-    for key in dict.fromkeys(key for each in found for key in each):
-        of_run = [each.get(key) for each in found]
-        row: dict[str, Any] = {**key._asdict(), "algorithm": [each and each["algorithm"] for each in of_run]}
-        for name in ("count", "time_ps", "median_ps", "wait_ps", "ratio"):
-            row[name] = [None if each is None else each[name] for each in of_run]
-        rows.append(row | {"change": relative(row["time_ps"])})
+    names = ("algorithm", "count", "time_ps", "median_ps", "wait_ps", "ratio")
+    rows = [
+        {**key._asdict(), **values, "change": relative(values["time_ps"])}
+        for key, values in _by_key([_collectives_of(run) for run in runs], names)
+    ]
     return sorted(rows, key=lambda row: -size(row["time_ps"]))
+
+
+def _by_key(of_runs: Sequence[Mapping[Any, dict[str, Any]]], names: Sequence[str]) -> Iterator[tuple[Any, dict]]:
+    """Yield each key that any run has, and the list of each value by run; None where a run lacks the key."""
+    for key in dict.fromkeys(key for of_run in of_runs for key in of_run):
+        yield key, {name: [of_run[key][name] if key in of_run else None for of_run in of_runs] for name in names}
 
 
 def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -78,11 +89,12 @@ def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             total["count"][run] += count or 0
             total["bytes"][run] += (count or 0) * row["size_bytes"]
             total["time_ps"][run] += row["time_ps"][run] or 0
-    made = [row | {"change": relative(row["time_ps"])} for row in found.values()]
-    return sorted(made, key=lambda row: -size(row["time_ps"]))
+    changed = [row | {"change": relative(row["time_ps"])} for row in found.values()]
+    return sorted(changed, key=lambda row: -size(row["time_ps"]))
 
 
-def _of(run: Run) -> dict[Key, dict[str, Any]]:
+def _collectives_of(run: Run) -> dict[Key, dict[str, Any]]:
+    """Return count, times, waits and algorithms of the collectives of each key."""
     if not run.has(COLLECTIVES) or not len(run.collectives):
         return {}
     table = run.collectives
@@ -96,24 +108,18 @@ def _of(run: Run) -> dict[Key, dict[str, Any]]:
     parts = np.split(by_key, starts[1:])
     values = {name: np.asarray(table[name], np.float64) for name in ("time_ps", "closed_form_ps")}
     values["wait_ps"] = np.asarray(table["ready_ps"], np.float64) - np.asarray(table["start_ps"], np.float64)
-    return {key: _summary(part, values, algorithms) for key, part in zip(order, parts, strict=True)}
-
-
-def _summary(part: NDArray[np.int64], values: dict[str, NDArray[np.float64]], algorithms: list[str]) -> dict[str, Any]:
-    time_ps, closed_ps = values["time_ps"][part], float(values["closed_form_ps"][part].sum())
-    return {
-        "count": len(part),
-        "time_ps": float(time_ps.sum()),
-        "median_ps": float(np.median(time_ps)),
-        "wait_ps": float(values["wait_ps"][part].sum()),
-        "ratio": float(time_ps.sum()) / closed_ps if closed_ps else None,
-        "algorithm": ", ".join(dict.fromkeys(algorithms[row] for row in part.tolist())),
-    }
-
-
-_SUMS = ("tx_bytes", "dropped_packets", "marked_packets", "pause_frames", "paused_ps")
-_OF_LINK = ("rate_bps", "tx_bytes", "utilisation", "max_queue_bytes", "dropped_packets", "paused_ps")
-Link = tuple[str, str, int]  # names of the source and the destination, and the index among parallel links between them
+    found = {}
+    for key, part in zip(order, parts, strict=True):
+        time_ps, closed_ps = values["time_ps"][part], float(values["closed_form_ps"][part].sum())
+        found[key] = {
+            "count": len(part),
+            "time_ps": float(time_ps.sum()),
+            "median_ps": float(np.median(time_ps)),
+            "wait_ps": float(values["wait_ps"][part].sum()),
+            "ratio": float(time_ps.sum()) / closed_ps if closed_ps else None,
+            "algorithm": ", ".join(dict.fromkeys(algorithms[row] for row in part.tolist())),
+        }
+    return found
 
 
 def knows_links(run: Run) -> bool:
@@ -123,33 +129,21 @@ def knows_links(run: Run) -> bool:
 
 def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing."""
-    found = [_by_tier(run) if knows_links(run) else {} for run in runs]
-    rows = []
-    for tier in dict.fromkeys(tier for each in found for tier in each):
-        of_run = [each.get(tier) for each in found]
-        names = ("links", "rate_bps", "mean_utilisation", "max_utilisation", "max_queue_bytes", *_SUMS)
-        rows.append({"tier": tier} | {name: [each and each[name] for each in of_run] for name in names})
-    return rows
+    names = ("links", "rate_bps", "mean_utilisation", "max_utilisation", "max_queue_bytes", *_SUMS)
+    of_runs = [_by_tier(run) if knows_links(run) else {} for run in runs]
+    return [{"tier": tier} | values for tier, values in _by_key(of_runs, names)]
 
 
 def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     """Return the links that all runs have, sorted by the change of their utilisation.
 
-    Args:
-        runs: Runs to compare; the first is the baseline.
-        max_rows: Number of links that the result lists at most.
-
     Returns:
-        `matched`: number of links that all runs have; `of`: number of links per run; `rows`: the links that differ;
-        `left_out`: number of differing links beyond `max_rows`.
+        `matched`: number of links that all runs have; `of`: number of links per run; `rows`: at most `max_rows` links
+        that differ; `left_out`: number of other links that differ.
     """
-    if not all(map(knows_links, runs)):
-        return {
-            "matched": 0,
-            "of": [len(run.links) if knows_links(run) else 0 for run in runs],
-            "rows": [],
-            "left_out": 0,
-        }
+    counts = [len(run.links) if knows_links(run) else 0 for run in runs]
+    if not all(counts):
+        return {"matched": 0, "of": counts, "rows": [], "left_out": 0}
     places = [_places(run) for run in runs]
     common = [link for link in places[0] if all(link in each for each in places)]
     at = [np.array([each[link] for link in common], np.int64) for each in places]
@@ -167,7 +161,6 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
         {"link": _name(common[row])} | {name: of[:, row].tolist() for name, of in columns.items()}
         for row in order[:max_rows]
     ]
-    counts = [len(run.links) for run in runs]
     return {"matched": len(common), "of": counts, "rows": rows, "left_out": max(len(order) - max_rows, 0)}
 
 
@@ -177,22 +170,22 @@ def by_load(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _by_tier(run: Run) -> dict[str, dict[str, Any]]:
+    """Return count, rate, utilisation, queue and sums of the links of each tier."""
     table = run.links
     tier = np.array(tiers_of({name: table[name].to_pylist() for name in ("src", "dst")}))
     values = {name: np.asarray(table[name], np.float64) for name in {*_SUMS, *_OF_LINK}}
-    return {name: _of_tier(values, np.flatnonzero(tier == name)) for name in dict.fromkeys(tier.tolist())}
-
-
-def _of_tier(values: dict[str, NDArray[np.float64]], here: NDArray[np.int64]) -> dict[str, Any]:
-    busy = values["utilisation"][here]
-    return {
-        "links": len(here),
-        "rate_bps": float(values["rate_bps"][here].mean()),
-        "mean_utilisation": float(busy.mean()),
-        "max_utilisation": float(busy.max()),
-        "max_queue_bytes": float(values["max_queue_bytes"][here].max()),
-        **{name: float(values[name][here].sum()) for name in _SUMS},
-    }
+    found = {}
+    for name in dict.fromkeys(tier.tolist()):
+        own = {column: numbers[tier == name] for column, numbers in values.items()}
+        found[name] = {
+            "links": len(own["utilisation"]),
+            "rate_bps": float(own["rate_bps"].mean()),
+            "mean_utilisation": float(own["utilisation"].mean()),
+            "max_utilisation": float(own["utilisation"].max()),
+            "max_queue_bytes": float(own["max_queue_bytes"].max()),
+            **{column: float(own[column].sum()) for column in _SUMS},
+        }
+    return found
 
 
 def _places(run: Run) -> dict[Link, int]:
@@ -211,10 +204,6 @@ def _name(link: Link) -> str:
     return f"{src} → {dst}" + (f" #{number}" if number else "")
 
 
-_OF_NPU = ("compute_ps", "exposed_ps", "host_ps", "idle_ps", "finish_ps")
-Parts = dict[str, NDArray[np.float64]]
-
-
 def times(runs: Sequence[Run]) -> dict[str, Any]:
     """Compare the time per category, as the mean over all NPUs of a run; the categories add up to the run's time.
 
@@ -222,8 +211,12 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
         `by`: "axes" where the node names of every run give the axes of communication, else "kinds", without axes;
         `rows`: per category `time_ps` and `share` by run, and `change_ps`, the difference from the first run.
     """
-    by_axes = all(run.steps is not None for run in runs)
-    parts = [_of_steps(run) if by_axes else _of_npus(run) for run in runs]
+    steps = [run.steps for run in runs]
+    by_axes = all(table is not None for table in steps)
+    parts = [
+        _by_kind(run) if table is None or not by_axes else _by_axis(table)
+        for run, table in zip(runs, steps, strict=True)
+    ]
     rows = []
     for name in dict.fromkeys(name for each in parts for name in each):
         mean_ps = [float(each[name].mean()) if name in each else 0.0 for each in parts]
@@ -252,12 +245,11 @@ def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
     ]
 
 
-def _of_steps(run: Run) -> Parts:
-    assert run.steps is not None  # noqa: S101 - the caller has checked it
-    return {name: np.asarray(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
+def _by_axis(steps: pa.Table) -> Parts:
+    return {name: np.asarray(steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
 
 
-def _of_npus(run: Run) -> Parts:
+def _by_kind(run: Run) -> Parts:
     """Return times by kind: communication that compute does not cover is exposed; memory time alone is "other"."""
     known = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "host", "idle")}
     known["other"] = run.finish_time_ps - np.sum(list(known.values()), axis=0)

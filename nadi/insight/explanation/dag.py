@@ -66,7 +66,7 @@ class Dag:
         return time
 
     def path(self, last: int, time: Float64) -> list[int]:
-        """Return the edges, as indices of `edges`, of a longest path to the vertex `last`; time: result of `times()`."""
+        """Return the edges, as indices, of a longest path to the vertex `last`, in order; time: result of `times()`."""
         weight = self.edges.weight
         found: list[int] = []
         at = last

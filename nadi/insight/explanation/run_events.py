@@ -22,8 +22,7 @@ from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.likeness import slots_of
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.curves import WHAT_IF_EFFORT
+from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
 from nadi.simulation.fidelities import fabric_settings
 from nadi.simulation.run import network_settings
 from pdes import Settings
@@ -48,9 +47,9 @@ LIKE = "like"
 class Representatives(NamedTuple):
     """Representatives of NPUs and groups in runs that keep the trace nodes of one NPU per class.
 
-    NPUs of a class have the same nodes at the same times (nadi/simulation/closed_forms/advancing/likeness.py). The nodes
-    of one NPU per class therefore describe a collective with members of several classes, although that NPU's own group
-    may be another, equivalent one; and its sends describe the messages of every NPU of its class.
+    NPUs of a class have the same nodes at the same times (closed_forms/advancing/likeness.py). The nodes of one NPU per
+    class therefore describe a collective with members of several classes, although that NPU's own group may be another,
+    equivalent one; and its sends describe the messages of every NPU of its class.
     """
 
     like: Int64  # int64[npus], NPU whose nodes represent those of each NPU; its own number where all nodes are kept

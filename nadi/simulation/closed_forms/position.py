@@ -46,12 +46,7 @@ class GroupPositions:
         return keys
 
     def of_pairs(self, src: Int64, dst: Int64) -> Int64:
-        """Return int64[k], equal numbers for pairs of NPUs with equal positions.
-
-        Args:
-            src: int64[k], first NPU of each pair.
-            dst: int64[k], second NPU of each pair.
-        """
+        """Return int64[k], equal numbers for pairs of NPUs, src and dst: int64[k], with equal positions."""
         if not len(src):
             return np.zeros(0, np.int64)
         return numbered(list(self._rows(np.stack([src, dst], axis=1)).T.astype(np.uint64)))

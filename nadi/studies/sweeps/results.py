@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import inputs
 from nadi.errors import OutputError
-from nadi.insight.runs.ranking import ranking_figure
+from nadi.insight.runs.figures import ranking_figure
 from nadi.reports.pages import has_plotly
 from nadi.studies.sweeps.points import SweepDefinition
 from nadi.studies.sweeps.running import PointOutcome
