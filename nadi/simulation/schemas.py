@@ -310,15 +310,12 @@ SCHEMAS = (*OF_A_RUN, SWEEP)
 
 def documentation() -> str:
     """Return the Markdown documentation of all tables."""
-    return "\n".join(_section(schema) for schema in SCHEMAS)
-
-
-def _section(schema: Schema) -> str:
-    head = [f"### `{schema.file}`", "", f"A row for each {schema.row}.", ""]
-    rows = ["| column | type | unit | meaning |", "| --- | --- | --- | --- |"]
-    return "\n".join([*head, *rows, *(_row(field) for field in schema.fields), ""])
-
-
-def _row(field: Field) -> str:
-    more = f"; null: {field.null}" * bool(field.null) + f"; in {field.where}" * bool(field.where)
-    return f"| {field.name} | {field.type} | {field.unit} | {field.meaning}{more} |"
+    lines = []
+    for schema in SCHEMAS:
+        lines += [f"### `{schema.file}`", "", f"A row for each {schema.row}.", ""]
+        lines += ["| column | type | unit | meaning |", "| --- | --- | --- | --- |"]
+        for field in schema.fields:
+            more = f"; null: {field.null}" * bool(field.null) + f"; in {field.where}" * bool(field.where)
+            lines.append(f"| {field.name} | {field.type} | {field.unit} | {field.meaning}{more} |")
+        lines.append("")
+    return "\n".join(lines)

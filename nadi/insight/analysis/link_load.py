@@ -44,7 +44,9 @@ def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:
     share = np.zeros((len(links), stretches))
     for row, link in enumerate(links.tolist()):
         own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
-        sent = _spread(start_ps[own], np.maximum(finish_ps[own], start_ps[own] + 1), size[own], edges)
+        end_ps = np.maximum(finish_ps[own], start_ps[own] + 1)
+        rate = size[own] / (end_ps - start_ps[own])
+        sent = np.diff(_sent(start_ps[own], rate, edges) - _sent(end_ps, rate, edges))
         share[row] = sent * BITS_PER_BYTE / (rate_bps[link] * np.diff(edges) / PS_PER_S)
     return LinkLoad(links, edges, share)
 
@@ -62,12 +64,6 @@ def _uses(run: Run, links: Int64) -> dict[int, Int64]:
             if link in wanted:
                 found.setdefault(link, []).append(pair)
     return {link: np.array(own, np.int64) for link, own in found.items()}
-
-
-def _spread(start_ps: Float64, finish_ps: Float64, size: Float64, edges: Float64) -> Float64:
-    """Return float64[stretches]: bytes per interval of messages that send evenly from start to finish."""
-    rate = size / (finish_ps - start_ps)
-    return np.diff(_sent(start_ps, rate, edges) - _sent(finish_ps, rate, edges))
 
 
 def _sent(begin_ps: Float64, rate: Float64, edges: Float64) -> Float64:

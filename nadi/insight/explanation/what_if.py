@@ -83,16 +83,13 @@ def _sorts(run: Run, found: events.RunEvents) -> tuple[Int64, list[str]]:
     """Return int64[n], index of the axis or kind of each collective, send and receive in the list; else -1."""
     words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
     name = events.names(run).unify_dictionaries().combine_chunks()
-    axes = np.array([_place(COMMUNICATION_AXES, axis_of(word)) for word in name.dictionary.to_pylist()], np.int64)
+    words_of_axes = [axis_of(word) for word in name.dictionary.to_pylist()]
+    axes = np.array([COMMUNICATION_AXES.index(word) if word else -1 for word in words_of_axes], np.int64)
     axis = axes[np.asarray(name.indices)] if len(axes) else np.full(len(found.npu), -1)
     kind = found.program.node_collective[found.at].astype(np.int64)
     without_axis = np.where(kind >= 0, len(COMMUNICATION_AXES) + kind, len(words) - 1)
     speaks = (found.collective >= 0) | (found.sender >= 0) | (found.node_kind == SEND)
     return np.where(speaks, np.where(axis >= 0, axis, without_axis), -1), words
-
-
-def _place(words: tuple[str, ...], word: str) -> int:
-    return words.index(word) if word in words else -1
 
 
 def _of_tiers(
@@ -109,21 +106,15 @@ def _of_tiers(
         rate_bps = np.where(of_link == name, np.round(graph.link_rate_bps * factor), graph.link_rate_bps)
         faster = dataclasses.replace(graph, link_rate_bps=rate_bps.astype(np.int64))
         then = _Times(run, found, faster, settings)
-        ratio = _with_contention(now.ratio(then), shared, np.where(of_link == name, factor, 1.0))
+        ratio, rate_factor = now.ratio(then), np.where(of_link == name, factor, 1.0)
+        # contended pieces change as their bottlenecks, all others as their closed forms
+        pieces = zip(shared.kinds, shared.node, strict=True)
+        contended = [kind.faster(rate_factor, float(ratio[node])) for kind, node in pieces]
+        ratio = np.where(shared.of_node >= 0, np.array([*contended, 1.0])[shared.of_node], ratio)
         if (ratio < 1).any():
             weight = found.dag.edges.weight
             shorter = np.where(_is_communication(found), weight * ratio[found.of_node], weight)
             yield f"links between {name} {factor - 1:.0%} faster", f"tier {name}", shorter
-
-
-def _with_contention(ratio: Float64, shared: Contention, faster: Float64) -> Float64:
-    """Return float64[n]: the ratio of times by the bottleneck for contended pieces, by closed forms for all others.
-
-    `ratio`: float64[n], ratio of each node's closed form with the faster links to that with the links as they are.
-    `faster`: float64[links], factor of each link's rate.
-    """
-    of_kind = [kind.faster(faster, float(ratio[node])) for kind, node in zip(shared.kinds, shared.node, strict=True)]
-    return np.where(shared.of_node >= 0, np.array([*of_kind, 1.0])[shared.of_node], ratio)
 
 
 def _busiest(tier_of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
@@ -137,8 +128,7 @@ def _busiest(tier_of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
 class _Times:
     """Closed forms of all collectives and messages of a run on a fabric.
 
-    Attributes:
-        time_ps: float64[n], closed form of each node's collective or message; NaN = not known, or no communication.
+    `time_ps`: float64[n], closed form of each node's collective or message; NaN = not known, or no communication.
     """
 
     def __init__(self, run: Run, found: events.RunEvents, graph: Graph, settings: Settings) -> None:
@@ -146,9 +136,12 @@ class _Times:
         self.time_ps = np.full(len(found.npu), np.nan)
         first = found.first
         if len(first):
-            keys, index = _keys(found)
-            kinds = program.node_collective[found.at[first[keys]]]
-            group, schedule, size = events.of_collectives(found, first[keys])
+            group, schedule, size = events.of_collectives(found, first)
+            kinds = program.node_collective[found.at[first]]
+            columns = np.stack([group, schedule, size, kinds])
+            _, keys, index = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+            index, kinds = index.reshape(-1), kinds[keys]
+            group, schedule, size = group[keys], schedule[keys], size[keys]
             asked = CollectiveKeys(group, schedule, size, found.npu[first[keys]], found.row[first[keys]])
             costs = events.closed_forms_on(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
             own = found.collective >= 0
@@ -168,13 +161,3 @@ class _Times:
         with np.errstate(divide="ignore", invalid="ignore"):
             found = then.time_ps / self.time_ps
         return np.where(np.isfinite(found), found, 1.0)
-
-
-def _keys(found: events.RunEvents) -> tuple[Int64, Int64]:
-    """Return one collective of each group, schedule, size and kind, and the index of this key for each collective."""
-    group, schedule, size = events.of_collectives(found, found.first)
-    kinds = found.program.node_collective[found.at[found.first]].astype(np.int64)
-    _, first, index = np.unique(
-        np.stack([group, schedule, size, kinds]), axis=1, return_index=True, return_inverse=True
-    )
-    return first, index.reshape(-1)

@@ -36,7 +36,13 @@ class RankClocks(NamedTuple):
 def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     """Estimate the offsets of all ranks whose traces have start times."""
     npus = len(nodes.has_start)
-    rows = _observations(nodes)
+    # rows of synchronising collectives with two or more timed members
+    kinds = np.asarray(nodes.collectives["kind"], dtype=str)
+    is_timed = (nodes.collective >= 0) & nodes.has_start[nodes.npu]
+    is_timed[is_timed] = np.isin(kinds, SYNCHRONISING)[nodes.collective[is_timed]]
+    rows = np.flatnonzero(is_timed)
+    counts = np.bincount(nodes.collective[rows], minlength=len(kinds))
+    rows = rows[counts[nodes.collective[rows]] > 1]
     offset, reference = np.full(npus, np.nan), np.full(npus, -1, np.int64)
     if not len(rows):
         return RankClocks(offset, reference, np.zeros(0))
@@ -51,17 +57,6 @@ def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     base = nodes.base_micros[met] - nodes.base_micros[reference[met]]
     offset[met] = base + solved[met] - solved[reference[met]]
     return RankClocks(offset, reference, residual)
-
-
-def _observations(nodes: TimedNodes) -> NDArray[np.int64]:
-    """Return the rows of synchronising collectives with two or more timed members."""
-    kinds = np.asarray(nodes.collectives["kind"], dtype=str)
-    synchronises = np.isin(kinds, SYNCHRONISING)
-    is_one = (nodes.collective >= 0) & nodes.has_start[nodes.npu]
-    is_one[is_one] = synchronises[nodes.collective[is_one]]
-    rows = np.flatnonzero(is_one)
-    counts = np.bincount(nodes.collective[rows], minlength=len(kinds))
-    return rows[counts[nodes.collective[rows]] > 1]
 
 
 def _solved(

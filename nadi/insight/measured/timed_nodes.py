@@ -103,13 +103,19 @@ def _paired(
     run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], loaded: TraceSet
 ) -> TimedNodes:
     """Return the nodes that both the run and the traces have, with durations in the traces."""
-    kind = _kinds(nodes)
+    kind = np.full(len(nodes["npu"]), -1, np.int8)  # -1 = a node that does nothing
+    for number, name in enumerate(KINDS):
+        kind[nodes["kind"] == name] = number
+    kind[(kind == COMPUTE) & (nodes["lane"] == "cpu")] = HOST_COMPUTE
     at, left_out = _rows_in_traces(nodes, loaded, kind >= 0)
     is_there = at >= 0
     if not np.any(is_there):
         raise ConfigError(f"{source}: no node of the run {run} is in these traces; expected the traces that were run")
     trace_of_row = loaded.trace_of_npu[nodes["npu"].clip(max=len(loaded.trace_of_npu) - 1)]
-    columns = _columns(loaded, ("duration_micros", "start_time_micros", "comm_src", "comm_dst", "comm_tag"))
+    columns: dict[str, Int64] = {
+        name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64)
+        for name in ("duration_micros", "start_time_micros", "comm_src", "comm_dst", "comm_tag")
+    }
     ptr = np.cumsum([0, *(len(trace) for trace in loaded.traces)])
     place = np.where(is_there, ptr[trace_of_row] + at, 0)
     waited = np.concatenate([waited_micros(trace) for trace in loaded.traces])
@@ -150,20 +156,6 @@ def _paired(
         collectives=collectives,
         left_out=left_out,
     )
-
-
-def _kinds(nodes: dict[str, Any]) -> NDArray[np.int8]:
-    """int8[rows of the run]: row of KINDS, -1 = a node that does nothing."""
-    kind = np.full(len(nodes["npu"]), -1, np.int8)
-    for number, name in enumerate(KINDS):
-        kind[nodes["kind"] == name] = number
-    kind[(kind == COMPUTE) & (nodes["lane"] == "cpu")] = HOST_COMPUTE
-    return kind
-
-
-def _columns(loaded: TraceSet, names: tuple[str, ...]) -> dict[str, Int64]:
-    """Return columns of all traces, concatenated."""
-    return {name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64) for name in names}
 
 
 def _rows_in_traces(nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.bool_]) -> tuple[Int64, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""The metrics that comparisons of runs use, with the unit and the better direction of each."""
+"""The metrics that comparisons of runs use, with the unit and the better direction of each, and rankings by them."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 from nadi.insight.runs.energy import energy_of
 from nadi.insight.runs.run import Run
 from nadi.simulation.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINKS, NPUS, STEP_CATEGORIES
+
+# relative difference below which two points of a sweep are equally good: the model is no more accurate than that
+SAME_WITHIN = 0.01
+# figures that rank the points of a sweep whose file names none
+_DEFAULTS = ("step_time_ps", "ttft_p99_ps", "finish_time_ps", "collectives_ratio", "p99_completion_ps", "busiest_link")
 
 
 class Balance(NamedTuple):
@@ -82,7 +87,6 @@ FIGURES = (
 )
 
 _STEP_KEYS = {"step_time_ps": "time_ps", "tokens_per_s": "tokens_per_s", "mfu": "mfu", "mfu_all_pairs": "mfu_all_pairs"}
-"""Metrics of a training step, and their keys in the `step` table of summary.json."""
 
 
 def figures(run: Run) -> dict[str, float]:
@@ -140,19 +144,10 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
         yield "busiest_link", float(np.max(run.links["utilisation"]))
 
 
-SAME_WITHIN = 0.01
-"""Relative difference below which two points count as equally good: the model is no more accurate than that."""
-_DEFAULTS = ("step_time_ps", "ttft_p99_ps", "finish_time_ps", "collectives_ratio", "p99_completion_ps", "busiest_link")
-"""Figures by which points are ranked where the sweep file names none; the first that the runs have."""
-
-
 def ranking_figure(table: pa.Table, named: str = "") -> Figure | None:
-    """Return the figure that ranks the points.
+    """Return the figure that ranks the points of a sweep: the named one, or the first of the defaults that runs have.
 
-    `named`: Name of the figure that the user asks for; "" = the first of the defaults.
-
-    Returns:
-        The figure, or None where no point is finished.
+    None = no point is finished.
     """
     known = {figure.name: figure for figure in FIGURES if figure.name in table.column_names}
     wanted = (named, *_DEFAULTS) if named else _DEFAULTS

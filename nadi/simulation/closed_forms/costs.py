@@ -22,10 +22,18 @@ from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, Sched
 from workload.collectives.schedules.sends import message_count, packet_count
 from workload.shape import shape_of
 
+Int64 = NDArray[np.int64]
+
 _MAX_INTERPOLATION_ERROR = 0.005  # relative difference at which neighbouring lines no longer confirm an interpolation
 _MAX_EXTRAPOLATION_ERROR = 0.01  # relative error of the prediction of the third size at which extrapolation is rejected
 _MAX_STEP = 2  # maximum ratio of neighbouring sizes between which a curve interpolates
 _POINTS = 3  # number of sizes that an extrapolation plays
+# maximum number of messages of a played all-to-all with split sizes; a larger one takes the time of its busiest member
+_MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
+_NOTHING_PLAYED = 0  # maximum number of packets to play that leaves every collective to its formula
+# Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
+# plan for 8 members takes about 3 MB with the paths of its messages.
+_MAX_KEPT_PLANS = 16
 
 
 class Effort(NamedTuple):
@@ -35,14 +43,15 @@ class Effort(NamedTuple):
     max_quick_packets: int
     max_packets: int  # maximum number of packets of a size that is played if smaller sizes do not predict its time
     max_halvings: int  # maximum number of halvings from a size to the largest size that predicts its time
-    interpolates: bool  # True = the curve interpolates between played sizes
+    # True = the curve interpolates between played sizes; False = the time of a size does not depend on sizes requested
+    # before, which a planner that runs in several processes needs
+    interpolates: bool
 
 
 RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)  # effort of a simulation run
 PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
-"""Effort of the planner, whose results must not depend on the order of requests."""
+# effort of changes to a fabric (nadi.insight.explanation.what_if), which need only the relative change of a time
 WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
-"""Effort of changes to a fabric (nadi.insight.explanation.what_if), which need only the relative change of a time."""
 
 
 class CurveSource(NamedTuple):
@@ -56,12 +65,14 @@ class CurveSource(NamedTuple):
 
 
 class Curve:
-    """Times of one collective by size.
+    """Times of one collective of one group by its size: played if that is quick, else derived from played sizes.
 
-    Args:
-        source: Functions that compute the time of one size.
-        is_exact: True if the formula is exact on an idle network; it then replaces every size that does not play
-            quickly.
+    A curve plays a size that needs few packets. It interpolates a size between two played sizes that lie at most a
+    factor of two apart and use the same variant of the algorithm, if the lines through the next played sizes on either
+    side agree within half a percent. It extrapolates a large size: three smaller sizes, each half of the next, must
+    play quickly and use the same variant, the lower two must predict the third within one percent, and the third must
+    be at most `Effort.max_halvings` halvings below the large size. Otherwise it plays the size, or evaluates the
+    formula if the size is very large, or `is_exact`: the formula is exact on an idle network.
     """
 
     def __init__(self, source: CurveSource, *, is_exact: bool, effort: Effort = RUN_EFFORT) -> None:
@@ -132,16 +143,6 @@ def _line(a: tuple[int, float], b: tuple[int, float], size_bytes: int) -> float:
     return a[1] + (b[1] - a[1]) * (size_bytes - a[0]) / (b[0] - a[0])
 
 
-Int64 = NDArray[np.int64]
-
-# maximum number of messages of a played all-to-all with split sizes; a larger one takes the time of its busiest member
-_MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
-_NOTHING_PLAYED = 0  # maximum number of packets to play that leaves every collective to its formula
-# Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
-# plan for 8 members takes about 3 MB with the paths of its messages.
-_MAX_KEPT_PLANS = 16
-
-
 class ClosedFormCosts(NamedTuple):
     """Closed forms of K collectives."""
 
@@ -162,9 +163,8 @@ class _Plan(NamedTuple):
 class CollectiveCosts:
     """Closed forms on one fabric, kept per kind, algorithm, size and position of the group.
 
-    Args:
-        planned_on: Fabric whose rates the algorithms use to choose their plans; None = `graph`. It differs from `graph`
-            if links are slow, because NCCL does not know that when it plans.
+    Algorithms choose their plans by the rates of `planned_on`; None = `graph`. It differs from `graph` if links are
+    slow, because NCCL does not know that when it plans.
     """
 
     def __init__(

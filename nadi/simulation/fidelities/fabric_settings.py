@@ -122,7 +122,11 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
         )
     _check_windows(graph, settings)
     switch = settings.switch
-    if switch is None and not _may_be_too_fine(graph, settings):
+    # packets might take less than a picosecond, or too many may reach a node at a time
+    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
+    smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
+    degree = np.bincount(graph.link_dst, minlength=graph.nodes).max(initial=0)
+    if switch is None and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:
         return settings
     try:
         fabric = wire.Fabric(graph, settings)
@@ -170,11 +174,3 @@ def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
         raise ConfigError(
             f"[network] window: {packets} packets; expected at most {wire.SELECTIVE_PACKETS} with selective repeat"
         )
-
-
-def _may_be_too_fine(graph: Graph, settings: pdes.Settings) -> bool:
-    """Return whether packets might take less than a picosecond, or too many may reach a node at a time."""
-    degree = np.bincount(graph.link_dst, minlength=graph.nodes)
-    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
-    smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
-    return bool(smallest_ps < 1 or degree.max(initial=0) > wire.MAX_BATCH // 4)

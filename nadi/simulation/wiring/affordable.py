@@ -1,6 +1,7 @@
-"""Checks that refuse runs which need more memory than is free, or more than a day; resources of a batch job.
+"""Estimate of the work of a run before it begins, and the resources that the run needs.
 
-`--force` skips the checks.
+The progress display counts against the estimate. Checks refuse a run that needs more memory than is free, or more than
+a day, unless the user gives `--force`. A batch job requests hours and memory with a margin.
 """
 
 import math
@@ -23,8 +24,19 @@ from topologies.lengths import path_links
 from workload import Program
 from workload.program.traffic import sample, traffic
 
-MAX_PAIRS = 1 << 18
-"""Maximum number of pairs of NPUs whose paths and packets are counted; of more, a sample represents the others."""
+HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
+MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
+MAX_WALL_S = 86_400.0  # longest wall time of a run in seconds: one day
+# memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes
+ROW_BYTES = 60
+NODE_BYTES = 4000  # memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes
+_HOUR_S = 3600
+# ratio of the requested to the expected time and memory: packets are retransmitted, and parts of a fabric are not equal
+MARGIN = 2.0
+MIN_TIME_LIMIT_S = 900.0  # minimum time limit: every node compiles kernels for up to half a minute and reads traces
+PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
+_TIME_LIMIT_STEP_S = 300  # step in seconds to which time limits are rounded up
+MAX_PAIRS = 1 << 18  # maximum number of pairs of NPUs whose paths and packets are counted; of more, a sample is counted
 # Memory in bytes, measured with fabrics of 10^3 to 10^4 NPUs, 2026-11-22.
 _PAIR_BYTES, _CONTROLLED_PAIR_BYTES = 450, 250  # per pair of NPUs, and more with congestion control
 _MESSAGE_BYTES = 120  # per recorded message
@@ -82,20 +94,6 @@ def of_all_ranks(own: Estimate, ranks: RankGather) -> Estimate:
 def work(expected: Estimate, settings: Settings) -> float:
     """Return the unit of progress: packet-hops, or messages at message level."""
     return expected.messages if settings.fidelity.act else expected.packet_hops
-
-
-HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
-MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
-MAX_WALL_S = 86_400.0  # longest wall time of a run in seconds: one day
-# memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes
-ROW_BYTES = 60
-NODE_BYTES = 4000  # memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes
-_HOUR_S = 3600
-# ratio of the requested to the expected time and memory: packets are retransmitted, and parts of a fabric are not equal
-MARGIN = 2.0
-MIN_TIME_LIMIT_S = 900.0  # minimum time limit: every node compiles kernels for up to half a minute and reads traces
-PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
-_TIME_LIMIT_STEP_S = 300  # step in seconds to which time limits are rounded up
 
 
 def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of [[faults]] of a run file to the engine's fault schedule for a fabric."""
+"""Conversion of [[faults]] of a run file, with names of nodes, to the engine's fault schedule for a fabric."""
 
 import difflib
 import re
@@ -13,7 +13,8 @@ from nadi.configuration.faults import FaultSection
 from nadi.errors import ConfigError
 from topologies import Graph, TableRouting, routing_without
 
-_MAX_SUGGESTIONS = 4
+_MAX_NEIGHBOURS = 6  # number of linked nodes that a message lists
+_MAX_SUGGESTIONS = 4  # number of similar names that a message lists
 _MIN_SIMILARITY = 0.5  # minimum similarity of a suggestion to the text, as difflib measures it
 _SEPARATORS = tuple(re.compile(separator) for separator in (" → ", " -> ", " - ", "-"))
 
@@ -74,16 +75,14 @@ class NodeNames:
         return int(name) if re.fullmatch("[0-9]{1,9}", name) and int(name) < self._graph.nodes else None
 
     def _near(self, name: str) -> str:
+        """Return a hint: the names of the same kind, else the nearest names, else some name of each kind."""
         same = self._names_by_kind.get(_kind(name), [])
-        if len(same) > 1:
-            return f"expected one of {same[0]} to {same[-1]}"
         if same:
-            return f"expected {same[0]}"
+            return f"expected one of {same[0]} to {same[-1]}" if len(same) > 1 else f"expected {same[0]}"
         like = difflib.get_close_matches(_kind(name), self._names_by_kind, n=_MAX_SUGGESTIONS, cutoff=_MIN_SIMILARITY)
         number = name.rpartition(" ")[2]
-        near = [
-            f"{kind} {number}" if f"{kind} {number}" in self._node_of else self._names_by_kind[kind][0] for kind in like
-        ]
+        alike = {kind: f"{kind} {number}" for kind in like}
+        near = [name if name in self._node_of else self._names_by_kind[kind][0] for kind, name in alike.items()]
         every = [names[0] for names in self._names_by_kind.values()][:_MAX_SUGGESTIONS]
         return f"nearest: {', '.join(near)}" if near else f"expected a name like {', '.join(every)}"
 
@@ -92,9 +91,6 @@ def _kind(name: str) -> str:
     """Return the kind of a node's name, "leaf" for "leaf 2"; a name without a number is a kind of its own."""
     word, _, number = name.rpartition(" ")
     return word if word and number.isdigit() else name
-
-
-_MAX_NEIGHBOURS = 6
 
 
 def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
@@ -111,8 +107,8 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
     names = NodeNames(graph)
     reserved: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for number, fault in enumerate(faults):
-        place = _FaultPlace(graph, names, fault, f"[faults.{number}]")
-        where = place.where
+        where = f"[faults.{number}]"
+        place = _FaultPlace(graph, names, fault, where)
         if fault.npu is not None:
             npu = place.npu()
             _reserve(reserved, "npu", [npu], fault, number)
@@ -168,17 +164,14 @@ class _FaultPlace:
     """NPU or links of a fault; every method raises ConfigError if the fabric has no such NPU, switch or link."""
 
     def __init__(self, graph: Graph, names: NodeNames, fault: FaultSection, where: str) -> None:
-        self._graph = graph
-        self._names = names
-        self._fault = fault
-        self.where = where
+        self._graph, self._names, self._fault, self._where = graph, names, fault, where
 
     def npu(self) -> int:
         """Return the NPU."""
         npu = self._node("npu")
         if not 0 <= npu < self._graph.npus:
             raise ConfigError(
-                f"{self.where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
+                f"{self._where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
             )
         return npu
 
@@ -186,7 +179,7 @@ class _FaultPlace:
         """Return both directions of all links of a switch."""
         graph, node = self._graph, self._node("switch")
         if not graph.npus <= node < graph.nodes:
-            found = f"{self.where} switch: found {self._fault.switch}"
+            found = f"{self._where} switch: found {self._fault.switch}"
             if graph.nodes == graph.npus:
                 raise ConfigError(f"{found}, but {graph.name} has no switches")
             first, last = graph.node_name(graph.npus), graph.node_name(graph.nodes - 1)
@@ -200,23 +193,23 @@ class _FaultPlace:
         graph, link = self._graph, self._fault.link
         if not isinstance(link, str):
             if link is None or not 0 <= link < graph.links:
-                raise ConfigError(f"{self.where} link: found {link}; expected one of the links 0 to {graph.links - 1}")
+                raise ConfigError(f"{self._where} link: found {link}; expected one of the links 0 to {graph.links - 1}")
             return [link & ~1, link | 1]
         try:
             a, b = self._names.ends(link)
         except ValueError as error:
-            raise ConfigError(f"{self.where} link: {error}") from None
+            raise ConfigError(f"{self._where} link: {error}") from None
         links = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
         if not len(links):
             near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:_MAX_NEIGHBOURS]
             raise ConfigError(
-                f"{self.where} link: {graph.node_name(a)} and {graph.node_name(b)} are not linked; "
+                f"{self._where} link: {graph.node_name(a)} and {graph.node_name(b)} are not linked; "
                 f"nodes next to {a}: {', '.join(f'{node} ({graph.node_name(node)})' for node in near)}"
             )
         cable = self._fault.cable
         if cable is not None:
             if not 0 <= cable < len(links):
-                raise ConfigError(f"{self.where} cable: found {cable}; expected 0 to {len(links) - 1}")
+                raise ConfigError(f"{self._where} cable: found {cable}; expected 0 to {len(links) - 1}")
             links = links[[cable]]
         return sorted([*links.tolist(), *(links ^ 1).tolist()])
 
@@ -227,7 +220,7 @@ class _FaultPlace:
         try:
             return self._names.node(node)
         except ValueError as error:
-            raise ConfigError(f"{self.where} {key}: {error}") from None
+            raise ConfigError(f"{self._where} {key}: {error}") from None
 
 
 def _reserve(

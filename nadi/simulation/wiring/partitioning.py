@@ -20,7 +20,7 @@ from partition import Partition, PartitionError, PartitionReport, TrafficWeights
 from pdes.wire import FLIT_BYTES
 from topologies import NVSWITCH, Graph
 from workload import Program
-from workload.program.traffic import Traffic, merge, traffic
+from workload.program.traffic import merge, traffic
 
 # Wall times, measured on a machine of two cores, 2026-11-21; between nodes of a cluster they depend on its network.
 HOP_NS = 45.0  # of one packet-hop, in nanoseconds
@@ -56,7 +56,11 @@ def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks:
     weights = partition.expected(fabric, *sent, mtu_bytes=network.mtu)
     weights = folded_weights(weights, graph, program)
     source = f"{sent.messages.sum():,} messages of {sent.bytes.sum() / 1e9:,.3f} GB between {len(sent.src):,} pairs"
-    return Load(weights, source, None, _mean_packet_bytes(sent, network))
+    # data packets and acknowledgements, for messages of equal size per pair
+    messages = np.maximum(sent.messages, 1)
+    packets = int((messages * np.maximum(-(-sent.bytes // (messages * network.mtu)), 1)).sum())
+    mean_packet_bytes = (int(sent.bytes.sum()) / max(packets, 1) + network.header + network.ack) / 2
+    return Load(weights, source, None, mean_packet_bytes)
 
 
 def measured_load(folder: Path, graph: Graph) -> Load:
@@ -125,14 +129,6 @@ def compare(
     if not reports:
         raise next(iter(failures.values()))
     return reports, failures
-
-
-def _mean_packet_bytes(sent: Traffic, network: NetworkSection) -> float:
-    """Return the mean size of data packets and acknowledgements on the wire, for messages of equal size per pair."""
-    messages = np.maximum(sent.messages, 1)
-    packets = int((messages * np.maximum(-(-sent.bytes // (messages * network.mtu)), 1)).sum())
-    payload = int(sent.bytes.sum()) / max(packets, 1)
-    return (payload + network.header + network.ack) / 2
 
 
 def place(

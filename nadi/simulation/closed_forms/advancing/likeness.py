@@ -77,19 +77,17 @@ def classes_of(
         sums = [_npu_sums(seed, program, pairs, colour, of_groups, pair_likeness) for seed in _SEEDS]
         refined = numbered([colour.astype(np.uint64), *sums])
         if refined.max(initial=0) == colour.max(initial=0):
-            return _classes(program, refined, _group_colours(program, refined, group_likeness))
+            break
         colour = refined
-
-
-def _classes(program: Program, colour: Int64, of_groups: list[Words]) -> Classes:
-    _, example, size = np.unique(colour, return_index=True, return_counts=True)
+    _, example, size = np.unique(refined, return_index=True, return_counts=True)
+    of_groups = _group_colours(program, refined, group_likeness)
     used = np.unique(program.slot_group)
     class_of_group = np.full(len(program.group_ptr) - 1, -1, np.int32)
     number = numbered([words[used] for words in of_groups]) if len(used) else np.zeros(0, np.int64)
     class_of_group[used] = number
     _, first = np.unique(number, return_index=True)
     return Classes(
-        colour.astype(np.int32), example.astype(np.int32), size.astype(np.int64), class_of_group, used[first]
+        refined.astype(np.int32), example.astype(np.int32), size.astype(np.int64), class_of_group, used[first]
     )
 
 

@@ -36,7 +36,9 @@ def smaller_group(s: Schedules, index: int, size_bytes: int, fabric: IdleFabric)
     if not distances or share_ports:
         return None
     period = _period(fabric, n, distances)
-    fewer = _fewest(period, both_ways)
+    fewer = period  # a multiple of the period for which all distances lead to distinct other members
+    while len({distance % fewer for distance in both_ways} - {0}) < len(set(both_ways)):
+        fewer += period
     if fewer >= n:
         return None
     stands_for: dict[Pair, Pair] = {}
@@ -71,14 +73,6 @@ def _period(fabric: IdleFabric, n: int, distances: Sequence[int]) -> int:
             hops = fabric.paths[m, other].hops, fabric.paths[other, m].hops
             kinds[m, column] = number.setdefault(hops, len(number))
     return next(p for p in range(1, n + 1) if n % p == 0 and np.array_equal(kinds, np.roll(kinds, p, axis=0)))
-
-
-def _fewest(period: int, distances: Sequence[int]) -> int:
-    """Return the smallest multiple of the period for which all distances lead to distinct other members."""
-    fewer = period
-    while len({distance % fewer for distance in distances} - {0}) < len(set(distances)):
-        fewer += period
-    return fewer
 
 
 def _with_members(s: Schedules, index: int, n: int, fewer: int) -> Schedules:
