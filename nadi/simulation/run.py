@@ -107,18 +107,10 @@ def simulate(
             affordable.check_counters(graph, work.program, own)
         _warn(config, progress, ranks)
         results = run_program(graph, work.program, settings, progress, workers, owner, expected)
+    traces, trace_of_npu, program, collectives, _ = work
     return FinishedRun(
-        config=config,
-        graph=graph,
-        traces=work.traces,
-        trace_of_npu=work.trace_of_npu,
-        program=work.program,
-        settings=settings,
-        collectives=work.collectives,
-        workers=workers,
-        results=results,
-        files=files,
-        formulas=frozenset(formulas),
+        *(config, graph, traces, trace_of_npu, program, settings, collectives, workers, results, files),
+        frozenset(formulas),
     )
 
 

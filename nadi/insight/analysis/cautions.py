@@ -39,38 +39,31 @@ def count(simulation: FinishedRun) -> WorkCounts:
     users = np.repeat(npus, np.diff(program.trace_ptr))
     kind = program.node_kind
     remote, remote_npus, first = 0, 0, ""
-    is_modelled = simulation.config.memory.remote is not None
-    for number, table in enumerate([] if is_modelled else simulation.traces):
-        rows = np.flatnonzero(table.tensor_loc)
+    is_modelled, compute = simulation.config.memory.remote is not None, simulation.config.compute
+    computed = np.zeros(3, np.int64)  # nodes with computed durations, by source; some may be of other types
+    for number, table in enumerate(simulation.traces):
         running = int(np.count_nonzero(simulation.trace_of_npu == number))
-        if len(rows) and running:
+        if not running:
+            continue
+        rows = np.flatnonzero(table.tensor_loc)
+        if len(rows) and not is_modelled:
             first = first or f"{table.path}: node {table.node_id[rows[0]]}"
             remote += running * len(rows)
             remote_npus += running
+        is_open = (table.duration_micros == 0) | (compute.model == "roofline")
+        by_operators = is_open & (table.operators > 0) & (compute.gpu is not None)
+        rest = is_open & ~by_operators
+        masks = by_operators, rest & (table.num_ops > 0), rest & (table.tensor_size > 0)
+        computed += [np.count_nonzero(mask) for mask in masks]
     return WorkCounts(
         nodes=int(users.sum()),
         timed=int(users[(kind == COMPUTE) | (kind == MEMORY)].sum()),
         collectives=int(users[kind == COLLECTIVE].sum()),
         remote=remote,
         remote_npus=remote_npus,
-        times=_times(simulation),
+        times=DurationSources(*computed.tolist()),
         first_remote=first,
     )
-
-
-def _times(simulation: FinishedRun) -> DurationSources:
-    """Count nodes with computed durations, in the traces of this rank's NPUs; some may be of other types."""
-    compute = simulation.config.compute
-    counts = np.zeros(3, np.int64)
-    for number, table in enumerate(simulation.traces):
-        if not np.any(simulation.trace_of_npu == number):
-            continue
-        is_open = (table.duration_micros == 0) | (compute.model == "roofline")
-        by_operators = is_open & (table.operators > 0) & (compute.gpu is not None)
-        rest = is_open & ~by_operators
-        masks = by_operators, rest & (table.num_ops > 0), rest & (table.tensor_size > 0)
-        counts += [np.count_nonzero(mask) for mask in masks]
-    return DurationSources(*counts.tolist())
 
 
 def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[str]:

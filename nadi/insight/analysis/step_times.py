@@ -70,17 +70,15 @@ def step_times(
     `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
     `exchange`: Exchange with the other ranks, which all call this function.
     """
-    axes = _axes(traces)
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
-    parents = _Parents(traces)
+    nodes = _FileNodes(traces)
     first_row = np.cumsum([0, *(len(trace.type) for trace in traces)])[:-1]
 
     def blocks() -> Iterator[Segments]:
         for rows in row_blocks(program, results.npu_node_ptr):
-            start_ps, finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
             file_row = first_row[trace_of_npu[rows.npu]] + rows.row
-            yield _Block(program, rows, start_ps, finish_ps, axes[file_row], parents, file_row, folded).segments(begun)
+            yield _Block(program, rows, results, nodes, file_row, folded).segments(begun)
 
     total, has_waits = np.zeros((program.npus, len(CATEGORIES)), np.int64), False
     for segments in blocks():
@@ -111,16 +109,17 @@ def _joined(parts: Sequence[Segments]) -> Segments:
     return Segments(*(np.concatenate(column) for column in zip(none, *parts, strict=True)))
 
 
-class _Parents:
-    """Parents of the nodes of all trace files."""
+class _FileNodes:
+    """Parents and axes of the nodes of all trace files."""
 
     def __init__(self, traces: Sequence[TraceTable]) -> None:
         parents = np.cumsum([0, *(len(trace.dep) for trace in traces)])
         ptr = [trace.dep_ptr[:-1] + first for trace, first in zip(traces, parents[:-1], strict=True)]
         self._ptr = np.concatenate([*ptr, parents[-1:]]).astype(np.int64)
         self._row = np.concatenate([np.zeros(0, np.int32), *(trace.dep for trace in traces)])
+        self.axes = _axes(traces)
 
-    def latest(self, row: Int64, first: Int64, finish_ps: Int64) -> Int64:
+    def latest_parents(self, row: Int64, first: Int64, finish_ps: Int64) -> Int64:
         """Return int64[k]: the parent of each node that finished last (the lowest row of several); -1 = no parent.
 
         `row`: int64[k], row in the concatenation of all files.
@@ -144,22 +143,14 @@ class _Block:
     """m trace nodes of a block of NPUs, with their times."""
 
     def __init__(
-        self,
-        program: Program,
-        rows: NodeRows,
-        start_ps: Int64,
-        finish_ps: Int64,
-        axes: Int8,
-        parents: _Parents,
-        file_row: Int64,
-        folded: FoldedRows,
+        self, program: Program, rows: NodeRows, results: Results, nodes: _FileNodes, file_row: Int64, folded: FoldedRows
     ) -> None:
-        self._program, self._rows, self._parents, self._file_row = program, rows, parents, file_row
-        self._folded = folded
-        self._start_ps, self._finish_ps = start_ps, finish_ps
+        """Prepare the block; file_row: int64[m], row of each node in the concatenation of all files."""
+        self._program, self._rows, self._nodes, self._file_row, self._folded = program, rows, nodes, file_row, folded
+        self._start_ps, self._finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
         kind = program.node_kind[rows.at]
         is_compute = (kind == COMPUTE) & (program.node_lane[rows.at] != CPU_LANE)
-        self._category = np.where(is_compute, 0, np.where(kind >= SEND, axes, _OTHER))
+        self._category = np.where(is_compute, 0, np.where(kind >= SEND, nodes.axes[file_row], _OTHER))
         self._first = np.arange(len(rows.row)) - rows.row
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
@@ -213,7 +204,7 @@ class _Block:
     def _latest_parents(self, node: Int64) -> Int64:
         """Return int64[k]: the parent of each node that finished last."""
         asked = node[self._latest[node] < _NONE]
-        self._latest[asked] = self._parents.latest(self._file_row[asked], self._first[asked], self._finish_ps)
+        self._latest[asked] = self._nodes.latest_parents(self._file_row[asked], self._first[asked], self._finish_ps)
         return self._latest[node]
 
     def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: StartTimes) -> list[Segments]:

@@ -187,54 +187,47 @@ def _kinds(found: RunEvents, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tup
 
 def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]:
     """Return for each piece how long the links on its paths were busy during it."""
-    traffic = _Traffic(run, graph.npus, pieces)
+    whole, during, own = _traffic(run, graph.npus, pieces)
     sent_bytes = np.asarray(run.links["tx_bytes"], np.float64)
-    spread_bytes = _loads(graph, _together(traffic.whole))
+    spread_bytes = _loads(graph, _joined(whole))
     # Bytes that a link sent in the run, headers and acknowledgements included, over its share with even spreading.
     chosen = np.divide(sent_bytes, spread_bytes, out=np.zeros(graph.links), where=spread_bytes > 0)
     ps_per_byte = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     found = []
     times = zip(pieces.begin_ps, pieces.end_ps, pieces.idle_ps, strict=True)
     for at, (begin_ps, end_ps, idle_ps) in enumerate(times):
-        links = np.flatnonzero(_loads(graph, _together(traffic.own[at])) * chosen)
-        busy_ps = _loads(graph, _together(traffic.during[at])) * chosen * ps_per_byte
+        links = np.flatnonzero(_loads(graph, _joined(own[at])) * chosen)
+        busy_ps = _loads(graph, _joined(during[at])) * chosen * ps_per_byte
         found.append(ContendedClass(float(end_ps - begin_ps), float(idle_ps), links, busy_ps[links]))
     return found
 
 
-class _Traffic:
-    """Pairs of NPUs and their bytes, read from flows.parquet block by block."""
+def _traffic(run: Run, npus: int, pieces: _Pieces) -> tuple[list[Pairs], list[list[Pairs]], list[list[Pairs]]]:
+    """Return all traffic of a run, the traffic in flight during each piece, and each piece's own messages.
 
-    def __init__(self, run: Run, npus: int, pieces: _Pieces) -> None:
-        self._npus, self._pieces = npus, pieces
-        self.own: list[list[Pairs]] = [[] for _ in pieces.node]  # each piece's own messages
-        self.during: list[list[Pairs]] = [[] for _ in pieces.node]  # all traffic in flight during each piece
-        self.whole: list[Pairs] = []  # all traffic of the run
-        for block in run.blocks(FLOWS, _COLUMNS):
-            self._add({name: np.asarray(block.column(name).fill_null(-1), np.int64) for name in _COLUMNS})
-
-    def _add(self, flows: dict[str, Int64]) -> None:
-        """Add the messages of a block."""
-        src, dst = flows["src"], flows["dst"]
-        between_npus = (src != dst) & (src < self._npus) & (dst < self._npus)
-        pair, size = np.where(between_npus, src * self._npus + dst, -1), flows["bytes"].astype(np.float64)
-        self.whole.append(_summed(pair, size))
-        time_ps = np.maximum(flows["finish_ps"] - flows["start_ps"], 1)
-        for at, (begin_ps, end_ps) in enumerate(zip(self._pieces.begin_ps, self._pieces.end_ps, strict=True)):
-            meets = np.flatnonzero((flows["start_ps"] < end_ps) & (flows["finish_ps"] > begin_ps))
-            until_ps, from_ps = np.minimum(flows["finish_ps"][meets], end_ps), flows["start_ps"][meets]
-            overlap_ps = until_ps - np.maximum(from_ps, begin_ps)
-            self.during[at].append(_summed(pair[meets], size[meets] * overlap_ps / time_ps[meets]))
-            mine = meets[self._is_own(at, {name: column[meets] for name, column in flows.items()})]
-            self.own[at].append(_summed(pair[mine], size[mine]))
-
-    def _is_own(self, at: int, flows: dict[str, Int64]) -> NDArray[np.bool_]:
-        """Return which messages belong to a piece."""
-        pieces = self._pieces
-        if pieces.group[at] >= 0:
-            return (flows["group"] == pieces.group[at]) & (flows["seq"] == pieces.seq[at])
-        is_pair = (flows["src"] == pieces.src[at]) & (flows["dst"] == pieces.dst[at])
-        return is_pair & (flows["group"] < 0)
+    The function reads flows.parquet block by block; each list holds the pairs of every block.
+    """
+    whole: list[Pairs] = []
+    during: list[list[Pairs]] = [[] for _ in pieces.node]
+    own: list[list[Pairs]] = [[] for _ in pieces.node]
+    for block in run.blocks(FLOWS, _COLUMNS):
+        flows = {name: np.asarray(block.column(name).fill_null(-1), np.int64) for name in _COLUMNS}
+        src, dst, start_ps, finish_ps = (flows[name] for name in ("src", "dst", "start_ps", "finish_ps"))
+        between_npus = (src != dst) & (src < npus) & (dst < npus)
+        pair, size = np.where(between_npus, src * npus + dst, -1), flows["bytes"].astype(np.float64)
+        whole.append(_summed(pair, size))
+        time_ps = np.maximum(finish_ps - start_ps, 1)
+        for at, (begin_ps, end_ps) in enumerate(zip(pieces.begin_ps, pieces.end_ps, strict=True)):
+            meets = np.flatnonzero((start_ps < end_ps) & (finish_ps > begin_ps))
+            overlap_ps = np.minimum(finish_ps[meets], end_ps) - np.maximum(start_ps[meets], begin_ps)
+            during[at].append(_summed(pair[meets], size[meets] * overlap_ps / time_ps[meets]))
+            group, seq = flows["group"][meets], flows["seq"][meets]
+            if pieces.group[at] >= 0:
+                is_own = (group == pieces.group[at]) & (seq == pieces.seq[at])
+            else:
+                is_own = (group < 0) & (src[meets] == pieces.src[at]) & (dst[meets] == pieces.dst[at])
+            own[at].append(_summed(pair[meets[is_own]], size[meets[is_own]]))
+    return whole, during, own
 
 
 def _summed(pair: Int64, size: Float64) -> Pairs:
@@ -244,7 +237,8 @@ def _summed(pair: Int64, size: Float64) -> Pairs:
     return pairs[pairs >= 0], total[pairs >= 0]
 
 
-def _together(parts: Sequence[Pairs]) -> Pairs:
+def _joined(parts: Sequence[Pairs]) -> Pairs:
+    """Return each pair of all parts once with its summed bytes."""
     return _summed(
         np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)]),
         np.concatenate([np.zeros(0), *(part[1] for part in parts)]),

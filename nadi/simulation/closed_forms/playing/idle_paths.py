@@ -121,7 +121,10 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
         if before < queue:
             meets = ports.setdefault(("meets", pair[1]), len(ports))
         if before > 1 and routed[pair].is_only:
-            order = orders.setdefault(_order_key(pair, routed[pair], way), len(orders))
+            # packets keep their order on the slowest link before their queue
+            between = _slowest(way[:before])
+            behind_ps = sum(way[i].delay_ps + way[i + 1].latency_ps for i in range(between, before))
+            order = orders.setdefault((pair[0], own[between], behind_ps), len(orders))
         paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way, order, meets)
         ties[pair] = own[max(0, before - 1)], way[before].latency_ps, own[-1]
     fabric = IdleFabric(
@@ -200,14 +203,6 @@ def _first_queue(way: lone.Way) -> int:
     That is the link where paths meet, or the last of the slowest links.
     """
     return next((i for i, hop in enumerate(way) if hop.meets), _slowest(way))
-
-
-def _order_key(pair: Pair, route: _Route, way: lone.Way) -> object:
-    """Return a key of the packets that keep their order on the slowest link before their queue."""
-    before = _first_queue(way)
-    between = _slowest(way[:before])
-    behind_ps = sum(way[i].delay_ps + way[i + 1].latency_ps for i in range(between, before))
-    return pair[0], route.links[between], behind_ps
 
 
 def _ends(model: Fidelity) -> np.record:
