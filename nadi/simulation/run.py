@@ -144,10 +144,9 @@ def check_job(
 def _set_up(
     config: RunConfig, workers: Workers, progress: Progress | NoProgress, *, force: bool, keep_flows: bool
 ) -> tuple[RunConfig, Graph, LoadedWorkload, NDArray[np.int32] | None, pdes.Settings]:
-    """Build the inputs of a run, and refuse unsupported combinations.
+    """Return the configuration with interference settled, fabric, this rank's work, owners of nodes, and settings.
 
-    Returns:
-        The configuration with interference settled, the fabric, this rank's work, owners of nodes, and settings.
+    The function refuses unsupported combinations.
     """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
@@ -283,11 +282,7 @@ def network_settings(
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """Return the engine's settings for the sections [network] and [system].
-
-    Raises:
-        ConfigError: The values contradict each other.
-    """
+    """Return the engine's settings for [network] and [system]; refuse values that contradict each other."""
     system = system or SystemSection()
     if network.fidelity != "packet":
         system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})

@@ -76,11 +76,7 @@ class Schema(NamedTuple):
         )
 
     def table(self, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> "pa.Table":
-        """Return a table of columns (NumPy or Arrow arrays, or lists); columns with `where` may be missing.
-
-        Raises:
-            KeyError: The schema lacks a column, or a required column is missing.
-        """
+        """Return a table of arrays or lists; KeyError for unknown columns, and for missing ones without `where`."""
         import pyarrow as pa
 
         schema = self.arrow(columns)

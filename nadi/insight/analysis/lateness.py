@@ -38,10 +38,7 @@ class DividedWaits(NamedTuple):
 
 
 def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> DividedWaits:
-    """Divide all waits among the categories that made the last members late.
-
-    `stays`: Categories of the last member that do not explain a wait: it stays with the collective's axis.
-    """
+    """Divide waits among the categories that made last members late; those that `stays` explain are not divided."""
     order = np.lexsort((segments.begin_ps, segments.npu))
     segments = Segments(*(column[order] for column in segments))
     first = np.searchsorted(segments.npu, np.arange(int(segments.npu.max(initial=-1)) + 2))

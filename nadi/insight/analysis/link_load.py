@@ -28,11 +28,7 @@ class LinkLoad(NamedTuple):
 
 
 def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:
-    """Estimate the load of the busiest links; stretches: number of equal intervals of the run.
-
-    Raises:
-        ConfigError, TopologyError: Nadi cannot build the fabric again.
-    """
+    """Estimate the load of the busiest links in `stretches` equal intervals of a run."""
     busy = np.asarray(run.links["tx_bytes"], np.float64)
     order = np.argsort(-np.asarray(run.links["utilisation"], np.float64), kind="stable")[:links_shown]
     links = order[busy[order] > 0]

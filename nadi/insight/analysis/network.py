@@ -117,11 +117,7 @@ _READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}  # columns that are read of table
 
 
 def read_run(folder: Path) -> NetRun:
-    """Read the network results of a run.
-
-    Raises:
-        ConfigError: The folder holds no results, or results that cannot be read.
-    """
+    """Read the network results of a run; ConfigError if the folder holds no results that can be read."""
     run = Run(folder)
     links, flows, queues, marks, pauses = (_columns(run, schema, needed) for schema, needed in _NEEDED.items())
     if links is None:
@@ -187,8 +183,7 @@ def find_pauses(log: Table, finish_ps: int) -> Pauses:
 def causes(pauses: Pauses, links: Table) -> Int64:
     """Return int64[p]: the pause that caused each pause; -1 if the congestion is at its own switch.
 
-    A pause takes effect one link delay after the switch requests it; a pause that was active at the request may be the
-    cause.
+    A pause takes effect a link delay after its request; a pause that was active at the request may be the cause.
     """
     leaving: dict[tuple[str, int], dict[int, list[int]]] = {}
     starts = pauses.start_ps.tolist()

@@ -94,10 +94,7 @@ def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
 
 
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> Int64:
-    """Return int64[owners], the length of the union of each owner's intervals.
-
-    `owner`: int64[m], 0 .. owners-1; `start_ps` and `finish_ps`: int64[m], begin and end of each interval.
-    """
+    """Return int64[owners], the length of the union of each owner's intervals; owner: int64[m] of each interval."""
     order = np.lexsort((start_ps, owner))
     owner, start_ps, finish_ps = owner[order], start_ps[order], finish_ps[order]
     ends, place = np.unique(finish_ps, return_inverse=True)

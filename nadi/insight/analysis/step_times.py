@@ -64,11 +64,9 @@ def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> b
 def step_times(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results, exchange: Exchange = alone
 ) -> Int64:
-    """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0.
+    """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0. All ranks call this function.
 
-    `traces`: Distinct trace files, whose node names contain the axes.
     `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
-    `exchange`: Exchange with the other ranks, which all call this function.
     """
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))

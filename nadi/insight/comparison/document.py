@@ -15,11 +15,7 @@ _IRRELEVANT = ("output.dir",)  # keys that differ between any two runs and do no
 
 
 def document(runs: Sequence[Run]) -> dict[str, Any]:
-    """Compare runs, of which the first is the baseline; lists have a value per run or None, times are picoseconds.
-
-    Raises:
-        ConfigError: Too few or too many runs, or a table that cannot be read.
-    """
+    """Compare runs with the first one; lists have a value per run or None, times are picoseconds."""
     if not MIN_RUNS <= len(runs) <= MAX_RUNS:
         raise ConfigError(f"nadi compare: found {len(runs)} runs; expected {MIN_RUNS} to {MAX_RUNS}")
     rows, of_links = tables.collectives(runs), tables.links(runs, MAX_LINKS)

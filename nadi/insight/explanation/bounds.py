@@ -33,11 +33,7 @@ class MessagesOfPath:
     """Messages of given collectives, and messages that traces send between given pairs of NPUs."""
 
     def __init__(self, run: Run, collectives: Iterable[tuple[int, int]], pairs: Iterable[tuple[int, int]]) -> None:
-        """Read the messages.
-
-        Raises:
-            ConfigError: flows.parquet cannot be read.
-        """
+        """Read the messages; ConfigError if flows.parquet cannot be read."""
         self._npus = int(run.summary.get("npus", 0))
         wanted = np.array([group << _SEQ_BITS | seq for group, seq in set(collectives)], np.int64)
         between = np.array([src * self._npus + dst for src, dst in set(pairs) if src >= 0], np.int64)

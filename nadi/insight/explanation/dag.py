@@ -29,18 +29,10 @@ class Edges(NamedTuple):
 
 
 class Dag:
-    """A graph of moments.
-
-    Its `edges` are in the order of evaluation: by level of their target, then by target. `place` holds int64[E], the
-    index of each edge in the constructor's argument.
-    """
+    """A graph of moments; `edges` are sorted by level of their target, `place` holds the former index of each."""
 
     def __init__(self, vertices: int, edges: Edges, begin: Float64) -> None:
-        """Sort the vertices; begin: float64[vertices], time of a vertex without incoming edges.
-
-        Raises:
-            CyclicError: The graph has a cycle.
-        """
+        """Sort the vertices; begin: float64[vertices], time of one without incoming edges. Refuse cycles."""
         self._begin = begin
         level = _levels(vertices, edges)
         self.place = np.lexsort((edges.target, level[edges.target]))

@@ -129,11 +129,7 @@ def happened(run: Run) -> RunEvents:
 
 
 def senders_of(run: Run) -> Int64:
-    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive.
-
-    Raises:
-        TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
-    """
+    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive."""
     program = run.work.program
     npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
@@ -215,10 +211,7 @@ def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:
 
 
 def _turns(npu: Int64, lane: Int64, start_ps: Int64, finish_ps: Int64) -> tuple[Int64, Int64]:
-    """Return consecutive nodes that exclude each other: on a lane of an NPU, or collectives of a group.
-
-    Nodes of an NPU with the same number in `lane` exclude each other, except -1.
-    """
+    """Return consecutive nodes of an NPU that exclude each other: on a lane, or of a group; lane -1 = no exclusion."""
     order = np.lexsort((finish_ps, start_ps, lane, npu))
     order = order[lane[order] >= 0]
     first, second = order[:-1], order[1:]

@@ -126,10 +126,7 @@ def _busiest(tier_of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
 
 
 class _Times:
-    """Closed forms of all collectives and messages of a run on a fabric.
-
-    `time_ps`: float64[n], closed form of each node's collective or message; NaN = not known, or no communication.
-    """
+    """Closed forms, float64[n] time_ps, of each node's collective or message on a fabric; NaN = not known."""
 
     def __init__(self, run: Run, found: events.RunEvents, graph: Graph, settings: Settings) -> None:
         program = found.program

@@ -242,11 +242,7 @@ def _message_of(npu: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int64, pos
 
 
 def _collective_of(run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], seq: Int64) -> Int64:
-    """Return int64[rows of the run]: the row of each node in collectives.parquet, -1 = none.
-
-    Raises:
-        ConfigError: The table has another start for a node: the traces are not those of the run.
-    """
+    """Return int64[rows of the run]: the row of each node in collectives.parquet, -1 = none; refuse other traces."""
     found = np.full(len(seq), -1, np.int64)
     rows = np.flatnonzero(seq >= 0)
     if not len(rows):

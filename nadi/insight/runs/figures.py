@@ -145,10 +145,7 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def ranking_figure(table: pa.Table, named: str = "") -> Figure | None:
-    """Return the figure that ranks the points of a sweep: the named one, or the first of the defaults that runs have.
-
-    None = no point is finished.
-    """
+    """Return the figure that ranks points of a sweep: the named one, else a default; None = no point is finished."""
     known = {figure.name: figure for figure in FIGURES if figure.name in table.column_names}
     wanted = (named, *_DEFAULTS) if named else _DEFAULTS
     return next((known[name] for name in wanted if name in known), None)

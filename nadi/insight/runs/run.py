@@ -146,11 +146,7 @@ class Run:
 
     @cached_property
     def graph(self) -> "Graph":
-        """The fabric, built again.
-
-        Raises:
-            TopologyError, ConfigError: A file is missing, or the result differs from the run's fabric.
-        """
+        """The fabric, built again; ConfigError or TopologyError if a file is missing or the fabric has changed."""
         from nadi.simulation.wiring.building import built_fabric
 
         graph = built_fabric(self.config)
@@ -185,11 +181,7 @@ class Run:
         return found
 
     def blocks(self, schema: schemas.Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
-        """Yield batches of some columns of a table that may exceed memory; nothing where the table does not exist.
-
-        Raises:
-            ConfigError: The table cannot be read.
-        """
+        """Yield batches of some columns of a table that may exceed memory; nothing where the table does not exist."""
         try:
             yield from table_blocks(self.folder, schema, columns, self.summary)
         except (OSError, ValueError) as error:
@@ -201,13 +193,9 @@ class Run:
     def read(
         self, schema: schemas.Schema, needed: "Sequence[str]", columns: "Sequence[str] | None" = None
     ) -> "pa.Table | None":
-        """Read a table, without keeping it; None where the folder does not have it.
+        """Read a table without keeping it; None where the folder does not have it.
 
-        `needed`: Names of the columns that the table must have.
-        `columns`: Names of the columns to read if the table has them; None = all.
-
-        Raises:
-            ConfigError: The table cannot be read.
+        The table must have the `needed` columns; columns: names of those to read if it has them, None = all.
         """
         try:
             return read_table(self.folder, schema, needed, columns, self.summary)

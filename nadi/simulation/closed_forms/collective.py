@@ -103,12 +103,9 @@ def closed_form(
 def busiest_member_ps(
     graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
 ) -> float:
-    """Return the time of the busiest member of an all-to-all with split sizes, in picoseconds.
+    """Return the time of the busiest member of an all-to-all with split sizes; schedule -1 = a group of one.
 
-    The function sends the maximum of the bytes that a member sends or receives as one message over the fastest of some
-    sampled paths.
-
-    `schedule`: Number of the schedule, -1 = a group of one.
+    The function sends the maximum of a member's bytes, sent or received, as one message over the fastest sampled path.
     """
     if schedule < 0:
         return 0.0
@@ -125,10 +122,7 @@ def busiest_member_ps(
 def _paths(
     graph: Graph, settings: Settings, s: Schedules, schedule: int, npus: list[int], *, one_way: bool
 ) -> list[Paths]:
-    """Return the distinct paths of a schedule's messages with their counts, from a sample of the messages.
-
-    `one_way` declares that no member receives while it sends.
-    """
+    """Return the distinct paths of a sample of messages, with counts; one_way: no member receives while it sends."""
     kinds: dict[tuple[Way, bool], Paths] = {}
     few_sends = _sampled_sends(s, schedule, _FEW_SAMPLED_SENDS)
     hops = sum(len(topologies.route(graph, npus[src], npus[dst])) for src, dst, _ in few_sends) / len(few_sends)

@@ -179,10 +179,7 @@ class CollectiveCosts:
     def of_collectives(
         self, program: Program, how: CollectiveSettings, keys: CollectiveKeys, kinds: NDArray[np.int8]
     ) -> ClosedFormCosts:
-        """Return the times of K collectives of a program.
-
-        `kinds`: int8[K], index in workload.KINDS of each collective.
-        """
+        """Return the times of K collectives; kinds: int8[K], index in workload.KINDS of each collective."""
         members_of_group = np.split(program.group_member.astype(np.int64), program.group_ptr[1:-1])
         groups = [members_of_group[group] for group in keys.group.tolist()]
         forms = []
@@ -200,11 +197,7 @@ class CollectiveCosts:
         return ClosedFormCosts(times, np.array([form.is_played for form in forms], np.bool_))
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
-        """Return the curve of times over buffer sizes of one kind of collective on one group.
-
-        `program`: Any program of the fabric; the curve replaces its schedules.
-        `members`: int64[n], NPUs of the group.
-        """
+        """Return the curve of one kind of collective on one group; `program` may have any schedules."""
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
         is_even = self._planned_on is self._graph  # formulas are exact only if all links of a kind have one rate

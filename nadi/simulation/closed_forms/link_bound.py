@@ -166,10 +166,7 @@ def _only(possible: NDArray[np.bool_]) -> Int64:
 
 
 def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRouting, parts: list[_Load]) -> float:
-    """Return the longest time of a set of equal links.
-
-    Pairs on opposite sides of a ring do not count, because they have two shortest paths.
-    """
+    """Return the longest time of a set of equal links, without pairs on opposite sides of a ring (two paths)."""
     count = len(routing.set_ptr) - 1
     sums = np.zeros((len(parts[0].amount), count))
     of_set = np.repeat(np.arange(count), np.diff(routing.set_ptr))

@@ -84,11 +84,9 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
 
 
 def with_shares(way: Way, settings: Settings, *, inside: bool, shares: float = 1) -> Way:
-    """Return the path of a message between two NPUs, with the share at which its NPU drives it.
+    """Return the path of a message between two NPUs with its shares: its NPU drives it at line rate / shares.
 
-    `settings`: Settings of packets; their p2p_share overrides `shares` for messages to other hosts.
-    `inside`: True if the first link is NVLink.
-    `shares`: Shares of the message, 1 = line rate.
+    The p2p_share of the settings overrides `shares` unless the first link is NVLink (`inside`).
     """
     if settings.p2p_share < 1 and not inside:
         shares = 1 / settings.p2p_share
@@ -99,10 +97,7 @@ def with_shares(way: Way, settings: Settings, *, inside: bool, shares: float = 1
 
 
 def bytes_on(way: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
-    """Return the bytes of a packet on each link; int64[..., links] for an array [..., 1] of payload sizes.
-
-    `size_bytes`: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
-    """
+    """Return the bytes of a packet, or of an ACKNOWLEDGEMENT, on each link; int64[..., links] for an array [..., 1]."""
     framed = np.array([hop.framed for hop in way])
     if isinstance(size_bytes, int) and size_bytes == ACKNOWLEDGEMENT:
         return acknowledgement_bytes(framed, settings)
@@ -157,14 +152,7 @@ def _fixed_ps(way: Way) -> int:
 
 
 def message_level_ps(way: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
-    """Return int64[m], the times in picoseconds of messages at message level on consecutive links.
-
-    `size_bytes`: int64[m], payload of each message in bytes.
-    `fixed`: True = the times include delays and latencies.
-
-    Raises:
-        ValueError: The model sends packets.
-    """
+    """Return int64[m], times of messages at message level on consecutive links; fixed: with delays and latencies."""
     if model.alone_ps is None:
         raise ValueError(f"{model.name}: is not message-level")
     ps_per_byte = np.array([hop.ps_per_byte * hop.shares for hop in way])

@@ -68,10 +68,7 @@ def costed(folded: FoldedProgram, costs: CollectiveCosts, how: CollectiveSetting
 
 
 def formulas(folded: FoldedProgram, forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Return the schedule and the size of each collective whose time is not played.
-
-    The folded program may have fewer schedules than `program`, whose numbers the function returns.
-    """
+    """Return schedule, by its number in `program` before folding, and size of each collective that is not played."""
     keys = folded.collectives
     derived = np.flatnonzero(~forms.is_played)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
@@ -93,9 +90,6 @@ def run(
     """Run a folded program and return the same kind of results as the other fidelities.
 
     `max_rows`: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
-
-    Raises:
-        pdes.RunError: NPUs wait for ever, or simulated time is too long.
     """
     begun = time.perf_counter()
     compile_s = compile_closed_form()

@@ -20,11 +20,7 @@ _WITHOUT_QUEUES = {"switch": None, "congestion_control": congestion.NO_CONTROL, 
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
-    """Return the keywords of pdes.Settings for the section [network].
-
-    Raises:
-        ConfigError: A congestion control or one of its parameters does not exist, or the values contradict each other.
-    """
+    """Return the keywords of pdes.Settings for [network]; refuse, with a ConfigError, contradictory values."""
     model = engine_settings(pdes.Fidelity, network)
     if network.fidelity == "analytical":
         kind = "congestion_aware" if model.pop("congestion_aware") else "congestion_unaware"

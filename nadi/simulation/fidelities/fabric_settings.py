@@ -25,11 +25,7 @@ def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
 
 
 def control(network: NetworkSection) -> congestion.Control:
-    """Return the congestion control with its parameters.
-
-    Raises:
-        ConfigError: The control or a parameter does not exist, or the switches do not send a signal that it needs.
-    """
+    """Return the congestion control; refuse an unknown one or parameter, or one whose signals switches do not send."""
     name = network.congestion_control
     if name == "none":
         return congestion.NO_CONTROL
@@ -54,11 +50,7 @@ def control(network: NetworkSection) -> congestion.Control:
 
 
 def load_balancing(network: NetworkSection) -> balancing.Balancing:
-    """Return the load-balancing rule of the section.
-
-    Raises:
-        ConfigError: The rule does not exist, or it reorders packets and the transport does not support that.
-    """
+    """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat."""
     try:
         rule = balancing.balancing(network.load_balancing)
     except pdes.RunError:
@@ -100,12 +92,7 @@ def controls() -> list[dict[str, Any]]:
 
 
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
-    """Return the settings, or refuse what the engine cannot build on this fabric, before anything is built.
-
-    Raises:
-        ConfigError: There are no links or too many equal links, packets are too large, rates differ too much, or PFC
-            headrooms leave no buffer to share.
-    """
+    """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric."""
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))

@@ -46,10 +46,7 @@ FINE, IS_OTHER, IS_RANKS = -1, -2, -3
 
 @inline
 def find_name(at, size, names, follows, arena, state):
-    """Find the entry of an attribute name as `find_entry` does; try the entry that followed the previous name first.
-
-    Nodes of one kind have the same attributes in the same order.
-    """
+    """Find the entry of an attribute name; first try the one that followed the last name in earlier nodes."""
     last = state[LAST_NAME]
     place = follows[last]
     if names[ENTRY * place + 1] == size and are_equal(arena + names[ENTRY * place], at, size):

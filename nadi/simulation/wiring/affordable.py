@@ -97,12 +97,7 @@ def work(expected: Estimate, settings: Settings) -> float:
 
 
 def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
-    """Refuse a fabric that needs more memory than is free.
-
-    Raises:
-        ConfigError: The fabric needs too much memory.
-        TopologyError: Parameters of the fabric are wrong.
-    """
+    """Refuse a fabric that needs more memory than is free; TopologyError if its parameters are wrong."""
     extent = topologies.extent(topology)
     if extent is not None:
         label = topologies.format_spec(topology) if isinstance(topology, Mapping) else topology
@@ -111,11 +106,7 @@ def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) ->
 
 
 def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, *, force: bool) -> None:
-    """Refuse a run that needs more memory for the work of this process than is free, or more than a day for the total.
-
-    Raises:
-        ConfigError: The run needs too much memory or time.
-    """
+    """Refuse a run that needs more memory for this process's own work than is free, or more than a day for all work."""
     messages = f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs"
     _check_free_memory(messages, own.memory_bytes, "a smaller run", force=force)
     message_level = settings.fidelity.act is not None
@@ -135,20 +126,12 @@ def schedule_bytes(*, force: bool) -> int | None:
 
 
 def check_rows(rows: int, *, force: bool = False) -> None:
-    """Refuse a run at closed forms whose trace nodes of one NPU per class need more memory than is free.
-
-    Raises:
-        ConfigError: The run needs too much memory.
-    """
+    """Refuse a run at closed forms whose trace nodes of one NPU per class need more memory than is free."""
     _check_free_memory(f"{rows:,} trace nodes of distinct NPUs", rows * ROW_BYTES, "a smaller run", force=force)
 
 
 def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
-    """Refuse a run if a link would send more bytes than its counter holds.
-
-    Raises:
-        ConfigError: The NPUs of this process would send too many bytes over a link.
-    """
+    """Refuse a run in which the NPUs of this process would send more bytes over a link than its counter holds."""
     if own.wire_bytes <= MAX_BYTES:
         return
     fabric, running, _ = with_reducers(graph, program)
@@ -176,11 +159,7 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> C
 
 
 def check_trace(nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool) -> None:
-    """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller.
-
-    Raises:
-        ConfigError: The trace needs too much memory.
-    """
+    """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller."""
     _check_free_memory(f"a trace of {nodes:,} nodes", nodes * node_bytes, f"fewer {fewer}", force=force)
 
 
@@ -195,10 +174,7 @@ def _check_free_memory(subject: str, needed_bytes: float, smaller: str, *, force
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return the memory that this process may still use, by free memory and control groups; None = unknown.
-
-    `root`: Folder that contains proc and sys.
-    """
+    """Return the memory that this process may still use, by proc and sys in `root`: free memory and control groups."""
     free = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
     return min([*free, *_of_groups(root)], default=None)
 
@@ -278,14 +254,10 @@ def cost_of_packets(
     workers: int,
     limits: NodeLimits,
 ) -> JobCost:
-    """Return the cost of a run of packets or messages, which several nodes may share.
+    """Return the cost of a run of packets or messages on several nodes; refuse more memory than a node has, or a day.
 
-    `expected`: Work of all ranks, and the memory that one process would need for all of it.
-    `ranks_per_node`: Number of MPI ranks per node; each holds the fabric and its part of the rest.
-    `workers`: Number of workers of all ranks.
-
-    Raises:
-        ConfigError: The run needs more memory than a node has, or more than a day.
+    `expected`: Work of all ranks, and the memory that one process would need for all of it. Each rank holds the fabric
+    and its part of the rest.
     """
     of_fabric = fabric_bytes(graph)
     memory = ranks_per_node * (PROCESS_BYTES + of_fabric) + max(expected.memory_bytes - of_fabric, 0.0) / nodes
@@ -297,11 +269,7 @@ def cost_of_packets(
 
 
 def cost_at_closed_forms(rows: int, graph: Graph, limits: NodeLimits) -> JobCost:
-    """Return the cost of a run at closed forms, which one process does.
-
-    Raises:
-        ConfigError: The run needs more memory than a node has.
-    """
+    """Return the cost of a run at closed forms, which one process does; refuse more memory than a node has."""
     memory = PROCESS_BYTES + fabric_bytes(graph) + rows * ROW_BYTES
     _check_requested_memory(memory, limits)
     return JobCost(rows / MESSAGES_PER_S, memory)

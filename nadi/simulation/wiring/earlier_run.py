@@ -16,12 +16,7 @@ _BLOCK_ROWS = 1 << 20
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Read summary.json of a run.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The contents are not what a run writes; the message has one line.
-    """
+    """Read summary.json of a run; OSError, or ValueError of one line if the contents are not what a run writes."""
     from inputs.documents import DocumentError, read_document
     from nadi.simulation.summary_schema import SUMMARY
 
@@ -38,19 +33,13 @@ def read_table(
     columns: Iterable[str] | None = None,
     counts: Mapping[str, Any] | None = None,
 ) -> "pa.Table | None":
-    """Read a table of a folder of results and check it against its schema.
+    """Read a table of a folder of results and check it against its schema; None if the folder does not have it.
 
-    `columns`: Names of the columns to read if the table has them; None = all.
-    `counts`: Summary of the same run; the check compares rows and indices with its `npus`, `nodes` and `links`. None =
-    no such check.
+    `columns`: Names of the columns to read if the table has them; None = all. `counts`: Summary of the same run; the
+    check compares rows and indices with its `npus`, `nodes` and `links`.
 
-    Returns:
-        The table, or None if the folder does not have it.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is not a Parquet file, a column is missing or has another type, a value is out of range, or the
-            file claims more rows than memory holds.
+    Raises OSError, or ValueError if the file is no Parquet file, a column is missing or has another type, a value is
+    out of range, or the file claims more rows than memory holds.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -76,11 +65,7 @@ def read_table(
 def table_blocks(
     folder: Path, schema: Schema, needed: Sequence[str], counts: Mapping[str, Any] | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """Yield columns of a table in blocks of a million rows, which fit in memory; yield nothing if there is no table.
-
-    Raises:
-        OSError, ValueError: As for `read_table`.
-    """
+    """Yield columns of a table in blocks of a million rows, which fit in memory; errors are those of `read_table`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -26,11 +26,7 @@ class NodeNames:
         self._graph = graph
 
     def node(self, text: str) -> int:
-        """Return the node of a name or number.
-
-        Raises:
-            ValueError: No node has this name or number; the message suggests similar names.
-        """
+        """Return the node of a name or number; ValueError suggests similar names if there is no such node."""
         node = self._node(text)
         if node is not None:
             return node
@@ -40,11 +36,7 @@ class NodeNames:
         raise ValueError(f"found {wanted!r}, which is not the name of a node; {self._near(wanted)}")
 
     def ends(self, text: str) -> tuple[int, int]:
-        """Return both ends of "12-40" or "leaf 0 - spine 1"; the arrow of reports is a separator too.
-
-        Raises:
-            ValueError: The text has fewer or more than two ends, or one of them is not a node.
-        """
+        """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError."""
         places = [match.span() for separator in _SEPARATORS for match in separator.finditer(text)]
         if not places:
             raise ValueError(f'found {text!r}; expected two nodes, as "12-40" or "leaf 0 - spine 1"')
@@ -96,12 +88,9 @@ def _kind(name: str) -> str:
 def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
-    `detection_time_ps`: Time in picoseconds from when links go down or come up until routes change.
-    `cut_through`: True = switches cut through.
-
-    Raises:
-        ConfigError: The fabric lacks a node or link, changes of one property overlap, or the fabric or its switches do
-            not support the fault.
+    `detection_time_ps`: Time in picoseconds from when links go down or come up until routes change. The function
+    refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its switches do
+    not support.
     """
     links, npus = [], []
     names = NodeNames(graph)
@@ -140,11 +129,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
 
 
 def check_lasting(faults: Sequence[FaultSection]) -> None:
-    """Refuse faults that closed forms do not support: they support slow NPUs, and links slow for the whole run.
-
-    Raises:
-        ConfigError: A link is down, loses packets, or changes during the run.
-    """
+    """Refuse faults that closed forms do not support, which are all but slow NPUs and links slow for the whole run."""
     for number, fault in enumerate(faults):
         where = f"[faults.{number}]"
         if fault.what not in {"slowdown", "rate", "added_latency"}:

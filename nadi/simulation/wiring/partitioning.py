@@ -41,11 +41,7 @@ class Load:
 
 
 def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Load:
-    """Return the load from the traces of a run file; force: see nadi.simulation.wiring.reading.read_work.
-
-    Raises:
-        TraceError, WorkloadError: The traces are wrong.
-    """
+    """Return the load from the traces of a run file; force: see nadi.simulation.wiring.reading.read_work."""
     return traffic_load(graph, read_work(config, graph, force=force).program, config.network)
 
 
@@ -64,12 +60,7 @@ def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks:
 
 
 def measured_load(folder: Path, graph: Graph) -> Load:
-    """Return the load that an earlier run recorded.
-
-    Raises:
-        ConfigError: The folder holds no results of a packet run.
-        PartitionError: The run was on a fabric with a different number of links.
-    """
+    """Return the load that an earlier packet run recorded; PartitionError if it had a different number of links."""
     busy_ps = 0
     try:
         links = read_table(folder, LINKS, ["tx_packets"])
@@ -91,11 +82,7 @@ def measured_load(folder: Path, graph: Graph) -> Load:
 def divide(
     graph: Graph, parts: int, method: str, load: Load, network: NetworkSection, sync_us: float = SHARED_MEMORY_SYNC_US
 ) -> tuple[Partition, PartitionReport]:
-    """Return one partition and its report, with synchronisations that take `sync_us` microseconds.
-
-    Raises:
-        PartitionError: The method does not exist, or the fabric cannot have this number of parts.
-    """
+    """Return one partition and its report, with synchronisations that take `sync_us` microseconds."""
     smallest_bytes = max(1, min(network.header, network.ack))
     if network.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
@@ -115,11 +102,7 @@ def divide(
 def compare(
     graph: Graph, parts: int, load: Load, network: NetworkSection
 ) -> tuple[dict[str, PartitionReport], dict[str, PartitionError]]:
-    """Return the report of each method, and the errors of methods that cannot divide this fabric.
-
-    Raises:
-        PartitionError: All methods fail.
-    """
+    """Return the report of each method, and the errors of methods that cannot divide this fabric, unless all fail."""
     reports, failures = {}, {}
     for name in partition.methods():
         try:

@@ -94,11 +94,7 @@ def read_work(
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
-    """Return the settings of collectives on a fabric; force: allow plans that need more memory than is free.
-
-    Raises:
-        WorkloadError: A kind, algorithm or parameter does not exist.
-    """
+    """Return the settings of collectives on a fabric; force: allow plans that need more memory than is free."""
     system = config.system
     return CollectiveSettings(
         defaults_on(graph) | system.collectives,
@@ -142,13 +138,7 @@ def _given(traces: workload.TraceSet | str, npus: int, own: NDArray[np.bool_] | 
 
 
 def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
-    """Return the model of durations.
-
-    `serves`: True = the traces serve requests, which sets the pace of operators unless the run file names one.
-
-    Raises:
-        WorkloadError: A GPU or a table is unknown or wrong.
-    """
+    """Return the model of durations; serves: the traces serve requests, which sets the default pace of operators."""
     memory, remote = config.memory, None
     if memory.remote is not None:
         remote = RemoteMemory(
@@ -189,10 +179,7 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
 
 
 def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunConfig:
-    """Return the configuration with [system] compute_slowdown settled: "auto" is 1 without a framework and a GPU.
-
-    `framework`: Framework whose training steps the traces are; "" = not known.
-    """
+    """Return the configuration with compute_slowdown settled; "auto" is 1 without GPU and known framework."""
     if config.system.compute_slowdown is not None:
         return config
     slowdown = 1.0

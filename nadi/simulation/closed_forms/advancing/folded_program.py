@@ -101,10 +101,7 @@ def ranges(first: Array, counts: Array) -> Int64:
 
 
 def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
-    """Return the rows of the classes of groups, and their distinct members as classes and slots.
-
-    The function leaves instance_base of the groups open.
-    """
+    """Return rows of the classes of groups, without instance_base, and their distinct members as classes and slots."""
     owner, slot = slots_of(program)
     is_example = np.zeros(len(program.group_ptr) - 1, np.bool_)
     is_example[classes.group_example] = True
@@ -125,10 +122,7 @@ def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
 def _collectives(
     program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, likeness: Int64
 ) -> tuple[CollectiveKeys, Int64]:
-    """Return the collectives that need a time, and the row of these for each collective of each class of groups.
-
-    The function also sets instance_base of the groups.
-    """
+    """Return the collectives that need a time, and the row of these for each one; set instance_base of the groups."""
     first = group.member_base
     npu = classes.example[member[first]].astype(np.int64)
     trace = program.trace_of_npu[npu]

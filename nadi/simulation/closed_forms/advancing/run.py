@@ -51,13 +51,9 @@ def run_closed_form(
     settings: Settings,
     progress: Callable[[Snapshot], None] | None = None,
 ) -> ClassTimes:
-    """Run a Program, one NPU per class; the NPUs of a class have equal faults.
+    """Run a Program, one NPU per class; collective_ps: int64[K], time of each of folded.collectives.
 
-    `collective_ps`: int64[K], time of each of folded.collectives in picoseconds.
-    `messages`: Times of folded.messages.
-
-    Raises:
-        RunError: Rows wait for ever (the message lists what they wait for), or simulated time is too long.
+    Raises RunError if rows wait for ever (the message lists what they wait for), or simulated time is too long.
     """
     begun = time.perf_counter()
     work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)

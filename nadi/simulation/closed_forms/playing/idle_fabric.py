@@ -48,11 +48,7 @@ def compile_player() -> float:
 
 
 class PreparedSchedule:
-    """A schedule on an idle fabric, ready to play.
-
-    Attributes:
-        packets: Number of packets or batches to play.
-    """
+    """A schedule on an idle fabric, ready to play; `packets` is the number of packets or batches to play."""
 
     def __init__(self, schedules: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> None:
         """Lay out the schedule."""

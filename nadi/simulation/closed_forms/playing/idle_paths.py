@@ -88,10 +88,7 @@ class IdleFabric(NamedTuple):
 
 
 def with_port_ties(fabric: IdleFabric) -> IdleFabric:
-    """Return the fabric with ports instead of links in the order of simultaneous packets.
-
-    Groups with equal positions then take the same time.
-    """
+    """Return the fabric with ports instead of links in the order of ties, so that equal positions take equal time."""
     if fabric.seed == _TIES_BY_SENDER:
         return fabric
     ties = {pair: (path.first, fabric.links[pair][1], path.last) for pair, path in fabric.paths.items()}
@@ -99,10 +96,7 @@ def with_port_ties(fabric: IdleFabric) -> IdleFabric:
 
 
 def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[Pair]) -> IdleFabric:
-    """Return the idle fabric of a group's messages.
-
-    `pairs`: Members that send and receive; acknowledgements use the opposite direction.
-    """
+    """Return the idle fabric of messages between pairs of members; acknowledgements use the other direction."""
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routed = {(src, dst): _route(graph, settings, npus[src], npus[dst]) for src, dst in both}
     links = {pair: route.links for pair, route in routed.items()}
@@ -198,10 +192,7 @@ def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, lone.Way]) -> dict[Pai
 
 
 def _first_queue(way: lone.Way) -> int:
-    """Return the index of the first link after the sender's own at which packets queue.
-
-    That is the link where paths meet, or the last of the slowest links.
-    """
+    """Return the index of the link after the first at which packets queue: where paths meet, or the slowest one."""
     return next((i for i, hop in enumerate(way) if hop.meets), _slowest(way))
 
 
@@ -221,11 +212,9 @@ def _slowest(way: lone.Way) -> int:
 
 
 def packet_times(way: lone.Way, size_bytes: int, settings: Settings) -> PathTimes:
-    """Return the times of a packet or an acknowledgement on these links.
+    """Return the times of a packet, or of an ACKNOWLEDGEMENT, on these links.
 
     Ports are busy for whole picoseconds, so that packets tie here if they tie in the engine.
-
-    `size_bytes`: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
     """
     on_wire, psb = lone.bytes_on(way, size_bytes, settings), lone.rates_of(way)
     own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, lone.bytes_seen(on_wire, settings)))

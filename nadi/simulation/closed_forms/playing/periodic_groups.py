@@ -18,11 +18,7 @@ from workload.collectives.schedules.sends import lanes_of, offsets, steps_of
 
 
 def smaller_group(s: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> tuple[Schedules, IdleFabric] | None:
-    """Return a group with fewer members that takes the same time; None if no such group is known.
-
-    Returns:
-        Schedules in which this schedule has fewer members, and the fabric of these members.
-    """
+    """Return schedules and fabric with fewer members that take the same time; None if none are known."""
     n, distances = int(s.members[index]), _distances(s, index, size_bytes)
     there = {(m, distance): (m, (m + distance) % n) for m in range(n) for distance in distances}
     used = list(there.values())

@@ -48,16 +48,10 @@ class Paths(NamedTuple):
 
 
 class PlayedCollectives:
-    """Collectives of a program on an idle network, each played once.
+    """Collectives of a program on an idle network, each played once, whatever others are played.
 
-    Whether a collective is played does not depend on other collectives.
-
-    Attributes:
-        paths: Distinct paths by schedule and members, kept for formulas (nadi.simulation.closed_forms.collective).
-
-    Args:
-        max_packets: Maximum number of packets to play for a collective that has a formula; None = the limits of this
-            module.
+    `paths`: Distinct paths by schedule and members, for formulas. `max_packets`: Maximum number of packets to play for
+    a collective that has a formula; None = the limits of this module.
     """
 
     def __init__(self, max_packets: int | None = None) -> None:
