@@ -85,12 +85,12 @@ def simulate(
         workers = _workers(config, ranks)
         config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
         files = files_read(config, exchange=ranks.exchange, opens=work.opens)
-    formulas: set[tuple[int, int]] = set()
+    derived: set[tuple[int, int]] = set()  # collectives at closed forms whose times are not played
 
     def run_closed_forms() -> pdes.Results:
         costs, folded = _lay_out(graph, work, settings, force=force)
         costed = running.costed(folded, costs, work.collectives)
-        formulas.update(running.formulas(folded, costed, work.program))
+        derived.update(running.formulas(folded, costed, work.program))
         _warn(config, progress)
         _announce_compilation(advance, "a few seconds", progress)
         return running.run(graph, folded, costed, costs, settings, progress)
@@ -109,8 +109,7 @@ def simulate(
         results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     traces, trace_of_npu, program, collectives, _ = work
     return FinishedRun(
-        *(config, graph, traces, trace_of_npu, program, settings, collectives, workers, results, files),
-        frozenset(formulas),
+        config, graph, traces, trace_of_npu, program, settings, collectives, workers, results, files, frozenset(derived)
     )
 
 

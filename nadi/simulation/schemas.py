@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LARGEST_VALUE = 1 << 62  # largest number in any table: times end at 2^62 ps, and counts and sizes stay far below
-TEXT, WORD = "text", "word"
-"""Types of text columns. A WORD column is dictionary-encoded: few distinct values in many rows."""
+TEXT, WORD = "text", "word"  # types of text columns; WORD is dictionary-encoded: few distinct values in many rows
 
 
 class Field(NamedTuple):

@@ -13,7 +13,7 @@ from inputs.units import PS_PER_US
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.simulation import schemas
-from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+from nadi.simulation.trace_decoding import use_compiled_decoder
 from workload import TraceSet, load_set
 
 if TYPE_CHECKING:

@@ -30,10 +30,8 @@ from workload.shape import Shape, shape_of
 
 Int64 = NDArray[np.int64]
 
-_MAX_SAMPLED_SENDS = 1024
-"""Maximum number of messages whose paths a formula samples; groups with more members sample one message per member."""
-_MAX_SAMPLED_HOPS = 1 << 16
-"""Maximum number of links on all sampled paths together; finding them takes about half a second."""
+_MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples, or one message per member
+_MAX_SAMPLED_HOPS = 1 << 16  # maximum number of links on all sampled paths; finding them takes about half a second
 _FEW_SAMPLED_SENDS = 32  # number of messages that estimate the mean length of a path
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
 

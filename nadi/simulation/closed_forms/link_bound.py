@@ -29,8 +29,7 @@ from workload.program.traffic import Traffic, traffic
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-_BLOCK_PAIRS = 1 << 19  # at once
-"""Number of pairs of NPUs that are routed at a time."""
+_BLOCK_PAIRS = 1 << 19  # number of pairs of NPUs that are routed at a time
 _OUTSIDE = -1
 
 

@@ -19,9 +19,8 @@ from topologies import DimensionRouting, Graph, TableRouting
 Int64 = NDArray[np.int64]
 
 _SEED = 0x51ED270B
+# maximum size of a group of which all distances count; of larger ones, those to the next member and from the first do
 _MAX_ALL_DISTANCES = 32
-"""Maximum size of a group of which all distances between members count; larger groups count distances to the next
-member and from the first."""
 _MAX_COMPARED = 1 << 24  # maximum number of comparisons per block in `_pattern`, which bounds its memory
 
 

@@ -13,7 +13,7 @@ from inputs.units import BITS_PER_BYTE
 from nadi.configuration.from_model import trace_set
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
 from nadi.simulation.wiring.building import host_memories, memory_nodes
 from topologies import Graph

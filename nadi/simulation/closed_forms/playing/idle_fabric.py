@@ -30,12 +30,11 @@ from workload.collectives.schedules.steps import all_steps
 _BATCH_ABOVE_PACKETS = 1 << 22  # number of packets from which on long messages send batches of packets
 _MIN_PIECES_PER_MESSAGE = 1024  # minimum number of batches per message on average
 _MIN_PIECES_PER_WINDOW = 16  # minimum number of batches in a window
-_LATER_PIECES = 2
-"""Batches added to a window: a batch is forwarded when its first packet arrives, but acknowledged when its last one
-does."""
+_LATER_PIECES = (
+    2  # batches added to a window, since a batch leads with its first packet and is acknowledged at its last
+)
 _BUSY_TIMES = ("first_ps", "last_ps", "between_ps", "meet_ps")  # fields of PathTimes that add up over packets
-_PAUSE_PACKETS = 1 << 20
-"""Packets between returns of the kernel, which let Python handle interrupts: about half a second."""
+_PAUSE_PACKETS = 1 << 20  # packets between returns of the kernel, which let Python handle interrupts: about 0.5 s
 
 Int64 = NDArray[np.int64]
 
