@@ -139,13 +139,14 @@ def merge_collectives(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
     """Merge the parts of collectives that blocks or ranks have, in any order and number."""
     merged = CollectiveTimes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     order = np.lexsort((merged.npu, merged.seq, merged.group))
-    merged = CollectiveTimes(*(column[order] for column in merged))
+    merged = CollectiveTimes(**{name: column[order] for name, column in merged._asdict().items()})
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (np.diff(merged.group) != 0) | (np.diff(merged.seq) != 0)
     first = np.flatnonzero(is_first)
     if len(first) == 0:
         return merged
-    return CollectiveTimes(*(column[first] for column in merged))._replace(
+    members = CollectiveTimes(**{name: column[first] for name, column in merged._asdict().items()})
+    return members._replace(
         start_ps=np.minimum.reduceat(merged.start_ps, first),
         ready_ps=np.maximum.reduceat(merged.ready_ps, first),
         finish_ps=np.maximum.reduceat(merged.finish_ps, first),

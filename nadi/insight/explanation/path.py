@@ -21,8 +21,8 @@ class PathPiece(NamedTuple):
     what: str
     sort: str  # label that similar pieces share: the last part of the node's name, or axis, kind and size
     node: int  # index of the node in RunEvents
-    start_ps: float  # begin and end in picoseconds
-    end_ps: float
+    start_ps: float  # begin in picoseconds
+    end_ps: float  # end in picoseconds
 
     @property
     def time_ps(self) -> float:
