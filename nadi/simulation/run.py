@@ -29,11 +29,10 @@ from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
-from nadi.simulation.wiring.building import built_fabric
 from nadi.simulation.wiring.fault_schedule import check_lasting, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.partitioning import place
-from nadi.simulation.wiring.reading import LoadedWorkload, with_interference
+from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, with_interference
 from pdes import LONGEST_RUN_PS, jit_enabled, work, work_messages
 from topologies import Graph
 from topologies.units import format_time

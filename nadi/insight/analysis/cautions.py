@@ -9,7 +9,7 @@ from nadi.configuration.effects import DurationSources, without_effect
 from nadi.configuration.from_model import remarks
 from nadi.insight.analysis.node_times import utilisation
 from nadi.simulation.run import FinishedRun
-from nadi.simulation.wiring.building import memory_nodes
+from nadi.simulation.wiring.reading import memory_nodes
 from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY

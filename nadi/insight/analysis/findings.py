@@ -16,7 +16,7 @@ from nadi.insight.analysis.step_times import names_an_axis, step_times
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from nadi.simulation.run import FinishedRun
-from nadi.simulation.wiring.building import memory_nodes
+from nadi.simulation.wiring.reading import memory_nodes
 from workload import KINDS
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.trace_sets.exchange import Exchange, alone

@@ -113,11 +113,7 @@ def _or_none(value: float) -> float | None:
 
 
 def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:
-    """Return the span of each NPU that has nodes, from the start of its first node to the end of its last.
-
-    Returns:
-        int64[r] NPUs, int64[r] measured picoseconds (0 where the trace has no starts), int64[r] simulated picoseconds.
-    """
+    """Return int64[r], thrice: NPUs with nodes, their measured spans (0 without starts) and simulated spans in ps."""
     begins = np.flatnonzero(np.diff(nodes.npu, prepend=-1))
     npu = nodes.npu[begins]
     end = np.maximum.reduceat(nodes.measured_start_ps + nodes.measured_ps, begins)

@@ -25,14 +25,10 @@ _EXPECTED = "expected results of `nadi run --out`"
 
 
 class Run:
-    """The results of a run in a folder that `nadi run --out DIR` wrote.
+    """The results of a run in a `folder` that `nadi run --out DIR` wrote; `summary` holds its summary.json.
 
     Run reads a table at its first use and keeps it. Its columns are those of docs/reference/results.md; `to_pandas()`
     of a table returns a DataFrame (pandas is an extra).
-
-    Attributes:
-        folder: Path of the folder.
-        summary: Contents of summary.json.
     """
 
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
@@ -147,7 +143,7 @@ class Run:
     @cached_property
     def graph(self) -> "Graph":
         """The fabric, built again; ConfigError or TopologyError if a file is missing or the fabric has changed."""
-        from nadi.simulation.wiring.building import built_fabric
+        from nadi.simulation.wiring.reading import built_fabric
 
         graph = built_fabric(self.config)
         if graph.links != self.summary.get("links"):
@@ -158,11 +154,7 @@ class Run:
 
     @cached_property
     def work(self) -> "LoadedWorkload":
-        """Traces and program, built again; row r of an NPU is that of `nodes`.
-
-        Raises:
-            TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
-        """
+        """Traces and program, built again; row r of an NPU is that of `nodes`. Refuse traces that have changed."""
         from nadi.simulation.wiring.reading import read_work
 
         work = read_work(self.config, self.graph, force=True)

@@ -1,4 +1,4 @@
-"""Workload of a run file: traces, collectives, the program of the NPUs, and the pace of their computation."""
+"""Fabric and workload of a run file: traces, collectives, the program of the NPUs, and the pace of computation."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+import topologies
 import workload
 from et import TraceTable, read_groups
 from inputs.units import BITS_PER_BYTE
@@ -15,8 +16,8 @@ from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
-from nadi.simulation.wiring.building import host_memories, memory_nodes
-from topologies import Graph
+from topologies import Graph, TopologyError
+from topologies.host_memories import with_host_memories
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ALONE, IN_SERVING, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables
@@ -190,3 +191,27 @@ def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunCon
         in_a_row = config.compute.pace in {None, "step"}  # the default pace of training steps
         slowdown = compute_slowdown(cast("Framework", framework), gpu, channels_on(graph), in_a_row=in_a_row)
     return config.model_copy(update={"system": config.system.model_copy(update={"compute_slowdown": slowdown})})
+
+
+def built_fabric(config: RunConfig) -> Graph:
+    """Return the fabric of a run file; with `remote = "node"` the last endpoints are the memories of its hosts."""
+    given = config.topology.graph
+    graph = given if isinstance(given, Graph) else topologies.build(config.topology.source())
+    if config.memory.remote != "node":
+        return graph
+    try:
+        return with_host_memories(graph)
+    except TopologyError as error:
+        raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
+
+
+def memory_nodes(config: RunConfig, graph: Graph) -> tuple[int, ...]:
+    """Return the endpoints of the fabric that are remote memories: those of a pool, or the memories of hosts."""
+    return config.memory.remote_npus or host_memories(config, graph)
+
+
+def host_memories(config: RunConfig, graph: Graph) -> tuple[int, ...]:
+    """Return the endpoints of `built_fabric` that are memories of hosts."""
+    if config.memory.remote != "node":
+        return ()
+    return tuple(range(graph.npus - len(np.unique(graph.host)), graph.npus))
