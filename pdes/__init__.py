@@ -1,12 +1,11 @@
 """The engine's public face: everything that simulates a fabric and a workload by packets or messages.
 
-Code outside this folder imports only this module and five others, which offer parts of the engine to special uses:
+Code outside this folder imports only this module and four others, which offer parts of the engine to special uses:
 
 - `pdes.wire`: what the packet model says in closed form, such as sizes on the wire, round trips, buffers and limits.
 - `pdes.kernels`: how compiled kernels are written, and the memory that they work on.
 - `pdes.traces`: how an NPU works through its trace, for models that do it in another way.
 - `pdes.arrays`: names of array types in annotations.
-- `pdes.instruments`: the inside of a run, for code that measures it.
 
 None of them imports Numba when it is imported.
 """

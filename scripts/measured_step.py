@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 
 from nadi.cli.main import main as nadi
 
-LATE = "(ranks that begin earlier)"
-"""The node with which a rank waits until it begins (et.pytorch.conversion)."""
+LATE = "(ranks that begin earlier)"  # the node with which a rank waits until it begins (et.pytorch.conversion)
 
 
 class Rank(NamedTuple):
@@ -36,18 +35,12 @@ class Rank(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Measured and simulated times.
+    """Measured and simulated times."""
 
-    Attributes:
-        spans_us: Measured and simulated duration of the step in microseconds, by rank.
-        collectives_us: Number of calls and median measured (minimum over ranks) and simulated times in microseconds, by
-            kernel name.
-        started_us: Simulated minus measured start in microseconds, of all collectives of all ranks.
-    """
-
-    spans_us: dict[int, tuple[float, float]]
+    spans_us: dict[int, tuple[float, float]]  # measured and simulated duration of the step in microseconds, by rank
+    # number of calls and median measured (minimum over ranks) and simulated times in microseconds, by kernel name
     collectives_us: dict[str, tuple[int, float, float]]
-    started_us: list[float]
+    started_us: list[float]  # simulated minus measured start in microseconds, of all collectives of all ranks
 
 
 def measured(path: Path) -> tuple[int, Rank]:

@@ -32,16 +32,11 @@ _LOCAL = f"{_COMMON},overlap_grad_reduce=false,scatter_gather=true,fused_accumul
 
 
 class Row(NamedTuple):
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        model: Name of the model in the library.
-        plan: Parallel plan of the paper's script.
-        iteration_s: Measured iteration time in seconds: operations of the paper's formula over its TFLOP/s and GPUs.
-    """
-
-    model: str
-    plan: str
+    model: str  # name of the model in the library
+    plan: str  # parallel plan of the paper's script
+    # measured iteration time in seconds: operations of the paper's formula over its TFLOP/s and GPUs
     iteration_s: float
 
 

@@ -33,33 +33,20 @@ _SHOWN = ("compute", "tp", "dp", "pp", "bubble")
 
 
 class Case(NamedTuple):
-    """One point of a figure.
+    """One point of a figure."""
 
-    Attributes:
-        label: Label of the point.
-        plan: Parallel plan as text.
-        published: Published TFLOP/s per GPU; None if the paper has no number.
-    """
-
-    label: str
-    plan: str
-    published: float | None = None
+    label: str  # label of the point
+    plan: str  # parallel plan as text
+    published: float | None = None  # published TFLOP/s per GPU; None if the paper has no number
 
 
 class Trend(NamedTuple):
-    """A figure or table of the paper.
+    """A figure or table of the paper."""
 
-    Attributes:
-        claim: Statement of the paper.
-        model: Model to train.
-        cases: Points of the figure.
-        framework: Training framework of all points.
-    """
-
-    claim: str
-    model: Model
-    cases: tuple[Case, ...]
-    framework: rules.Framework = "megatron"
+    claim: str  # statement of the paper
+    model: Model  # model to train
+    cases: tuple[Case, ...]  # points of the figure
+    framework: rules.Framework = "megatron"  # training framework of all points
 
 
 def gpt(layers: int, hidden: int, heads: int) -> Model:
@@ -128,19 +115,12 @@ TRENDS = {
 
 
 class Point(NamedTuple):
-    """A simulated case.
+    """A simulated case."""
 
-    Attributes:
-        case: Case that was simulated.
-        plan: Settled parallel plan.
-        step: Step time and its breakdown.
-        tflops: TFLOP/s per GPU.
-    """
-
-    case: Case
-    plan: ParallelPlan
-    step: StepTime
-    tflops: float
+    case: Case  # case that was simulated
+    plan: ParallelPlan  # settled parallel plan
+    step: StepTime  # step time and its breakdown
+    tflops: float  # TFLOP/s per GPU
 
 
 def point(machine: TargetMachine, trend: Trend, case: Case) -> Point:

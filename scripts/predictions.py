@@ -29,23 +29,14 @@ _TODAY = "sp,zero1"
 
 
 class Run(NamedTuple):
-    """A training run to predict.
+    """A training run to predict."""
 
-    Attributes:
-        name: Name of the row.
-        model: Name of a model of the library, or path of a file.
-        plan: Parallel plan as text.
-        cluster: Name of the cluster.
-        framework: Training framework of the plan.
-        gpu: Name of the GPU in place of the cluster's; "" = the cluster's.
-    """
-
-    name: str
-    model: str
-    plan: str
-    cluster: str
-    framework: rules.Framework = "megatron"
-    gpu: str = ""
+    name: str  # name of the row
+    model: str  # name of a model of the library, or path of a file
+    plan: str  # parallel plan as text
+    cluster: str  # name of the cluster
+    framework: rules.Framework = "megatron"  # training framework of the plan
+    gpu: str = ""  # name of the GPU in place of the cluster's; "" = the cluster's
 
 
 _MEGATRON = (
@@ -138,30 +129,19 @@ LISTS: dict[str, tuple[Run, ...]] = {
 
 
 class Prediction(NamedTuple):
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        run: Training run that was predicted.
-        plan: Settled parallel plan.
-        step: Step time and its breakdown.
-        tokens_per_s: Throughput of all GPUs together in tokens per second.
-        mfu: Model operations over the peak of all GPUs in the plan's data type, 0 to 1; attention counts the query-key
-            pairs that a causal mask leaves.
-        hfu: Same ratio with recomputed operations.
-        mfu_all_pairs: MFU with all query-key pairs counted.
-        does_not_fit: Reason why the plan does not fit in memory; "" = it fits.
-        took_s: Wall time of the prediction in seconds.
-    """
-
-    run: Run
-    plan: ParallelPlan
-    step: StepTime
-    tokens_per_s: float
+    run: Run  # training run that was predicted
+    plan: ParallelPlan  # settled parallel plan
+    step: StepTime  # step time and its breakdown
+    tokens_per_s: float  # throughput of all GPUs together in tokens per second
+    # model operations over the peak of all GPUs in the plan's data type, 0 to 1; attention counts the query-key pairs
+    # that a causal mask leaves
     mfu: float
-    hfu: float
-    mfu_all_pairs: float
-    does_not_fit: str
-    took_s: float
+    hfu: float  # same ratio with recomputed operations
+    mfu_all_pairs: float  # MFU with all query-key pairs counted
+    does_not_fit: str  # reason why the plan does not fit in memory; "" = it fits
+    took_s: float  # wall time of the prediction in seconds
 
 
 def settled(run: Run) -> ParallelPlan:

@@ -42,45 +42,29 @@ NAMES = {
 }
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 COLUMNS = ("gpu", "operator", "shape", "dtype", "time_ps", "source", "date", "least_ps", "most_ps", "tflops", "gbps")
-LAUNCHES = 7
-"""Number of timed launches per operator."""
-TARGET_S = 0.004
-"""Minimum duration of one launch of several calls in seconds."""
-MAX_CALLS = 400
-"""Maximum number of calls per launch."""
-WARM_S = 0.02
-"""Duration of the warm-up in seconds."""
-SMALL_S = 30e-6
-"""Operators below this many seconds run in a CUDA graph, because the host takes about 10 us per launch."""
+LAUNCHES = 7  # number of timed launches per operator
+TARGET_S = 0.004  # minimum duration of one launch of several calls in seconds
+MAX_CALLS = 400  # maximum number of calls per launch
+WARM_S = 0.02  # duration of the warm-up in seconds
+SMALL_S = 30e-6  # operators below this many seconds run in a CUDA graph, because the host takes about 10 us per launch
 CALLS_PER_GRAPH = 100
 MIN_HOST_RATIO = 1.1
 """Minimum device time over host time; below, the device waits for the host and the operator runs in a CUDA graph."""
-MAX_RESERVED_BYTES = 40 << 30
-"""Reserved memory in bytes above which PyTorch's cache is emptied."""
-FLUSH_BYTES = 256 << 20
-"""Bytes that --flush writes to evict L2; several times its size."""
+MAX_RESERVED_BYTES = 40 << 30  # reserved memory in bytes above which PyTorch's cache is emptied
+FLUSH_BYTES = 256 << 20  # bytes that --flush writes to evict L2; several times its size
 
 
 class Case(NamedTuple):
-    """One operator to measure.
+    """One operator to measure."""
 
-    Attributes:
-        kind: Kind of the operator.
-        shape: Shape of the operator.
-        dtype: Data type of the operator.
-        make: Function that creates the tensors and returns the call to time.
-        flops: Floating-point operations of one call, for the column.
-        moved_bytes: Memory traffic of one call in bytes, for the column.
-        contexts: Name and factory of the contexts in which the operator is created and called; the fastest counts, and
-            its name is part of `source`.
-    """
-
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str
-    make: Callable[[], Callable[[], Any]]
-    flops: float = 0.0
-    moved_bytes: float = 0.0
+    kind: str  # kind of the operator
+    shape: tuple[int, ...]  # shape of the operator
+    dtype: str  # data type of the operator
+    make: Callable[[], Callable[[], Any]]  # function that creates the tensors and returns the call to time
+    flops: float = 0.0  # floating-point operations of one call, for the column
+    moved_bytes: float = 0.0  # memory traffic of one call in bytes, for the column
+    # name and factory of the contexts in which the operator is created and called; the fastest counts, and its name is
+    # part of `source`
     contexts: tuple[tuple[str, Callable[[], AbstractContextManager[Any]]], ...] = (("", nullcontext),)
 
 

@@ -4,10 +4,11 @@
     python scripts/validation.py --all            run all groups, about 15 minutes; resumes after an interruption
     python scripts/validation.py GROUP ...        run these groups only
 
-scripts/validation.json records the results with their date and a hash of the code that produced them, and the page is
-generated from it. Both files are written after every group. `--all` skips groups that the same code has already run, so
-that it resumes where it was interrupted. tests/docs/test_validation.py runs the quickest groups again and compares the
-page with the file. To add a figure, add a row to a group below.
+scripts/published_figures.toml has the figures. scripts/validation.json records the results with their date and a hash
+of the code that produced them, and the page is generated from both. They are written after every group. `--all` skips
+groups that the same code has already run, so that it resumes where it was interrupted. tests/docs/test_validation.py
+runs the quickest groups again and compares the page with the file. To add a figure, add a row to a group; a new group
+whose rows are neither training steps nor sizes of `nadi collective` needs a function in `_RUNS`.
 """
 
 import argparse
@@ -39,12 +40,8 @@ from workload.generators.training import parallel_plan, rules
 
 HERE = Path(__file__).parent
 CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
-"""Folders whose files tell the figures."""
+"""Folders whose files determine the figures."""
 PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
-STEPS = tomllib.loads((HERE / "published_steps.toml").read_text(encoding="utf-8"))
-"""Published training steps by group, and Nadi's first predictions."""
-_ONE_HOST = "rail-optimised:npus=8,gpus_per_host=8,nvlink_rate=2400Gbps,nvlink_delay=20ns"
-_TWO_HOSTS = "rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,delay=500ns,nvlink_rate=2400Gbps,nvlink_delay=20ns"
 _INTRODUCTION = """# Validation
 
 This page compares Nadi's predictions with figures that others measured or published.
@@ -69,88 +66,61 @@ _REST = """
 """
 
 
-class Figure(NamedTuple):
-    """A published figure.
-
-    Attributes:
-        what: Name of the figure.
-        published: Published value in the group's unit.
-    """
-
-    what: str
-    published: float
-
-
 class Group(NamedTuple):
-    """Figures of one source that one command reproduces.
+    """Figures of one source that one command reproduces: a group of published_figures.toml."""
 
-    Attributes:
-        name: Name on the command line and in the file.
-        title: Title of the section.
-        source: Publication or data set of the figures.
-        remark: Assumptions, and parameters that were fitted.
-        unit: Unit of all figures.
-        figures: Published figures of the source.
-        command: Command that reproduces Nadi's values.
-        run: Function that returns Nadi's values in the order of the figures.
-        takes: Run time: "moments" (tests run it), "seconds" or "minutes" (with --all only).
-        first: Nadi's values when the figures were first predicted, in their order; () = not kept.
-        first_when: Commit of the first prediction.
-    """
-
-    name: str
+    name: str  # on the command line and in validation.json
     title: str
-    source: str
-    remark: str
-    unit: str
-    figures: tuple[Figure, ...]
-    command: str
-    run: Callable[[], list[float]]
-    takes: str
-    first: tuple[float, ...] = ()
-    first_when: str = ""
+    source: str  # publication or data set of the figures
+    unit: str  # of all figures
+    command: str  # reproduces Nadi's values
+    takes: str  # run time: "moments" (tests run it), "seconds" or "minutes" (with --all only)
+    rows: list[dict[str, Any]]  # name (`what`) and `published` value of each figure, `first` prediction, and inputs
+    remark: str = ""  # assumptions, and parameters that were fitted
+    cluster: str = ""  # of training steps; "" = the rows are no training steps
+    first_when: str = ""  # commit of the first predictions; "" = they were not kept
+
+    def run(self) -> list[float]:
+        """Return Nadi's values in the order of the rows."""
+        if self.cluster:
+            return [_step_s(row["model"], row.get("changes", {}), row["plan"], self.cluster) for row in self.rows]
+        if self.name in _RUNS:
+            return _RUNS[self.name](self)
+        return _collectives(self)
 
 
-def _collectives(command: str, sizes: Sequence[str], scale: Callable[[dict[str, Any]], float]) -> list[float]:
-    """Run `nadi collective` in this process and return a value of each row."""
+def _collectives(group: Group) -> list[float]:
+    """Return the time in microseconds, or the algorithm bandwidth in GB/s, of each size of a `nadi collective`."""
     stdout = io.StringIO()
     with contextlib.redirect_stdout(stdout):
-        code = run_command([*shlex.split(command)[1:], "--sizes", ",".join(sizes), "--json", "-q"])
+        code = run_command([*shlex.split(group.command)[1:], "--json", "-q"])
     if code:
-        raise SystemExit(f"{command}: exit code {code}")
-    return [scale(row) for row in json.loads(stdout.getvalue())["rows"]]
+        raise SystemExit(f"{group.command}: exit code {code}")
+    rows = json.loads(stdout.getvalue())["rows"]
+    return [row["algbw_Bps"] / 1e9 if group.unit == "GB/s" else row["time_ps"] / 1e6 for row in rows]
 
 
-def _microseconds(row: dict[str, Any]) -> float:
-    return float(row["time_ps"]) / 1e6
-
-
-_NCCL_ONE = f"nadi collective all-reduce -t {_ONE_HOST} --set network.nvlink_framing=true"
-_NCCL_TWO = f"nadi collective all-reduce -t {_TWO_HOSTS} --set network.nvlink_framing=true"
-_SIZES_ONE = ("64MiB", "128MiB", "256MiB", "512MiB", "1GiB")
-_SIZES_MORE = ("2GiB", "4GiB", "10GiB")
-_SIZES_TWO = ("1GiB", "2GiB", "4GiB", "10GiB")
-
-
-def _script(name: str) -> dict[str, Any]:
-    """Run a script of this folder and return its JSON output."""
+def _script(group: Group) -> dict[str, Any]:
+    """Run the group's command, which is a script of this folder, and return its JSON output."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
-        subprocess.run([sys.executable, HERE / name, "-o", out], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+        command = [sys.executable, *shlex.split(group.command)[1:], "-o", str(out)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=HERE.parent)  # noqa: S603 - ours
         document: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         return document
 
 
-def _megatron_table() -> list[float]:
-    return [row["predicted_s"] for row in _script("megatron_table.py")["rows"]]
+def _megatron_table(group: Group) -> list[float]:
+    return [row["predicted_s"] for row in _script(group)["rows"]]
 
 
-def _megatron_plans() -> list[float]:
-    trends = _script("megatron_trends.py")
-    return [case["tflops"] for name in ("ptd-p", "zero3") for case in trends[name]]
+def _megatron_plans(group: Group) -> list[float]:
+    return [case["tflops"] for cases in _script(group).values() for case in cases]
 
 
-def _operators() -> list[float]:
+def _operators(_: Group) -> list[float]:
+    """Return the TFLOP/s of each operator by the roofline."""
+
     def tflops(gpu: str, text: str) -> float:
         (operator,) = parse_operators(text)
         return operator.flops / roofline_ps(operator, find_gpu(gpu), Efficiencies())
@@ -168,28 +138,21 @@ def _operators() -> list[float]:
     ]
 
 
-def _zero() -> list[float]:
+def _zero(_: Group) -> list[float]:
     """Return the memory of model states in GB for each ZeRO stage."""
     plans = [parallel_plan(f"dp64,zero{zero},grad_dtype=fp16,dtype=fp16") for zero in range(4)]
     return [states_of(7_500_000_000, 64, plan).total / 1e9 for plan in plans]
 
 
-_NS3_SIZES = (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
-_NS3_PUBLISHED_US = {
-    "ring": (57.272, 59.204, 66.764, 96.864, 217.628, 700.684),
-    "switch": (113.944, 116.436, 123.996, 154.096, 279.564, 784.628),
-}
+def _ns3(_: Group) -> list[float]:
+    """Return the times of an all-reduce of 16 KiB to 16 MiB, first on a ring and then on a switch, in microseconds."""
+    return [_ns3_us(fabric, 1 << exponent) for fabric in ("ring", "switch") for exponent in range(14, 25, 2)]
 
 
-def _ns3() -> list[float]:
-    """Return the times of all fabrics and sizes in microseconds."""
-    return [_ns3_us(fabric, size) for fabric in _NS3_PUBLISHED_US for size in _NS3_SIZES]
-
-
-def _ns3_us(fabric: str, size: int) -> float:
-    """An all-reduce as ASTRA-sim sends it over ns-3: docs/explanation/fidelity.md says what each key stands for."""
+def _ns3_us(fabric: str, size_bytes: int) -> float:
+    """Simulate an all-reduce as ASTRA-sim sends it over ns-3; docs/explanation/fidelity.md explains each key."""
     with tempfile.TemporaryDirectory() as folder:
-        node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size)
+        node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size_bytes)
         et.write_trace(Path(folder) / "trace.et", et.metadata(), [node])
         run = nadi.simulate(
             workload={"traces": f"{folder}/trace.et"},
@@ -205,14 +168,6 @@ def _ns3_us(fabric: str, size: int) -> float:
             },
         )
         return run.finish_time_ps / 1e6
-
-
-def _steps(group: str) -> list[float]:
-    """Return the seconds of each step of a group of STEPS, at closed forms."""
-    return [
-        _step_s(row["model"], row.get("changes", {}), row["plan"], STEPS[group]["cluster"])
-        for row in STEPS[group]["rows"]
-    ]
 
 
 def _step_s(name: str, changes: dict[str, Any], text: str, cluster_name: str) -> float:
@@ -231,220 +186,40 @@ def _step_s(name: str, changes: dict[str, Any], text: str, cluster_name: str) ->
     return step_time(machine, model, plan, "megatron").step_ps / 1e12
 
 
-def _figures(group: str) -> tuple[Figure, ...]:
-    return tuple(Figure(row["what"], row["published_s"]) for row in STEPS[group]["rows"])
-
-
-_LAYERS = {
-    "no recomputation": ("", 19.6),
-    "sequence parallelism": (",sp", 19.0),
-    "full recomputation": (",recompute=full", 27.2),
-    "selective recomputation": (",recompute=selective", 20.9),
-    "selective recomputation, sequence parallelism": (",sp,recompute=selective", 20.3),
-}
-"""Plan options and published milliseconds of a layer of the 22 B model."""
-
-
-def _layers() -> list[float]:
+def _layers(group: Group) -> list[float]:
     """Return the milliseconds of a layer's forward and backward pass, from steps with more layers and micro-batches."""
 
-    def step_s(layers: int, micro_batches: int, words: str) -> float:
-        plan = f"tp8,mb4,gb{4 * micro_batches},attention=unfused,dtype=fp16,grad_dtype=fp16{words}"
+    def step_s(layers: int, micro_batches: int, options: str) -> float:
+        plan = f"tp8,mb4,gb{4 * micro_batches},attention=unfused,dtype=fp16,grad_dtype=fp16{options}"
         return _step_s("megatron-18.4b", {"layers": layers, "heads": 64}, plan, "selene")
 
-    def of_a_micro_batch_s(layers: int, words: str) -> float:
-        return step_s(layers, 2, words) - step_s(layers, 1, words)
+    def micro_batch_s(layers: int, options: str) -> float:
+        return step_s(layers, 2, options) - step_s(layers, 1, options)
 
-    return [1e3 * (of_a_micro_batch_s(3, words) - of_a_micro_batch_s(2, words)) for words, _ in _LAYERS.values()]
+    return [1e3 * (micro_batch_s(3, row["options"]) - micro_batch_s(2, row["options"])) for row in group.rows]
 
 
-GROUPS = (
-    Group(
-        "megatron-table",
-        "Training steps: ten models on 32 to 3,072 A100",
-        "Narayanan et al., arXiv 2104.04473, table 1",
-        "Two numbers, the pace of products and of all other operators, are fitted to nine rows, and predict the tenth.",
-        "s",
-        (
-            Figure("1.7 B on 32 GPUs", 3.53),
-            Figure("3.6 B on 64", 3.70),
-            Figure("7.5 B on 128", 3.70),
-            Figure("18.4 B on 256", 9.40),
-            Figure("39.1 B on 512", 14.45),
-            Figure("76.1 B on 1,024", 16.06),
-            Figure("145.6 B on 1,536", 24.82),
-            Figure("310.1 B on 1,920", 37.61),
-            Figure("529.6 B on 2,520", 54.08),
-            Figure("1,008 B on 3,072", 102.63),
-        ),
-        "python scripts/megatron_table.py",
-        _megatron_table,
-        "minutes",
-    ),
-    Group(
-        "megatron-plans",
-        "Training steps: 174.6 B by PTD-P and by ZeRO-3",
-        "Narayanan et al., arXiv 2104.04473, table 2",
-        "TFLOP/s of a GPU. PTD-P with TP8 PP12, an assumption; ZeRO-3 as DeepSpeed gathered in 2021. "
-        "[Studies](studies.md) describes the missing effects.",
-        "TFLOP/s",
-        (
-            Figure("PTD-P on 384 GPUs", 153),
-            Figure("PTD-P on 768", 149),
-            Figure("PTD-P on 1,536", 141),
-            Figure("ZeRO-3 on 384", 144),
-            Figure("ZeRO-3 on 768", 88),
-            Figure("ZeRO-3 on 1,536", 44),
-        ),
-        "python scripts/megatron_trends.py ptd-p zero3",
-        _megatron_plans,
-        "minutes",
-    ),
-    Group(
-        "nvidia-h100",
-        "Training steps: NVIDIA's 26 dense recipes on 8 to 2,048 H100",
-        "NVIDIA/dgxc-benchmarking (Apache-2.0), README of release 25.04.01",
-        "Predicted at commit 51b013e (2026-11-23), before anyone in the project had read the figures. The table has "
-        "the first and the current prediction. Nothing is fitted to these runs: missing mechanisms have "
-        "been added since ([list](compute.md#what-published-steps-showed)), and the shares are still fitted to the ten "
-        "rows of the first group only. Plans with a pipeline have the deferred gradients of NVIDIA's recipes "
-        "(`defer_embedding_wgrad`) since later that day.",
-        "s",
-        _figures("nvidia-h100"),
-        "python scripts/validation.py nvidia-h100",
-        lambda: _steps("nvidia-h100"),
-        "minutes",
-        tuple(row["first_s"] for row in STEPS["nvidia-h100"]["rows"]),
-        "51b013e",
-    ),
-    Group(
-        "sequence-parallel-a100",
-        "Training steps: sequence parallelism and recomputation on A100",
-        "Korthikanti et al., arXiv 2205.05198, table 5 and section 6.3",
-        "Three of these steps were [predicted](predictions.md) before the table was looked up: 175 B, 530 B and 1 T "
-        "with sequence parallelism at 12.37, 35.19 and 70.67 s, which is 10.0, 7.0 and 1.2 % too fast "
-        "([reasons](compute.md#what-published-steps-showed)). Nothing is fitted to them.",
-        "s",
-        _figures("sequence-parallel-a100"),
-        "python scripts/validation.py sequence-parallel-a100",
-        lambda: _steps("sequence-parallel-a100"),
-        "minutes",
-    ),
-    Group(
-        "layer-a100",
-        "A layer of a 22 B model on 8 A100, forward and backward",
-        "Korthikanti et al., arXiv 2205.05198, table 4",
-        "Nothing is fitted to them.",
-        "ms",
-        tuple(Figure(what, published) for what, (_, published) in _LAYERS.items()),
-        "python scripts/validation.py layer-a100",
-        _layers,
-        "seconds",
-    ),
-    Group(
-        "nccl-one-host",
-        "All-reduce of NCCL in one host of 8 A100, by packets",
-        "nccl-tests of Oracle Japan's tutorial, BM.GPU4.8, CUDA 11.3",
-        "Nothing is fitted; the model uses NCCL's constants and NVLink's flits. At 128 MiB the published time is 8 % "
-        "above the line "
-        "through its neighbours.",
-        "µs",
-        tuple(map(Figure, _SIZES_ONE, (589.5, 1191.0, 2122.0, 4208.0, 8167.0))),
-        f"{_NCCL_ONE} --sizes {','.join(_SIZES_ONE)}",
-        lambda: _collectives(_NCCL_ONE, _SIZES_ONE, _microseconds),
-        "seconds",
-    ),
-    Group(
-        "nccl-one-host-large",
-        "All-reduce of NCCL in one host of 8 A100, larger buffers",
-        "as above",
-        "",
-        "µs",
-        tuple(map(Figure, _SIZES_MORE, (16232.0, 32097.0, 79751.0))),
-        f"{_NCCL_ONE} --sizes {','.join(_SIZES_MORE)}",
-        lambda: _collectives(_NCCL_ONE, _SIZES_MORE, _microseconds),
-        "minutes",
-    ),
-    Group(
-        "nccl-two-hosts",
-        "All-reduce of NCCL on two hosts of 8 A100, RoCE, by packets",
-        "nccl-tests on OCI BM.GPU4.8, two NICs of 100 Gb/s per GPU",
-        "Nothing is fitted.",
-        "µs",
-        tuple(map(Figure, _SIZES_TWO, (10776.0, 21287.0, 42381.0, 105287.0))),
-        f"{_NCCL_TWO} --sizes {','.join(_SIZES_TWO)}",
-        lambda: _collectives(_NCCL_TWO, _SIZES_TWO, _microseconds),
-        "minutes",
-    ),
-    Group(
-        "nccl-hopper",
-        "All-reduce of NCCL on 8 H100, by packets",
-        'a user in nccl-tests issue 212 ("about 250")',
-        "Predicted before the figure was read. GB/s of the buffer.",
-        "GB/s",
-        (Figure("256 MiB", 250.0),),
-        "nadi collective all-reduce -t dgx-h100:npus=8 --sizes 256MiB",
-        lambda: _collectives(
-            "nadi collective all-reduce -t dgx-h100:npus=8", ("256MiB",), lambda row: float(row["algbw_Bps"]) / 1e9
-        ),
-        "seconds",
-    ),
-    Group(
-        "ns-3",
-        "All-reduce of ASTRA-sim over ns-3, by packets",
-        "K. Redd, github.com/kredd2506/Astro, experiments/results/ns3.csv at 125e187",
-        "8 NPUs, 400 Gb/s. Nothing is fitted; keys of the run file follow that configuration.",
-        "µs",
-        tuple(
-            Figure(f"{fabric}, {size >> 10:,} KiB", published)
-            for fabric, times in _NS3_PUBLISHED_US.items()
-            for size, published in zip(_NS3_SIZES, times, strict=True)
-        ),
-        "python scripts/validation.py ns-3",
-        _ns3,
-        "seconds",
-    ),
-    Group(
-        "operators",
-        "Products and attention on one GPU",
-        'H. He, "H100 peak matmul FLOPS"; charts of FlashAttention-2 (arXiv 2307.08691) and -3 (arXiv 2407.08608)',
-        "None of these was fitted; two mechanisms of attention were added after figures of H100 were too far off.",
-        "TFLOP/s",
-        (
-            Figure("H100, product 4224x2048x8192, bf16", 780.2),
-            Figure("A100, attention of 16k tokens, heads of 64", 190),
-            Figure("H100, the same", 497),
-            Figure("H100, heads of 128", 648),
-            Figure("H100, heads of 256", 756),
-            Figure("H100, heads of 128, causal", 616),
-            Figure("H100, backward, heads of 64", 474),
-            Figure("H100, backward, heads of 128", 561),
-        ),
-        "python scripts/validation.py operators",
-        _operators,
-        "moments",
-    ),
-    Group(
-        "zero",
-        "Memory of parameters, gradients and optimizer by ZeRO stage",
-        "Rajbhandari et al., arXiv 1910.02054, figure 1: 7.5 B parameters on 64 GPUs",
-        "",
-        "GB",
-        tuple(Figure(f"stage {stage}", published) for stage, published in enumerate((120, 31.4, 16.6, 1.9))),
-        "python scripts/validation.py zero",
-        _zero,
-        "moments",
-    ),
+_RUNS: dict[str, Callable[[Group], list[float]]] = {
+    "megatron-table": _megatron_table,
+    "megatron-plans": _megatron_plans,
+    "layer-a100": _layers,
+    "ns-3": _ns3,
+    "operators": _operators,
+    "zero": _zero,
+}
+"""Functions that return Nadi's values of groups whose rows are neither training steps nor sizes of a collective."""
+GROUPS = tuple(
+    Group(**group) for group in tomllib.loads((HERE / "published_figures.toml").read_text(encoding="utf-8"))["group"]
 )
 
 
 def errors_of(group: Group, values: Sequence[float]) -> list[float]:
     """Return the signed relative errors in the order of the figures."""
-    return [value / figure.published - 1 for figure, value in zip(group.figures, values, strict=True)]
+    return [value / row["published"] - 1 for row, value in zip(group.rows, values, strict=True)]
 
 
 def page(recorded: dict[str, Any]) -> str:
-    """docs/explanation/validation.md, of what was recorded."""
+    """Return docs/explanation/validation.md with the recorded values."""
     parts = [_INTRODUCTION, "| group | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
     for group in GROUPS:
         absolute = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]
@@ -458,39 +233,30 @@ def page(recorded: dict[str, Any]) -> str:
 
 
 def _section(group: Group, values: Sequence[float]) -> str:
-    """Return the section of a group."""
-    first_heading = f" predicted at {group.first_when} | first error |" if group.first else ""
+    """Return the section of a group; groups with first predictions have two more columns and a row of means."""
+    first = [row["first"] for row in group.rows] if group.first_when else []
+    first_heading = f" predicted at {group.first_when} | first error |" if first else ""
     lines = [
         f'\n<a id="{group.name}"></a>\n',
         f"## {group.title}\n",
         f"Published: {group.source}. {group.remark}".rstrip() + "\n",
         f"    {group.command}\n",
         f"| | published ({group.unit}) |{first_heading} Nadi ({group.unit}) | error |",
-        f"| --- | --- |{' --- | --- |' if group.first else ''} --- | --- |",
+        f"| --- | --- |{' --- | --- |' if first else ''} --- | --- |",
     ]
     errors = errors_of(group, values)
-    first_cells = _first_cells(group)
+    first_cells = [""] * len(values)
+    if first:
+        first_errors = errors_of(group, first)
+        first_cells = [f" {_shown(each)} | {error:+.1%} |" for each, error in zip(first, first_errors, strict=True)]
     lines.extend(
-        f"| {figure.what} | {_shown(figure.published)} |{cells} {_shown(value)} | {error:+.1%} |"
-        for figure, cells, value, error in zip(group.figures, first_cells, values, errors, strict=True)
+        f"| {row['what']} | {_shown(row['published'])} |{cells} {_shown(value)} | {error:+.1%} |"
+        for row, cells, value, error in zip(group.rows, first_cells, values, errors, strict=True)
     )
-    if group.first:
-        lines.append(_means(group, errors))
+    if first:
+        first_mean, mean = (sum(map(abs, each)) / len(each) for each in (first_errors, errors))
+        lines.append(f"| mean absolute error | | | {first_mean:.1%} | | {mean:.1%} |")
     return "\n".join(lines)
-
-
-def _first_cells(group: Group) -> list[str]:
-    """Return the cells of each row for the first prediction and its error."""
-    if not group.first:
-        return [""] * len(group.figures)
-    errors = errors_of(group, group.first)
-    return [f" {_shown(value)} | {error:+.1%} |" for value, error in zip(group.first, errors, strict=True)]
-
-
-def _means(group: Group, errors: Sequence[float]) -> str:
-    """Return the last row of a table: the mean absolute error of the first and of the current prediction."""
-    then, now = (sum(map(abs, each)) / len(each) for each in (errors_of(group, group.first), errors))
-    return f"| mean absolute error | | | {then:.1%} | | {now:.1%} |"
 
 
 def _shown(value: float) -> str:

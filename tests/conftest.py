@@ -18,7 +18,7 @@ settings.load_profile("nadi")  # for tests of random examples that do not say ho
 gc.set_threshold(50_000)  # searches for garbage after 700 new objects, as is usual, take a tenth of the suite's time
 
 
-BUSY = {"faults", "parallel", "scaling", "slurm"}
+BUSY = {"faults", "parallel", "slurm"}
 """Folders of tests that start several workers which wait for each other, or end them at certain moments.
 
 What keeps one process busy at a time, and asks for no times, belongs elsewhere: beside others it costs half.

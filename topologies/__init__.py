@@ -33,8 +33,8 @@ from topologies.registry import (
     with_paths,
 )
 from topologies.routing import next_links, route
+from topologies.table_routing import routing_without
 from topologies.toml_form import write_toml
-from topologies.without import routing_without
 
 __all__ = [
     "NONE",

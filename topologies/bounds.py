@@ -14,21 +14,16 @@ class Bounds(NamedTuple):
     maximum: int
 
 
-LONGEST_PS = 10**18
-"""Maximum of a single duration or time, 11.6 days: four of them are less than never."""
+LONGEST_PS = 10**18  # maximum of a single duration or time, 11.6 days: four of them are less than never
+# Maximum delay of a link or switch, 1 s: round trips over many links stay below the limits of timeouts and packets
 LONGEST_DELAY_PS = 10**12
-"""Maximum delay of a link or switch, 1 s: round trips over many links stay below the limits of timeouts and packets."""
-LONGEST_TIMEOUT_PS = 10**15
-"""Maximum of a transport timer, 1000 s: doubled six times it is less than LONGEST_PS."""
+LONGEST_TIMEOUT_PS = 10**15  # maximum of a transport timer, 1000 s: doubled six times it is less than LONGEST_PS
+# Rates of links: a packet of 65,535 bytes takes 0.5 s on the slowest, one of 82 bytes 0.7 ps on the fastest
 LINK_RATE_BPS = Bounds(10**6, 10**15)
-"""Rates of links: a packet of 65,535 bytes takes 0.5 s on the slowest, one of 82 bytes 0.7 ps on the fastest."""
-MEMORY_RATE_BPS = Bounds(10**6, 10**18)
-"""Bandwidths of an NPU's memory; wafer-scale processors have 1.7 * 10^17."""
-MAX_BYTES = 2**46 - 1
-"""Maximum size of a message or collective, 64 TiB: the range of a link's byte counter."""
+MEMORY_RATE_BPS = Bounds(10**6, 10**18)  # bandwidths of an NPU's memory; wafer-scale processors have 1.7 * 10^17
+MAX_BYTES = 2**46 - 1  # maximum size of a message or collective, 64 TiB: the range of a link's byte counter
 MAX_NODES = 2**22 - 1
-MAX_CABLES = 2**21 - 1
-"""Nodes and directed links have 22 bits each in the engine."""
+MAX_CABLES = 2**21 - 1  # nodes and directed links have 22 bits each in the engine
 
 
 def beyond(value: int, bounds: Bounds) -> bool:

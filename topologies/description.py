@@ -9,10 +9,8 @@ import numpy.typing as npt
 from topologies.dimension_routing import Dimension, dimensions_of, format_dimensions
 from topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, TableRouting
 
-_ROWS = 64
-"""Source rows per block, which bounds the memory of the diameter."""
-_MAX_SOURCES = 1024
-"""NPUs from which the diameter is measured."""
+_ROWS = 64  # source rows per block, which bounds the memory of the diameter
+_MAX_SOURCES = 1024  # NPUs from which the diameter is measured
 
 
 def describe(graph: Graph) -> dict[str, object]:

@@ -12,8 +12,8 @@ from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Int32, Int64
 
+# Kinds of dimensions -> routing mode of an NPU in one
 KINDS = {"Ring": RING, "FullyConnected": TABLE, "Switch": SINGLE}
-"""Kinds of dimensions -> routing mode of an NPU in one."""
 _NICKNAMES = {"ring": "Ring", "r": "Ring", "fullyconnected": "FullyConnected", "fc": "FullyConnected"}
 _NICKNAMES |= {"switch": "Switch", "sw": "Switch"}
 _DIMENSION = re.compile(r"([A-Za-z]+)\(([0-9]{1,9})\)")
@@ -30,8 +30,7 @@ class Dimension:
 def parse_dimensions(text: object) -> tuple[Dimension, ...]:
     """Return the dimensions of "Ring(4)_FullyConnected(2)_Switch(8)", fastest first; R, FC and SW are abbreviations.
 
-    Raises:
-        TopologyError: The form is wrong, a kind is unknown, or there are fewer than two members.
+    Raises TopologyError: the form is wrong, a kind is unknown, or there are fewer than two members.
     """
     parts = text.split("_") if isinstance(text, str) else text
     if not isinstance(parts, Sequence) or not parts:
@@ -54,32 +53,23 @@ def dimensions_of(routing: DimensionRouting) -> tuple[Dimension, ...]:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Nodes and cables of a hierarchy of dimensions; the result of `lay_out`.
+    """Nodes and cables of a hierarchy of dimensions; the result of `lay_out`."""
 
-    Attributes:
-        dimensions: Dimensions, fastest first.
-        npus: Number of NPUs, the product of the sizes.
-        nodes: Number of nodes: NPUs, then the switches dimension by dimension, one for each line of a Switch dimension.
-        digit: int32[nodes, D], coordinates; -1 in the dimension that a switch serves.
-        cable_a, cable_b: Ends of cables: an int64[cables of the dimension] for each dimension.
-    """
-
-    dimensions: tuple[Dimension, ...]
-    npus: int
+    dimensions: tuple[Dimension, ...]  # dimensions, fastest first
+    npus: int  # number of NPUs, the product of the sizes
+    # number of nodes: NPUs, then the switches dimension by dimension, one for each line of a Switch dimension
     nodes: int
-    digit: Int32
-    cable_a: tuple[Int64, ...]
-    cable_b: tuple[Int64, ...]
+    digit: Int32  # int32[nodes, D], coordinates; -1 in the dimension that a switch serves
+    cable_a: tuple[Int64, ...]  # ends of cables: an int64[cables of the dimension] for each dimension
+    cable_b: tuple[Int64, ...]  # ends of cables: an int64[cables of the dimension] for each dimension
 
 
 def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
     """Number the nodes and list the cables. NPU i has digit (i // product of the earlier sizes) mod size.
 
     A Ring of two is one cable; FullyConnected has a cable for each pair; each line of a Switch dimension (the NPUs that
-    differ in that digit only) has a switch of its own, with a cable to each of them.
-
-    Raises:
-        TopologyError: There are too many NPUs or cables.
+    differ in that digit only) has a switch of its own, with a cable to each of them. Raises TopologyError: there are
+    too many NPUs or cables.
     """
     sizes = [d.size for d in dimensions]
     npus = math.prod(sizes)
@@ -125,8 +115,7 @@ def _cables(dimension: Dimension, npus: int) -> int:
 def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32) -> DimensionRouting:
     """Return the routing for links that join exactly the neighbours of the layout; a set holds parallel links.
 
-    Raises:
-        TopologyError: Two neighbours are not linked, or two nodes are linked that are not neighbours.
+    Raises TopologyError: two neighbours are not linked, or two nodes are linked that are not neighbours.
     """
     link_key = link_src.astype(np.int64) * layout.nodes + link_dst
     order = np.argsort(link_key, kind="stable")

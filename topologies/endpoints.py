@@ -1,26 +1,108 @@
-"""Additional endpoints of switches in an existing network, numbered after its NPUs: aggregators, memories of hosts."""
+"""Additional endpoints of switches in an existing network, numbered after its NPUs: aggregators, memories of hosts.
 
+Aggregators are nodes inside switches that reduce the packets of their children and send results on, packet by packet.
+An aggregator terminates transport connections, like the aggregation nodes of SHARP (Graham et al., "Scalable
+Hierarchical Aggregation Protocol", COM-HPC 2016, section III: logical nodes of the tree, run by the switches). To the
+rest of the network it is one more endpoint of its switch, over a link twice as fast as all of the switch's ports
+together. A memory of a host is an endpoint that its NPUs share.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topologies.graph import Graph
+from topologies.bounds import LINK_RATE_BPS
+from topologies.errors import TopologyError
+from topologies.graph import AGGREGATOR, NPU, Graph, Int32, Int64, TableRouting
 from topologies.table_routing import build_table_routing
 
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
+AGGREGATOR_DELAY_PS = 100_000  # delay between a switch's ports and its aggregator, each way: 100 ns, an assumption
+_SPEED_UP = 2  # rate of an aggregator's link over that of all ports together, which it must not slow down
 
 
-def with_endpoints(
-    graph: Graph,
-    kind: int,
-    cables: Int64,
-    rate_bps: ArrayLike,
-    delay_ps: ArrayLike,
-    *,
-    host: ArrayLike,
-    pod: ArrayLike,
+def with_aggregators(graph: Graph, switches: Sequence[int]) -> Graph:
+    """Return the network with an aggregator in each of the given switches.
+
+    The aggregators are endpoints npus, npus + 1, ... in the order of `switches`; other nodes move up by their number.
+    Links keep their numbers, those of the aggregators come after them.
+
+    Args:
+        graph: Network with table routing.
+        switches: Nodes of the graph, each once.
+    """
+    more = len(switches)
+    at = np.asarray(switches, np.int64)
+    rate_bps = _SPEED_UP * np.bincount(graph.link_src, weights=graph.link_rate_bps, minlength=graph.nodes)[at].astype(
+        np.int64
+    )
+    extended = _with_endpoints(
+        graph,
+        AGGREGATOR,
+        np.stack([np.arange(more), at], axis=1),
+        rate_bps,
+        np.full(more, AGGREGATOR_DELAY_PS),
+        host=graph.host.max() + 1 + np.arange(more),
+        pod=graph.pod[at],
+    )
+    return replace(extended, dims=(extended.npus,))
+
+
+def with_aggregators_of(values: NDArray, graph: Graph, switches: Sequence[int]) -> NDArray:
+    """Return values of the nodes, [nodes], extended by copies of the switches' values for their aggregators."""
+    return _inserted(values, graph.npus, values[np.asarray(switches, np.int64)])
+
+
+def folded(values: NDArray, graph: Graph, switches: Sequence[int]) -> NDArray:
+    """Return values of the nodes of `with_aggregators(graph, switches)` as [nodes]; aggregators' add to switches'."""
+    n, more = graph.npus, len(switches)
+    totals = np.delete(values, np.s_[n : n + more])
+    np.add.at(totals, np.asarray(switches, np.int64), values[n : n + more])
+    return totals
+
+
+def with_host_memories(graph: Graph) -> Graph:
+    """Return the network with a memory in each host, endpoints npus, npus + 1, ... in the order of `graph.host`.
+
+    Other nodes move up by their number; links keep their numbers, those of the memories come after them. A memory is
+    attached to all switches that join the NPUs of its host and no others, by links with the rate of all these NPUs
+    together and with their delay, so that only the memory's own rate and the NPUs' ports limit it. No other path uses
+    it. `dims` stays that of the NPUs. Raises TopologyError: NPUs have no hosts, or no switch of its own joins the NPUs
+    of a host.
+    """
+    hosts, first_npu = np.unique(graph.host, return_index=True)
+    if len(hosts) == graph.npus or not isinstance(graph.routing, TableRouting):
+        raise TopologyError(f"{graph.name}: its NPUs are in no hosts with switches of their own")
+    memory, switch, rate_bps, delay_ps = _memory_links(graph, hosts)
+    cables = np.stack([memory, switch], axis=1)
+    return _with_endpoints(graph, NPU, cables, rate_bps, delay_ps, host=hosts, pod=graph.pod[first_npu])
+
+
+def _memory_links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
+    """Return memory, switch, rate and delay of each link of a memory."""
+    down = np.flatnonzero((graph.link_dst < graph.npus) & (graph.link_src >= graph.npus))
+    place = np.searchsorted(hosts, graph.host)
+    of_link = place[graph.link_dst[down]]
+    pair, link_of = np.unique(np.stack([of_link, graph.link_src[down]]).astype(np.int64), axis=1, return_inverse=True)
+    link_of = link_of.reshape(-1)
+    joined = np.unique(np.stack([link_of, graph.link_dst[down]]), axis=1)[0]
+    hosts_of_switch = np.bincount(pair[1], minlength=graph.nodes)
+    is_own = np.bincount(joined) == np.bincount(place)[pair[0]]
+    is_own &= hosts_of_switch[pair[1]] == 1
+    lacking = np.setdiff1d(np.arange(len(hosts)), pair[0][is_own])
+    if len(lacking):
+        npu = int(np.argmax(place == lacking[0]))
+        raise TopologyError(f"{graph.name}: no switch joins all NPUs of the host of npu {npu} and no others")
+    rate = np.bincount(link_of, weights=graph.link_rate_bps[down])
+    delay = np.zeros(pair.shape[1], np.int64)
+    np.maximum.at(delay, link_of, graph.link_delay_ps[down])
+    rate_bps = np.minimum(rate, LINK_RATE_BPS.maximum).astype(np.int64)
+    return pair[0][is_own], pair[1][is_own], rate_bps[is_own], delay[is_own]
+
+
+def _with_endpoints(
+    graph: Graph, kind: int, cables: Int64, rate_bps: ArrayLike, delay_ps: ArrayLike, *, host: ArrayLike, pod: ArrayLike
 ) -> Graph:
     """Return the network with endpoints npus, npus + 1, ...; `dims` stays that of the NPUs.
 
@@ -44,19 +126,19 @@ def with_endpoints(
         npus=n + more,
         nodes=graph.nodes + more,
         links=len(link_src),
-        node_kind=inserted(graph.node_kind, n, np.full(more, kind)),
-        node_latency_ps=inserted(graph.node_latency_ps, n, np.zeros(more)),
+        node_kind=_inserted(graph.node_kind, n, np.full(more, kind)),
+        node_latency_ps=_inserted(graph.node_latency_ps, n, np.zeros(more)),
         link_src=link_src,
         link_dst=link_dst,
         link_rate_bps=np.concatenate([graph.link_rate_bps, np.repeat(rate_bps, 2)]),
         link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
         host=np.concatenate([graph.host, host]).astype(np.int32),
-        pod=inserted(graph.pod, n, pod),
+        pod=_inserted(graph.pod, n, pod),
         routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst),
     )
 
 
-def inserted(values: NDArray, at: int, more: ArrayLike) -> NDArray:
+def _inserted(values: NDArray, at: int, more: ArrayLike) -> NDArray:
     """Return values of the nodes with those of the endpoints inserted before entry `at`."""
     return np.concatenate([values[:at], np.asarray(more, values.dtype), values[at:]])
 

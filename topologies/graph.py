@@ -12,8 +12,7 @@ Int64 = npt.NDArray[np.int64]
 
 NPU, SWITCH, NVSWITCH, AGGREGATOR = range(4)
 RING, TABLE, SINGLE, NONE = 0, 1, 2, 3
-UNREACHABLE = 127
-"""`TableRouting.hops` between switches that no path of switches connects."""
+UNREACHABLE = 127  # `TableRouting.hops` between switches that no path of switches connects
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,92 +21,54 @@ class TableRouting:
 
     A packet at a switch proceeds towards the nearest of its destination's homes; if several are equally near, the links
     of all their port sets are equivalent. `topologies.routing.next_links` is the reference.
-
-    Attributes:
-        home_node: int32[homes], node of each home, ascending.
-        home: int32[npus, H], home columns of each NPU, ascending; -1 = unused.
-        attach_set: int32[npus, H], port set of the links from that home to the NPU; -1 = unused.
-        row: int32[nodes], row of each switch; -1 for NPUs.
-        hops: int8[rows, homes], links from switch to home; 0 at home, `UNREACHABLE` if there is no path.
-        next_set: int32[rows, homes], port set of all links on shortest paths; -1 at home or unreachable.
-        set_ptr: int32[sets + 1], see `set_link`.
-        set_link: int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending.
     """
 
-    home_node: Int32
-    home: Int32
-    attach_set: Int32
-    row: Int32
-    hops: Int8
-    next_set: Int32
-    set_ptr: Int32
-    set_link: Int32
+    home_node: Int32  # int32[homes], node of each home, ascending
+    home: Int32  # int32[npus, H], home columns of each NPU, ascending; -1 = unused
+    attach_set: Int32  # int32[npus, H], port set of the links from that home to the NPU; -1 = unused
+    row: Int32  # int32[nodes], row of each switch; -1 for NPUs
+    hops: Int8  # int8[rows, homes], links from switch to home; 0 at home, `UNREACHABLE` if there is no path
+    next_set: Int32  # int32[rows, homes], port set of all links on shortest paths; -1 at home or unreachable
+    set_ptr: Int32  # int32[sets + 1], see `set_link`
+    set_link: Int32  # int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending
 
 
 @dataclass(frozen=True, eq=False)
 class DimensionRouting:
-    """Dimension-ordered routing: the first dimension in which the digits differ is corrected first.
+    """Dimension-ordered routing: the first dimension in which the digits differ is corrected first."""
 
-    Attributes:
-        sizes: int32[D], members of each dimension, fastest first.
-        digit: int32[nodes, D], own coordinate; -1 = any (a switch of that dimension).
-        mode: int8[nodes, D], action in the dimension: RING, TABLE, SINGLE, NONE (never needed).
-        offset: int64[nodes, D], index of `sets`. RING: sets[o] leads towards +1 and sets[o + 1] towards -1; packets
-            take the shorter way, and either at the opposite node of an even ring. TABLE: sets[o + digit of the
-            destination]. SINGLE: sets[o].
-        sets: int32[], port sets; -1 where a set is not needed (a TABLE's own digit).
-        set_ptr: int32[sets + 1], see `set_link`.
-        set_link: int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending.
-    """
-
-    sizes: Int32
-    digit: Int32
-    mode: Int8
+    sizes: Int32  # int32[D], members of each dimension, fastest first
+    digit: Int32  # int32[nodes, D], own coordinate; -1 = any (a switch of that dimension)
+    mode: Int8  # int8[nodes, D], action in the dimension: RING, TABLE, SINGLE, NONE (never needed)
+    # int64[nodes, D], index of `sets`. RING: sets[o] leads towards +1 and sets[o + 1] towards -1; packets take the
+    # shorter way, and either at the opposite node of an even ring. TABLE: sets[o + digit of the destination]. SINGLE:
+    # sets[o].
     offset: Int64
-    sets: Int32
-    set_ptr: Int32
-    set_link: Int32
+    sets: Int32  # int32[], port sets; -1 where a set is not needed (a TABLE's own digit)
+    set_ptr: Int32  # int32[sets + 1], see `set_link`
+    set_link: Int32  # int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network. Nodes 0 .. npus-1 are the NPUs; links 2i and 2i+1 are the two directions of cable i.
+    """A network. Nodes 0 .. npus-1 are the NPUs; links 2i and 2i+1 are the two directions of cable i."""
 
-    Attributes:
-        name: Spec or file of the network.
-        npus: Number of NPUs.
-        nodes: Number of nodes, NPUs and switches.
-        links: Number of directed links; the reverse of link l is l ^ 1.
-        node_kind: int8[nodes], NPU, SWITCH or NVSWITCH; AGGREGATOR of the last NPUs (topologies.aggregators).
-        node_latency_ps: int64[nodes], forwarding latency of a switch.
-        link_src: int32[links], sending node.
-        link_dst: int32[links], receiving node.
-        link_rate_bps: int64[links], rate, above zero.
-        link_delay_ps: int64[links], propagation delay, zero or more.
-        dims: Logical dimensions, fastest first; their product is `npus`.
-        host: int32[npus], server (scale-up domain) of each NPU; without servers, each NPU has its own.
-        pod: int32[nodes], pod for partitions by pod; -1 = none.
-        routing: Routing of packets, by tables or by dimensions.
-        switch_names: Names of the nodes from `npus` on, such as "leaf 2".
-        accelerator: Model of the NPUs, such as "h100", which selects NCCL's constants; "" = unknown.
-    """
-
-    name: str
-    npus: int
-    nodes: int
-    links: int
-    node_kind: Int8
-    node_latency_ps: Int64
-    link_src: Int32
-    link_dst: Int32
-    link_rate_bps: Int64
-    link_delay_ps: Int64
-    dims: tuple[int, ...]
-    host: Int32
-    pod: Int32
-    routing: TableRouting | DimensionRouting
-    switch_names: tuple[str, ...]
-    accelerator: str = ""
+    name: str  # spec or file of the network
+    npus: int  # number of NPUs
+    nodes: int  # number of nodes, NPUs and switches
+    links: int  # number of directed links; the reverse of link l is l ^ 1
+    node_kind: Int8  # int8[nodes], NPU, SWITCH or NVSWITCH; AGGREGATOR of the last NPUs (topologies.endpoints)
+    node_latency_ps: Int64  # int64[nodes], forwarding latency of a switch
+    link_src: Int32  # int32[links], sending node
+    link_dst: Int32  # int32[links], receiving node
+    link_rate_bps: Int64  # int64[links], rate, above zero
+    link_delay_ps: Int64  # int64[links], propagation delay, zero or more
+    dims: tuple[int, ...]  # logical dimensions, fastest first; their product is `npus`
+    host: Int32  # int32[npus], server (scale-up domain) of each NPU; without servers, each NPU has its own
+    pod: Int32  # int32[nodes], pod for partitions by pod; -1 = none
+    routing: TableRouting | DimensionRouting  # routing of packets, by tables or by dimensions
+    switch_names: tuple[str, ...]  # names of the nodes from `npus` on, such as "leaf 2"
+    accelerator: str = ""  # model of the NPUs, such as "h100", which selects NCCL's constants; "" = unknown
 
     def node_name(self, node: int) -> str:
         """Return a name for messages and tables: "npu 3", "leaf 2"."""

@@ -49,8 +49,7 @@ class GraphBuilder:
     ) -> npt.NDArray[np.int64]:
         """Add switches "prefix 0", "prefix 1", ... (numbered on over calls); return their nodes, int64[count].
 
-        Raises:
-            TopologyError: There are too many nodes.
+        Raises TopologyError: there are too many nodes.
         """
         self._refuse_too_many(count)
         begin = self._prefix_count[prefix]
@@ -69,8 +68,7 @@ class GraphBuilder:
     ) -> npt.NDArray[np.int64]:
         """Add switches with these names; return their nodes, int64[count]. Other arguments: one value, or one each.
 
-        Raises:
-            TopologyError: There are too many nodes.
+        Raises TopologyError: there are too many nodes.
         """
         first = self.nodes
         self._refuse_too_many(len(names))
@@ -84,8 +82,7 @@ class GraphBuilder:
     ) -> None:
         """Add `count` cables for each pair (a[i], b[i]) of nodes. Arrays and single values are broadcast together.
 
-        Raises:
-            TopologyError: There are too many cables.
+        Raises TopologyError: there are too many cables.
         """
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
         self._cable_count += count * len(columns[0])
@@ -157,11 +154,7 @@ class GraphBuilder:
         )
 
     def _checked_cables(self) -> Int64:
-        """Return the cables as int64[4, cables]: two ends, rate, delay.
-
-        Raises:
-            TopologyError: A cable is invalid.
-        """
+        """Return the cables as int64[4, cables]: two ends, rate, delay. Raises TopologyError: a cable is invalid."""
         cables = np.concatenate(self._cables, axis=1) if self._cables else np.zeros((4, 0), np.int64)
         a, b, rate_bps, delay_ps = cables
         for wrong, complaint, values in (

@@ -1,20 +1,20 @@
-"""Kinds of parameter values of topologies: their notation, checks and display."""
+"""Parameters of topologies: the notation, checks and display of their values, and one-line errors."""
 
+import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from topologies.bounds import MAX_NODES
 from topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
 from topologies.errors import TopologyError
 from topologies.units import format_rate, format_time, parse_delay, parse_link_rate, short
 
-MAX_RATIO = 10**6
-"""Maximum of an oversubscription; its inverse is the minimum."""
+MAX_RATIO = 10**6  # maximum of an oversubscription; its inverse is the minimum
 _RATIO = re.compile(r"[0-9]{0,9}\.?[0-9]{0,18}(?:[eE][+-]?[0-9]{1,2})?(?:/[0-9]{1,9})?")
 
 
@@ -24,19 +24,47 @@ class Parameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
+Model = TypeVar("Model", bound=Parameters)
+
+
 @dataclass(frozen=True)
 class Form:
-    """The notation of values of one kind: a word with an example, and the formatter of a default.
+    """The notation of values of one kind: a word with an example, and the formatter of a default."""
 
-    Attributes:
-        text: Word with an example.
-        show: Function that formats a default.
-        is_path: Whether values are paths of files.
+    text: str  # word with an example
+    show: Callable[[object], str] = str  # function that formats a default
+    is_path: bool = False  # whether values are paths of files
+
+
+def checked(model: type[Model], values: Mapping[str, object], place: str) -> Model:
+    """Return the model of the values.
+
+    Raises TopologyError: a key is unknown (the text names the nearest and all known ones) or missing, or a value is
+    wrong. The text begins with `place`.
     """
+    for key in values:
+        if key not in model.model_fields:
+            raise TopologyError(f"{place}: unknown key {key!r}; {suggest(key, model.model_fields)}")
+    try:
+        return model(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0])
+        if first["type"] == "missing":
+            expected = model.model_fields[key].description or key
+            raise TopologyError(f"{place}: key {key!r} is missing; expected {expected}") from None
+        message = first["msg"]
+        reason = f"{first['input']!r}; {message[:1].lower()}{message[1:]}"
+        if first["type"] == "value_error":
+            reason = str(first["ctx"]["error"])
+        raise TopologyError(f"{place}: {key}: {reason}") from None
 
-    text: str
-    show: Callable[[object], str] = str
-    is_path: bool = False
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return a text with the nearest of the known names, if one is near, and all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names)}"
 
 
 def parse_pairs(text: str, rest: str) -> dict[str, str]:
@@ -61,11 +89,7 @@ def parse_pairs(text: str, rest: str) -> dict[str, str]:
 
 
 def parse_count(value: object) -> int:
-    """Return a whole number from 1 to the maximum number of nodes.
-
-    Raises:
-        TopologyError: The value is anything else.
-    """
+    """Return a whole number from 1 to the maximum number of nodes. Raises TopologyError: the value is anything else."""
     number = int(value) if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20 else value
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_NODES:
         raise TopologyError(f"{short(value)} is not a count; expected a whole number from 1 to {MAX_NODES}")
@@ -75,8 +99,7 @@ def parse_count(value: object) -> int:
 def parse_ratio(value: object) -> Fraction:
     """Return an exact number from 1/1000000 to 1000000, from 2, 1.5 or "1.5".
 
-    Raises:
-        TopologyError: The value is anything else.
+    Raises TopologyError: the value is anything else.
     """
     text = short(value).strip("'")
     try:
@@ -91,8 +114,7 @@ def parse_ratio(value: object) -> Fraction:
 def parse_sizes(value: object) -> tuple[int, ...]:
     """Return counts, fastest dimension first, from "4x4x4" or a list.
 
-    Raises:
-        TopologyError: The value is anything else.
+    Raises TopologyError: the value is anything else.
     """
     parts = value.split("x") if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or not parts:
@@ -101,20 +123,12 @@ def parse_sizes(value: object) -> tuple[int, ...]:
 
 
 def parse_rates(value: object) -> tuple[int, ...]:
-    """Return rates in bps, from "200GB/s_100GB/s" or a list.
-
-    Raises:
-        TopologyError: An entry is no rate.
-    """
+    """Return rates in bps, from "200GB/s_100GB/s" or a list. Raises TopologyError: an entry is no rate."""
     return tuple(parse_link_rate(part) for part in _entries(value))
 
 
 def parse_times(value: object) -> tuple[int, ...]:
-    """Return times in ps, from "50ns_2us" or a list.
-
-    Raises:
-        TopologyError: An entry is no time.
-    """
+    """Return times in ps, from "50ns_2us" or a list. Raises TopologyError: an entry is no time."""
     return tuple(parse_delay(part) for part in _entries(value))
 
 

@@ -23,45 +23,29 @@ from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
-from topologies.parameters import Form, Parameters, parse_pairs
-from topologies.validation import checked, suggest
+from topologies.parameters import Form, Parameters, checked, parse_pairs, suggest
 
 
 @dataclass(frozen=True)
 class TopologyParameter:
-    """One parameter of a topology, for help.
+    """One parameter of a topology, for help."""
 
-    Attributes:
-        name: Key of the parameter.
-        form: Notation of its value: "rate, as 400Gbps".
-        default: Default as the user would write it; None = required, "" = derived from the others.
-        help: Description of the parameter.
-    """
-
-    name: str
-    form: str
-    default: str | None
-    help: str
+    name: str  # key of the parameter
+    form: str  # notation of its value: "rate, as 400Gbps"
+    default: str | None  # default as the user would write it; None = required, "" = derived from the others
+    help: str  # description of the parameter
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology that can be built.
+    """A topology that can be built."""
 
-    Attributes:
-        name: Name as users write it.
-        summary: Description in one line.
-        arguments: Model of its parameters.
-        build: Builder of the network.
-        extent: Function that returns the size from the parameters, or None.
-        estimate: Function that estimates the size from the file, without checking it; used if `extent` is None.
-    """
-
-    name: str
-    summary: str
-    arguments: type[Parameters]
-    build: Callable[[Any, str], Graph]
-    extent: Callable[[Any, str], Extent] | None = None
+    name: str  # name as users write it
+    summary: str  # description in one line
+    arguments: type[Parameters]  # model of its parameters
+    build: Callable[[Any, str], Graph]  # builder of the network
+    extent: Callable[[Any, str], Extent] | None = None  # function that returns the size from the parameters, or None
+    # function that estimates the size from the file, without checking it; used if `extent` is None
     estimate: Callable[[Any], Extent | None] | None = None
 
     def parameters(self) -> tuple[TopologyParameter, ...]:
@@ -91,8 +75,7 @@ def topologies() -> Mapping[str, Topology]:
 def parse_spec(text: str) -> dict[str, object]:
     """Return the table of a spec or path: "name" and the other keys, with text values.
 
-    Raises:
-        TopologyError: The topology is unknown, the file does not exist, or a part is no key=value.
+    Raises TopologyError: the topology is unknown, the file does not exist, or a part is no key=value.
     """
     name, _, rest = text.strip().partition(":")
     if name not in topologies() and not is_cluster(name):
@@ -148,10 +131,7 @@ def path_parameters() -> frozenset[str]:
 def build(topology: str | Path | Mapping[str, object]) -> Graph:
     """Build the network of a spec, path or table (of a run file; its key "name" selects the topology).
 
-    Paths are relative to the current directory.
-
-    Raises:
-        TopologyError: The input is invalid; the text is one line.
+    Paths are relative to the current directory. Raises TopologyError: the input is invalid; the text is one line.
     """
     builder, arguments, label = _read(topology)
     _extent(builder, arguments, label)
@@ -161,10 +141,8 @@ def build(topology: str | Path | Mapping[str, object]) -> Graph:
 def extent(topology: str | Path | Mapping[str, object]) -> Extent | None:
     """Return the size of the network of a spec, path or table, without building it; approximate for a file.
 
-    Returns None if the file cannot be read twice, or is invalid, which building it reports.
-
-    Raises:
-        TopologyError: Its parameters are invalid, or it is larger than the maximum.
+    Returns None if the file cannot be read twice, or is invalid, which building it reports. Raises TopologyError: its
+    parameters are invalid, or it is larger than the maximum.
     """
     builder, arguments, label = _read(topology)
     size = _extent(builder, arguments, label)

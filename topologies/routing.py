@@ -1,13 +1,26 @@
-"""The reference for routing: the links that a packet may take, in plain Python.
+"""The reference for routing: the links that a packet may take, in plain Python, and the lengths of many paths.
 
 The kernels of the engine follow the same rules; tests and closed forms use these functions.
 """
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from topologies.errors import TopologyError
-from topologies.graph import NONE, NVSWITCH, RING, UNREACHABLE, DimensionRouting, Graph, TableRouting
-from topologies.graph import TABLE as TABLE_MODE
+from topologies.graph import (
+    NONE,
+    NVSWITCH,
+    RING,
+    SINGLE,
+    TABLE,
+    UNREACHABLE,
+    DimensionRouting,
+    Graph,
+    Int64,
+    TableRouting,
+)
 
 Choose = Callable[[Sequence[int]], int]
 
@@ -87,10 +100,43 @@ def _by_dimension(routing: DimensionRouting, node: int, dst: int) -> list[int]:
         ahead = int(routing.digit[dst, dimension] - routing.digit[node, dimension]) % size
         ways = [offset] * (2 * ahead <= size) + [offset + 1] * (2 * ahead >= size)
         return sorted({link for way in ways for link in _links_of(routing, routing.sets[way])})
-    if mode == TABLE_MODE:
+    if mode == TABLE:
         offset += routing.digit[dst, dimension]
     return _links_of(routing, routing.sets[offset])
 
 
 def _links_of(routing: TableRouting | DimensionRouting, port_set: int) -> list[int]:
     return [int(link) for link in routing.set_link[routing.set_ptr[port_set] : routing.set_ptr[port_set + 1]]]
+
+
+def path_links(graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike) -> Int64:
+    """Return int64[p]: links of the paths from NPUs src to NPUs dst, int[p] each; 0 from an NPU to itself."""
+    begin, end = np.asarray(src, np.int64), np.asarray(dst, np.int64)
+    if isinstance(graph.routing, DimensionRouting):
+        links = _links_by_dimension(graph.routing, begin, end)
+    else:
+        links = _links_by_table(graph.routing, begin, end)
+    return np.where(begin == end, 0, links)
+
+
+def _links_by_table(routing: TableRouting, src: Int64, dst: Int64) -> Int64:
+    """Return the links of the shortest path between any of their first switches, plus the link to each."""
+    nearest = np.full(len(src), np.iinfo(np.int64).max)
+    for out in range(routing.home.shape[1]):
+        for into in range(routing.home.shape[1]):
+            here, there = routing.home[src, out], routing.home[dst, into]
+            known = (here >= 0) & (there >= 0)
+            row = routing.row[routing.home_node[here[known]]]
+            nearest[known] = np.minimum(nearest[known], 2 + routing.hops[row, there[known]].astype(np.int64))
+    return nearest
+
+
+def _links_by_dimension(routing: DimensionRouting, src: Int64, dst: Int64) -> Int64:
+    """Return the links over all dimensions: the shorter way around, one link, or up to a switch and down."""
+    links = np.zeros(len(src), np.int64)
+    for d, size in enumerate(routing.sizes.tolist()):
+        ahead = (routing.digit[dst, d].astype(np.int64) - routing.digit[src, d]) % size
+        mode = routing.mode[0, d]
+        across = np.minimum(ahead, size - ahead) if mode == RING else np.where(mode == SINGLE, 2, 1) * (ahead > 0)
+        links += across
+    return links

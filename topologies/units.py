@@ -12,10 +12,8 @@ from inputs.units import PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
 from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, Bounds, beyond
 from topologies.errors import TopologyError
 
-GBPS = 10**9
-"""Bits per second of 1 Gbps."""
-NS = 10**3
-"""Picoseconds of 1 ns."""
+GBPS = 10**9  # bits per second of 1 Gbps
+NS = 10**3  # picoseconds of 1 ns
 _PREFIX = (
     {"": 1} | {p: 1000**i for i, p in enumerate("kMGTP", 1)} | {f"{p}i": 1024**i for i, p in enumerate("KMGTP", 1)}
 )
@@ -27,8 +25,7 @@ _RATE = re.compile(_NUMBER + r"([kKMGTP]?i?)(b|bit|B)(?:ps|/s)\s*")
 _BYTES = re.compile(_NUMBER + r"([kKMGTP]?i?)B\s*")
 _TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s)\s*")
 _FLOPS = re.compile(_NUMBER + r"([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)\s*")
-MAX_FLOPS = 1e24
-"""Maximum floating-point operations per second of one accelerator."""
+MAX_FLOPS = 1e24  # maximum floating-point operations per second of one accelerator
 _LIMIT = 2**63
 _LONGEST_TEXT = 60
 
@@ -51,18 +48,13 @@ def parse_rate(text: object) -> int:
 def parse_link_rate(text: object) -> int:
     """Return the bits per second of a link.
 
-    Raises:
-        TopologyError: The text is no rate, or out of the bounds of links.
+    Raises TopologyError: the text is no rate, or out of the bounds of links.
     """
     return parse_rate_within(text, LINK_RATE_BPS)
 
 
 def parse_rate_within(text: object, bounds: Bounds) -> int:
-    """Return bits per second within bounds.
-
-    Raises:
-        TopologyError: The text is no rate, or out of bounds.
-    """
+    """Return bits per second within bounds. Raises TopologyError: the text is no rate, or out of bounds."""
     rate_bps = parse_rate(text)
     if beyond(rate_bps, bounds):
         raise TopologyError(f"rate {text!r}; expected {format_rate(bounds.minimum)} to {format_rate(bounds.maximum)}")
@@ -72,18 +64,13 @@ def parse_rate_within(text: object, bounds: Bounds) -> int:
 def parse_delay(text: object) -> int:
     """Return the delay of a link or switch in picoseconds.
 
-    Raises:
-        TopologyError: The text is no time, or longer than the maximum delay.
+    Raises TopologyError: the text is no time, or longer than the maximum delay.
     """
     return parse_time_within(text, LONGEST_DELAY_PS)
 
 
 def parse_time_within(text: object, longest_ps: int) -> int:
-    """Return picoseconds up to `longest_ps`.
-
-    Raises:
-        TopologyError: The text is no time, or a longer one.
-    """
+    """Return picoseconds up to `longest_ps`. Raises TopologyError: the text is no time, or a longer one."""
     time_ps = parse_time(text)
     if time_ps > longest_ps:
         raise TopologyError(f"time {text!r}; expected at most {format_time(longest_ps)}")
@@ -93,8 +80,7 @@ def parse_time_within(text: object, longest_ps: int) -> int:
 def parse_time(text: object) -> int:
     """Return the picoseconds of "1us", "0.0005ms" or 0 (which needs no unit).
 
-    Raises:
-        TopologyError: The text is no time, or the time is no whole number of picoseconds, or beyond 63 bits.
+    Raises TopologyError: the text is no time, or the time is no whole number of picoseconds, or beyond 63 bits.
     """
     if text == "0" or (type(text) is int and text == 0):
         return 0
@@ -107,8 +93,7 @@ def parse_time(text: object) -> int:
 def parse_bytes(text: object) -> int:
     """Return the bytes of "64KiB", "1MB", "512B" or a plain whole number.
 
-    Raises:
-        TopologyError: The text is no size, or the size is negative, no whole number of bytes, or beyond 63 bits.
+    Raises TopologyError: the text is no size, or the size is negative, no whole number of bytes, or beyond 63 bits.
     """
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text < _LIMIT:
         return text
@@ -121,11 +106,7 @@ def parse_bytes(text: object) -> int:
 
 
 def parse_bytes_within(text: object, maximum: int) -> int:
-    """Return bytes up to `maximum`.
-
-    Raises:
-        TopologyError: The text is no size, or a larger one.
-    """
+    """Return bytes up to `maximum`. Raises TopologyError: the text is no size, or a larger one."""
     size_bytes = parse_bytes(text)
     if size_bytes > maximum:
         raise TopologyError(f"size {text!r}; expected at most {format_bytes(maximum)}")
@@ -135,8 +116,7 @@ def parse_bytes_within(text: object, maximum: int) -> int:
 def parse_flops(text: object) -> float:
     """Return the floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
 
-    Raises:
-        TopologyError: The text is no compute rate, or the rate is zero, or beyond 10^24.
+    Raises TopologyError: the text is no compute rate, or the rate is zero, or beyond 10^24.
     """
     match = _FLOPS.fullmatch(text) if _isshort(text) else None
     rate = float(match[1]) * _PREFIX[match[2]] if match else 0.0

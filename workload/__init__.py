@@ -1,8 +1,7 @@
 """Workloads: programs built from traces (groups, collectives, compute, memory), and traces generated from models.
 
 `load_set` finds the trace files; `build_program` checks them against each other and returns the Program that the engine
-runs. `transformer` writes the traces of a training; `collective_program` and `pairs_program` are the smallest programs.
-Wrong user input raises WorkloadError.
+runs. `collective_program` and `pairs_program` are the smallest programs. Wrong user input raises WorkloadError.
 """
 
 from workload.collectives import algorithms_of, closed_form, default_algorithm
@@ -11,7 +10,6 @@ from workload.collectives.custom import custom_files
 from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from workload.collectives.schedules.packed import Schedules, ScheduleSet
 from workload.errors import WorkloadError
-from workload.generators.transformer import TransformerParams
 from workload.kinds import KINDS
 from workload.program.building import build_program
 from workload.program.durations import ComputeModel
@@ -34,7 +32,6 @@ __all__ = [
     "ScheduleSet",
     "Schedules",
     "TraceSet",
-    "TransformerParams",
     "WorkloadError",
     "algorithms_of",
     "build_program",

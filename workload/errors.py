@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Iterable
 
-NOBODY = sys.maxsize
-"""Value of WorkloadError.npu for errors that are in no trace; larger than any NPU's number."""
+NOBODY = sys.maxsize  # Value of WorkloadError.npu for errors that are in no trace; larger than any NPU's number
 
 
 class WorkloadError(ValueError):

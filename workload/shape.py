@@ -21,42 +21,28 @@ _MAX_PAIRS = 32
 
 
 class Shape(NamedTuple):
-    """A group of n members on a fabric; hashable, and equal for groups with the same positions.
+    """A group of n members on a fabric; hashable, and equal for groups with the same positions."""
 
-    Attributes:
-        members: Number of members n.
-        grid: Sizes of the fabric's dimensions in which members differ, fastest first, if the members fill such a grid
-            in
-            its order: member i has digit (i // product of the earlier sizes) mod size. Otherwise (n,).
-        rate_bps: Send rate of a member in each dimension of the grid in bits per second: over its links in one
-            direction (ring), to all others at once (fully connected), or towards the switch; sum of parallel links,
-            slowest member.
-        latency_ps: Latency in ps of an empty message to the next member in each dimension, for the farthest pair.
-        host: Host of each member, numbered in order of appearance.
-        place: Index of each member among the NPUs of its host on the fabric.
-        inside_bps: Send rate in bits per second to another member of the host, slowest member; 0 = no host has two.
-        inside_ps: Latency in ps of an empty message within a host, for the farthest pair.
-        outside_bps: Send rate in bits per second to another host over all NICs together; 0 = a single host.
-        outside_ps: Latency in ps of an empty message to another host.
-        nics: Minimum number of a member's links to other hosts.
-        trees: Aggregation trees in the switches, only for algorithms that name TREES.
-        accelerator: Name of the NPU type on the fabric; "" = unknown.
-        line_bps: Line rates in bits per second of inside_bps and outside_bps where those exclude headers; () = equal.
-    """
-
-    members: int
+    members: int  # Number of members n
+    # Sizes of the fabric's dimensions in which members differ, fastest first, if the members fill such a grid in its
+    # order: member i has digit (i // product of the earlier sizes) mod size. Otherwise (n,).
     grid: tuple[int, ...]
+    # Send rate of a member in each dimension of the grid in bits per second: over its links in one direction (ring), to
+    # all others at once (fully connected), or towards the switch; sum of parallel links, slowest member
     rate_bps: tuple[int, ...]
+    # Latency in ps of an empty message to the next member in each dimension, for the farthest pair
     latency_ps: tuple[int, ...]
-    host: tuple[int, ...]
-    place: tuple[int, ...]
+    host: tuple[int, ...]  # Host of each member, numbered in order of appearance
+    place: tuple[int, ...]  # Index of each member among the NPUs of its host on the fabric
+    # Send rate in bits per second to another member of the host, slowest member; 0 = no host has two
     inside_bps: int = 0
-    inside_ps: int = 0
-    outside_bps: int = 0
-    outside_ps: int = 0
-    nics: int = 0
-    trees: tuple[AggregatorBranch, ...] = ()
-    accelerator: str = ""
+    inside_ps: int = 0  # Latency in ps of an empty message within a host, for the farthest pair
+    outside_bps: int = 0  # Send rate in bits per second to another host over all NICs together; 0 = a single host
+    outside_ps: int = 0  # Latency in ps of an empty message to another host
+    nics: int = 0  # Minimum number of a member's links to other hosts
+    trees: tuple[AggregatorBranch, ...] = ()  # Aggregation trees in the switches, only for algorithms that name TREES
+    accelerator: str = ""  # Name of the NPU type on the fabric; "" = unknown
+    # Line rates in bits per second of inside_bps and outside_bps where those exclude headers; () = equal
     line_bps: tuple[int, ...] = ()
 
     @property

@@ -1,26 +1,19 @@
 """Bounds on numbers of run files and options, with reasons; topologies/bounds.py bounds rates, times and sizes."""
 
-MAX_WIRE_BYTES = 2**16 - 1
-"""Maximum size in bytes of a packet with its headers, whose length field has 16 bits."""
+MAX_WIRE_BYTES = 2**16 - 1  # maximum size in bytes of a packet with its headers, whose length field has 16 bits
 MAX_WINDOW_PACKETS = 2**22
 """Maximum number of unacknowledged packets of a queue pair: sequence numbers have 24 bits, and half of them lie
 ahead."""
-MAX_BUFFER_BYTES = 2**31 - 1
-"""Maximum size in bytes of a switch's buffer, which the samples of its queues can hold."""
+MAX_BUFFER_BYTES = 2**31 - 1  # maximum size in bytes of a switch's buffer, which the samples of its queues can hold
 MAX_TELEMETRY_BUFFER_BYTES = 2**29 - 1
 """Maximum size in bytes of a switch's buffer if packets carry queue lengths, as for HPCC: the bits that a word has
 left."""
 MAX_COLLECTIVES_IN_FLIGHT = 2**20
 """Maximum number of collectives of an NPU at a time, which message numbers of one group can distinguish."""
-MAX_SEQUENCES = 2**32
-"""Maximum number of sequences that a replica serves at a time, and of requests of one run."""
+MAX_SEQUENCES = 2**32  # maximum number of sequences that a replica serves at a time, and of requests of one run
 MAX_TOKENS = 2**40
 """Maximum number of tokens of an iteration or of a cache: thousands of times the memory of the largest GPU."""
-MAX_GPUS = 2**20
-"""Maximum number of GPUs of a plan."""
-MAX_WORKERS = 4096
-"""Maximum number of workers, and of LPs per worker."""
-MAX_SEED = 2**62
-"""Maximum seed."""
-MAX_RETRIES = 30_000
-"""Maximum number of retransmissions of a packet; the engine counts them in 16 bits."""
+MAX_GPUS = 2**20  # maximum number of GPUs of a plan
+MAX_WORKERS = 4096  # maximum number of workers, and of LPs per worker
+MAX_SEED = 2**62  # maximum seed
+MAX_RETRIES = 30_000  # maximum number of retransmissions of a packet; the engine counts them in 16 bits

@@ -15,33 +15,21 @@ from topologies.units import format_rate, format_time
 
 
 class DurationSources(NamedTuple):
-    """Sources of the times of compute and memory nodes, besides durations in the traces.
+    """Sources of the times of compute and memory nodes, besides durations in the traces."""
 
-    Attributes:
-        operators: Number of nodes that take the times of their operators on a GPU.
-        num_ops: Number of nodes that take num_ops / peak_flops.
-        tensors: Number of nodes that take tensor_size / bandwidth.
-    """
-
-    operators: int
-    num_ops: int
-    tensors: int
+    operators: int  # number of nodes that take the times of their operators on a GPU
+    num_ops: int  # number of nodes that take num_ops / peak_flops
+    tensors: int  # number of nodes that take tensor_size / bandwidth
 
 
-UNKNOWN = DurationSources(1, 1, 1)
-"""Sources for traces that are not read yet: they may have all of them."""
+UNKNOWN = DurationSources(1, 1, 1)  # sources for traces that are not read yet: they may have all of them
 
 
 class EffectContext(NamedTuple):
-    """A run and the sources of its times, as the input of conditions.
+    """A run and the sources of its times, as the input of conditions."""
 
-    Attributes:
-        config: Settled configuration of the run.
-        times: Sources of the times of its nodes.
-    """
-
-    config: RunConfig
-    times: DurationSources
+    config: RunConfig  # settled configuration of the run
+    times: DurationSources  # sources of the times of its nodes
 
     @property
     def network(self) -> NetworkSection:
@@ -50,15 +38,10 @@ class EffectContext(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """Requirement of a key.
+    """Requirement of a key."""
 
-    Attributes:
-        needs: Requirement in words of run files, to follow "needs".
-        holds: Function that returns whether a run meets the requirement.
-    """
-
-    needs: str
-    holds: Callable[[EffectContext], bool]
+    needs: str  # requirement in words of run files, to follow "needs"
+    holds: Callable[[EffectContext], bool]  # function that returns whether a run meets the requirement
 
 
 def _fidelity(*models: str) -> Condition:

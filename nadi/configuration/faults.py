@@ -12,10 +12,8 @@ PLACES = ("link", "switch", "npu")
 LINK_CHANGES = ("state", "rate", "added_latency", "error_rate")
 ALLOWED = {"link": LINK_CHANGES, "switch": ("state", "rate", "added_latency"), "npu": ("slowdown",)}
 """Allowed changes per kind of place."""
-MAX_SLOWDOWN = 1000.0
-"""Maximum factor by which a fault extends computation."""
-FOREVER = 1 << 62
-"""Time in picoseconds after the end of any run."""
+MAX_SLOWDOWN = 1000.0  # maximum factor by which a fault extends computation
+FOREVER = 1 << 62  # time in picoseconds after the end of any run
 
 
 def _rate(value: object) -> int:

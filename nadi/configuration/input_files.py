@@ -20,21 +20,14 @@ second."""
 
 
 class InputFiles(NamedTuple):
-    """Files that a run reads because a key names a path.
+    """Files that a run reads because a key names a path."""
 
-    Attributes:
-        key: Section and key, "topology.file".
-        path: Path in the settled configuration.
-        files: All files that a run reads for it.
-        bytes: Size of the regular files among them in bytes.
-        sha256: Hash of the names and contents of the regular files; above MAX_HASHED_BYTES, of their names, sizes and
-            modification times. Empty if there are no regular files, as for a pipe.
-    """
-
-    key: str
-    path: str
-    files: tuple[Path, ...]
-    bytes: int
+    key: str  # section and key, "topology.file"
+    path: str  # path in the settled configuration
+    files: tuple[Path, ...]  # all files that a run reads for it
+    bytes: int  # size of the regular files among them in bytes
+    # hash of the names and contents of the regular files; above MAX_HASHED_BYTES, of their names, sizes and
+    # modification times. Empty if there are no regular files, as for a pipe
     sha256: str
 
     def document(self) -> dict[str, Any]:
@@ -42,8 +35,7 @@ class InputFiles(NamedTuple):
         return self._asdict() | {"files": len(self.files)}
 
 
-Known = MutableMapping[tuple[str, str], InputFiles]
-"""Files that were already hashed, by key and path."""
+Known = MutableMapping[tuple[str, str], InputFiles]  # files that were already hashed, by key and path
 
 
 def files_read(
@@ -118,17 +110,11 @@ def _paths(value: object, marker: NamesFiles) -> list[str]:
 
 
 class _Files(NamedTuple):
-    """Existing files of a path.
+    """Existing files of a path."""
 
-    Attributes:
-        every: All files, with their status.
-        regular: Regular files among them, sorted.
-        bytes: Size of the regular files in bytes.
-    """
-
-    every: dict[Path, os.stat_result]
-    regular: list[Path]
-    bytes: int
+    every: dict[Path, os.stat_result]  # all files, with their status
+    regular: list[Path]  # regular files among them, sorted
+    bytes: int  # size of the regular files in bytes
 
     @property
     def hashed(self) -> list[Path]:

@@ -12,8 +12,7 @@ from typing import Any
 import topologies
 import workload
 
-Change = Callable[[str], str]
-"""Function that returns the replacement of a path."""
+Change = Callable[[str], str]  # function that returns the replacement of a path
 
 
 def _itself(path: Path) -> Sequence[Path]:
@@ -22,14 +21,11 @@ def _itself(path: Path) -> Sequence[Path]:
 
 @dataclass(frozen=True)
 class NamesFiles:
-    """Declaration that the value of a key names files.
+    """Declaration that the value of a key names files."""
 
-    Attributes:
-        change: Function of a value and a `Change`; it returns the value with each of its paths changed.
-        files: Function of one such path; it returns the files that a run reads for it.
-    """
-
+    # function of a value and a `Change`; it returns the value with each of its paths changed
     change: Callable[[Any, Change], Any]
+    # function of one such path; it returns the files that a run reads for it
     files: Callable[[Path], Sequence[Path]] = _itself
 
 

@@ -73,10 +73,8 @@ from workload import CollectiveSettings, ComputeModel, TraceSet
 from workload.compute import find_gpu
 from workload.generators.training import ParallelPlan, parallel_plan
 
-WEIGHT_SOURCES = ("traces", "fabric")
-"""Words that [engine] weights accepts besides a folder."""
-_LONGEST_VALUE = 60
-"""Maximum number of digits of a count."""
+WEIGHT_SOURCES = ("traces", "fabric")  # words that [engine] weights accepts besides a folder
+_LONGEST_VALUE = 60  # maximum number of digits of a count
 
 
 def _format_flops(rate: float | None) -> str | None:
@@ -428,10 +426,8 @@ PACKET_SYSTEM_KEYS = ("collectives_in_flight", "rendezvous", "rendezvous_control
 """Keys of [system] that only the packet network supports; other models ignore them."""
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
-FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")
-"""Keys that only switches with shared buffers have."""
-_FIDELITY_KEYS = {"analytical": ("congestion_aware", "resolution")}
-"""Keys of models other than packets."""
+FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")  # keys that only switches with shared buffers have
+_FIDELITY_KEYS = {"analytical": ("congestion_aware", "resolution")}  # keys of models other than packets
 _FIDELITY_LIKE = {"closed-form": "packet"}
 """Models with the keys of another: closed forms are computed for packets on an idle network."""
 _COMMON_KEYS = ("fidelity", "endpoint_delay", "reduction_bandwidth")
@@ -670,13 +666,9 @@ class OutputSection(Section):
 
 @dataclass(frozen=True)
 class NamedKeys:
-    """Keys that a user set. They do not change the meaning of a configuration, so any two objects are equal.
+    """Keys that a user set. They do not change the meaning of a configuration, so any two objects are equal."""
 
-    Attributes:
-        keys: Sections and keys, "network.mtu".
-    """
-
-    keys: frozenset[str] = field(default=frozenset(), compare=False)
+    keys: frozenset[str] = field(default=frozenset(), compare=False)  # sections and keys, "network.mtu"
 
 
 class RunConfig(Section):

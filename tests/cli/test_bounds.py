@@ -212,7 +212,7 @@ COMMANDS = {
     "bench runs": ("bench -t ring:npus=4 --runs 1000000", ["--runs", "10000"]),
     "npus": ("topology show ring:npus=99999999999", ["npus", "1 to 4194303"]),
     "hidden": ("workload transformer -o {out} --hidden 99999999999", ["hidden", "99999999999"]),
-    "work": ("workload transformer -o {out} --hidden 2000000000 --heads 1 --vocab 2000000000", ["2^63"]),
+    "work": ("workload transformer -o {out} --hidden 2000000000 --heads 1 --vocab 2000000000", ["9223372036854775807"]),
     "copies": ("workload transformer -o {out} --npus 100000000", ["npus", "100000000", "524287"]),
     "ratio": ("topology show leaf-spine:npus=64,oversubscription=1e999999999", ["oversubscription", "1/1000000"]),
     "digits": ("topology show ring:npus=4,rate=" + "9" * 5000 + "Gbps", ["rate"]),

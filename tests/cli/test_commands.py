@@ -1,7 +1,5 @@
 """Transcripts of the smaller commands."""
 
-import dataclasses
-import inspect
 import json
 
 import numpy as np
@@ -10,13 +8,11 @@ import pytest
 import et
 import topologies
 import workload
-from nadi.cli.commands import workload as workload_command
 from nadi.launching.progress import NoProgress
 from nadi.studies.benchmarks import scaling
 from nadi.studies.benchmarks.scaling import joint_rate
 from nadi.studies.collectives.microbench import parse_sizes
 from tests.nonempty import nonempty
-from topologies.units import parse_bytes
 
 
 def test_topology_list(nadi):
@@ -82,13 +78,6 @@ def test_workload_transformer(nadi, tmp_path):
     assert outcome.code == 0
     assert outcome.out.startswith(f"{tmp_path / 't' / 'gpt'}.<npu>.et: 2 traces, ")
     assert len(et.read_trace(tmp_path / "t" / "gpt.1.et")) > 5
-
-
-def test_workload_options_have_the_models_defaults():
-    options = inspect.signature(workload_command.transformer).parameters
-    for field in nonempty(dataclasses.fields(workload.TransformerParams)):
-        default = options[field.name].default.default
-        assert (parse_bytes(default) if field.name == "bucket_bytes" else default) == field.default
 
 
 def test_collective_table(nadi):

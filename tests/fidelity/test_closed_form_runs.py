@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pdes
-from et import read_trace
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
@@ -28,7 +27,8 @@ from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces, workloads
 from topologies import build
 from workload import CollectiveSettings, ComputeModel, build_program
 from workload.collectives.algorithms import nccl
-from workload.generators import transformer
+from workload.generators.models import Model
+from workload.generators.training.generator import data_parallel_plan, generate_for_all
 from workload.node_kinds import MEMORY_LANE
 
 SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))
@@ -393,11 +393,11 @@ def test_curves_of_plans_do_not_depend_on_what_was_asked_before(kind):
     assert [told[0][size] for size in sizes] == pytest.approx(expected, rel=0.01)
 
 
-def test_a_step_of_a_transformer_takes_what_packets_take(tmp_path):
+def test_a_step_of_a_transformer_takes_what_packets_take():
     """All-reduces of gradients beside the backward pass, by `nadi workload transformer`."""
-    params = transformer.TransformerParams(npus=8, layers=2, hidden=256, heads=4, vocab=1024, bucket_bytes=1 << 20)
-    transformer.write(params, tmp_path)
-    table = read_trace(tmp_path / "transformer.0.et")
+    model = Model(name="gpt", layers=2, hidden=256, heads=4, vocab=1024, sequence=1024)
+    plan = data_parallel_plan(8, 8, 2, 1 << 20, 1, recompute=False)
+    (table,) = generate_for_all(model, plan).traces
     graph, how = build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=4,uplinks=4"), CollectiveSettings({})
     compute = ComputeModel("roofline", peak_flops=1e14, memory_bandwidth_Bps=1e12)
     program = build_program([table], [0] * 8, 8, {}, compute, how, fabric=graph)

@@ -17,7 +17,7 @@ from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
 from topologies import build
-from topologies.aggregators import with_aggregators_of
+from topologies.endpoints import with_aggregators_of
 from workload import CollectiveSettings, ComputeModel, build_program, collective_program, load_traces, pairs_program
 from workload.program.aggregation import switches_of
 

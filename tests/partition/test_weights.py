@@ -18,7 +18,7 @@ from tests.nonempty import nonempty
 from tests.partition.naive import arrivals, data_and_acks, fluid_loads
 from tests.scenarios.running import simulate
 from tests.topologies.naive import SMALL
-from topologies.host_memories import with_host_memories
+from topologies.endpoints import with_host_memories
 from workload.program.traffic import traffic
 
 FABRICS = [spec for spec in SMALL if spec != "switch:npus=1"]

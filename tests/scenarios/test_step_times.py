@@ -12,7 +12,7 @@ from nadi.insight.analysis.step_times import AXES, CATEGORIES, names_an_axis, st
 from tests.budgets import bounded
 from tests.scenarios.running import simulate
 from workload import build_program
-from workload.generators.training import pipeline
+from workload.generators.training.pipeline import schedules
 
 SPEC = "fully-connected:npus={},rate=100Gbps,delay=1us"
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
@@ -224,21 +224,19 @@ def test_waiting_for_a_member_that_computes_longer_stays_with_the_axis():
 def pipelined(schedule, p, m, v, forward_us=1000, backward_us=2000):
     """A step whose stages do nothing but their passes, with messages of a byte."""
     made, done = Steps(p), {}
-    todo = [pipeline.order(schedule, stage, p, m, v) for stage in range(p)]
+    line = schedules()[schedule](p, m, v)
+    todo = [line.order(stage) for stage in range(p)]
     last = [[] for _ in range(p)]
     while any(todo):
         for stage in range(p):
-            while todo[stage] and pass_(
-                made, done, last, schedule, stage, todo[stage][0], (p, v), forward_us, backward_us
-            ):
+            while todo[stage] and pass_(made, done, last, line, stage, todo[stage][0], forward_us, backward_us):
                 todo[stage].pop(0)
     return made
 
 
-def pass_(made, done, last, schedule, stage, work, size, forward_us, backward_us):
-    p, v = size
+def pass_(made, done, last, line, stage, work, forward_us, backward_us):
     is_forward = work.kind == "forward"
-    source = (pipeline.before if is_forward else pipeline.after)(schedule, stage, work.chunk, p, v)
+    source = line.beside(stage, work.chunk, -1 if is_forward else 1)
     deps = list(last[stage])
     if source is not None:
         sent = done.get((work.kind, work.micro_batch, *source))

@@ -7,7 +7,7 @@ import pytest
 
 import topologies
 from tests.nonempty import nonempty
-from topologies.lengths import path_links
+from topologies.routing import path_links
 
 SPECS = [
     "switch:npus=9",

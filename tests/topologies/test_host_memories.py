@@ -6,7 +6,7 @@ import pytest
 import topologies
 from tests.nonempty import nonempty
 from topologies import TopologyError
-from topologies.host_memories import with_host_memories
+from topologies.endpoints import with_host_memories
 from topologies.routing import next_links
 
 SPECS = (

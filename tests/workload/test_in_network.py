@@ -5,7 +5,7 @@ import pytest
 
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
-from topologies.aggregators import AGGREGATOR_DELAY_PS, folded, with_aggregators
+from topologies.endpoints import AGGREGATOR_DELAY_PS, folded, with_aggregators
 from topologies.graph import AGGREGATOR
 from workload import KINDS, CollectiveSettings, WorkloadError, build_program, collective_program
 from workload.collectives import known_algorithms, plan

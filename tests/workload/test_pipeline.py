@@ -8,9 +8,7 @@ import pytest
 
 from tests.nonempty import nonempty
 from tests.samples import pairwise
-from workload.errors import WorkloadError
-from workload.generators.training import pipeline
-from workload.generators.training.pipeline import Work
+from workload.generators.training.pipeline import PipelineSchedule, Work, schedules
 
 PLAIN = list(itertools.product(("gpipe", "1f1b"), (1, 2, 4, 7), (1, 3, 8, 20), (1,)))
 INTERLEAVED = [("interleaved", p, p * k, v) for p in (2, 3, 4, 8) for k in (1, 2, 5) for v in (2, 3, 5)]
@@ -34,14 +32,24 @@ class Times(NamedTuple):
         return {"forward": self.forward, "backward": self.inputs, "weights": self.weights}[work.kind]
 
 
+def line_of(schedule: str, p: int, m: int, v: int) -> PipelineSchedule:
+    """A schedule of a pipeline with v chunks per stage."""
+    kind = schedules()[schedule]
+    line = kind(p, m, v if kind.TAKES_VPP else 1)
+    assert line.chunks == v
+    return line
+
+
 def lists(schedule: str, p: int, m: int, v: int) -> list[list[Work]]:
     """What all stages do."""
-    return [pipeline.order(schedule, stage, p, m, v) for stage in range(p)]
+    line = line_of(schedule, p, m, v)
+    return [line.order(stage) for stage in range(p)]
 
 
 def finish(schedule: str, p: int, m: int, v: int, times: Times) -> list[int]:
     """When each stage has done its list in order, each unit as soon as its inputs are there; messages take no time."""
     todo = [units(works) for works in lists(schedule, p, m, v)]
+    line = line_of(schedule, p, m, v)
     ready: dict[tuple[str, int, int], int] = {}
     clock, at = [0] * p, [0] * p
     while any(at[s] < len(todo[s]) for s in range(p)):
@@ -49,12 +57,12 @@ def finish(schedule: str, p: int, m: int, v: int, times: Times) -> list[int]:
         for stage in range(p):
             while at[stage] < len(todo[stage]):
                 unit = todo[stage][at[stage]]
-                begin = [ready.get(need) for work in unit for need in needs(schedule, stage, work, p, v)]
+                begin = [ready.get(need) for work in unit for need in needs(line, stage, work)]
                 if None in begin:
                     break
                 clock[stage] = max([clock[stage], *begin]) + sum(times.of(work) for work in unit)
                 for work in unit:
-                    slice_ = pipeline.position(schedule, stage, work.chunk, p, v)
+                    slice_ = line.position(stage, work.chunk)
                     ready[work.kind, work.micro_batch, slice_] = clock[stage]
                 at[stage] += 1
                 moved = True
@@ -73,9 +81,9 @@ def units(works: list[Work]) -> list[list[Work]]:
     return made
 
 
-def needs(schedule: str, stage: int, work: Work, p: int, v: int) -> list[tuple[str, int, int]]:
+def needs(line: PipelineSchedule, stage: int, work: Work) -> list[tuple[str, int, int]]:
     """Passes that must be done before one, by the numbers of slices alone."""
-    slice_, last = pipeline.position(schedule, stage, work.chunk, p, v), pipeline.slices(schedule, p, v) - 1
+    slice_, last = line.position(stage, work.chunk), line.slices - 1
     if work.kind == "forward":
         return [("forward", work.micro_batch, slice_ - 1)] if slice_ else []
     if work.kind == "weights":
@@ -87,7 +95,7 @@ def needs(schedule: str, stage: int, work: Work, p: int, v: int) -> list[tuple[s
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
 def test_all_work_is_done_once(schedule: str, p: int, m: int, v: int) -> None:
     done = [
-        (work.kind, work.micro_batch, pipeline.position(schedule, stage, work.chunk, p, v))
+        (work.kind, work.micro_batch, line_of(schedule, p, m, v).position(stage, work.chunk))
         for stage, works in enumerate(lists(schedule, p, m, v))
         for work in works
     ]
@@ -95,10 +103,10 @@ def test_all_work_is_done_once(schedule: str, p: int, m: int, v: int) -> None:
         (kind, i, s)
         for kind in ("forward", "backward")
         for i in range(m)
-        for s in range(pipeline.slices(schedule, p, v))
+        for s in range(line_of(schedule, p, m, v).slices)
     }
     split = {
-        ("weights", work.micro_batch, pipeline.position(schedule, stage, work.chunk, p, v))
+        ("weights", work.micro_batch, line_of(schedule, p, m, v).position(stage, work.chunk))
         for stage, works in enumerate(lists(schedule, p, m, v))
         for work in works
         if work.is_split
@@ -111,38 +119,23 @@ def test_all_work_is_done_once(schedule: str, p: int, m: int, v: int) -> None:
 def test_each_chunk_does_its_micro_batches_and_they_meet_their_neighbours(
     schedule: str, p: int, m: int, v: int
 ) -> None:
+    line = line_of(schedule, p, m, v)
     for stage, works in nonempty(enumerate(lists(schedule, p, m, v))):
         for chunk in range(v):
             mine = [work.micro_batch for work in works if (work.kind, work.chunk) == ("forward", chunk)]
-            assert sorted(mine) == list(pipeline.micro_batches_of(schedule, chunk, m, v))
-            behind, ahead = (side(schedule, stage, chunk, p, v) for side in (pipeline.before, pipeline.after))
-            here = pipeline.position(schedule, stage, chunk, p, v)
-            for place, step, back in ((behind, -1, pipeline.after), (ahead, 1, pipeline.before)):
+            assert sorted(mine) == list(line.micro_batches_of(chunk))
+            for step in (-1, 1):
+                place = line.beside(stage, chunk, step)
                 if place is None:
-                    assert here + step in (-1, pipeline.slices(schedule, p, v))
+                    assert line.position(stage, chunk) + step in (-1, line.slices)
                     continue
-                assert pipeline.position(schedule, *place, p, v) == here + step
-                assert pipeline.micro_batches_of(schedule, place[1], m, v) == pipeline.micro_batches_of(
-                    schedule, chunk, m, v
-                )
-                assert back(schedule, *place, p, v) == (stage, chunk)
+                assert line.position(*place) == line.position(stage, chunk) + step
+                assert line.micro_batches_of(place[1]) == line.micro_batches_of(chunk)
+                assert line.beside(*place, -step) == (stage, chunk)
 
 
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
-def test_in_flight_is_what_the_list_holds_at_most(schedule: str, p: int, m: int, v: int) -> None:
-    for stage, works in nonempty(enumerate(lists(schedule, p, m, v))):
-        held = most = 0
-        for work in works:
-            held += (work.kind == "forward") - (
-                work.kind == "weights" or (work.kind == "backward" and not work.is_split)
-            )
-            most = max(most, held)
-        assert held == 0
-        assert pipeline.in_flight(schedule, stage, p, m, v) == most
-
-
-@pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)
-def test_in_flight_of_chunks_is_what_the_list_holds_at_a_worst_moment(schedule: str, p: int, m: int, v: int) -> None:
+def test_in_flight_is_what_the_list_holds_at_a_worst_moment(schedule: str, p: int, m: int, v: int) -> None:
     for stage, works in nonempty(enumerate(lists(schedule, p, m, v))):
         held, seen = [0] * v, []
         for work in works:
@@ -150,7 +143,8 @@ def test_in_flight_of_chunks_is_what_the_list_holds_at_a_worst_moment(schedule: 
             held[work.chunk] += (work.kind == "forward") - ends
             seen.append(tuple(held))
         most = max(map(sum, seen))
-        told = pipeline.in_flight_of_chunks(schedule, stage, p, m, v)
+        assert held == [0] * v
+        told = line_of(schedule, p, m, v).in_flight(stage)
         assert told in {state for state in seen if sum(state) == most}
 
 
@@ -198,14 +192,14 @@ def test_dualpipe_is_that_of_its_paper(p: int, m: int, times: Times) -> None:
 
 
 def test_dualpipe_of_four_stages_is_the_order_of_its_repository() -> None:
-    works = pipeline.order("dualpipe", 0, 4, 8, 2)
+    works = line_of("dualpipe", 4, 8, 2).order(0)
     letters = {"forward": "F", "backward": "B", "weights": "W"}
     text = " ".join(f"{letters[w.kind]}{w.chunk}{'z' * w.is_split}{'+' * w.is_paired}" for w in works)
     assert text == ("F0 F0 F0 F1 B1z W1 F1 F0+ B1 F1+ B0 B1 F1+ B0 B1 B0z W0 B0z W0")
 
 
 def test_interleaved_is_the_order_of_megatron() -> None:
-    works = pipeline.order("interleaved", 1, 2, 4, 2)
+    works = line_of("interleaved", 2, 4, 2).order(1)
     text = " ".join(f"{w.kind[0]}{w.micro_batch}.{w.chunk}" for w in works)
     assert text == "f0.0 f1.0 f0.1 b0.1 f1.1 b1.1 f2.0 b0.0 f3.0 b1.0 f2.1 b2.1 f3.1 b3.1 b2.0 b3.0"
 
@@ -218,16 +212,11 @@ def test_interleaved_is_the_order_of_megatron() -> None:
         (("interleaved", 1, 4, 2), "pp is 1, expected at least 2, or vpp 1"),
         (("interleaved", 4, 8, 1), "vpp is 1, expected at least 2, or schedule 1f1b"),
         (("1f1b", 4, 8, 2), "vpp is 2, expected 1, or schedule interleaved"),
-        (("dualpipe", 3, 8, 2), "pp is 3, expected an even number: 2 or 4"),
-        (("dualpipe", 4, 6, 2), "6 micro-batches, expected an even number from 2 pp (8): 8"),
-        (("dualpipe", 4, 9, 2), "9 micro-batches, expected an even number from 2 pp (8): 10"),
-        (("1f1b", 0, 8, 1), "pp 0: expected at least 1"),
-        (("2f2b", 4, 8, 1), "schedule '2f2b', expected one of 1f1b, dualpipe, gpipe, interleaved, zero-bubble"),
+        (("dualpipe", 3, 8, 1), "pp is 3, expected an even number: 2 or 4"),
+        (("dualpipe", 4, 6, 1), "6 micro-batches, expected an even number from 2 pp (8): 8"),
+        (("dualpipe", 4, 9, 1), "9 micro-batches, expected an even number from 2 pp (8): 10"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_nearest_that_can(arguments: tuple[str, int, int, int], words: str) -> None:
-    with pytest.raises(WorkloadError) as error:
-        pipeline.check(*arguments)
-    assert str(error.value).endswith(words)
-    with pytest.raises(WorkloadError):
-        pipeline.order(arguments[0], 0, *arguments[1:])
+    schedule, *numbers = arguments
+    assert schedules()[schedule](*numbers).complaint() == words

@@ -13,9 +13,10 @@ from tests.nonempty import nonempty
 from tests.workload import naive
 from tests.workload.ranks import build_on_ranks, on_ranks
 from tests.workload.test_program import workloads
-from workload import ComputeModel, TransformerParams, WorkloadError, build_program, load_traces
+from workload import ComputeModel, WorkloadError, build_program, expand, load_traces
 from workload.collectives.schedules.read_back import unpack
-from workload.generators import transformer
+from workload.generators.models import Model
+from workload.generators.training.generator import data_parallel_plan, generate_for_all
 from workload.trace_sets.rank_traces import IDLE
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
@@ -137,7 +138,9 @@ def load_and_build(prefix, rank_of_npu, groups=None, compute=None, ranks=2):
 
 
 def test_a_transformer(tmp_path):
-    prefix = transformer.write(TransformerParams(npus=6, layers=2, hidden=64, heads=4), tmp_path)
+    model = Model(name="gpt", layers=2, hidden=64, heads=4, vocab=1024)
+    plan = data_parallel_plan(6, 8, 2, 1 << 20, 1, recompute=False)
+    prefix = expand(generate_for_all(model, plan), tmp_path)
     compute = ComputeModel(peak_flops=1e12, memory_bandwidth_Bps=1e12)
     traces, own = load_traces(prefix, 6)
     whole = build_program(traces, own, 6, compute=compute)

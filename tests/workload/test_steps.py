@@ -7,9 +7,8 @@ import topologies
 from tests.nonempty import nonempty
 from workload import collective_program, collectives, uneven_program
 from workload.collectives.plans.plan import NONE
-from workload.collectives.schedules.read_back import buffers, lane_rows, unpack
+from workload.collectives.schedules.read_back import all_steps, buffers, lane_rows, unpack
 from workload.collectives.schedules.sends import message_count, most_bytes, packet_count, pairs
-from workload.collectives.schedules.steps import all_steps
 from workload.kinds import KINDS
 
 HOSTS = "rail-optimised:npus=8,gpus_per_host=4"

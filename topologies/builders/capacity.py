@@ -1,50 +1,29 @@
-"""Capacities: uplinks of a tier of switches for an oversubscription, and a GPU's share of the NICs of its server."""
+"""Uplinks of a tier of switches for an oversubscription."""
 
 from fractions import Fraction
 
 from topologies.errors import TopologyError
-
-
-def check_nics(name: str, gpus_per_host: int, nics_per_host: int) -> None:
-    """Refuse NICs that the GPUs of a server cannot share evenly.
-
-    Raises:
-        TopologyError: The number of GPUs is no multiple of the number of NICs.
-    """
-    if gpus_per_host % nics_per_host:
-        raise TopologyError(
-            f"{name}: gpus_per_host = {gpus_per_host}; expected a multiple of nics_per_host = {nics_per_host}"
-        )
-
-
-def share_of_nic(rate_bps: int, gpus_per_host: int, nics_per_host: int) -> int:
-    """Return a GPU's share of its NIC's rate in bits per second, with the NICs of a server shared evenly."""
-    return rate_bps * nics_per_host // gpus_per_host
+from topologies.parameters import Parameters
 
 
 def uplink_count(
-    name: str,
-    count_key: str,
-    count: int | None,
-    ratio_key: str,
-    ratio: Fraction | None,
-    down_bps: int,
-    uplink_bps: int,
+    arguments: Parameters, name: str, count_key: str, ratio_key: str, down_bps: int, uplink_bps: int
 ) -> int:
-    """Return the number of switches above one: count if given, else that with down_bps = ratio x count x uplink_bps.
+    """Return the number of switches above one: the given count, else that with down_bps = ratio x count x uplink_bps.
 
     Args:
+        arguments: Parameters of the topology.
         name: Name of the topology, for errors.
-        count_key: Parameter of the topology that gives `count`.
-        count: Number of switches above; None = not given.
-        ratio_key: Parameter of the topology that gives `ratio`.
-        ratio: Oversubscription; None = 1.
+        count_key: Parameter that gives the number of switches above; None = not given.
+        ratio_key: Parameter that gives the oversubscription; None = 1.
         down_bps: Sum of the rates of the switch's links downwards.
         uplink_bps: Rate to each switch above.
 
     Raises:
         TopologyError: Both are given, or the count is not whole; the text names the two keys.
     """
+    count: int | None = getattr(arguments, count_key)
+    ratio: Fraction | None = getattr(arguments, ratio_key)
     if count is not None and ratio is not None:
         raise TopologyError(f"{name}: both {count_key} and {ratio_key} are given; expected one of them")
     if count is not None:

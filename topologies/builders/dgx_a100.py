@@ -4,17 +4,10 @@ NVIDIA DGX A100 user guide (DU-09821): 600 GB/s of NVLink both ways for each GPU
 cluster.
 """
 
-from topologies.builders.machine import MachineArguments, build_machine, extent_of_machine
-from topologies.graph import Graph
+from topologies.builders.machine import MachineArguments, extent_of_machine, machine_builder
 from topologies.units import GBPS, NS
 
 NAME = "dgx-a100"
 Arguments = MachineArguments
+build = machine_builder("a100", nic_bps=200 * GBPS, nvlink_bps=2400 * GBPS, nvlink_delay_ps=25 * NS)
 extent = extent_of_machine
-
-
-def build(arguments: MachineArguments, name: str) -> Graph:
-    """Build the cluster, laid out as `rail-optimised`."""
-    return build_machine(
-        arguments, name, accelerator="a100", rate=200 * GBPS, nvlink_rate=2400 * GBPS, nvlink_delay=25 * NS
-    )

@@ -3,17 +3,10 @@
 NVIDIA DGX B200 user guide: 1.8 TB/s of NVLink both ways for each GPU, eight ConnectX-7 of 400 Gb/s for the cluster.
 """
 
-from topologies.builders.machine import MachineArguments, build_machine, extent_of_machine
-from topologies.graph import Graph
+from topologies.builders.machine import MachineArguments, extent_of_machine, machine_builder
 from topologies.units import GBPS, NS
 
 NAME = "dgx-b200"
 Arguments = MachineArguments
+build = machine_builder("b200", nic_bps=400 * GBPS, nvlink_bps=7200 * GBPS, nvlink_delay_ps=25 * NS)
 extent = extent_of_machine
-
-
-def build(arguments: MachineArguments, name: str) -> Graph:
-    """Build the cluster, laid out as `rail-optimised`."""
-    return build_machine(
-        arguments, name, accelerator="b200", rate=400 * GBPS, nvlink_rate=7200 * GBPS, nvlink_delay=25 * NS
-    )

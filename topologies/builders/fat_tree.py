@@ -55,14 +55,9 @@ class _Shape:
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network.
-
-    Raises:
-        TopologyError: As `build`.
-    """
+    """Return the size of the network; it refuses what `build` refuses."""
     shape = _shape(arguments, name)
-    spine_rate = arguments.spine_rate or arguments.rate
-    spines, cores = _uplinks(arguments, name, shape, spine_rate, arguments.core_rate or spine_rate)
+    spines, cores = _uplinks(arguments, name, shape)
     leaves = -(-shape.npus // shape.hosts_per_leaf)
     switches = leaves + spines * (shape.pods + cores)
     return Extent(shape.npus, switches, shape.npus + spines * (leaves + shape.pods * cores), leaves)
@@ -71,22 +66,21 @@ def extent(arguments: Arguments, name: str) -> Extent:
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the fat tree; a single pod has no cores. Pods hold NPUs, leaves and spines.
 
-    Raises:
-        TopologyError: k is odd, counts contradict one another or are too few, the oversubscription does not give a
-            whole number of spines or cores, or there are too many NPUs.
+    Raises TopologyError: k is odd, counts contradict one another or are too few, the oversubscription does not give a
+    whole number of spines or cores, or there are too many NPUs.
     """
     shape = _shape(arguments, name)
-    spine_rate = arguments.spine_rate or arguments.rate
-    core_rate = arguments.core_rate or spine_rate
-    spines, cores = _uplinks(arguments, name, shape, spine_rate, core_rate)
+    spines, cores = _uplinks(arguments, name, shape)
+    spine_rate, core_rate = _rates(arguments)
     spine_delay = arguments.delay if arguments.spine_delay is None else arguments.spine_delay
     core_delay = spine_delay if arguments.core_delay is None else arguments.core_delay
 
     builder = GraphBuilder(name, shape.npus)
-    leaf_of = np.arange(shape.npus) // shape.hosts_per_leaf
+    npu = np.arange(shape.npus)
+    leaf_of = npu // shape.hosts_per_leaf
     builder.set_npu_pods(leaf_of // shape.leaves_per_pod)
     leaf, spine = _add_pods(builder, shape, spines, arguments.switch_latency)
-    builder.add_cables(np.arange(shape.npus), np.concatenate(leaf)[leaf_of], arguments.rate, arguments.delay)
+    builder.add_cables(npu, np.concatenate(leaf)[leaf_of], arguments.rate, arguments.delay)
     for leaves_here, spines_here in zip(leaf, spine, strict=True):
         ends = np.repeat(leaves_here, spines), np.tile(spines_here, len(leaves_here))
         builder.add_cables(*ends, spine_rate, spine_delay)
@@ -97,14 +91,16 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def _shape(arguments: Arguments, name: str) -> _Shape:
-    if arguments.k is not None:
-        return _k_ary_shape(arguments, name, arguments.k)
-    hosts, leaves, pods, npus = (
-        arguments.hosts_per_leaf,
-        arguments.leaves_per_pod,
-        arguments.pods,
-        arguments.npus,
-    )
+    """Return the counts, from k or from those that are given."""
+    k, npus = arguments.k, arguments.npus
+    hosts, leaves, pods = arguments.hosts_per_leaf, arguments.leaves_per_pod, arguments.pods
+    if k is not None:
+        if k % 2:
+            raise TopologyError(f"{name}: k = {k}; expected an even number")
+        for key in ("npus", "hosts_per_leaf", "leaves_per_pod", "pods"):
+            if getattr(arguments, key) is not None:
+                raise TopologyError(f"{name}: both k and {key} are given; expected one of them, as k sets {key}")
+        return _Shape(k**3 // 4, k // 2, k // 2, k)
     if npus is None:
         if hosts is None or pods is None:
             raise TopologyError(f"{name}: too few counts; expected k, npus, or hosts_per_leaf and pods")
@@ -117,15 +113,6 @@ def _shape(arguments: Arguments, name: str) -> _Shape:
     return _Shape(npus, min(hosts, npus), min(leaves, -(-npus // hosts)), needed)
 
 
-def _k_ary_shape(arguments: Arguments, name: str, k: int) -> _Shape:
-    if k % 2:
-        raise TopologyError(f"{name}: k = {k}; expected an even number")
-    for key in ("npus", "hosts_per_leaf", "leaves_per_pod", "pods"):
-        if getattr(arguments, key) is not None:
-            raise TopologyError(f"{name}: both k and {key} are given; expected one of them, as k sets {key}")
-    return _Shape(k**3 // 4, k // 2, k // 2, k)
-
-
 def _choose_hosts_per_leaf(npus: int) -> int:
     """Return the number nearest to the k-ary tree's (npus / 2)^(1/3), preferably with full leaves and pods."""
     ideal = (npus / 2) ** (1 / 3)
@@ -133,29 +120,21 @@ def _choose_hosts_per_leaf(npus: int) -> int:
     return min(full, key=lambda h: abs(math.log(h / ideal)), default=max(1, math.ceil(ideal)))
 
 
-def _uplinks(arguments: Arguments, name: str, shape: _Shape, spine_rate: int, core_rate: int) -> tuple[int, int]:
+def _rates(arguments: Arguments) -> tuple[int, int]:
+    """Return the rates in bits per second between leaf and spine, and between spine and core."""
+    spine_bps = arguments.spine_rate or arguments.rate
+    return spine_bps, arguments.core_rate or spine_bps
+
+
+def _uplinks(arguments: Arguments, name: str, shape: _Shape) -> tuple[int, int]:
     """Return the number of spines of a pod, and of cores of a plane."""
-    spines = uplink_count(
-        name,
-        "spines_per_pod",
-        arguments.spines_per_pod,
-        "oversubscription",
-        arguments.oversubscription,
-        shape.hosts_per_leaf * arguments.rate,
-        spine_rate,
-    )
+    spine_bps, core_bps = _rates(arguments)
+    down_bps = shape.hosts_per_leaf * arguments.rate
+    spines = uplink_count(arguments, name, "spines_per_pod", "oversubscription", down_bps, spine_bps)
     if shape.pods == 1:
         return spines, 0
-    cores = uplink_count(
-        name,
-        "cores_per_plane",
-        arguments.cores_per_plane,
-        "core_oversubscription",
-        arguments.core_oversubscription,
-        shape.leaves_per_pod * spine_rate,
-        core_rate,
-    )
-    return spines, cores
+    down_bps = shape.leaves_per_pod * spine_bps
+    return spines, uplink_count(arguments, name, "cores_per_plane", "core_oversubscription", down_bps, core_bps)
 
 
 def _add_pods(

@@ -36,8 +36,7 @@ from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
-from topologies.validation import checked
+from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time, checked
 
 NAME = "file"
 _NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')
@@ -92,9 +91,8 @@ class _File(Parameters):
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network of the file.
 
-    Raises:
-        TopologyError: The file is unreadable or no TOML, a key or node is unknown, a value has another form, or the
-            network cannot be routed.
+    Raises TopologyError: the file is unreadable or no TOML, a key or node is unknown, a value has another form, or the
+    network cannot be routed.
     """
     content = checked(_File, _read(arguments.path, name), name)
     switches = [checked(_Switch, table, f"{name}: switches[{i}]") for i, table in enumerate(content.switches)]

@@ -32,11 +32,7 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network.
-
-    Raises:
-        TopologyError: As `build`.
-    """
+    """Return the size of the network."""
     npus, leaves = _sizes(arguments, name)
     spines = _spines(arguments, name, npus)
     return Extent(npus, leaves + spines, npus + leaves * spines * arguments.uplinks, leaves)
@@ -45,8 +41,7 @@ def extent(arguments: Arguments, name: str) -> Extent:
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network. A pod is a leaf with its NPUs.
 
-    Raises:
-        TopologyError: Counts contradict one another or give no whole number of spines, or there are too many NPUs.
+    Raises TopologyError: counts contradict one another or give no whole number of spines, or there are too many NPUs.
     """
     npus, leaves = _sizes(arguments, name)
     uplink_rate = arguments.uplink_rate or arguments.rate
@@ -66,15 +61,9 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 def _spines(arguments: Arguments, name: str, npus: int) -> int:
     """Return the number of spines."""
-    return uplink_count(
-        name,
-        "spines",
-        arguments.spines,
-        "oversubscription",
-        arguments.oversubscription,
-        min(arguments.hosts_per_leaf, npus) * arguments.rate,
-        (arguments.uplink_rate or arguments.rate) * arguments.uplinks,
-    )
+    down_bps = min(arguments.hosts_per_leaf, npus) * arguments.rate
+    uplink_bps = (arguments.uplink_rate or arguments.rate) * arguments.uplinks
+    return uplink_count(arguments, name, "spines", "oversubscription", down_bps, uplink_bps)
 
 
 def _sizes(arguments: Arguments, name: str) -> tuple[int, int]:

@@ -1,12 +1,14 @@
 """Common parts of named machines: servers with an NVSwitch and a NIC for each GPU, on rails (`rail_optimised`)."""
 
+from collections.abc import Callable
+
 from pydantic import Field
 
 from topologies.builders import rail_optimised
 from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Ratio, Time
-from topologies.units import GBPS, NS
+from topologies.units import NS
 
 _GPUS_PER_HOST = 8
 
@@ -22,45 +24,27 @@ class MachineArguments(Parameters):
     switch_latency: Time = Field(0, description="forwarding latency of leaves and spines")
 
 
-def build_machine(
-    arguments: MachineArguments, name: str, *, accelerator: str, rate: int, nvlink_rate: int, nvlink_delay: int
-) -> Graph:
-    """Build a cluster of servers of eight GPUs.
+def extent_of_machine(arguments: MachineArguments, name: str) -> Extent:
+    """Return the size of a cluster, which does not depend on rates."""
+    return rail_optimised.extent(arguments, name, gpus_per_host=min(_GPUS_PER_HOST, arguments.npus))
+
+
+def machine_builder(
+    accelerator: str, *, nic_bps: int, nvlink_bps: int, nvlink_delay_ps: int
+) -> Callable[[MachineArguments, str], Graph]:
+    """Return the builder of clusters of servers of eight GPUs.
 
     Args:
-        arguments: Parameters that the user gave.
-        name: Name of the network.
         accelerator: Generation of the GPUs, which selects NCCL's constants.
-        rate: Rate of a NIC in bits per second.
-        nvlink_rate: Rate of a GPU's NVLinks together, each direction, in bits per second.
-        nvlink_delay: Delay between a GPU and the NVSwitch in picoseconds.
-
-    Raises:
-        TopologyError: The parameters are invalid for the rail-optimised network.
+        nic_bps: Rate of a NIC in bits per second.
+        nvlink_bps: Rate of a GPU's NVLinks together, each direction, in bits per second.
+        nvlink_delay_ps: Delay between a GPU and the NVSwitch in picoseconds.
     """
-    own = _rails(arguments, rate=rate, nvlink_rate=nvlink_rate, nvlink_delay=nvlink_delay)
-    return rail_optimised.build(own, name, accelerator)
+    links = {"rate": nic_bps, "nvlink_rate": nvlink_bps, "nvlink_delay": nvlink_delay_ps}
 
+    def build(arguments: MachineArguments, name: str) -> Graph:
+        """Build the cluster, laid out as `rail-optimised`; TopologyError if the counts do not fit."""
+        size = min(_GPUS_PER_HOST, arguments.npus)
+        return rail_optimised.build(arguments, name, gpus_per_host=size, accelerator=accelerator, **links)
 
-def extent_of_machine(arguments: MachineArguments, name: str) -> Extent:
-    """Return the size of a cluster, which does not depend on rates.
-
-    Raises:
-        TopologyError: The parameters are invalid for the rail-optimised network.
-    """
-    return rail_optimised.extent(_rails(arguments, rate=GBPS, nvlink_rate=GBPS, nvlink_delay=0), name)
-
-
-def _rails(arguments: MachineArguments, *, rate: int, nvlink_rate: int, nvlink_delay: int) -> rail_optimised.Arguments:
-    """Return the parameters of the equivalent rail-optimised network."""
-    return rail_optimised.Arguments.model_construct(
-        gpus_per_host=min(_GPUS_PER_HOST, arguments.npus),
-        uplinks=1,
-        uplink_rate=None,
-        uplink_delay=None,
-        nvswitch_latency=0,
-        rate=rate,
-        nvlink_rate=nvlink_rate,
-        nvlink_delay=nvlink_delay,
-        **dict(arguments),
-    )
+    return build

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from topologies.builders.capacity import check_nics, share_of_nic, uplink_count
+from topologies.builders.capacity import uplink_count
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import NVSWITCH, Graph
@@ -61,42 +61,24 @@ class Arguments(Parameters):
 
 
 class _Shape(NamedTuple):
-    """Counts of the fat tree.
+    """Counts of the fat tree."""
 
-    Attributes:
-        hosts: Number of servers.
-        nics: Number of NICs of a server.
-        per_unit: Number of servers of a unit.
-        units: Number of units.
-        per_pod: Number of units of a pod.
-        pods: Number of pods.
-        rails: Number of rails.
-        groups: Number of groups of spines in a pod and plane.
-        spines: Number of spines of such a group; 0 = no spines are needed.
-        core_planes: Number of core planes.
-        cores: Number of cores of a core plane.
-    """
-
-    hosts: int
-    nics: int
-    per_unit: int
-    units: int
-    per_pod: int
-    pods: int
-    rails: int
-    groups: int
-    spines: int
-    core_planes: int
-    cores: int
+    hosts: int  # number of servers
+    nics: int  # number of NICs of a server
+    per_unit: int  # number of servers of a unit
+    units: int  # number of units
+    per_pod: int  # number of units of a pod
+    pods: int  # number of pods
+    rails: int  # number of rails
+    groups: int  # number of groups of spines in a pod and plane
+    spines: int  # number of spines of such a group; 0 = no spines are needed
+    core_planes: int  # number of core planes
+    cores: int  # number of cores of a core plane
 
 
-def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network.
-
-    Raises:
-        TopologyError: As `build`.
-    """
-    shape = _shape(arguments, name)
+def extent(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Extent:
+    """Return the size of the network; the arguments are those of `build`."""
+    shape = _shape(arguments, name, keeps_spines=keeps_spines)
     leaves = shape.units * shape.rails * arguments.ports
     leaf_groups = 1 if shape.groups > 1 else shape.rails
     spines = shape.pods * arguments.ports * shape.groups * shape.spines
@@ -108,17 +90,16 @@ def extent(arguments: Arguments, name: str) -> Extent:
     return Extent(arguments.npus, switches, cables, shape.hosts + leaves)
 
 
-def build(arguments: Arguments, name: str) -> Graph:
+def build(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Graph:
     """Build the network. Logical dimensions are (gpus_per_host, servers).
 
-    Pods of the graph are the pods, with their spines, if units_per_pod is given; else the units, without spines.
-    Spines are omitted if each has one leaf and there are no cores; cores are omitted if all leaves meet at the spines.
-
-    Raises:
-        TopologyError: npus is no multiple of gpus_per_host, or gpus_per_host of rails, the number of spines is not
-            whole or no multiple of core_planes, rails, pods or planes are not connected, or there are too many NPUs.
+    Pods of the graph are the pods, with their spines, if units_per_pod is given; else the units, without spines. Spines
+    are omitted if each has one leaf and there are no cores, except with `keeps_spines`; cores are omitted if all leaves
+    meet at the spines. Raises
+    TopologyError: npus is no multiple of gpus_per_host, or gpus_per_host of rails, the number of spines is not whole or
+    no multiple of core_planes, rails, pods or planes are not connected, or there are too many NPUs.
     """
-    shape = _shape(arguments, name)
+    shape = _shape(arguments, name, keeps_spines=keeps_spines)
     npu = np.arange(arguments.npus)
     host, place = np.divmod(npu, arguments.gpus_per_host)
     unit = host // shape.per_unit
@@ -129,7 +110,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     nvswitch, leaf = _add_units(builder, arguments, shape, pod_of_unit)
     builder.add_cables(npu, nvswitch[host], arguments.nvlink_rate, arguments.nvlink_delay)
     nic = place // (arguments.gpus_per_host // shape.nics)
-    share_bps = share_of_nic(arguments.rate, arguments.gpus_per_host, shape.nics)
+    share_bps = arguments.rate * shape.nics // arguments.gpus_per_host  # of the NIC that some GPUs share
     for plane in range(arguments.ports):
         builder.add_cables(npu, leaf[unit, plane, nic % shape.rails], share_bps, arguments.delay)
     if arguments.forwarding:
@@ -140,45 +121,36 @@ def build(arguments: Arguments, name: str) -> Graph:
     return builder.graph(dims=(arguments.gpus_per_host, shape.hosts), host=host, accelerator=arguments.accelerator)
 
 
-def _shape(arguments: Arguments, name: str) -> _Shape:
-    nics = arguments.nics_per_host or arguments.gpus_per_host
+def _shape(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Shape:
+    """Return the counts, after checking that they fit together; keeps_spines: as in `build`."""
+    per_host, nics = arguments.gpus_per_host, arguments.nics_per_host or arguments.gpus_per_host
     rails = arguments.rails or nics
-    check_nics(name, arguments.gpus_per_host, nics)
     for key, count, divisor_key, divisor in (
-        ("npus", arguments.npus, "gpus_per_host", arguments.gpus_per_host),
+        ("gpus_per_host", per_host, "nics_per_host", nics),
+        ("npus", arguments.npus, "gpus_per_host", per_host),
         ("nics_per_host" if arguments.nics_per_host else "gpus_per_host", nics, "rails", rails),
     ):
         if count % divisor:
             raise TopologyError(f"{name}: {key} = {count}; expected a multiple of {divisor_key} = {divisor}")
-    hosts = arguments.npus // arguments.gpus_per_host
+    hosts = arguments.npus // per_host
     per_unit = min(arguments.hosts_per_unit, hosts)
     units = -(-hosts // per_unit)
     per_pod = min(arguments.units_per_pod or units, units)
     pods = -(-units // per_pod)
     groups = rails if arguments.rail_spines else 1
+    has_cores = pods * groups > 1 and arguments.cores is not None
     leaves_of_spine = per_pod * (1 if groups > 1 else rails)
-    joined = pods * groups == 1
-    if joined or arguments.cores is None:
-        spines = _spines(arguments, name, per_unit, nics // rails) if leaves_of_spine > 1 else 0
-        return _Shape(hosts, nics, per_unit, units, per_pod, pods, rails, groups, spines, 0, 0)
-    spines = _spines(arguments, name, per_unit, nics // rails)
-    core_planes = arguments.core_planes or spines
-    if spines % core_planes:
-        raise TopologyError(f"{name}: spines = {spines}; expected a multiple of core_planes = {core_planes}")
-    return _Shape(hosts, nics, per_unit, units, per_pod, pods, rails, groups, spines, core_planes, arguments.cores)
-
-
-def _spines(arguments: Arguments, name: str, per_unit: int, nics: int) -> int:
-    """Return the number of spines of a group; nics: number of NICs of a server on a leaf."""
-    return uplink_count(
-        name,
-        "spines",
-        arguments.spines,
-        "oversubscription",
-        arguments.oversubscription,
-        per_unit * nics * arguments.rate,
-        (arguments.uplink_rate or arguments.rate) * arguments.uplinks,
-    )
+    spines = core_planes = 0
+    if has_cores or keeps_spines or leaves_of_spine > 1:
+        down_bps = per_unit * (nics // rails) * arguments.rate
+        uplink_bps = (arguments.uplink_rate or arguments.rate) * arguments.uplinks
+        spines = uplink_count(arguments, name, "spines", "oversubscription", down_bps, uplink_bps)
+    if has_cores:
+        core_planes = arguments.core_planes or spines
+        if spines % core_planes:
+            raise TopologyError(f"{name}: spines = {spines}; expected a multiple of core_planes = {core_planes}")
+    cores = arguments.cores or 0 if has_cores else 0
+    return _Shape(hosts, nics, per_unit, units, per_pod, pods, rails, groups, spines, core_planes, cores)
 
 
 def _add_units(builder: GraphBuilder, arguments: Arguments, shape: _Shape, pod_of_unit: Int64) -> tuple[Int64, Int64]:

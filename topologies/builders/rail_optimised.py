@@ -2,17 +2,16 @@
 
 A *unit* is a group of servers that share one leaf per rail. One switch represents all NVSwitches of a server. NPUs of
 different servers and rails communicate through leaf, spine and leaf. NPUs that share a NIC have equal shares of its
-rate, even while the others are silent.
+rate, even while the others are silent. It is a `rail-fat-tree` of one pod and plane, with spines in any case.
 """
 
-import numpy as np
+from collections.abc import Mapping
+
 from pydantic import Field
 
-from topologies.builders.capacity import check_nics, share_of_nic, uplink_count
-from topologies.errors import TopologyError
+from topologies.builders import rail_fat_tree
 from topologies.extent import Extent
-from topologies.graph import NVSWITCH, Graph
-from topologies.graph_builder import GraphBuilder
+from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Rate, Ratio, Time
 from topologies.units import GBPS, NS
 
@@ -41,78 +40,21 @@ class Arguments(Parameters):
     nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
 
 
-def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network.
-
-    Raises:
-        TopologyError: As `build`.
-    """
-    hosts, per_unit, spines = _counts(arguments, name)
-    leaves = -(-hosts // per_unit) * _nics(arguments)
-    cables = 2 * arguments.npus + leaves * spines * arguments.uplinks
-    return Extent(arguments.npus, hosts + leaves + spines, cables, hosts + leaves)
+def extent(arguments: Parameters, name: str, **machine: object) -> Extent:
+    """Return the size of the network; the arguments are those of `build`."""
+    return rail_fat_tree.extent(_as_fat_tree(arguments, machine), name, keeps_spines=True)
 
 
-def build(arguments: Arguments, name: str, accelerator: str = "") -> Graph:
+def build(arguments: Parameters, name: str, **machine: object) -> Graph:
     """Build the network. Logical dimensions are (gpus_per_host, servers); pods are the units, spines belong to no pod.
 
-    accelerator: model of the NPUs, "" = unknown.
-
-    Raises:
-        TopologyError: npus is no multiple of gpus_per_host, the number of spines is not whole, or there are too many
-            NPUs.
+    The keywords `machine` are further parameters, those of a named machine. Raises TopologyError: npus is no multiple
+    of gpus_per_host, the number of spines is not whole, or there are too many NPUs.
     """
-    npus, per_host, rails = arguments.npus, arguments.gpus_per_host, _nics(arguments)
-    hosts, per_unit, spines = _counts(arguments, name)
-    uplink_rate = arguments.uplink_rate or arguments.rate
-    host, place = np.divmod(np.arange(npus), per_host)
-    rail, share_bps = place // (per_host // rails), share_of_nic(arguments.rate, per_host, rails)
-    builder = GraphBuilder(name, npus)
-    builder.set_npu_pods(host // per_unit)
-    nvswitch, leaf = _add_units(builder, arguments, hosts, per_unit)
-    spine = builder.add_switches("spine", spines, latency_ps=arguments.switch_latency)
-    builder.add_cables(np.arange(npus), nvswitch[host], arguments.nvlink_rate, arguments.nvlink_delay)
-    builder.add_cables(np.arange(npus), leaf[host // per_unit * rails + rail], share_bps, arguments.delay)
-    uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
-    builder.add_cables(np.repeat(leaf, spines), np.tile(spine, len(leaf)), uplink_rate, uplink_delay, arguments.uplinks)
-    return builder.graph(dims=(per_host, hosts), host=host, accelerator=accelerator)
+    return rail_fat_tree.build(_as_fat_tree(arguments, machine), name, keeps_spines=True)
 
 
-def _nics(arguments: Arguments) -> int:
-    """Return the number of NICs of a server, which is also the number of rails."""
-    return arguments.nics_per_host or arguments.gpus_per_host
-
-
-def _counts(arguments: Arguments, name: str) -> tuple[int, int, int]:
-    """Return the numbers of servers, of servers per unit, and of spines."""
-    npus, per_host = arguments.npus, arguments.gpus_per_host
-    if npus % per_host:
-        raise TopologyError(f"{name}: npus = {npus}; expected a multiple of gpus_per_host = {per_host}")
-    check_nics(name, per_host, _nics(arguments))
-    hosts = npus // per_host
-    per_unit = min(arguments.hosts_per_rail_leaf, hosts)
-    spines = uplink_count(
-        name,
-        "spines",
-        arguments.spines,
-        "oversubscription",
-        arguments.oversubscription,
-        per_unit * arguments.rate,
-        (arguments.uplink_rate or arguments.rate) * arguments.uplinks,
-    )
-    return hosts, per_unit, spines
-
-
-def _add_units(builder: GraphBuilder, arguments: Arguments, hosts: int, per_unit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Add units one by one, so that their switches have close numbers.
-
-    Returns NVSwitches by server, and leaves by unit and rail.
-    """
-    nvswitch, leaf = [], []
-    for unit, first in enumerate(range(0, hosts, per_unit)):
-        count = min(per_unit, hosts - first)
-        nvswitch.append(
-            builder.add_switches("nvswitch", count, latency_ps=arguments.nvswitch_latency, kind=NVSWITCH, pod=unit)
-        )
-        leaf.append(builder.add_switches("leaf", _nics(arguments), latency_ps=arguments.switch_latency, pod=unit))
-    return np.concatenate(nvswitch), np.concatenate(leaf)
+def _as_fat_tree(arguments: Parameters, machine: Mapping[str, object]) -> rail_fat_tree.Arguments:
+    """Return the parameters of the same network as a `rail-fat-tree`."""
+    values = {**dict(arguments), **machine}
+    return rail_fat_tree.Arguments.model_construct(hosts_per_unit=values.pop("hosts_per_rail_leaf"), **values)

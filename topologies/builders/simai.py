@@ -35,9 +35,8 @@ class Arguments(Parameters):
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network of the file. GPUs, then switches, keep their order; names hold the numbers of the file.
 
-    Raises:
-        TopologyError: The file is unreadable, counts differ from the header's, a node is unknown, a link loses packets,
-            or the network cannot be routed.
+    Raises TopologyError: the file is unreadable, counts differ from the header's, a node is unknown, a link loses
+    packets, or the network cannot be routed.
     """
     lines = _read(arguments.path, name)
     nodes, per_server, nvswitches, switches, links = _header(lines, name)

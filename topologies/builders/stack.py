@@ -6,7 +6,7 @@ and a path across a Switch has two links.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from pydantic import Field
@@ -16,7 +16,7 @@ from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Dimensions, Parameters, Rates, Time, Times
+from topologies.parameters import Count, Dimensions, Parameters, Rate, Rates, Time, Times
 from topologies.units import GBPS, NS
 
 NAME = "stack"
@@ -42,8 +42,7 @@ def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of a
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the hierarchy; packets correct the first dimension first.
 
-    Raises:
-        TopologyError: Rates or delays are given for another number of dimensions, or there are too many NPUs.
+    Raises TopologyError: rates or delays are given for another number of dimensions, or there are too many NPUs.
     """
     count = len(arguments.dims)
     for key, values in (("rates", arguments.rates), ("delays", arguments.delays)):
@@ -70,9 +69,7 @@ def build_stack(
     """Return the graph of a hierarchy, with one rate and delay for each dimension.
 
     Pods are the slices along the last dimension, if there are several dimensions; that one's switches have no pod.
-
-    Raises:
-        TopologyError: There are too many NPUs or cables.
+    Raises TopologyError: there are too many NPUs or cables.
     """
     try:
         layout = lay_out(dimensions)
@@ -89,3 +86,29 @@ def build_stack(
         builder.add_cables(a, b, rate_bps, delay_ps)
     dims = [d.size for d in dimensions]
     return builder.graph(dims=dims, host=np.arange(layout.npus) // npus_per_host, layout=layout)
+
+
+class OneDimension(Parameters):
+    """Parameters of a network of one dimension."""
+
+    npus: Count = Field(description="number of NPUs, 2 or more")
+    rate: Rate = Field(400 * GBPS, description="rate of each direction of a link")
+    delay: Time = Field(500 * NS, description="propagation delay of a link")
+
+
+def one_dimension(
+    kind: str,
+) -> tuple[Callable[[OneDimension, str], Graph], Callable[[OneDimension, str], Extent]]:
+    """Return `build` and `extent` of a network of one dimension of this kind."""
+
+    def build(arguments: OneDimension, name: str) -> Graph:
+        """Build the network; TopologyError for fewer than two NPUs, or too many."""
+        if arguments.npus == 1:
+            raise TopologyError(f"{name}: npus = 1; expected 2 or more")
+        return build_stack(name, [Dimension(kind, arguments.npus)], [arguments.rate], [arguments.delay])
+
+    def extent(arguments: OneDimension, name: str) -> Extent:  # noqa: ARG001 - as of all builders
+        """Return the size of the network."""
+        return extent_of([Dimension(kind, arguments.npus)])
+
+    return build, extent

@@ -28,11 +28,7 @@ def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of a
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the switch and its NPUs.
-
-    Raises:
-        TopologyError: There are too many NPUs, or dims have another product.
-    """
+    """Build the switch and its NPUs. Raises TopologyError: there are too many NPUs, or dims have another product."""
     builder = GraphBuilder(name, arguments.npus)
     switch = builder.add_switches("switch", 1, latency_ps=arguments.switch_latency)
     builder.add_cables(np.arange(arguments.npus), switch, arguments.rate, arguments.delay)

@@ -30,8 +30,7 @@ def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of a
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the torus; packets correct the first dimension first.
 
-    Raises:
-        TopologyError: There are more than three dimensions, a size is below two, or there are too many NPUs.
+    Raises TopologyError: there are more than three dimensions, a size is below two, or there are too many NPUs.
     """
     sizes = arguments.sizes
     if len(sizes) > _MAX_DIMENSIONS or min(sizes) == 1:

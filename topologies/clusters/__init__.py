@@ -10,8 +10,7 @@ from pathlib import Path
 import inputs
 from topologies.clusters.cluster import Cluster
 from topologies.errors import TopologyError
-from topologies.parameters import parse_pairs
-from topologies.validation import checked, suggest
+from topologies.parameters import checked, parse_pairs, suggest
 
 __all__ = ["Cluster", "clusters", "find", "is_cluster", "with_path_from"]
 
@@ -20,11 +19,7 @@ _SUFFIX = ".toml"
 
 @functools.cache
 def clusters() -> Mapping[str, Cluster]:
-    """Return all named clusters, in the order of their names.
-
-    Raises:
-        TopologyError: A file of this folder is wrong.
-    """
+    """Return all named clusters, in the order of their names. Raises TopologyError: a file of this folder is wrong."""
     files = sorted(Path(__file__).parent.glob(f"*{_SUFFIX}"))
     return {path.stem: _read(path) for path in files}
 
@@ -32,11 +27,8 @@ def clusters() -> Mapping[str, Cluster]:
 def find(text: str) -> Cluster:
     """Return the cluster of a name or a file, with parameters of its fabric: "selene:rate=100Gbps", "mine.toml".
 
-    Among the parameters, `gpus` is the default number of its GPUs.
-
-    Raises:
-        TopologyError: The cluster is unknown (the text names the nearest and all known ones), its file is wrong, or a
-            parameter is no key=value.
+    Among the parameters, `gpus` is the default number of its GPUs. Raises TopologyError: the cluster is unknown (the
+    text names the nearest and all known ones), its file is wrong, or a parameter is no key=value.
     """
     name, _, rest = text.strip().partition(":")
     known = clusters()

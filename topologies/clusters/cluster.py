@@ -11,16 +11,14 @@ from topologies.errors import TopologyError
 from topologies.parameters import Count, Parameters, parse_count
 from topologies.units import parse_bytes, parse_rate_within
 
-_MAX_NAMED = 12
-"""Numbers of GPUs that a message lists."""
-_INSTEAD = {
+_MAX_NAMED = 12  # numbers of GPUs that a message lists
+_INSTEAD = {  # parameters of fabrics that express the same quantity: giving the first removes the others
     "oversubscription": ("spines", "spines_per_pod", "uplinks"),
     "core_oversubscription": ("cores_per_plane",),
     "spines": ("oversubscription",),
     "spines_per_pod": ("oversubscription",),
     "cores_per_plane": ("core_oversubscription",),
 }
-"""Parameters of fabrics that express the same quantity: giving the first removes the others."""
 _MemoryRate = Annotated[int, BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS))]
 _Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 
@@ -46,39 +44,24 @@ class HostMemory(Parameters):
 
 
 class Cluster(Parameters):
-    """A cluster by name. `network` and `system` are keys of the run file's sections, as a user would write them.
+    """A cluster by name. `network` and `system` are keys of the run file's sections, as a user would write them."""
 
-    Attributes:
-        name: Name as users write it.
-        summary: Description in one line; "" = none.
-        source: Source of the figures in one line, "" = unknown; the file's comments give it per value.
-        gpu: Name of the accelerator, which the compute model may know too, "h800".
-        gpus_per_host: Number of accelerators of a server.
-        gpus: Published number of accelerators, which is also the default.
-        fabric: Name of a topology and the parameters that all sizes share.
-        sizes: Further parameters of the topology, by number of GPUs; the first entry that fits applies. Empty if the
-            topology's own rules suffice, such as an oversubscription: then any number up to `gpus` is allowed.
-        network: Keys of [network], defaults of a run on this cluster.
-        system: Keys of [system], likewise.
-        compute: Keys of [compute]; by default the gpu.
-        memory: Keys of [memory].
-        host: Memory of a server.
-        parameters: Parameters of the fabric that users give with the name, in place of those of `fabric` and `sizes`.
-    """
-
-    name: str
-    summary: str = ""
-    source: str = ""
-    gpu: str
-    gpus_per_host: Count
-    gpus: Count
-    fabric: dict[str, object]
+    name: str  # name as users write it
+    summary: str = ""  # description in one line; "" = none
+    source: str = ""  # source of the figures in one line, "" = unknown; the file's comments give it per value
+    gpu: str  # name of the accelerator, which the compute model may know too, "h800"
+    gpus_per_host: Count  # number of accelerators of a server
+    gpus: Count  # published number of accelerators, which is also the default
+    fabric: dict[str, object]  # name of a topology and the parameters that all sizes share
+    # further parameters of the topology, by number of GPUs; the first entry that fits applies. Empty if the topology's
+    # own rules suffice, such as an oversubscription: then any number up to `gpus` is allowed.
     sizes: tuple[Size, ...] = ()
-    network: dict[str, object] = Field({})
-    system: dict[str, object] = Field({})
-    compute: dict[str, object] = Field({})
-    memory: dict[str, object] = Field({})
-    host: HostMemory = HostMemory()
+    network: dict[str, object] = Field({})  # keys of [network], defaults of a run on this cluster
+    system: dict[str, object] = Field({})  # keys of [system], likewise
+    compute: dict[str, object] = Field({})  # keys of [compute]; by default the gpu
+    memory: dict[str, object] = Field({})  # keys of [memory]
+    host: HostMemory = HostMemory()  # memory of a server
+    # parameters of the fabric that users give with the name, in place of those of `fabric` and `sizes`
     parameters: dict[str, object] = Field({})
 
     def topology(self, gpus: int | None = None) -> dict[str, object]:
@@ -107,8 +90,7 @@ class Cluster(Parameters):
     def with_parameters(self, parameters: Mapping[str, object]) -> "Cluster":
         """Return the cluster with other parameters of its fabric; "gpus" among them is the number of GPUs.
 
-        Raises:
-            TopologyError: gpus is no count.
+        Raises TopologyError: gpus is no count.
         """
         others = {key: value for key, value in parameters.items() if key != "gpus"}
         update: dict[str, object] = {"parameters": _replaced(self.parameters, others)}
@@ -119,8 +101,7 @@ class Cluster(Parameters):
     def table(self, others: Mapping[str, object]) -> dict[str, object]:
         """Return the table of its fabric with "gpus" and parameters of the topology that are given with its name.
 
-        Raises:
-            TopologyError: As `topology`; gpus is no count; or npus or name are given too.
+        Raises TopologyError: as `topology`; gpus is no count; or npus or name are given too.
         """
         for key in ("npus", "name"):
             if key in others:

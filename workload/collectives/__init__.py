@@ -72,11 +72,10 @@ from workload.shape import Shape
 PREFERRED = ("ring", "direct", "dissemination")
 ON_NVSWITCHES = "nccl"
 
+# Parameters that every algorithm has: the number of parts of the buffer, and how many parts run at a time
 PARTS = {"dataset_splits": 1, "chains": 1}
-"""Parameters that every algorithm has: the number of parts of the buffer, and how many parts run at a time."""
 MAX_PARTS = 1024
-_WHOLE = ("barrier",)
-"""Kinds whose buffer cannot be cut."""
+_WHOLE = ("barrier",)  # kinds whose buffer cannot be cut
 
 Value = int | bool | str
 
@@ -132,11 +131,7 @@ class AlgorithmChoice(NamedTuple):
         return not bounds and self.dataset_splits == 1
 
     def on(self, kind: str, shape: Shape | None) -> Shape:
-        """Return the shape, which the algorithm needs.
-
-        Raises:
-            WorkloadError: The shape is None.
-        """
+        """Return the shape, which the algorithm needs. Raises WorkloadError: the shape is None."""
         if shape is None:
             raise WorkloadError(f"algorithm {self.name!r} for {kind}: no fabric is known here, expected one")
         return shape
@@ -161,8 +156,7 @@ class AlgorithmChoice(NamedTuple):
     def plan(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
         """Return the steps of each member.
 
-        Raises:
-            WorkloadError: Fewer than one member, or no shape for an algorithm that needs one.
+        Raises WorkloadError: fewer than one member, or no shape for an algorithm that needs one.
         """
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
@@ -214,8 +208,7 @@ def known_algorithms() -> dict[str, Algorithm]:
 def algorithms_of(kind: str) -> tuple[str, ...]:
     """Return the names of the algorithms that implement a kind, without those that are used only when named.
 
-    Raises:
-        WorkloadError: Unknown kind.
+    Raises WorkloadError: unknown kind.
     """
     kind_index(kind)
     return tuple(sorted(name for name, m in known_algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
@@ -241,9 +234,8 @@ def defaults_on(fabric: Graph) -> dict[str, str]:
 def choose(kind: str, spec: str) -> AlgorithmChoice:
     """Return the algorithm and parameters of `spec`, such as `ring` or `ring:channels=4`, for a kind.
 
-    Raises:
-        WorkloadError: Unknown kind, algorithm or parameter, an algorithm that does not implement the kind, or a value
-            of the wrong type or out of range.
+    Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not implement the kind, or a
+    value of the wrong type or out of range.
     """
     name, _, rest = spec.partition(":")
     known = algorithms_of(kind)
@@ -283,8 +275,7 @@ def default_uneven(even: str) -> str:
 def choose_uneven(spec: str) -> AlgorithmChoice | None:
     """Return the algorithm that `spec` names for all-to-alls with split sizes; None = one of uneven.all_to_all_v.
 
-    Raises:
-        WorkloadError: Unknown algorithm or parameter, or a value of the wrong type or out of range.
+    Raises WorkloadError: unknown algorithm or parameter, or a value of the wrong type or out of range.
     """
     if spec in PLAIN_UNEVEN:
         return None
@@ -339,5 +330,5 @@ def _value(label: str, text: str, default: Value, limits: tuple | None) -> Value
     return number
 
 
+# Number of digits from which a text is not accepted as an integer: all shorter numbers fit into 64 bits
 _LONGEST_INT = 19
-"""Number of digits from which a text is not accepted as an integer: all shorter numbers fit into 64 bits."""

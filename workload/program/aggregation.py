@@ -1,7 +1,7 @@
 """Aggregators in switches, which run the collectives of all groups that are reduced in the network.
 
 A Program lists the groups and their switches (`InNetworkGroup`); its NPUs, groups and traces are those of the user.
-`extended` returns the program that runs: it appends the aggregators to the NPUs (topologies.aggregators) and to the
+`extended` returns the program that runs: it appends the aggregators to the NPUs (topologies.endpoints) and to the
 members of their groups, with traces that hold every collective of each of their groups, without dependencies.
 """
 

@@ -17,10 +17,8 @@ Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-NOT_HERE = -1
-"""Trace of another rank's NPU."""
-NO_CHANNEL = -1
-"""Channel of a SEND that uses its port's line rate."""
+NOT_HERE = -1  # Trace of another rank's NPU
+NO_CHANNEL = -1  # Channel of a SEND that uses its port's line rate
 
 
 class TraceRows(NamedTuple):

@@ -33,25 +33,21 @@ class ComputeModel:
     latency and bandwidth of remote memory for remote tensors). It models the accelerator: nodes on the CPU always have
     the trace's duration. With a GPU, a node with operators takes the sum of their times instead of the roofline.
 
-    Attributes:
-        model: Mode of the model. "trace" uses the trace's durations. "roofline" uses operators or the roofline, and
-            refuses compute nodes without operators, num_ops and tensor_size. "auto" uses the trace's duration if it is
-            not 0, else operators or the roofline if the node has any of them (memory nodes: tensor_size), else 0.
-        peak_flops: Floating-point operations per second, None = the rate of the GPU's matrix products.
-        memory_bandwidth_Bps: Memory bandwidth in bytes per second, None = that of the GPU.
-        memory_latency_ps: Latency of each memory node in picoseconds.
-        times: Times of operators on a GPU, None = no GPU.
-        remote: Remote memory for nodes with remote tensors, None = such tensors count as local ones.
-
     Raises:
         WorkloadError: If the mode is unknown, a rate is not positive, or the latency is negative.
     """
 
+    # Mode of the model. "trace" uses the trace's durations. "roofline" uses operators or the roofline, and refuses
+    # compute nodes without operators, num_ops and tensor_size. "auto" uses the trace's duration if it is not 0, else
+    # operators or the roofline if the node has any of them (memory nodes: tensor_size), else 0.
     model: Literal["auto", "trace", "roofline"] = "auto"
+    # Floating-point operations per second, None = the rate of the GPU's matrix products
     peak_flops: float | None = None
+    # Memory bandwidth in bytes per second, None = that of the GPU
     memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
-    memory_latency_ps: int = 0
-    times: ComputeTimes | None = None
+    memory_latency_ps: int = 0  # Latency of each memory node in picoseconds
+    times: ComputeTimes | None = None  # Times of operators on a GPU, None = no GPU
+    # Remote memory for nodes with remote tensors, None = such tensors count as local ones
     remote: RemoteMemory | None = None
 
     def __post_init__(self) -> None:

@@ -21,10 +21,8 @@ from workload.trace_sets.rank_traces import ELSEWHERE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
 
-REQUEST_BYTES = 64
-"""Bytes of a load request or a store confirmation: a cache line, the unit of CXL.mem's messages."""
-MAX_ACCESSES = 1 << 24
-"""Maximum number of accesses per NPU: each has its own message tag of 24 bits."""
+REQUEST_BYTES = 64  # Bytes of a load request or a store confirmation: a cache line, the unit of CXL.mem's messages
+MAX_ACCESSES = 1 << 24  # Maximum number of accesses per NPU: each has its own message tag of 24 bits
 _REMOTE_LOC = 1
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 

@@ -13,37 +13,24 @@ Int64 = NDArray[np.int64]
 
 
 class InNetworkGroup(NamedTuple):
-    """A group with collectives that switches reduce.
+    """A group with collectives that switches reduce."""
 
-    Attributes:
-        group: Number of the group.
-        members: int32[n], NPUs of the group.
-        switches: Nodes of the fabric with its aggregators, members n, n + 1, ...; a node may hold several.
-        schedule: int32[k], schedules of all its collectives in order; -1 = not in the network.
-        bytes: int64[k], buffer sizes in bytes.
-        priority: int32[k], priorities of the collectives.
-    """
-
-    group: int
-    members: Int32
+    group: int  # Number of the group
+    members: Int32  # int32[n], NPUs of the group
+    # Nodes of the fabric with its aggregators, members n, n + 1, ...; a node may hold several
     switches: tuple[int, ...]
-    schedule: Int32
-    bytes: Int64
-    priority: Int32
+    schedule: Int32  # int32[k], schedules of all its collectives in order; -1 = not in the network
+    bytes: Int64  # int64[k], buffer sizes in bytes
+    priority: Int32  # int32[k], priorities of the collectives
 
 
 class Channels(NamedTuple):
-    """The k ways in which NCCL sends messages between two NPUs (workload.program.sends).
+    """The k ways in which NCCL sends messages between two NPUs (workload.program.sends)."""
 
-    Attributes:
-        connection: int8[k], number of the connection between the two NPUs, unique per way.
-        shares: float64[k], number of equal shares of the port's line rate, one of which the connection uses.
-        between_hosts: bool[k], whether the way is between NPUs of different hosts.
-    """
-
-    connection: Int8
+    connection: Int8  # int8[k], number of the connection between the two NPUs, unique per way
+    # float64[k], number of equal shares of the port's line rate, one of which the connection uses
     shares: NDArray[np.float64]
-    between_hosts: NDArray[np.bool_]
+    between_hosts: NDArray[np.bool_]  # bool[k], whether the way is between NPUs of different hosts
 
 
 NO_CHANNELS = Channels(np.zeros(0, np.int8), np.zeros(0, np.float64), np.zeros(0, np.bool_))
@@ -54,77 +41,46 @@ class Program(NamedTuple):
 
     NPUs whose rows are equal share a trace, even if ids, names of nodes and names of groups differ. Row r of an NPU's
     trace is row r of its TraceTable. A rank has the work of its own NPUs; NPUs and groups are numbered over all ranks.
-
-    Attributes:
-        npus: Number of NPUs of all ranks.
-        trace_of_npu: int32[npus], distinct trace of each NPU, an empty one without work; -1 = another rank's NPU.
-        trace_ptr: int64[T+1], pointers to the nodes of each trace.
-        node_kind: int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5.
-        node_lane: int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3. A collective's lane is COMPUTE if kernels on
-            multiprocessors run it, MEMORY if copy engines do.
-        node_duration_ps: int64[N], durations of COMPUTE and MEMORY; times of SEND from start to posting of the message.
-        node_bytes: int64[N], bytes of the message on the wire, or of a collective's whole buffer.
-        node_peer: int32[N], number of the other NPU minus that of the own.
-        node_tag: int32[N], tags of SEND and RECV.
-        node_seq: int32[N], number of earlier messages with this peer and tag, or of earlier collectives of this group.
-        node_group: int32[N], the NPU's own slot of the group.
-        node_schedule: int32[N], schedule of the collective, -1 = ends at once.
-        node_collective: int8[N], kind of a COLLECTIVE, a row of workload.KINDS; -1 = none, or an aggregator's part.
-        node_uneven: bool[N], an all-to-all with split sizes.
-        node_channel: int32[N], row of channels of a SEND, -1 = it uses its port's line rate.
-        node_priority: int32[N], comm_priority of the trace; phases that wait for a dimension start by priority.
-        node_deps: int32[N], number of parents.
-        child_ptr: int64[N+1], pointers to the children of each node.
-        child: int32[], rows of children within the trace.
-        slot_ptr: int64[npus+1], pointers to the slots of each NPU; other ranks' NPUs have no slots.
-        slot_group: int32[], group of each slot.
-        slot_member: int32[], member number of the slot's NPU in the group.
-        group_ptr: int64[G+1], pointers to the members of each group, empty if no NPU of this rank uses it. Group 0 is
-            all NPUs.
-        group_member: int32[], NPUs of the groups in member order.
-        group_names: Names of the G groups in traces; "" = all NPUs, or a line of them, or unused on this rank.
-        trace_slot_ptr: int64[T+1], pointers to the entries of coll_ptr for each trace's slots.
-        coll_ptr: int64[slots of all traces + 1], pointers to the collectives of each slot.
-        coll_node: int32[], rows of collectives within the trace, in order.
-        recv_ptr: int64[T+1], pointers to the receives of each trace.
-        recv_key: int64[], sorted within a trace: (peer + 2^19) << 44 | tag << 20 | seq, wrapped into int64.
-        recv_node: int32[], rows of receives within the trace.
-        schedules: Steps of the collectives.
-        in_network: Groups of all ranks that are reduced in switches; see workload.program.aggregation.
-        channels: Ways of messages between two NPUs on this rank.
     """
 
-    npus: int
-    trace_of_npu: Int32
-    trace_ptr: Int64
-    node_kind: Int8
+    npus: int  # Number of NPUs of all ranks
+    trace_of_npu: Int32  # int32[npus], distinct trace of each NPU, an empty one without work; -1 = another rank's NPU
+    trace_ptr: Int64  # int64[T+1], pointers to the nodes of each trace
+    node_kind: Int8  # int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5
+    # int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3. A collective's lane is COMPUTE if kernels on multiprocessors run
+    # it, MEMORY if copy engines do.
     node_lane: Int8
+    # int64[N], durations of COMPUTE and MEMORY; times of SEND from start to posting of the message
     node_duration_ps: Int64
-    node_bytes: Int64
-    node_peer: Int32
-    node_tag: Int32
+    node_bytes: Int64  # int64[N], bytes of the message on the wire, or of a collective's whole buffer
+    node_peer: Int32  # int32[N], number of the other NPU minus that of the own
+    node_tag: Int32  # int32[N], tags of SEND and RECV
+    # int32[N], number of earlier messages with this peer and tag, or of earlier collectives of this group
     node_seq: Int32
-    node_group: Int32
-    node_schedule: Int32
-    node_collective: Int8
-    node_uneven: NDArray[np.bool_]
-    node_channel: Int32
-    node_priority: Int32
-    node_deps: Int32
-    child_ptr: Int64
-    child: Int32
-    slot_ptr: Int64
-    slot_group: Int32
-    slot_member: Int32
+    node_group: Int32  # int32[N], the NPU's own slot of the group
+    node_schedule: Int32  # int32[N], schedule of the collective, -1 = ends at once
+    node_collective: Int8  # int8[N], kind of a COLLECTIVE, a row of workload.KINDS; -1 = none, or an aggregator's part
+    node_uneven: NDArray[np.bool_]  # bool[N], an all-to-all with split sizes
+    node_channel: Int32  # int32[N], row of channels of a SEND, -1 = it uses its port's line rate
+    node_priority: Int32  # int32[N], comm_priority of the trace; phases that wait for a dimension start by priority
+    node_deps: Int32  # int32[N], number of parents
+    child_ptr: Int64  # int64[N+1], pointers to the children of each node
+    child: Int32  # int32[], rows of children within the trace
+    slot_ptr: Int64  # int64[npus+1], pointers to the slots of each NPU; other ranks' NPUs have no slots
+    slot_group: Int32  # int32[], group of each slot
+    slot_member: Int32  # int32[], member number of the slot's NPU in the group
+    # int64[G+1], pointers to the members of each group, empty if no NPU of this rank uses it. Group 0 is all NPUs.
     group_ptr: Int64
-    group_member: Int32
+    group_member: Int32  # int32[], NPUs of the groups in member order
+    # Names of the G groups in traces; "" = all NPUs, or a line of them, or unused on this rank
     group_names: tuple[str, ...]
-    trace_slot_ptr: Int64
-    coll_ptr: Int64
-    coll_node: Int32
-    recv_ptr: Int64
-    recv_key: Int64
-    recv_node: Int32
-    schedules: Schedules
+    trace_slot_ptr: Int64  # int64[T+1], pointers to the entries of coll_ptr for each trace's slots
+    coll_ptr: Int64  # int64[slots of all traces + 1], pointers to the collectives of each slot
+    coll_node: Int32  # int32[], rows of collectives within the trace, in order
+    recv_ptr: Int64  # int64[T+1], pointers to the receives of each trace
+    recv_key: Int64  # int64[], sorted within a trace: (peer + 2^19) << 44 | tag << 20 | seq, wrapped into int64
+    recv_node: Int32  # int32[], rows of receives within the trace
+    schedules: Schedules  # Steps of the collectives
+    # Groups of all ranks that are reduced in switches; see workload.program.aggregation
     in_network: tuple[InNetworkGroup, ...] = ()
-    channels: Channels = NO_CHANNELS
+    channels: Channels = NO_CHANNELS  # Ways of messages between two NPUs on this rank

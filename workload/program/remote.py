@@ -21,17 +21,14 @@ REMOTE_KEY = '[memory] remote_bandwidth, as "64GB/s"'
 class RemoteMemory:
     """The remote memory of each NPU.
 
-    Attributes:
-        latency_ps: Latency per access in picoseconds.
-        bandwidth_Bps: Bandwidth in bytes per second, None = unknown.
-        is_there: Whether NPUs have a remote memory; if not, nodes that need it are refused (NO_MEMORY_EXPANSION).
-
     Raises:
         WorkloadError: If the latency is negative or the bandwidth is not positive.
     """
 
-    latency_ps: int = 0
+    latency_ps: int = 0  # Latency per access in picoseconds
+    # Bandwidth in bytes per second, None = unknown
     bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
+    # Whether NPUs have a remote memory; if not, nodes that need it are refused (NO_MEMORY_EXPANSION)
     is_there: bool = True
 
     def __post_init__(self) -> None:

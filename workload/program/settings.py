@@ -26,30 +26,24 @@ class CollectiveSettings:
     ASTRA-sim and in traces of PyTorch (the size of the input), so that S is n times as large; or S. A barrier has no
     bytes.
 
-    Attributes:
-        algorithm: Algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; other kinds use their
-            default. The kind all-to-all-v is an all-to-all with split sizes; its default is NCCL if all-to-alls use
-            NCCL.
-        all_gather_size: Meaning of comm_size of all-gather and gather: "contribution" or "total".
-        splits: Default number of splits for algorithms over several dimensions.
-        dataset_splits: Default number of splits for other algorithms, and for those algorithms if `splits` is 1.
-        chains: Default number of splits of the other algorithms that run at a time.
-        dimension_order: Default order of dimensions for algorithms that have one.
-        copied: Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no
-            multiprocessors (Settings.compute_slowdown).
-        most_bytes: Maximum memory in bytes for the construction of collectives' plans, None = unlimited.
-
     Raises:
         WorkloadError: If a kind, algorithm, parameter or value is unknown.
     """
 
+    # Algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; other kinds use their default. The
+    # kind all-to-all-v is an all-to-all with split sizes; its default is NCCL if all-to-alls use NCCL.
     algorithm: Mapping[str, str] = field(default_factory=dict)
+    # Meaning of comm_size of all-gather and gather: "contribution" or "total"
     all_gather_size: Literal["contribution", "total"] = "contribution"
-    splits: int = 1
+    splits: int = 1  # Default number of splits for algorithms over several dimensions
+    # Default order of dimensions for algorithms that have one
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = "baseline"
-    dataset_splits: int = 1
-    chains: int = 1
+    dataset_splits: int = 1  # Default number of splits for other algorithms, and for those algorithms if `splits` is 1
+    chains: int = 1  # Default number of splits of the other algorithms that run at a time
+    # Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no multiprocessors; see
+    # Settings.compute_slowdown
     copied: frozenset[str] = frozenset()
+    # Maximum memory in bytes for the construction of collectives' plans, None = unlimited
     most_bytes: int | None = None
 
     def __post_init__(self) -> None:

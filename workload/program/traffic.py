@@ -21,29 +21,20 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _PEER_BIAS = 1 << 20  # more than any NPU number
-_MAX_PENDING = 1 << 22
-"""Number of unsummed pairs above which they are summed."""
-_MIN_PAIRS = 1 << 10
-"""Minimum number of sampled pairs per schedule and size."""
-_GOLDEN = (math.sqrt(5) - 1) / 2
-"""Reciprocal of the golden ratio, whose multiples mod 1 are evenly spread."""
+_MAX_PENDING = 1 << 22  # Number of unsummed pairs above which they are summed
+_MIN_PAIRS = 1 << 10  # Minimum number of sampled pairs per schedule and size
+_GOLDEN = (math.sqrt(5) - 1) / 2  # Reciprocal of the golden ratio, whose multiples mod 1 are evenly spread
 
 
 class Traffic(NamedTuple):
-    """Bytes and messages of p pairs of NPUs, by src and then dst, each pair once.
+    """Bytes and messages of p pairs of NPUs, by src and then dst, each pair once."""
 
-    Attributes:
-        src: int32[p], sending NPU.
-        dst: int32[p], receiving NPU.
-        bytes: int64[p], payload in bytes. If a lane's bytes on the wire differ from those of its data and its chunks
-            differ by a byte, less than a byte per message may be missing.
-        messages: int64[p], number of messages, including empty ones.
-    """
-
-    src: Int32
-    dst: Int32
+    src: Int32  # int32[p], sending NPU
+    dst: Int32  # int32[p], receiving NPU
+    # int64[p], payload in bytes. If a lane's bytes on the wire differ from those of its data and its chunks differ by a
+    # byte, less than a byte per message may be missing.
     bytes: Int64
-    messages: Int64
+    messages: Int64  # int64[p], number of messages, including empty ones
 
 
 def traffic(program: Program) -> Traffic:
@@ -61,21 +52,13 @@ def traffic(program: Program) -> Traffic:
 
 
 class PairSample(NamedTuple):
-    """A sample of the pairs of a program, not summed: a pair may occur more than once.
+    """A sample of the pairs of a program, not summed: a pair may occur more than once."""
 
-    Attributes:
-        src: int64[p], sending NPU.
-        dst: int64[p], receiving NPU.
-        bytes: int64[p], payload of the pair in bytes.
-        messages: int64[p], number of messages.
-        weight: float64[p], number of pairs that each represents.
-    """
-
-    src: Int64
-    dst: Int64
-    bytes: Int64
-    messages: Int64
-    weight: NDArray[np.float64]
+    src: Int64  # int64[p], sending NPU
+    dst: Int64  # int64[p], receiving NPU
+    bytes: Int64  # int64[p], payload of the pair in bytes
+    messages: Int64  # int64[p], number of messages
+    weight: NDArray[np.float64]  # float64[p], number of pairs that each represents
 
 
 def sample(program: Program, most_pairs: int) -> PairSample:
@@ -228,59 +211,34 @@ class _Calls(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """Messages that the members of a schedule send.
+    """Messages that the members of a schedule send."""
 
-    Attributes:
-        ptr: int64[n+1], pointers to the peers of each member.
-        peer: int64[], member numbers of the peers.
-        bytes: int64[], total bytes to the peer.
-        messages: int64[], number of messages to the peer.
-    """
-
-    ptr: Int64
-    peer: Int64
-    bytes: Int64
-    messages: Int64
+    ptr: Int64  # int64[n+1], pointers to the peers of each member
+    peer: Int64  # int64[], member numbers of the peers
+    bytes: Int64  # int64[], total bytes to the peer
+    messages: Int64  # int64[], number of messages to the peer
 
 
 class _Buffer(NamedTuple):
-    """A part of the buffer that some lanes of a relative plan share.
+    """A part of the buffer that some lanes of a relative plan share."""
 
-    Attributes:
-        view: Number of the view among those of all schedules, -1 = no view.
-        part: Number of the part among `parts` equal parts of the buffer; the view may cut it further.
-        parts: Number of equal parts of the buffer.
-        chunks: Number of chunks of the part.
-        wire_num: Bytes on the wire per wire_den bytes of data.
-        wire_den: Bytes of data per wire_num bytes on the wire.
-        in_message: Number of chunks per message if the wire factor is not 1; else 0 = any number.
-    """
-
-    view: int
-    part: int
-    parts: int
-    chunks: int
-    wire_num: int
-    wire_den: int
-    in_message: int
+    view: int  # Number of the view among those of all schedules, -1 = no view
+    part: int  # Number of the part among `parts` equal parts of the buffer; the view may cut it further
+    parts: int  # Number of equal parts of the buffer
+    chunks: int  # Number of chunks of the part
+    wire_num: int  # Bytes on the wire per wire_den bytes of data
+    wire_den: int  # Bytes of data per wire_num bytes on the wire
+    in_message: int  # Number of chunks per message if the wire factor is not 1; else 0 = any number
 
 
 class _Peer(NamedTuple):
-    """Messages from the lanes of one buffer to one peer.
+    """Messages from the lanes of one buffer to one peer."""
 
-    Attributes:
-        offset: Offset of the peer in the group, or in the member's line of the view.
-        messages: Number of messages.
-        visits: Number of times that each chunk is sent, except those of odd_chunk.
-        odd_chunk: int64[], chunks that are sent a different number of times, counted from the member's own chunk.
-        odd_visits: int64[], difference between their number of times and `visits`.
-    """
-
-    offset: int
-    messages: int
-    visits: int
-    odd_chunk: Int64
-    odd_visits: Int64
+    offset: int  # Offset of the peer in the group, or in the member's line of the view
+    messages: int  # Number of messages
+    visits: int  # Number of times that each chunk is sent, except those of odd_chunk
+    odd_chunk: Int64  # int64[], chunks that are sent a different number of times, counted from the member's own chunk
+    odd_visits: Int64  # int64[], difference between their number of times and `visits`
 
 
 def _buffers(schedules: Schedules, schedule: int) -> list[tuple[_Buffer, list[_Peer]]]:

@@ -11,8 +11,7 @@ from workload.errors import WorkloadError
 
 MAX_FILES = 1 << 17
 """Maximum number of files of plain traces: writing them takes four minutes; larger runs share traces in a set."""
-DISK_BLOCK_BYTES = 4096
-"""Minimum bytes of a file on disk: the default block size of ext4 and XFS."""
+DISK_BLOCK_BYTES = 4096  # Minimum bytes of a file on disk: the default block size of ext4 and XFS
 
 
 def check_prefix(prefix: str) -> None:

@@ -33,24 +33,16 @@ ALL_NPUS = ""
 
 
 class GroupTable(NamedTuple):
-    """The G groups of all ranks, and the slots of a rank's NPUs.
+    """The G groups of all ranks, and the slots of a rank's NPUs."""
 
-    Attributes:
-        group_ptr: int64[G+1], pointers: the members of group g are group_member[group_ptr[g]:group_ptr[g+1]], empty if
-            no NPU of this rank uses it. Group 0 is all NPUs on every rank.
-        group_member: int32[], NPUs; the index in the group is the member number.
-        names: Names of the groups in traces; "" = all NPUs, or a line of them, or unused on this rank.
-        slot_ptr: int64[npus+1], pointers to the slots of each NPU, empty for idle and other ranks' NPUs.
-        slot_group: int32[], group of each slot.
-        slot_member: int32[], member number of the slot's NPU in the group.
-    """
-
+    # int64[G+1], pointers: the members of group g are group_member[group_ptr[g]:group_ptr[g+1]], empty if no NPU of
+    # this rank uses it. Group 0 is all NPUs on every rank.
     group_ptr: Int64
-    group_member: Int32
-    names: tuple[str, ...]
-    slot_ptr: Int64
-    slot_group: Int32
-    slot_member: Int32
+    group_member: Int32  # int32[], NPUs; the index in the group is the member number
+    names: tuple[str, ...]  # Names of the groups in traces; "" = all NPUs, or a line of them, or unused on this rank
+    slot_ptr: Int64  # int64[npus+1], pointers to the slots of each NPU, empty for idle and other ranks' NPUs
+    slot_group: Int32  # int32[], group of each slot
+    slot_member: Int32  # int32[], member number of the slot's NPU in the group
 
     def slots_of(self, npu: int) -> slice:
         """Return the entries of slot_group and slot_member of an NPU."""

@@ -23,33 +23,22 @@ NAME = "traces.json"
 VERSION = 1
 _KEYS = ("version", "npus", "traces", "idle", "families", "framework", "copied")
 _MAY_LACK = ("idle", "framework", "copied")
-FRAMEWORKS = ("megatron", "deepspeed", "fsdp")
-"""Values of the key "framework": frameworks of training steps."""
+FRAMEWORKS = ("megatron", "deepspeed", "fsdp")  # Values of the key "framework": frameworks of training steps
 _TRACE_KEYS = ("file", "example", "nodes", "npus")
 _FAMILY_KEYS = ("groups", "members")
 _EXPECTED = "the manifest of a trace set"
 
 
 class Manifest(NamedTuple):
-    """Content of a manifest of T traces.
+    """Content of a manifest of T traces."""
 
-    Attributes:
-        files: Names of the files in the manifest's folder.
-        nodes: Number of nodes of each trace.
-        example_npu: int32[T], example NPU of each trace, see TraceSet.
-        trace_of_npu: int32[npus], trace of each NPU, IDLE (-1) = no trace.
-        families: Families of groups, see TraceSet.
-        framework: Framework of the training steps, see TraceSet.
-        copied: Families that copy engines serve, see TraceSet.
-    """
-
-    files: tuple[str, ...]
-    nodes: tuple[int, ...]
-    example_npu: Int32
-    trace_of_npu: Int32
-    families: Families
-    framework: str = ""
-    copied: frozenset[str] = frozenset()
+    files: tuple[str, ...]  # Names of the files in the manifest's folder
+    nodes: tuple[int, ...]  # Number of nodes of each trace
+    example_npu: Int32  # int32[T], example NPU of each trace, see TraceSet
+    trace_of_npu: Int32  # int32[npus], trace of each NPU, IDLE (-1) = no trace
+    families: Families  # Families of groups, see TraceSet
+    framework: str = ""  # Framework of the training steps, see TraceSet
+    copied: frozenset[str] = frozenset()  # Families that copy engines serve, see TraceSet
 
 
 def written(manifest: Manifest) -> str:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
 
-_SHORTEST = 3
-"""Minimum number of numbers of a progression."""
+_SHORTEST = 3  # Minimum number of numbers of a progression
 
 
 def shortened(numbers: Sequence[int]) -> list[object]:

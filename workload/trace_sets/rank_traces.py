@@ -19,17 +19,11 @@ ELSEWHERE = -2
 
 
 class OwnTraces(NamedTuple):
-    """Distinct traces of a rank, ordered by the first NPU that runs each.
+    """Distinct traces of a rank, ordered by the first NPU that runs each."""
 
-    Attributes:
-        views: Distinct traces.
-        trace_of_npu: int32[npus], index of the NPU's trace in `views`, -1 = idle or another rank's NPU.
-        users: int64[] per trace, NPUs of this rank that run it.
-    """
-
-    views: list[TraceView]
-    trace_of_npu: Int32
-    users: list[Int64]
+    views: list[TraceView]  # Distinct traces
+    trace_of_npu: Int32  # int32[npus], index of the NPU's trace in `views`, -1 = idle or another rank's NPU
+    users: list[Int64]  # int64[] per trace, NPUs of this rank that run it
 
     def each(self, work: Callable[[TraceView, Int64], T]) -> list[T]:
         """Call `work` with each trace and its users, and return the results.

@@ -24,21 +24,15 @@ class TraceSet:
     NPUs with the same work share a trace, even if their groups and peers differ. The trace's sends and receives have
     the peers of its example NPU; for another NPU, the difference between its number and the example's is added to them.
     Its collectives name families of groups: for each NPU, the name means the group of the family that contains it.
-
-    Attributes:
-        traces: T distinct traces.
-        trace_of_npu: int32[npus], trace of each NPU; IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.
-        example_npu: int32[T], example NPU of each trace; AS_WRITTEN (-1) = its peers are the same for all NPUs.
-        families: Groups of each family by name, NPUs in member order; an NPU is in at most one group of a family.
-        framework: Framework of the training steps ("megatron", "deepspeed" or "fsdp"); "" = unknown.
-        copied: Families whose collectives run on copy engines and therefore occupy no multiprocessors.
     """
 
-    traces: Sequence[TraceTable]
-    trace_of_npu: Int32
-    example_npu: Int32
+    traces: Sequence[TraceTable]  # T distinct traces
+    trace_of_npu: Int32  # int32[npus], trace of each NPU; IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU
+    example_npu: Int32  # int32[T], example NPU of each trace; AS_WRITTEN (-1) = its peers are the same for all NPUs
+    # Groups of each family by name, NPUs in member order; an NPU is in at most one group of a family
     families: Families = field(default_factory=dict)
-    framework: str = ""
+    framework: str = ""  # Framework of the training steps ("megatron", "deepspeed" or "fsdp"); "" = unknown
+    # Families whose collectives run on copy engines and therefore occupy no multiprocessors
     copied: frozenset[str] = frozenset()
 
     @classmethod

@@ -24,10 +24,8 @@ Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-WHOLE = -1
-"""Dimensions of a collective in which the whole group takes part."""
-AS_WRITTEN = -1
-"""Example NPU of a trace whose peers are the same for all NPUs."""
+WHOLE = -1  # Dimensions of a collective in which the whole group takes part
+AS_WRITTEN = -1  # Example NPU of a trace whose peers are the same for all NPUs
 
 _KIND_OF_NODE_TYPE = np.array([NOOP, NOOP, MEMORY, MEMORY, COMPUTE, SEND, RECV, COLLECTIVE], np.int8)
 

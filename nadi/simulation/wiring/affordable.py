@@ -20,7 +20,7 @@ from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from topologies import Graph
 from topologies.bounds import MAX_BYTES
-from topologies.lengths import path_links
+from topologies.routing import path_links
 from workload import Program
 from workload.program.traffic import sample, traffic
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 import pdes
 from partition import TrafficWeights
 from topologies import Graph
-from topologies.aggregators import folded, with_aggregators, with_aggregators_of
+from topologies.endpoints import folded, with_aggregators, with_aggregators_of
 from workload import Program
 from workload.program.aggregation import extended, switches_of
 

@@ -17,7 +17,7 @@ from nadi.errors import ConfigError
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
 from topologies import Graph, TopologyError
-from topologies.host_memories import with_host_memories
+from topologies.endpoints import with_host_memories
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ALONE, IN_SERVING, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables

@@ -33,21 +33,14 @@ from workload import Program
 
 @dataclass(frozen=True)
 class Bench:
-    """A benchmark.
+    """A benchmark."""
 
-    Attributes:
-        name: Name of the benchmark.
-        spec: Topology specification of the fabric.
-        size_bytes: Bytes that each NPU sends, or of the collective.
-        program: Function that builds the program from fabric, size in bytes and seed.
-        choices: Fields of pdes.Settings that differ from the defaults.
-    """
-
-    name: str
-    spec: str
-    size_bytes: int
+    name: str  # name of the benchmark
+    spec: str  # topology specification of the fabric
+    size_bytes: int  # bytes that each NPU sends, or of the collective
+    # function that builds the program from fabric, size in bytes and seed
     program: Callable[[Graph, int, int], Program]
-    choices: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, Any] = field(default_factory=dict)  # fields of pdes.Settings that differ from the defaults
 
 
 def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:

@@ -19,10 +19,8 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.python import nadi_command
 from pdes import RunError
 
-TIMEOUT_S = 600
-"""Maximum wall time in seconds of one configuration in one turn."""
-TURNS = 3
-"""Number of times that every configuration is measured."""
+TIMEOUT_S = 600  # maximum wall time in seconds of one configuration in one turn
+TURNS = 3  # number of times that every configuration is measured
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 

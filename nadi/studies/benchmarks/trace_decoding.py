@@ -27,10 +27,8 @@ from nadi.simulation.trace_decoding import use_compiled_decoder
 NAME = "trace"
 NODES = 1_000_000
 _MODEL, _PLAN, _NODES_OF_MICRO_BATCH = "gpt3-13b", "tp8,mb1,gb{}", 492
-_PYTORCH_SHARE = 5
-"""The PyTorch file has this factor fewer nodes, because Python creates them one at a time."""
-_MAX_PARSED = 50_000
-"""Maximum number of nodes that protobuf parses."""
+_PYTORCH_SHARE = 5  # the PyTorch file has this factor fewer nodes, because Python creates them one at a time
+_MAX_PARSED = 50_000  # maximum number of nodes that protobuf parses
 _WRITE_BUFFER_BYTES = 1 << 20
 """Write buffer in bytes, as in file copies. Files written in pieces of 8 KiB are read three times slower."""
 _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"

@@ -32,66 +32,43 @@ from workload.program.aggregation import switches_of
 from workload.shape import shape_of
 
 ALL = "all"
-MAX_SIZES = 1000
-"""Maximum number of sizes in one range of --sizes."""
+MAX_SIZES = 1000  # maximum number of sizes in one range of --sizes
 _KIND_WITHOUT_SIZE = "barrier"
-_MIN_ESTIMATE_S = 5.0
-"""Estimated wall times above this many seconds are shown in the progress line."""
-_MAX_FACTOR_LENGTH = 15
-"""Maximum number of characters of a factor such as "x2"."""
+_MIN_ESTIMATE_S = 5.0  # estimated wall times above this many seconds are shown in the progress line
+_MAX_FACTOR_LENGTH = 15  # maximum number of characters of a factor such as "x2"
 
 
 class SweepRow(NamedTuple):
-    """Measured and analytical times of a collective with one algorithm and size.
+    """Measured and analytical times of a collective with one algorithm and size."""
 
-    Attributes:
-        kind: Kind of the collective, one of workload.KINDS or "all-to-all-v".
-        algorithm: Algorithm with its parameters, as the user writes it.
-        way: Variant that a selecting algorithm chose for the size; "" for other algorithms.
-        bytes: Size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v,
-            as in rccl-tests.
-        time_ps: Time in ps from the start until the last NPU finishes.
-        algbw_Bps: Algorithm bandwidth in bytes per second: bytes / time.
-        busbw_Bps: Bus bandwidth in bytes per second: algorithm bandwidth times the bus factor of nccl-tests.
-        closed_form_ps: Closed-form time of the algorithm on an idle network, in ps.
-        closed_form_played: Whether the closed form played the schedule's steps; False = it used a formula.
-        ratio: Time over closed form; NaN if the closed form is 0.
-        bound_ps: Lower bound in ps from the busiest link, see nadi.simulation.closed_forms.link_bound.
-        busiest_link: Utilisation of the busiest link, 0 to 1.
-        mean_link: Mean utilisation of all links, 0 to 1.
-        packet_hops: Number of packet-hops of the run.
-        digest: Digest of the run.
-    """
-
-    kind: str
-    algorithm: str
-    way: str
+    kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
+    algorithm: str  # algorithm with its parameters, as the user writes it
+    way: str  # variant that a selecting algorithm chose for the size; "" for other algorithms
+    # size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v, as in
+    # rccl-tests
     bytes: int
-    time_ps: int
+    time_ps: int  # time in ps from the start until the last NPU finishes
+    # algorithm bandwidth in bytes per second: bytes / time
     algbw_Bps: float  # noqa: N815 - bytes, not bits
+    # bus bandwidth in bytes per second: algorithm bandwidth times the bus factor of nccl-tests
     busbw_Bps: float  # noqa: N815 - bytes, not bits
-    closed_form_ps: float
-    closed_form_played: bool
-    ratio: float
-    bound_ps: float
-    busiest_link: float
-    mean_link: float
-    packet_hops: int
-    digest: str
+    closed_form_ps: float  # closed-form time of the algorithm on an idle network, in ps
+    closed_form_played: bool  # whether the closed form played the schedule's steps; False = it used a formula
+    ratio: float  # time over closed form; NaN if the closed form is 0
+    bound_ps: float  # lower bound in ps from the busiest link, see nadi.simulation.closed_forms.link_bound
+    busiest_link: float  # utilisation of the busiest link, 0 to 1
+    mean_link: float  # mean utilisation of all links, 0 to 1
+    packet_hops: int  # number of packet-hops of the run
+    digest: str  # digest of the run
 
 
 class CollectiveCase(NamedTuple):
-    """A collective without its algorithm and size.
+    """A collective without its algorithm and size."""
 
-    Attributes:
-        kind: One of workload.KINDS, or "all-to-all-v".
-        matrix: Function from size in bytes and number of members to the bytes between members (row = sender) of an
-            all-to-all-v.
-        settings: Algorithms that override the defaults, and the number of splits of algorithms that name none.
-    """
-
-    kind: str
+    kind: str  # one of workload.KINDS, or "all-to-all-v"
+    # function from size in bytes and number of members to the bytes between members (row = sender) of an all-to-all-v
     matrix: Callable[[int, int], NDArray[np.int64]] | None = None
+    # algorithms that override the defaults, and the number of splits of algorithms that name none
     settings: CollectiveSettings = CollectiveSettings()
 
     def algorithms(self) -> tuple[str, ...]:
@@ -147,17 +124,11 @@ class SkippedAlgorithm(NamedTuple):
 
 
 class ChosenAlgorithms(NamedTuple):
-    """The algorithms of a sweep.
+    """The algorithms of a sweep."""
 
-    Attributes:
-        algorithms: Algorithms that perform the collective.
-        left_out: Algorithms of "all" that cannot perform it.
-        first_program: Program of the first row, built while checking; empty after that row has run.
-    """
-
-    algorithms: list[str]
-    left_out: list[SkippedAlgorithm]
-    first_program: list[Program]
+    algorithms: list[str]  # algorithms that perform the collective
+    left_out: list[SkippedAlgorithm]  # algorithms of "all" that cannot perform it
+    first_program: list[Program]  # program of the first row, built while checking; empty after that row has run
 
 
 def choose(

@@ -15,10 +15,8 @@ from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
 from nadi.terminal.tables import FittedTable
 
-_MAX_TICKS = 16
-"""Maximum number of labelled sizes on an axis."""
-_GB_S_PER_B_PS = 1e3
-"""Gigabytes per second in one byte per picosecond."""
+_MAX_TICKS = 16  # maximum number of labelled sizes on an axis
+_GB_S_PER_B_PS = 1e3  # gigabytes per second in one byte per picosecond
 
 
 def render(sweep: CollectiveSweep) -> str:

@@ -18,10 +18,8 @@ from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 Int64 = NDArray[np.int64]
 
-_MAX_TOKENS = 1 << 16
-"""Number of equal tokens into which a member's buffer is divided, unless it has fewer bytes."""
-_MAX_EXPONENT = 16.0
-"""Maximum Zipf exponent: at 16 one member gets nearly all bytes."""
+_MAX_TOKENS = 1 << 16  # number of equal tokens into which a member's buffer is divided, unless it has fewer bytes
+_MAX_EXPONENT = 16.0  # maximum Zipf exponent: at 16 one member gets nearly all bytes
 
 
 def demand(

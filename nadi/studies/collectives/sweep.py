@@ -10,29 +10,17 @@ from nadi.studies.collectives.winners import Band, winners
 
 @dataclass(frozen=True)
 class CollectiveSweep:
-    """One collective on one fabric, with all sizes and algorithms.
+    """One collective on one fabric, with all sizes and algorithms."""
 
-    Attributes:
-        kind: Kind of the collective, one of workload.KINDS or "all-to-all-v".
-        topology: Name of the fabric.
-        npus: Number of NPUs, all of which are members.
-        network: Network section of the run.
-        seed: Seed of hashed path choices.
-        rows: Rows, ordered by algorithm and size.
-        left_out: Algorithms of "all" that cannot perform the collective.
-        matrix: Source of an all-to-all-v's bytes: "zipf:1.2" or a file; "" for other kinds.
-        system: System section of the run: settings of collectives.
-    """
-
-    kind: str
-    topology: str
-    npus: int
-    network: NetworkSection
-    seed: int
-    rows: list[SweepRow]
-    left_out: list[SkippedAlgorithm]
-    matrix: str = ""
-    system: SystemSection = field(default_factory=SystemSection)
+    kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
+    topology: str  # name of the fabric
+    npus: int  # number of NPUs, all of which are members
+    network: NetworkSection  # network section of the run
+    seed: int  # seed of hashed path choices
+    rows: list[SweepRow]  # rows, ordered by algorithm and size
+    left_out: list[SkippedAlgorithm]  # algorithms of "all" that cannot perform the collective
+    matrix: str = ""  # source of an all-to-all-v's bytes: "zipf:1.2" or a file; "" for other kinds
+    system: SystemSection = field(default_factory=SystemSection)  # system section of the run: settings of collectives
 
     def winners(self) -> list[Band]:
         """Return the fastest algorithm by size."""

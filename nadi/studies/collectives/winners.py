@@ -21,21 +21,14 @@ class TimedCollective(Protocol):
 
 
 class Band(NamedTuple):
-    """Consecutive sizes with the same fastest algorithm.
+    """Consecutive sizes with the same fastest algorithm."""
 
-    Attributes:
-        algorithm: Name of the fastest algorithm.
-        from_bytes: Smallest size in bytes.
-        to_bytes: Largest size in bytes.
-        least_lead: Minimum over the sizes of the second-best time divided by the best; None without a second algorithm.
-        most_lead: Maximum of the same ratio.
-    """
-
-    algorithm: str
-    from_bytes: int
-    to_bytes: int
+    algorithm: str  # name of the fastest algorithm
+    from_bytes: int  # smallest size in bytes
+    to_bytes: int  # largest size in bytes
+    # minimum over the sizes of the second-best time divided by the best; None without a second algorithm
     least_lead: float | None
-    most_lead: float | None
+    most_lead: float | None  # maximum of the same ratio
 
 
 def winners(rows: Sequence[TimedCollective]) -> list[Band]:

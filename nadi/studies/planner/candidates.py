@@ -19,49 +19,31 @@ from workload.generators.training import ParallelPlan, rules
 _Value = TypeVar("_Value")
 
 RECOMPUTE = ("none", "selective", "full")
-_FACTORS = ("tp", "cp", "pp", "dp")
-"""Axes whose product is the number of GPUs."""
+_FACTORS = ("tp", "cp", "pp", "dp")  # axes whose product is the number of GPUs
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
-_LONG_SEQUENCE = 16_384
-"""Sequence length in tokens from which the planner tries context parallelism."""
-_MIN_TOKENS_PER_GPU = 2_048
-"""Minimum number of tokens of a sequence on each GPU of a context-parallel group."""
-_MAX_CHUNKS = 8
-"""Maximum number of model chunks per pipeline stage that the planner tries."""
+_LONG_SEQUENCE = 16_384  # sequence length in tokens from which the planner tries context parallelism
+_MIN_TOKENS_PER_GPU = 2_048  # minimum number of tokens of a sequence on each GPU of a context-parallel group
+_MAX_CHUNKS = 8  # maximum number of model chunks per pipeline stage that the planner tries
 
 
 @dataclass(frozen=True)
 class PlanSpace:
-    """The space of plans that the planner searches.
+    """The space of plans that the planner searches."""
 
-    Attributes:
-        gpus: Number of GPUs of each plan.
-        gpus_per_host: Maximum tensor parallelism unless the user fixed it, because tensor parallelism across hosts is
-            slow.
-        memory_bytes: GPU memory in bytes that plans may use: capacity minus the reserve.
-        base: User's constraints: each field that was given (`model_fields_set`) holds for every plan.
-        framework: Framework whose rules every plan must keep.
-    """
-
-    gpus: int
+    gpus: int  # number of GPUs of each plan
+    # maximum tensor parallelism unless the user fixed it, because tensor parallelism across hosts is slow
     gpus_per_host: int
-    memory_bytes: int
-    base: ParallelPlan
-    framework: rules.Framework = "megatron"
+    memory_bytes: int  # GPU memory in bytes that plans may use: capacity minus the reserve
+    base: ParallelPlan  # user's constraints: each field that was given (`model_fields_set`) holds for every plan
+    framework: rules.Framework = "megatron"  # framework whose rules every plan must keep
 
 
 class Candidate(NamedTuple):
-    """A plan that keeps the framework's rules and the user's constraints.
+    """A plan that keeps the framework's rules and the user's constraints."""
 
-    Attributes:
-        plan: Settled plan; its recomputation is the fixed mode, else the lightest mode that fits, else full.
-        peak_bytes: Peak memory in bytes of the fullest GPU.
-        fits: Whether the peak is within the memory of the space.
-    """
-
-    plan: ParallelPlan
-    peak_bytes: int
-    fits: bool
+    plan: ParallelPlan  # settled plan; its recomputation is the fixed mode, else the lightest mode that fits, else full
+    peak_bytes: int  # peak memory in bytes of the fullest GPU
+    fits: bool  # whether the peak is within the memory of the space
 
 
 def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:

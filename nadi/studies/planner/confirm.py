@@ -28,29 +28,19 @@ from workload.generators.training import ParallelPlan, rules
 from workload.generators.training.generator import generate
 from workload.trace_sets.trace_set import Families, TraceSet
 
-MAX_PACKET_HOPS = 8e6
-"""Maximum packet-hops of one simulated communication: one or two seconds of wall time."""
-MIN_SHARE = 0.002
-"""Minimum exposed share of the step, 0 to 1, from which an axis is simulated."""
-_HOPS = 4
-"""Typical number of links of a path; a collective sends its buffer about twice."""
-_MIN_BUFFER_BYTES = 64 << 10
-"""Buffers are not truncated below this size, so that they stay bandwidth-bound."""
+MAX_PACKET_HOPS = 8e6  # maximum packet-hops of one simulated communication: one or two seconds of wall time
+MIN_SHARE = 0.002  # minimum exposed share of the step, 0 to 1, from which an axis is simulated
+_HOPS = 4  # typical number of links of a path; a collective sends its buffer about twice
+_MIN_BUFFER_BYTES = 64 << 10  # buffers are not truncated below this size, so that they stay bandwidth-bound
 _PACKET_BYTES = 4096
-_MESSAGES = -1
-"""Kind of point-to-point messages, beside the values of CollectiveCommType."""
+_MESSAGES = -1  # kind of point-to-point messages, beside the values of CollectiveCommType
 
 
 class PacketStepTime(NamedTuple):
-    """Step time corrected by packet-level simulation.
+    """Step time corrected by packet-level simulation."""
 
-    Attributes:
-        step_ps: Closed-form step time in ps with the exposed time of each simulated axis multiplied by its ratio.
-        ratios: Packet-level time over closed-form time by axis.
-    """
-
-    step_ps: float
-    ratios: dict[str, float]
+    step_ps: float  # closed-form step time in ps with the exposed time of each simulated axis multiplied by its ratio
+    ratios: dict[str, float]  # packet-level time over closed-form time by axis
 
 
 def confirm(

@@ -13,15 +13,10 @@ _S_PER_DAY = 86_400.0
 
 
 class StepBill(NamedTuple):
-    """Energy and cost of a step.
+    """Energy and cost of a step."""
 
-    Attributes:
-        bill: Energy and cost of all GPUs, links, switches and the data centre.
-        tokens: Number of tokens that the step trains.
-    """
-
-    bill: Bill
-    tokens: float
+    bill: Bill  # energy and cost of all GPUs, links, switches and the data centre
+    tokens: float  # number of tokens that the step trains
 
     @property
     def usd_per_million_tokens(self) -> float:

@@ -13,10 +13,8 @@ from nadi.reports.text.energy import usd_text
 from nadi.studies.planner.report import plan_table
 from nadi.terminal.printing import in_page
 
-MAX_BARS = 10
-"""Maximum number of plans in the bar charts."""
-MAX_ROWS = 500
-"""Maximum number of plans in the table of a page."""
+MAX_BARS = 10  # maximum number of plans in the bar charts
+MAX_ROWS = 500  # maximum number of plans in the table of a page
 
 
 def page(answers: Mapping[str, dict[str, Any]]) -> Page:

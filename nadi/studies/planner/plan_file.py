@@ -13,8 +13,7 @@ from nadi.insight.analysis.step_times import CATEGORIES
 
 _MAX_BYTES = 1 << 62
 _MAX_COUNT = 1 << 40
-_MAX_AMOUNT = 1e30
-"""Far above any time in seconds, energy in joules, rate or price that a plan can have."""
+_MAX_AMOUNT = 1e30  # far above any time in seconds, energy in joules, rate or price that a plan can have
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
 
 _Amount = Annotated[float, Field(ge=0, le=_MAX_AMOUNT)]

@@ -27,63 +27,36 @@ SHARD_KEYS = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A request to search parallel plans for one model on one cluster.
+    """A request to search parallel plans for one model on one cluster."""
 
-    Attributes:
-        model: Model to train.
-        cluster: Cluster to train on.
-        gpus: Number of GPUs of each plan.
-        base: User's constraints of --plan: each field that was given holds for every plan.
-        framework: Training framework whose rules plans keep.
-        gpu: Name of the GPU in place of the cluster's; "" = the cluster's.
-        fabric: Parameters that override those of the cluster's topology.
-        reserve: Memory of each GPU that plans must leave free.
-        confirm: Number of the best plans to check at packet level.
-        workers: Number of worker processes.
-        shard: Index and number of shards of the candidates; (0, 1) = all candidates.
-        energy_table: Path of powers and prices that override the defaults; None = defaults only.
-        tokens: Number of tokens of a whole training, for its days, energy and cost; 0 = do not report a training.
-    """
-
-    model: Model
-    cluster: Cluster
-    gpus: int
-    base: ParallelPlan
-    framework: rules.Framework = "megatron"
-    gpu: str = ""
-    fabric: dict[str, Any] = field(default_factory=dict)
-    reserve: MemoryReserve = DEFAULT_RESERVE
-    confirm: int = 3
-    workers: int = 1
-    shard: tuple[int, int] = (0, 1)
-    energy_table: Path | None = None
+    model: Model  # model to train
+    cluster: Cluster  # cluster to train on
+    gpus: int  # number of GPUs of each plan
+    base: ParallelPlan  # user's constraints of --plan: each field that was given holds for every plan
+    framework: rules.Framework = "megatron"  # training framework whose rules plans keep
+    gpu: str = ""  # name of the GPU in place of the cluster's; "" = the cluster's
+    fabric: dict[str, Any] = field(default_factory=dict)  # parameters that override those of the cluster's topology
+    reserve: MemoryReserve = DEFAULT_RESERVE  # memory of each GPU that plans must leave free
+    confirm: int = 3  # number of the best plans to check at packet level
+    workers: int = 1  # number of worker processes
+    shard: tuple[int, int] = (0, 1)  # index and number of shards of the candidates; (0, 1) = all candidates
+    energy_table: Path | None = None  # path of powers and prices that override the defaults; None = defaults only
+    # number of tokens of a whole training, for its days, energy and cost; 0 = do not report a training
     tokens: float = 0.0
 
 
 class PlanRanking(NamedTuple):
-    """The ranked plans of a request.
+    """The ranked plans of a request."""
 
-    Attributes:
-        request: Request that was answered.
-        gpu: Name of the GPU whose operator times the steps use.
-        memory_bytes: Memory capacity of one GPU in bytes.
-        reserve_bytes: GPU memory in bytes that every plan leaves unused.
-        table: Powers and prices.
-        rows: Plans in ascending order of step time.
-        confirmed: Packet-level results of the first rows.
-        valid: Number of plans that keep the rules and the constraints.
-        too_large: Number of valid plans that do not fit in memory.
-    """
-
-    request: PlanRequest
-    gpu: str
-    memory_bytes: int
-    reserve_bytes: int
-    table: EnergyTable
-    rows: list[RankedPlan]
-    confirmed: list[PacketStepTime]
-    valid: int
-    too_large: int
+    request: PlanRequest  # request that was answered
+    gpu: str  # name of the GPU whose operator times the steps use
+    memory_bytes: int  # memory capacity of one GPU in bytes
+    reserve_bytes: int  # GPU memory in bytes that every plan leaves unused
+    table: EnergyTable  # powers and prices
+    rows: list[RankedPlan]  # plans in ascending order of step time
+    confirmed: list[PacketStepTime]  # packet-level results of the first rows
+    valid: int  # number of plans that keep the rules and the constraints
+    too_large: int  # number of valid plans that do not fit in memory
 
 
 def rank_plans(request: PlanRequest, progress: Progress | NoProgress) -> PlanRanking:

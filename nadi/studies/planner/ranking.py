@@ -14,38 +14,24 @@ from workload.generators.training import rules
 
 
 class RankedPlan(NamedTuple):
-    """A plan with its step time and throughput.
+    """A plan with its step time and throughput."""
 
-    Attributes:
-        candidate: Plan and its peak memory.
-        step: Step time at closed forms.
-        tokens_per_s: Throughput of all GPUs together in tokens per second.
-        mfu: Model FLOP/s over the peak of all GPUs, without recomputation; attention counts the query-key pairs that a
-            causal mask leaves.
-        mfu_all_pairs: Same ratio with all query-key pairs counted.
-    """
-
-    candidate: Candidate
-    step: StepTime
-    tokens_per_s: float
+    candidate: Candidate  # plan and its peak memory
+    step: StepTime  # step time at closed forms
+    tokens_per_s: float  # throughput of all GPUs together in tokens per second
+    # model FLOP/s over the peak of all GPUs, without recomputation; attention counts the query-key pairs that a causal
+    # mask leaves
     mfu: float
-    mfu_all_pairs: float
+    mfu_all_pairs: float  # same ratio with all query-key pairs counted
 
 
 class PlanSearch(NamedTuple):
-    """Inputs that all candidates of a search share.
+    """Inputs that all candidates of a search share."""
 
-    Attributes:
-        machine: Fabric, operator times and collective costs.
-        model: Model to train.
-        framework: Training framework of all candidates.
-        peak_flops: Peak FLOP/s of all GPUs together in the plans' data type.
-    """
-
-    machine: TargetMachine
-    model: Model
-    framework: rules.Framework
-    peak_flops: float
+    machine: TargetMachine  # fabric, operator times and collective costs
+    model: Model  # model to train
+    framework: rules.Framework  # training framework of all candidates
+    peak_flops: float  # peak FLOP/s of all GPUs together in the plans' data type
 
 
 def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:

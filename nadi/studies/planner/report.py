@@ -9,8 +9,7 @@ from nadi.terminal.tables import FittedTable, TableColumn
 
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 """Time categories other than computation; each has a column if a plan spends time in it."""
-_MIN_SHARE = 0.0005
-"""Minimum share of a step, 0 to 1, for a column: 0.05 % would print as 0.1 %."""
+_MIN_SHARE = 0.0005  # minimum share of a step, 0 to 1, for a column: 0.05 % would print as 0.1 %
 
 
 def plan_table(answer: dict[str, Any], top: int) -> FittedTable:

@@ -14,15 +14,10 @@ _SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
 
 
 class MemoryReserve(NamedTuple):
-    """A reserve as a size or as a share of GPU memory; the other field is zero.
+    """A reserve as a size or as a share of GPU memory; the other field is zero."""
 
-    Attributes:
-        size_bytes: Reserve of each GPU in bytes.
-        share: Reserve as a share of each GPU's memory, 0 to 1.
-    """
-
-    size_bytes: int = 0
-    share: Fraction = Fraction(0)
+    size_bytes: int = 0  # reserve of each GPU in bytes
+    share: Fraction = Fraction(0)  # reserve as a share of each GPU's memory, 0 to 1
 
     @classmethod
     def parse(cls, text: str) -> "MemoryReserve":

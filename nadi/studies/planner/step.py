@@ -36,29 +36,19 @@ from workload.generators.training import ParallelPlan, rules
 from workload.generators.training.generator import generate
 from workload.generators.training.interference import channels_on, compute_slowdown
 
-_SHORT, _LONGER = 2, 3
-"""Rounds of the pipeline in the two short steps: micro-batches per stage."""
+_SHORT, _LONGER = 2, 3  # rounds of the pipeline in the two short steps: micro-batches per stage
 
 
 @dataclass(frozen=True)
 class TargetMachine:
-    """The GPUs, fabric and cost models on which plans are timed.
+    """The GPUs, fabric and cost models on which plans are timed."""
 
-    Attributes:
-        graph: Fabric of all GPUs.
-        settings: Settings of the packet network that the closed forms assume.
-        collectives: Algorithms and settings of collectives.
-        compute: Operator times of the GPU.
-        costs: Cached collective costs of the fabric, shared by all plans.
-        channels: Number of NCCL channels, each occupying one SM while a collective runs.
-    """
-
-    graph: Graph
-    settings: Settings
-    collectives: CollectiveSettings
-    compute: ComputeModel
-    costs: CollectiveCosts
-    channels: int = 0
+    graph: Graph  # fabric of all GPUs
+    settings: Settings  # settings of the packet network that the closed forms assume
+    collectives: CollectiveSettings  # algorithms and settings of collectives
+    compute: ComputeModel  # operator times of the GPU
+    costs: CollectiveCosts  # cached collective costs of the fabric, shared by all plans
+    channels: int = 0  # number of NCCL channels, each occupying one SM while a collective runs
 
 
 def target_machine(
@@ -89,31 +79,19 @@ def target_machine(
 
 
 class EnergyUse(NamedTuple):
-    """Activity in a step that consumes energy.
+    """Activity in a step that consumes energy."""
 
-    Attributes:
-        npu_ps: float64[len(NPU_TIMES)], GPU time by activity in ps, summed over all GPUs.
-        ports: Ports by type with the bytes that they send.
-    """
-
-    npu_ps: NDArray[np.float64]
-    ports: Mapping[str, PortUse]
+    npu_ps: NDArray[np.float64]  # float64[len(NPU_TIMES)], GPU time by activity in ps, summed over all GPUs
+    ports: Mapping[str, PortUse]  # ports by type with the bytes that they send
 
 
 class StepTime(NamedTuple):
-    """Duration and breakdown of a step.
+    """Duration and breakdown of a step."""
 
-    Attributes:
-        step_ps: Step time of the slowest GPU in ps.
-        share_ps: float64[len(CATEGORIES)], time of a GPU by category in ps, mean over all GPUs.
-        use: Activity of GPUs and ports that consumes energy.
-        is_whole: Whether the whole step was simulated; False = extrapolated from two short steps.
-    """
-
-    step_ps: float
-    share_ps: NDArray[np.float64]
-    use: EnergyUse
-    is_whole: bool
+    step_ps: float  # step time of the slowest GPU in ps
+    share_ps: NDArray[np.float64]  # float64[len(CATEGORIES)], time of a GPU by category in ps, mean over all GPUs
+    use: EnergyUse  # activity of GPUs and ports that consumes energy
+    is_whole: bool  # whether the whole step was simulated; False = extrapolated from two short steps
 
     def of(self, category: str) -> float:
         """Return the share of the step, 0 to 1, that a GPU spends in a category."""

@@ -12,8 +12,7 @@ from nadi.studies.replay.buffers import Buffers, Bytes
 from nadi.studies.replay.steps import ReplayOperation
 
 _WORD_BYTES = 4
-_TIMEOUT_S = 300
-"""Seconds that a rank waits for its peers before the replay fails."""
+_TIMEOUT_S = 300  # seconds that a rank waits for its peers before the replay fails
 
 
 def connect(method: str, rank: int, size: int) -> RankGather:

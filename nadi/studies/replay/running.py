@@ -18,25 +18,17 @@ from nadi.studies.replay.player import play
 from nadi.studies.replay.steps import steps_of
 from workload import Program, TraceSet
 
-STORE = "NADI_REPLAY_STORE"
-"""Environment variable with the URL of the file through which local ranks connect."""
-_POLL_S = 0.05
-"""Interval in seconds between checks whether a rank has failed."""
+STORE = "NADI_REPLAY_STORE"  # environment variable with the URL of the file through which local ranks connect
+_POLL_S = 0.05  # interval in seconds between checks whether a rank has failed
 _NS_PER_MICRO = 1000
 
 
 class ReplayRequest(NamedTuple):
-    """Settings of a replay.
+    """Settings of a replay."""
 
-    Attributes:
-        over: Transport, "mpi" or "gloo".
-        sleeps: Whether compute and memory nodes sleep for their duration.
-        out: Prefix of the traces with measured times; None = do not write traces.
-    """
-
-    over: str
-    sleeps: bool
-    out: Path | None
+    over: str  # transport, "mpi" or "gloo"
+    sleeps: bool  # whether compute and memory nodes sleep for their duration
+    out: Path | None  # prefix of the traces with measured times; None = do not write traces
 
 
 def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: RankGather) -> dict[str, Any]:

@@ -15,35 +15,22 @@ from workload import KINDS, CollectiveSettings, Program, TraceSet
 from workload.node_kinds import COLLECTIVE, SEND
 
 Int64 = NDArray[np.int64]
-_MEMORY_SHARE = 0.5
-"""Share of the available memory, 0 to 1, that the buffers of one operation on all ranks may use."""
-_BUFFERS = 2
-"""Buffers of an operation: one to send and one to receive."""
+_MEMORY_SHARE = 0.5  # share of the available memory, 0 to 1, that the buffers of one operation on all ranks may use
+_BUFFERS = 2  # buffers of an operation: one to send and one to receive
 _PS_PER_NS = 1000
 
 
 class ReplayOperation(NamedTuple):
-    """One communication operation of a rank.
+    """One communication operation of a rank."""
 
-    Attributes:
-        kind: One of workload.KINDS, "send" or "recv".
-        size_bytes: Size in bytes of the message or the whole buffer.
-        group: Number of the group; -1 for a message.
-        members: Ranks of the group in member order; the peer alone for a message.
-        own: Index of this rank among the members.
-        tag: Tag of a message.
-        send_bytes: Bytes to each member in an uneven all-to-all; else ().
-        recv_bytes: Bytes from each member in an uneven all-to-all; else ().
-    """
-
-    kind: str
-    size_bytes: int
-    group: int
-    members: tuple[int, ...]
-    own: int = 0
-    tag: int = 0
-    send_bytes: tuple[int, ...] = ()
-    recv_bytes: tuple[int, ...] = ()
+    kind: str  # one of workload.KINDS, "send" or "recv"
+    size_bytes: int  # size in bytes of the message or the whole buffer
+    group: int  # number of the group; -1 for a message
+    members: tuple[int, ...]  # ranks of the group in member order; the peer alone for a message
+    own: int = 0  # index of this rank among the members
+    tag: int = 0  # tag of a message
+    send_bytes: tuple[int, ...] = ()  # bytes to each member in an uneven all-to-all; else ()
+    recv_bytes: tuple[int, ...] = ()  # bytes from each member in an uneven all-to-all; else ()
 
     @property
     def part_bytes(self) -> int:
@@ -53,31 +40,19 @@ class ReplayOperation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReplaySteps:
-    """The n nodes of a rank's trace.
+    """The n nodes of a rank's trace."""
 
-    Attributes:
-        table: Trace with the peers of this rank.
-        kind: int8[n], node kind, NOOP to COLLECTIVE.
-        lane: int8[n], lane of compute and memory nodes.
-        duration_ns: int64[n], duration of compute and memory nodes in nanoseconds.
-        parents: int64[n], number of parents.
-        child_ptr: int64[n + 1], row pointers into `child`.
-        child: int64[], rows that wait for each row.
-        operations: Operation of each communication row, without collectives of a single member.
-        channel: Rows that must start in this order, by group or by peer and tag.
-        groups: Members of every group by number, the same on all ranks.
-    """
-
-    table: TraceTable
-    kind: NDArray[np.int8]
-    lane: NDArray[np.int8]
-    duration_ns: Int64
-    parents: Int64
-    child_ptr: Int64
-    child: Int64
+    table: TraceTable  # trace with the peers of this rank
+    kind: NDArray[np.int8]  # int8[n], node kind, NOOP to COLLECTIVE
+    lane: NDArray[np.int8]  # int8[n], lane of compute and memory nodes
+    duration_ns: Int64  # int64[n], duration of compute and memory nodes in nanoseconds
+    parents: Int64  # int64[n], number of parents
+    child_ptr: Int64  # int64[n + 1], row pointers into `child`
+    child: Int64  # int64[], rows that wait for each row
+    # operation of each communication row, without collectives of a single member
     operations: dict[int, ReplayOperation]
-    channel: dict[int, tuple[int, ...]]
-    groups: dict[int, tuple[int, ...]]
+    channel: dict[int, tuple[int, ...]]  # rows that must start in this order, by group or by peer and tag
+    groups: dict[int, tuple[int, ...]]  # members of every group by number, the same on all ranks
 
 
 def read_traces(

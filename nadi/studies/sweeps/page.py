@@ -22,8 +22,7 @@ MAX_ROWS = 500
 MAX_OVERLAID = 12
 """Number of best points whose distributions are overlaid; more lines than colours are indistinguishable."""
 _QUANTILES = np.linspace(0, 1, 201)
-_TIME_BINS = 200
-"""Number of time bins of the queue chart."""
+_TIME_BINS = 200  # number of time bins of the queue chart
 _OTHER_COLUMNS = ("point", "run", "error")
 
 

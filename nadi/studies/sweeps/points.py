@@ -25,26 +25,19 @@ from nadi.insight.runs.figures import FIGURES
 from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 MAX_POINTS = 100_000
-_FOLDER_NAME_LENGTH = 20
-"""Number of hexadecimal digits of a point's folder name: 80 bits of its hash."""
+_FOLDER_NAME_LENGTH = 20  # number of hexadecimal digits of a point's folder name: 80 bits of its hash
 Value = str | int | float | bool | list[Any] | dict[str, Any]
 
 
 class Range(BaseModel):
-    """The inclusive bounds of a key from which a Latin hypercube draws.
-
-    Attributes:
-        least, most: Bounds: numbers, or texts with a unit such as "1KiB", "100Gbps", "1us".
-        scale: Whether the distribution is uniform in the value ("linear") or in its logarithm ("log").
-        whole: Whether to round to whole numbers; texts with a unit are always rounded to the smallest unit.
-    """
+    """The inclusive bounds of a key from which a Latin hypercube draws."""
 
     model_config = ConfigDict(extra="forbid")
 
-    least: int | float | str
-    most: int | float | str
-    scale: Literal["linear", "log"] = "linear"
-    whole: bool = False
+    least: int | float | str  # lower bound: a number, or a text with a unit such as "1KiB", "100Gbps", "1us"
+    most: int | float | str  # upper bound, in the same form
+    scale: Literal["linear", "log"] = "linear"  # whether the distribution is uniform in the value or in its logarithm
+    whole: bool = False  # whether to round to whole numbers; texts with a unit are always rounded to the smallest unit
 
 
 class SweepFile(BaseModel):
@@ -65,17 +58,12 @@ class SweepFile(BaseModel):
 
 
 class Point(NamedTuple):
-    """One run of a sweep.
+    """One run of a sweep."""
 
-    Attributes:
-        values: Values by key of the run file.
-        config: Settled configuration of the run.
-        name: Name of the run's folder: a hash of the configuration, of the contents of its input files and of Nadi's
-            version, so that equal names mean equal runs.
-    """
-
-    values: Mapping[str, Value]
-    config: RunConfig
+    values: Mapping[str, Value]  # values by key of the run file
+    config: RunConfig  # settled configuration of the run
+    # name of the run's folder: a hash of the configuration, of the contents of its input files and of Nadi's version,
+    # so that equal names mean equal runs
     name: str
 
     def overrides(self) -> list[str]:
@@ -84,21 +72,13 @@ class Point(NamedTuple):
 
 
 class SweepDefinition(NamedTuple):
-    """A parsed sweep file.
+    """A parsed sweep file."""
 
-    Attributes:
-        path: Path of the sweep file.
-        run_file: Path of the run file; None = no run file.
-        keys: Keys whose values differ between points, in order.
-        points: All points, in order.
-        rank: Name of the figure that ranks the points; "" = default figure.
-    """
-
-    path: Path
-    run_file: Path | None
-    keys: tuple[str, ...]
-    points: list[Point]
-    rank: str = ""
+    path: Path  # path of the sweep file
+    run_file: Path | None  # path of the run file; None = no run file
+    keys: tuple[str, ...]  # keys whose values differ between points, in order
+    points: list[Point]  # all points, in order
+    rank: str = ""  # name of the figure that ranks the points; "" = default figure
 
 
 def read_sweep(path: Path) -> SweepDefinition:

@@ -7,8 +7,7 @@ from nadi.studies.sweeps.page import figures_shown, keys_of, label
 from nadi.terminal.readable import figure_text
 from nadi.terminal.tables import FittedTable, TableColumn
 
-MAX_ROWS = 40
-"""Maximum number of points in the printed table."""
+MAX_ROWS = 40  # maximum number of points in the printed table
 
 
 def render(table: pa.Table, figure: Figure | None) -> FittedTable:

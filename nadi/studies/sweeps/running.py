@@ -16,17 +16,11 @@ RUNS = "runs"
 
 
 class PointOutcome(NamedTuple):
-    """The outcome of a point.
+    """The outcome of a point."""
 
-    Attributes:
-        point: Index of the point in the sweep.
-        error: Error message on one line; "" = finished.
-        was_there: Whether an earlier sweep finished the point.
-    """
-
-    point: int
-    error: str
-    was_there: bool = False
+    point: int  # index of the point in the sweep
+    error: str  # error message on one line; "" = finished
+    was_there: bool = False  # whether an earlier sweep finished the point
 
 
 def folder_of(out: Path, point: Point) -> Path:

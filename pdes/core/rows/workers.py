@@ -7,7 +7,7 @@ LINE_WORDS = 16
 APART = "unused: the next words have other writers or other times, so they have a pair of cache lines of their own"
 
 
-class ParcelHeader(Row, words=8, written_by="nadi.studies.benchmarks.instruments.parcel_costs workers.other_teams"):
+class ParcelHeader(Row, words=8, written_by="workers.other_teams"):
     """Header of the parcel that one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
     records = word(WordKind.COUNT, "packets in the parcel; workers that pack some add to it, so it is the first word")
@@ -54,10 +54,7 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row,
     words=64,
-    written_by=(
-        "nadi.studies.benchmarks.instruments.others nadi.studies.benchmarks.instruments.recording workers.crew "
-        "workers.exchange workers.other_teams workers.processes workers.team"
-    ),
+    written_by="workers.crew workers.exchange workers.other_teams workers.processes workers.team",
 ):
     """State of all workers that share memory (pdes/workers/team.py).
 
@@ -85,10 +82,7 @@ class TeamState(
 class Worker(
     Row,
     words=16,
-    written_by=(
-        "nadi.studies.benchmarks.instruments.meeting_costs workers.crew workers.exchange workers.other_teams "
-        "workers.team"
-    ),
+    written_by="workers.crew workers.exchange workers.other_teams workers.team",
 ):
     """State of one worker of a team, which only that worker writes; others read its first cache line."""
 

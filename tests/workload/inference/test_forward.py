@@ -9,7 +9,7 @@ from workload.generators.memory.serving import kv_cache_bytes_per_token
 from workload.generators.models import find, weights
 from workload.generators.models.operations import forward_flops, output_flops
 from workload.generators.training import parallel_plan
-from workload.generators.training.parameter_counts import stage_weights
+from workload.generators.training.parameters import stage_weights
 
 _PROMPT, _ANSWER = 48, 5
 
@@ -92,7 +92,8 @@ def test_a_step_of_decoding_reads_its_weights_and_its_cache_once(model, plan):
     own = own.model_copy(update={"etp": own.tp}) if model.experts else own
     whole = sum(
         {"tp": part.size, "experts": part.size, "whole": part.size * own.tp,
-         "kv": part.size * max(1, own.tp // model.key_value_heads)}[part.split]
+         "qkv": part.size * (model.heads + 2 * max(own.tp, model.key_value_heads))
+                // (model.heads + 2 * model.key_value_heads)}[part.split]
         for part in stage_weights(model, own, 0) if part.is_matrix
     )  # fmt: skip
     read, cache = 0, 0

@@ -8,9 +8,9 @@ from tests.budgets import bounded
 from tests.nonempty import nonempty
 from workload.generators.memory.activations import layer_activations
 from workload.generators.memory.estimate import estimate
-from workload.generators.memory.in_flight import in_flight
 from workload.generators.models import Experts, LatentAttention, Model, find
 from workload.generators.training import parallel_plan, rules
+from workload.generators.training.stages import pipeline_of
 
 GB = 10**9
 
@@ -75,7 +75,7 @@ def test_interleaving_holds_as_much_more_as_the_paper_says():
     model = gpt(layers=24)
     for pp, vpp in ((4, 2), (4, 3), (2, 6), (8, 3)):
         plan = rules.settle(model, parallel_plan(f"pp{pp},vpp{vpp},gb{8 * pp}"))
-        chunks = in_flight(plan, 0)
+        chunks = pipeline_of(plan).in_flight(0)
         assert sum(chunks) / (pp * vpp) == pytest.approx(1 + (pp - 1) / (pp * vpp))
 
 
@@ -105,16 +105,16 @@ def test_micro_batches_in_flight_are_those_of_the_schedule_step_by_step(pp, vpp,
         assert min(holds) >= 0
         most = max(most, sum(holds))
     assert holds == [0] * vpp
-    assert sum(in_flight(plan, stage)) == most
+    assert sum(pipeline_of(plan).in_flight(stage)) == most
 
 
 def test_other_schedules_hold_what_their_papers_say():
     gpipe = parallel_plan("pp4,gb24,gpipe")
-    assert in_flight(gpipe, 0) == in_flight(gpipe, 3) == (24,)
-    assert [in_flight(parallel_plan("pp4,gb24"), stage) for stage in range(4)] == [(4,), (3,), (2,), (1,)]
-    assert max(in_flight(parallel_plan("pp4,gb24,zero-bubble"), stage) for stage in range(4)) == (4,)
+    assert pipeline_of(gpipe).in_flight(0) == pipeline_of(gpipe).in_flight(3) == (24,)
+    assert [pipeline_of(parallel_plan("pp4,gb24")).in_flight(stage) for stage in range(4)] == [(4,), (3,), (2,), (1,)]
+    assert max(pipeline_of(parallel_plan("pp4,gb24,zero-bubble")).in_flight(stage) for stage in range(4)) == (4,)
     dual = parallel_plan("pp4,gb24,dualpipe")
-    assert [sum(in_flight(dual, stage)) for stage in range(4)] == [5] * 4
+    assert [sum(pipeline_of(dual).in_flight(stage)) for stage in range(4)] == [5] * 4
 
 
 def test_llama_keeps_tensor_by_tensor_what_its_layer_makes():

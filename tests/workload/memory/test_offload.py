@@ -4,7 +4,7 @@ import pytest
 
 from workload.generators.memory.offload import OptimizerTransfers, optimizer_transfers
 from workload.generators.training import parallel_plan
-from workload.generators.training.parameter_counts import HeldParameters
+from workload.generators.training.parameters import HeldParameters
 
 
 @pytest.mark.parametrize("replicas", [1, 4])

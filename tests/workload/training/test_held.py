@@ -5,7 +5,7 @@ import pytest
 from tests.nonempty import nonempty
 from workload.generators.models import find
 from workload.generators.training import parallel_plan, rules
-from workload.generators.training.parameter_counts import held
+from workload.generators.training.parameters import held
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import chunks
 from workload.generators.training.units import units

@@ -9,10 +9,10 @@ from et.schema import AttributeProto
 from tests.nonempty import nonempty
 from tests.workload.training.small import DEEPSEEK, GPT, MIXTRAL
 from workload.generators.memory.activations import layer_activations
-from workload.generators.training import parallel_plan, pipeline
+from workload.generators.training import parallel_plan
 from workload.generators.training.generator import generate
 from workload.generators.training.rules import settle
-from workload.generators.training.stages import chunks, micro_batches
+from workload.generators.training.stages import chunks, pipeline_of
 
 
 def lifetimes(trace):
@@ -55,7 +55,7 @@ def test_stages_hold_as_many_activations_as_their_schedule_says(model, recompute
             sum(layer_activations(model, plan, has_experts=model.has_experts(n)).kept(recompute) for n in chunk.layers)
             for chunk in own
         ]
-        in_flight = pipeline.in_flight(plan.schedule, stage, plan.pp, micro_batches(plan), len(own))
+        in_flight = sum(pipeline_of(plan).in_flight(stage))
         found = peak(made.traces[stage])
         if len(set(kept)) == 1:
             assert found == in_flight * kept[0]

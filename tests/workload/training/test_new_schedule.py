@@ -10,9 +10,9 @@ import pytest
 from tests.nonempty import nonempty
 from tests.workload.training.small import GPT
 from workload.errors import WorkloadError
-from workload.generators.memory.in_flight import in_flight
 from workload.generators.training import parallel_plan, pipeline, rules
 from workload.generators.training.generator import generate
+from workload.generators.training.stages import pipeline_of
 
 FOLDER = Path(pipeline.__file__).parent
 PLANS = importlib.import_module("workload.generators.training.parallel_plan")
@@ -20,10 +20,10 @@ PLANS = importlib.import_module("workload.generators.training.parallel_plan")
 
 @pytest.fixture
 def added(tmp_path, monkeypatch):
-    """Copies of two schedules under other names, the one with chunks without its count of each chunk."""
+    """Copies of two schedules under other names."""
     for file, name in (("one_forward_one_backward", "1f1b"), ("interleaved", "interleaved")):
         text = (FOLDER / f"{file}.py").read_text().replace(f'NAME = "{name}"', f'NAME = "new-{name}"')
-        (tmp_path / f"new_{file}.py").write_text(text.replace("def in_flight_of_chunks", "def _unseen"))
+        (tmp_path / f"new_{file}.py").write_text(text)
     monkeypatch.setattr(pipeline, "__path__", [*pipeline.__path__, str(tmp_path)])
     caches = (pipeline.schedules, PLANS._words)
     for cache in caches:
@@ -44,8 +44,7 @@ def test_a_copy_under_another_name_does_the_same(old, axes):
     plan, wanted = (rules.settle(GPT, each, "megatron") for each in (plan, wanted))
     rules.check(GPT, plan, "megatron")
     for stage in range(plan.pp):
-        found, expected = in_flight(plan, stage), in_flight(wanted, stage)
-        assert (len(found), sum(found)) == (len(expected), sum(expected))
+        assert pipeline_of(plan).in_flight(stage) == pipeline_of(wanted).in_flight(stage)
     made, expected = (generate(GPT, each) for each in (plan, wanted))
     assert np.array_equal(made.trace_of_npu, expected.trace_of_npu)
     for one, other in nonempty(zip(made.traces, expected.traces, strict=True)):

@@ -7,7 +7,7 @@ from tests.budgets import bounded
 from tests.workload.training.small import cases
 from workload.generators.models import find, names
 from workload.generators.training import parallel_plan
-from workload.generators.training.parameter_counts import held
+from workload.generators.training.parameters import held
 from workload.generators.training.rules import settle
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import chunks

@@ -8,7 +8,7 @@ from workload import WorkloadError
 from workload.generators.models import Experts, LatentAttention, Model, find, weights
 from workload.generators.training import parallel_plan, rules
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameter_counts import chunk_weights, held, stage_weights
+from workload.generators.training.parameters import chunk_weights, held, stage_weights
 from workload.generators.training.stages import chunks, layers_of_slots, micro_batches, padded_vocab
 
 BROKEN = [
@@ -153,10 +153,11 @@ def owners(part, model, plan, rank):
     tp = rank % plan.tp
     if part.split == "tp":
         return {tp}, plan.tp
-    if part.split == "kv":  # heads of keys and values that the GPU's own query heads need
-        group = model.heads // model.key_value_heads
-        own = range(tp * model.heads // plan.tp, (tp + 1) * model.heads // plan.tp)
-        return {head // group for head in own}, model.key_value_heads
+    if part.split == "qkv":  # query heads, and the heads of keys and values that they need
+        heads, others = model.heads, model.key_value_heads
+        own = range(tp * heads // plan.tp, (tp + 1) * heads // plan.tp)
+        needed = {head // (heads // others) for head in own}
+        return {*own, *(heads + i for i in needed), *(heads + others + i for i in needed)}, heads + 2 * others
     if part.split == "experts":
         inner = rank % plan.etp
         outer = rank // plan.etp % plan.ep

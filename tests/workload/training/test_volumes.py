@@ -12,7 +12,7 @@ from tests.workload.training.counted import moved, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
 from workload.generators.training import parallel_plan
 from workload.generators.training.generator import generate
-from workload.generators.training.parameter_counts import held
+from workload.generators.training.parameters import held
 from workload.generators.training.rules import settle
 from workload.generators.training.stages import micro_batches, padded_vocab
 

@@ -25,8 +25,7 @@ _AT_ONCE = (-1, -1)
 def plan(kind: str, members: int, window: int = 0) -> Plans:
     """Return a sending and a receiving lane, twice for all-reduce; one for the stars; with a window one per peer.
 
-    Raises:
-        WorkloadError: A window in a star, where a member either sends or receives.
+    Raises WorkloadError: a window in a star, where a member either sends or receives.
     """
     if kind in _STARS:
         if window:

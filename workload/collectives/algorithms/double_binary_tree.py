@@ -20,8 +20,8 @@ LIMITS = {"chunks": (1, 4096)}
 LOWER_BOUND = True
 
 _TREES = 2
+# Lanes of a tree: from two children, to the parent, from the parent, to two children
 _UP, _TO_PARENT, _DOWN, _TO_CHILDREN, _LANES = 0, 2, 3, 4, 6
-"""Lanes of a tree: from two children, to the parent, from the parent, to two children."""
 
 
 def plan(kind: str, members: int, chunks: int = 8) -> Plans:

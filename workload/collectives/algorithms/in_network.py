@@ -24,8 +24,7 @@ LIMITS = {"chunks": (0, 4096)}
 
 _IN_PARTS = ("reduce-scatter", "all-gather")
 
-_CHUNK_BYTES = 4096
-"""Default size of a chunk, up to _MAX_CHUNKS chunks and about _USUAL_STEPS steps."""
+_CHUNK_BYTES = 4096  # default size of a chunk, up to _MAX_CHUNKS chunks and about _USUAL_STEPS steps
 _MAX_CHUNKS = 256
 _USUAL_STEPS = 2_000_000
 

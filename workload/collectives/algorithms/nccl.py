@@ -36,7 +36,7 @@ LIMITS = {
     "chunks": CHUNKS,
 }
 
-_LANES = {
+_LANES = {  # module that makes the lanes of each of NCCL's algorithms
     RING: ring_plans,
     TREE: tree_plans,
     NVLS: nvls_plans,
@@ -44,7 +44,6 @@ _LANES = {
     PAT: pat_plans,
     COLLNET_DIRECT: collnet_plans,
 }
-"""Module that makes the lanes of each of NCCL's algorithms."""
 
 
 def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - the name in the registry

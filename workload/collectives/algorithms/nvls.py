@@ -31,8 +31,7 @@ LIMITS = {"chunks": (0, 4096)}
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Return the lanes of workload.collectives.plans.multimem; chunks: number per share, as in `chunks_of_share`.
 
-    Raises:
-        WorkloadError: Members on several switches, or too many steps to fit into memory.
+    Raises WorkloadError: members on several switches, or too many steps to fit into memory.
     """
     n, count = shape.members, size_class(kind, shape, size_bytes, chunks)
     if len(shape.branches()[0].tree.parent) != n + 1:

@@ -22,8 +22,7 @@ LOWER_BOUND = True
 PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}
 
-HALVES = 2
-"""Number of trees of a rail, each for an equal part of the chunks."""
+HALVES = 2  # number of trees of a rail, each for an equal part of the chunks
 _UP, _TOTAL, _DOWN, _LANES = range(2, 6)
 
 
@@ -31,9 +30,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     """Return the lanes of plans.multimem, plus those of two trees over hosts.
 
     The parameter `chunks` is the number per share, rounded up to an even one, as in plans.multimem.chunks_of_share.
-
-    Raises:
-        WorkloadError: One host, or too many steps to fit into memory.
+    Raises WorkloadError: one host, or too many steps to fit into memory.
     """
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     if len(hosts) < 2:

@@ -43,11 +43,7 @@ class ChakraMessage(NamedTuple):
 
 
 def chakra_files(prefix: Path) -> list[Path]:
-    """Return the traces P.0.et .. P.(n-1).et of a prefix P.
-
-    Raises:
-        WorkloadError: No trace, or a missing one.
-    """
+    """Return the traces P.0.et .. P.(n-1).et of a prefix P. Raises WorkloadError: no trace, or a missing one."""
     pattern = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et")
     files = {}
     for file in prefix.parent.glob("*.et") if prefix.name else ():

@@ -14,18 +14,15 @@ from workload.errors import WorkloadError
 
 _NAME_OF = {kind: name for name, kind in reversed(KIND_OF.items())}
 
-Block = tuple[int, int, int, int]
-"""Lane, send, recv and channel of a thread block."""
+Block = tuple[int, int, int, int]  # lane, send, recv and channel of a thread block
 
-At = tuple[Block, int]
-"""A step of a thread block."""
+At = tuple[Block, int]  # a step of a thread block
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
     """Return the XML of plans; lanes must work on the whole buffer in equal chunks without latencies or wire factors.
 
-    Raises:
-        WorkloadError: MSCCL's format cannot express the kind or the plans.
+    Raises WorkloadError: MSCCL's format cannot express the kind or the plans.
     """
     if kind not in _NAME_OF:
         raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")

@@ -15,17 +15,13 @@ from workload.collectives.schedules.oracle import OracleError, check
 from workload.collectives.schedules.packed import pack
 from workload.errors import WorkloadError
 
-Name = Callable[[int, int, int], str]
-"""The user's name of a step, by member, lane and number."""
+Name = Callable[[int, int, int], str]  # the user's name of a step, by member, lane and number
 
-Turn = Callable[[int, int, int], int]
-"""Sort key of a member's sends to a lane, by member, lane and number."""
+Turn = Callable[[int, int, int], int]  # sort key of a member's sends to a lane, by member, lane and number
 
 
-_MAX_NAMES = 8
-"""Maximum number of steps that the message about a cycle names."""
-_MAX_REASON = 160
-"""Maximum number of characters of the oracle's reason in a message."""
+_MAX_NAMES = 8  # maximum number of steps that the message about a cycle names
+_MAX_REASON = 160  # maximum number of characters of the oracle's reason in a message
 
 
 class StepPlace(NamedTuple):
@@ -48,9 +44,8 @@ class StepGraph(NamedTuple):
 def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
     """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = one lane.
 
-    Raises:
-        WorkloadError: A send without a receive or vice versa, unequal counts, a missing lane or step, or a cycle of
-            steps.
+    Raises WorkloadError: a send without a receive or vice versa, unequal counts, a missing lane or step, or a cycle of
+    steps.
     """
     places = [
         StepPlace(member, lane, number)
@@ -78,8 +73,7 @@ def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
 def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
     """Check that steps of a member that use the same chunk are ordered, if one of them writes.
 
-    Raises:
-        WorkloadError: Two such steps are not ordered.
+    Raises WorkloadError: two such steps are not ordered.
     """
     for member in range(plans.members):
         uses = _uses(flow, member)
@@ -101,8 +95,7 @@ def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
 def check_result(plans: Plans, kind: str, label: str) -> None:
     """Check with the oracle that plans do what a kind promises; label: subject of the message.
 
-    Raises:
-        WorkloadError: They do something else.
+    Raises WorkloadError: they do something else.
     """
     try:
         check(kind, pack([plans]), 0)

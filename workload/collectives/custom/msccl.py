@@ -45,12 +45,11 @@ RECEIVES = frozenset({"r", "rcs", "rrc", "rrs", "rrcs"})
 LOCAL = frozenset({"cpy", "re", "nop"})
 _READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})
 _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
+# Bound on chunks, steps and ids: each needs at least one byte in a file of at most 16 MiB, and no buffer needs more
+# chunks
 _LARGEST_NUMBER = 1 << 24
-"""Bound on chunks, steps and ids: each needs at least one byte in a file of at most 16 MiB, and no buffer needs more
-chunks.
-"""
+# Queue pairs between two NPUs are numbered in 6 bits (docs/reference/interfaces.md, lane_connection)
 _LAST_CONNECTION = 63
-"""Queue pairs between two NPUs are numbered in 6 bits (docs/reference/interfaces.md, lane_connection)."""
 _IN_PARTS = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 
 
@@ -254,8 +253,7 @@ class _Memory:
 def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
     """Return the plans of a file, and the name of each step by member, lane and number.
 
-    Raises:
-        WorkloadError: The file is unreadable or invalid, is of another kind, or refers to missing elements.
+    Raises WorkloadError: the file is unreadable or invalid, is of another kind, or refers to missing elements.
     """
     algorithm = _parse(path, kind)
     memories = [_Memory(algorithm, number) for number in range(len(algorithm.gpus))]

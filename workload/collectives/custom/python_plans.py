@@ -12,8 +12,7 @@ from workload.collectives.plans.plan import Plans
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
 
-MAX_KEPT = 256
-"""Number of plans that are kept, the most recent ones; a search over algorithms must not fill the memory."""
+MAX_KEPT = 256  # number of plans that are kept, the most recent ones; a search over algorithms must not fill the memory
 
 _kept: "OrderedDict[str, Plans]" = OrderedDict()
 _checked: dict[tuple[str, str], None] = {}
@@ -22,11 +21,8 @@ _checked: dict[tuple[str, str], None] = {}
 def keep(plans: Plans, kind: str) -> str:
     """Check that plans do what a kind promises, keep them, and return their name in run files: "custom:plans=<digest>".
 
-    The name is valid in this process and its forks.
-
-    Raises:
-        WorkloadError: Unknown kind; or the plans do something else, have unmatched messages, wait for each other, or
-            use a chunk twice at a time.
+    The name is valid in this process and its forks. Raises WorkloadError: unknown kind; or the plans do something else,
+    have unmatched messages, wait for each other, or use a chunk twice at a time.
     """
     kind_index(kind)
     digest = _digest(plans)
@@ -43,11 +39,7 @@ def keep(plans: Plans, kind: str) -> str:
 
 
 def given(digest: str) -> Plans:
-    """Return the plans of a digest.
-
-    Raises:
-        WorkloadError: This process has no such plans.
-    """
+    """Return the plans of a digest. Raises WorkloadError: this process has no such plans."""
     if digest not in _kept:
         raise WorkloadError(f"algorithm 'custom': plans {digest!r} were made in Python, and only that process has them")
     return _kept[digest]

@@ -56,10 +56,8 @@ def by_hosts(shape: Shape) -> Levels:
     """Return two dimensions, places in a host and hosts; a dimension with one place is omitted.
 
     If the fabric's first dimensions make up the hosts, the first level gets their minimum rate and their total latency,
-    and the second level those of the other dimensions; else both get the values of all dimensions.
-
-    Raises:
-        WorkloadError: Hosts with unequal numbers of members.
+    and the second level those of the other dimensions; else both get the values of all dimensions. Raises
+    WorkloadError: hosts with unequal numbers of members.
     """
     host, place = np.array(shape.host), np.array(shape.place)
     sizes = np.bincount(host)

@@ -49,11 +49,8 @@ def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice
 
     The argument `algorithms` is one algorithm for all dimensions, or one per dimension separated by "/", with "+" in
     place of "," between parameters. "default" is the default of the phase's kind. Algorithms of dimensions that the
-    levels lack are ignored.
-
-    Raises:
-        WorkloadError: Fewer algorithms than dimensions, or one that does not implement the phase's kind or not in one
-            dimension.
+    levels lack are ignored. Raises WorkloadError: fewer algorithms than dimensions, or one that does not implement the
+    phase's kind or not in one dimension.
     """
     specs = algorithms.split("/")
     number = levels.named[phase.dimension] if len(specs) > 1 else 0

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from workload.collectives.plans.plan import NONE, Attributes, Lane, Step
 
+# Lanes of a phase, whose steps number lanes and regions within the phase
 LaneRows = list[tuple[Attributes, Sequence[Step]]]
-"""Lanes of a phase, whose steps number lanes and regions within the phase."""
 
 
 def with_peers(step: Step, line: Sequence[int]) -> Step:

@@ -37,8 +37,7 @@ from workload.collectives.schedules.read_back import buffers, unpack
 from workload.errors import WorkloadError
 
 Int32 = NDArray[np.int32]
-_MAX_STEPS = 1 << 21
-"""Maximum number of steps of all members."""
+_MAX_STEPS = 1 << 21  # maximum number of steps of all members
 
 
 def plans(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> Plans:

@@ -13,25 +13,22 @@ from workload.collectives.nccl.tuning import TuningInput
 from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
 from workload.shape import Shape
 
-MAX_CHANNELS = 32
-"""Maximum number of channels of a communicator that users may ask for."""
+MAX_CHANNELS = 32  # maximum number of channels of a communicator that users may ask for
+# Number of connections for channels that use their port's whole rate; further channels share them
 UNDRIVEN_CONNECTIONS = 25
-"""Number of connections for channels that use their port's whole rate; further channels share them."""
+# The same number for trees in one host, where NVLS uses the connections 9 to 24 (nvls_plans)
 UNDRIVEN_CONNECTIONS_OF_ONE_HOST = 9
-"""The same number for trees in one host, where NVLS uses the connections 9 to 24 (nvls_plans)."""
 MAX_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
-MAX_STEPS = 1024
-"""Maximum number of steps of a lane. A larger buffer gets chunks that are larger than NCCL's."""
-PLANNED = "planned"
-"""Pacing in which a channel uses no more than the part of NVLink that NCCL plans for it."""
+MAX_STEPS = 1024  # maximum number of steps of a lane. A larger buffer gets chunks that are larger than NCCL's.
+PLANNED = "planned"  # pacing in which a channel uses no more than the part of NVLink that NCCL plans for it
 PACINGS = (PLANNED, "none")
 EVEN, GRAINS = "even", "grains"
+# Distribution of a buffer over channels: evenly (NCCL 2.20 and later), or in chunks of a grain or more (before)
 CHUNKS = ("auto", EVEN, GRAINS)
-"""Distribution of a buffer over channels: evenly (NCCL 2.20 and later), or in chunks of a grain or more (before)."""
+# Payload fraction of an NVLink's rate, as the fabric frames it (pdes.network.framing); shares refer to it
 NVLINK_PAYLOAD = 128 / 160
-"""Payload fraction of an NVLink's rate, as the fabric frames it (pdes.network.framing); shares refer to it."""
+# Minimum chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)
 _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
-"""Minimum chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)."""
 
 
 _SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()

@@ -12,22 +12,17 @@ from typing import NamedTuple
 from workload.collectives.nccl.generations import Generation
 from workload.shape import Shape
 
-_MAX_CHANNELS = 16
-"""Maximum number of channels of a search (MAXCHANNELS / 2); the communicator then uses each twice."""
-_MAX_HEADS = 32
-"""Maximum number of NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)."""
-_MIN_TO_DOUBLE = 25.0
-"""Minimum speed in GB/s of a channel that is split into two (ncclTopoDupChannels)."""
+_MAX_CHANNELS = 16  # maximum number of channels of a search (MAXCHANNELS / 2); the communicator then uses each twice
+_MAX_HEADS = 32  # maximum number of NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)
+_MIN_TO_DOUBLE = 25.0  # minimum speed in GB/s of a channel that is split into two (ncclTopoDupChannels)
+# After Ampere, more than _MANY channels are split only from this speed in GB/s on (ncclTopoDupChannels)
 _MIN_OF_MANY = 50.0
-"""After Ampere, more than _MANY channels are split only from this speed in GB/s on (ncclTopoDupChannels)."""
 _MANY = 4
-_STOPS_BELOW = 0.49
-"""Fraction of the best speed so far below which the search stops."""
-_ROUNDING = 1e-6
-"""Tolerance of comparisons of speeds in GB/s."""
+_STOPS_BELOW = 0.49  # fraction of the best speed so far below which the search stops
+_ROUNDING = 1e-6  # tolerance of comparisons of speeds in GB/s
 _FEW_CHANNELS = 16
+# From Hopper on, fewer than _FEW_CHANNELS channels between hosts are doubled twice above this (ncclTopoPostset)
 _MIN_TO_QUADRUPLE = 45.0
-"""From Hopper on, fewer than _FEW_CHANNELS channels between hosts are doubled twice above this (ncclTopoPostset)."""
 AMPERE, HOPPER, BLACKWELL = 80, 90, 100
 
 

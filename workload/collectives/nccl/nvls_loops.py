@@ -11,12 +11,11 @@ from workload.collectives.nccl.protocols import SIMPLE
 from workload.collectives.nccl.tuning import TuningInput
 from workload.shape import Shape
 
-_MANY_HOSTS = 4
-"""Number of hosts from which NVLS trees begin with chunks of 64 KiB (calcCollChunking)."""
+_MANY_HOSTS = 4  # number of hosts from which NVLS trees begin with chunks of 64 KiB (calcCollChunking)
+# All chunk sizes into which NCCL cuts a buffer (src/enqueue.cc, calcCollChunking)
 CHUNKS_BYTES = (16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB)
-"""All chunk sizes into which NCCL cuts a buffer (src/enqueue.cc, calcCollChunking)."""
+# Chunk of NVLS's largest buffers (NCCL_NVLS_CHUNKSIZE), to which NCCL's efficiency of NVLS is taken to refer
 _FULL_CHUNK_BYTES = CHUNKS_BYTES[-1]
-"""Chunk of NVLS's largest buffers (NCCL_NVLS_CHUNKSIZE), to which NCCL's efficiency of NVLS is taken to refer."""
 
 
 class BufferLoops(NamedTuple):

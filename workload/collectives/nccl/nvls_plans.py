@@ -17,12 +17,10 @@ from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.shape import Shape
 
+# First of the 16 connections of NVLS, for a group in one host and for a group over several hosts. A connection has one
+# rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its chunks, and on the
+# direction: data to be summed, or results to be copied.
 _FIRST_OF_ONE_HOST, _FIRST_OF_SEVERAL_HOSTS = UNDRIVEN_CONNECTIONS_OF_ONE_HOST, UNDRIVEN_CONNECTIONS
-"""First of the 16 connections of NVLS, for a group in one host and for a group over several hosts.
-
-A connection has one rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its
-chunks, and on the direction: data to be summed, or results to be copied.
-"""
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:

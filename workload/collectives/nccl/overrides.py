@@ -28,11 +28,7 @@ class TuningOverride(NamedTuple):
 
 
 def overrides_of(text: str) -> tuple[TuningOverride, ...]:
-    """Return all parts; none for an empty text.
-
-    Raises:
-        WorkloadError: An invalid part.
-    """
+    """Return all parts; none for an empty text. Raises WorkloadError: an invalid part."""
     return tuple(_part(part.strip()) for part in text.split(";")) if text.strip() else ()
 
 

@@ -20,26 +20,19 @@ from workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message
 from workload.collectives.plans.plan import Lane
 from workload.shape import Shape
 
-AUTO = "auto"
-"""Value in place of a protocol: NCCL's own choice."""
-_CHANNEL_NET_GBPS = 14
-"""Network bandwidth in GB/s per channel of a peer (NCCL_P2P_PER_CHANNEL_NET_BW)."""
+AUTO = "auto"  # value in place of a protocol: NCCL's own choice
+_CHANNEL_NET_GBPS = 14  # network bandwidth in GB/s per channel of a peer (NCCL_P2P_PER_CHANNEL_NET_BW)
 _CHANNELS_PER_NVLINK = 2
 _CHANNELS_OVER_PCIE = 2
-_NVLINK_CHUNK_BYTES = 512 * KIB
-"""Step of a message between GPUs with NVLink (NCCL_P2P_NVL_CHUNKSIZE)."""
+_NVLINK_CHUNK_BYTES = 512 * KIB  # step of a message between GPUs with NVLink (NCCL_P2P_NVL_CHUNKSIZE)
+# Step over PCIe, and in every communicator of several hosts (NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE)
 _OTHER_CHUNK_BYTES = 128 * KIB
-"""Step over PCIe, and in every communicator of several hosts (NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE)."""
-_MAX_LL_BYTES = 16 * KIB
-"""Maximum bytes per channel of a message that uses LL inside a host (NCCL_P2P_LL_THRESHOLD)."""
-_SENDING_SHARE = 0.5
-"""Fraction of a block's warps that send (`nSendWarpPerWork` in src/device/sendrecv.h)."""
+_MAX_LL_BYTES = 16 * KIB  # maximum bytes per channel of a message that uses LL inside a host (NCCL_P2P_LL_THRESHOLD)
+_SENDING_SHARE = 0.5  # fraction of a block's warps that send (`nSendWarpPerWork` in src/device/sendrecv.h)
+# Connections of messages with one channel: in one host, and in groups over several hosts inside and between hosts.
+# Those of 2, 4, ... 64 channels follow. Rings in one host use the connections from 32 on.
 _FIRST_CONNECTION, _FIRST_INSIDE, _FIRST_BETWEEN = UNDRIVEN_CONNECTIONS, 50, 57
-"""Connections of messages with one channel: in one host, and in groups over several hosts inside and between hosts.
-Those of 2, 4, ... 64 channels follow. Rings in one host use the connections from 32 on.
-"""
-_MAX_CHANNELS = 64
-"""Maximum number of channels of a communicator (MAXCHANNELS)."""
+_MAX_CHANNELS = 64  # maximum number of channels of a communicator (MAXCHANNELS)
 
 
 class Communicator(NamedTuple):

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from inputs.units import KIB
 
 _ONE_SLOT = frozenset({"broadcast", "reduce"})
-_SLICES_OF_LEAST = 32
-"""Ratio of a full slice to the smallest one."""
+_SLICES_OF_LEAST = 32  # ratio of a full slice to the smallest one
 
 
 class Protocol(NamedTuple):

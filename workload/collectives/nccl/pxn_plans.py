@@ -31,23 +31,18 @@ from workload.shape import Shape
 
 Int64 = NDArray[np.int64]
 
-_SCRATCH = 2
-"""First scratch region; region 0 is the input, region 1 the output."""
+_SCRATCH = 2  # first scratch region; region 0 is the input, region 1 the output
 
-_MAX_TABLED = 2048
-"""Maximum number of members with a plan per member: the number of steps grows with its square."""
+_MAX_TABLED = 2048  # maximum number of members with a plan per member: the number of steps grows with its square
 
+# Maximum number of lanes over which a member's sends of one kind are distributed, so that their waits overlap
 _MAX_SENDING_LANES = 32
-"""Maximum number of lanes over which a member's sends of one kind are distributed, so that their waits overlap."""
 
-_LANES_BESIDE_SENDS = 4
-"""A member's other lanes: direct receives, receives from relays, its own block, copies."""
+_LANES_BESIDE_SENDS = 4  # a member's other lanes: direct receives, receives from relays, its own block, copies
 
-_MAX_CHUNK = 1 << 31
-"""Bound on chunk numbers, which are int32 in the tables."""
+_MAX_CHUNK = 1 << 31  # bound on chunk numbers, which are int32 in the tables
 
-_PEER = 0
-"""Lane that receives direct messages; the next lane receives from relays."""
+_PEER = 0  # lane that receives direct messages; the next lane receives from relays
 
 
 class Blocks:

@@ -21,13 +21,12 @@ from workload.collectives.plans.extent import PlanExtent, of_chains
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
 from workload.shape import Shape
 
-MAX_TABLE_STEPS = 2_000_000
-"""Maximum number of steps of all members of a chain; a longer chain gets larger chunks."""
+MAX_TABLE_STEPS = 2_000_000  # maximum number of steps of all members of a chain; a longer chain gets larger chunks
 
 _CHAINS = frozenset({"broadcast", "reduce"})
 
+# Connection of the first channel with a limited rate; other algorithms of the group use those before
 _FIRST_DRIVEN = 32
-"""Connection of the first channel with a limited rate; other algorithms of the group use those before."""
 
 Rings = tuple[tuple[int, ...], ...]
 

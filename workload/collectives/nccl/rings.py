@@ -7,8 +7,7 @@ SimAI, and in NCCL without NCCL_CROSS_NIC).
 
 from workload.shape import Shape
 
-Hosts = tuple[tuple[int, ...], ...]
-"""The members of each host, by place."""
+Hosts = tuple[tuple[int, ...], ...]  # the members of each host, by place
 
 
 def hosts_of(shape: Shape) -> Hosts:

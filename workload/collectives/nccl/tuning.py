@@ -30,9 +30,9 @@ KINDS_OF = {
 }
 
 _NOTHING = (0.0, 0.0, 0.0)
+# Time from the launch to the first step (baseLat)
 _BASE_US = {RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 8.4), PAT: (8.0, 8.0, 8.0)}
-"""Time from the launch to the first step (baseLat)."""
-_STEP_US = {
+_STEP_US = {  # time of a step without data (hwLat), by hardware and algorithm
     (NVLINK, RING): (0.6, 1.9, 3.4),
     (NVLINK, TREE): (0.6, 1.25, 4.0),
     (NVLINK, NVLS): (0.0, 0.0, 25.0),
@@ -50,26 +50,18 @@ _STEP_US = {
     (NET, PAT): (0.0, 0.0, 14.0),
     (NET, COLLNET_DIRECT): (0.0, 0.0, 31.0),
 }
-"""Time of a step without data (hwLat), by hardware and algorithm."""
+# Time in microseconds that a host takes to post to its NICs, the minimum of a ring's hop over hosts (Simple: three
+# times)
 _POST_US = {"intel": 1.0, "amd": 2.0}
-"""Time in microseconds that a host takes to post to its NICs, the minimum of a ring's hop over hosts (Simple: three
-times).
-"""
 _SIMPLE_POSTS = 3
+# Maximum bandwidth of LL on two hosts and on more, in GB/s (llMaxBws)
 _LL_OVER_HOSTS = {"intel": (39.0, 20.4), "amd": (22.5, 19.0)}
-"""Maximum bandwidth of LL on two hosts and on more, in GB/s (llMaxBws)."""
-_PLATEAU_BYTES = 64
-"""Bytes per channel and member from which the ring's Simple latency grows (Generation.plateau)."""
-PAT_LINEAR_US = 2.8
-"""Latency of PAT per member."""
-PAT_LATENCY_PARTS = 3.5
-"""Divisor of PAT's latency per network step."""
-_ARITY_US = 0.4
-"""Latency of CollNet direct per peer in the host."""
-_MAX_DIRECT = 8
-"""Maximum number of peers in the host of CollNet direct."""
-_MAX_HEADS = 32
-"""Maximum number of members per host for NVLS all-gathers and reduce-scatters (NCCL_MAX_NVLS_ARITY)."""
+_PLATEAU_BYTES = 64  # bytes per channel and member from which the ring's Simple latency grows (Generation.plateau)
+PAT_LINEAR_US = 2.8  # latency of PAT per member
+PAT_LATENCY_PARTS = 3.5  # divisor of PAT's latency per network step
+_ARITY_US = 0.4  # latency of CollNet direct per peer in the host
+_MAX_DIRECT = 8  # maximum number of peers in the host of CollNet direct
+_MAX_HEADS = 32  # maximum number of members per host for NVLS all-gathers and reduce-scatters (NCCL_MAX_NVLS_ARITY)
 
 # fraction of its bandwidth that a tree reaches, by the size from 64 B on in powers of two (treeCorrectionFactor)
 _TREE_EFFICIENCY = {
@@ -83,8 +75,7 @@ _TREE_EFFICIENCY = {
         *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
     ),
 }
-_SIZES_OF_TREES, _SIZES_OF_NVLS_TREES = 23, 24
-"""Number of powers of two from 64 B on for which the factor holds."""
+_SIZES_OF_TREES, _SIZES_OF_NVLS_TREES = 23, 24  # number of powers of two from 64 B on for which the factor holds
 
 
 class TuningInput(NamedTuple):

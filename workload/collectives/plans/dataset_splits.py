@@ -9,13 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.collectives.plans.plan import AT_ONCE, NONE, PLAIN, Attributes, Plan, Plans, Step
+from workload.collectives.plans.plan import AT_ONCE, IDLE, NONE, PLAIN, Attributes, Plan, Plans, Step
 
 Int32 = NDArray[np.int32]
 
+# Kinds in which each member owns a part of the buffer
 OWNED = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
-"""Kinds in which each member owns a part of the buffer."""
-_IDLE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
 
 
 def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
@@ -35,11 +34,11 @@ def _repeated(plan: Plan, width: int, splits: int, chains: int) -> Plan:
     ends = [AT_ONCE] * chains
     for _ in range(splits):
         base, after = len(lanes), ends[-chains]
-        own = [*(steps or (_IDLE,) for steps in plan), *[(_IDLE,)] * (width - len(plan))]
+        own = [*(steps or (IDLE,) for steps in plan), *[(IDLE,)] * (width - len(plan))]
         lanes += [_moved(steps, base, after) for steps in own]
         last = [(base + i, len(steps) - 1) for i, steps in enumerate(own)]
         if width > 1:
-            lanes.append(tuple(_IDLE._replace(dep_lane=lane, dep_step=step) for lane, step in last))
+            lanes.append(tuple(IDLE._replace(dep_lane=lane, dep_step=step) for lane, step in last))
             last = [(base + width, width - 1)]
         ends.append(last[0])
     return tuple(lanes)

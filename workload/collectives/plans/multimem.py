@@ -14,15 +14,12 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, MAX_STEPS, Lane
 from workload.errors import WorkloadError
 
-_CHUNK_BYTES = 4096
-"""Default size of a chunk, as long as a share has at most _MANY_CHUNKS of them."""
+_CHUNK_BYTES = 4096  # default size of a chunk, as long as a share has at most _MANY_CHUNKS of them
 _MANY_CHUNKS = 512
+# Maximum size of a default chunk. Sums and results of chunks queue up in front of a member, and acknowledgements of its
+# sends behind them: chunks as large as a connection's window would stop its data (docs/explanation/collectives.md).
 _LARGE_CHUNK_BYTES = 256 * 1024
-"""Maximum size of a default chunk. Sums and results of chunks queue up in front of a member, and acknowledgements of
-its sends behind them: chunks as large as a connection's window would stop its data (docs/explanation/collectives.md).
-"""
-_USUAL_STEPS = 1 << 20
-"""Number of steps up to which the default number of chunks may grow."""
+_USUAL_STEPS = 1 << 20  # number of steps up to which the default number of chunks may grow
 DATA, SUMS, RESULTS, OTHERS = range(4)
 
 

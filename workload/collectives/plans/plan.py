@@ -16,7 +16,7 @@ is the buffer (the input of all-to-all, whose output is region 1); the others ar
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,18 +26,13 @@ from workload.errors import WorkloadError
 Int32 = NDArray[np.int32]
 
 NONE = -1
-AT_ONCE = (NONE, NONE)
-"""Value of `after` in `Lane.step`: the step waits for no other step."""
-MAX_CONNECTIONS = 64
-"""Maximum number of connections from a member to one peer; the engine's keys have room for no more."""
-MAX_SHARES = 1 << 16
-"""Maximum divisor of a port's line rate (Attributes.shares)."""
-SHARE_STEP = 1 / 1024
-"""Resolution to which shares are rounded."""
+AT_ONCE = (NONE, NONE)  # value of `after` in `Lane.step`: the step waits for no other step
+MAX_CONNECTIONS = 64  # maximum number of connections from a member to one peer; the engine's keys have room for no more
+MAX_SHARES = 1 << 16  # maximum divisor of a port's line rate (Attributes.shares)
+SHARE_STEP = 1 / 1024  # resolution to which shares are rounded
+# Maximum number of steps of all members and aggregators, for algorithms that build each step in Python: at this number
+# they take half a minute and about 1 GB
 MAX_STEPS = 6_000_000
-"""Maximum number of steps of all members and aggregators, for algorithms that build each step in Python: at this number
-they take half a minute and about 1 GB.
-"""
 
 
 class Step(NamedTuple):
@@ -46,16 +41,21 @@ class Step(NamedTuple):
     A step without peers but with chunks copies them from send_chunk to recv_chunk of the same member, in no time.
     """
 
-    dep_lane: int
-    dep_step: int
-    send_peer: int
-    send_lane: int
-    send_chunk: int
-    send_count: int
+    dep_lane: int  # lane of the same member that must have done more than dep_step steps
+    dep_step: int  # see dep_lane
+    send_peer: int  # member to which the step sends
+    send_lane: int  # lane of the receiver that takes the message
+    send_chunk: int  # first chunk to send
+    send_count: int  # number of chunks to send
+    # member from which the step receives. A lane with several senders takes messages in order of arrival; those of a
+    # sender go to the chunks of the steps that name it.
     recv_peer: int
-    recv_chunk: int
-    recv_count: int
-    reduce: bool
+    recv_chunk: int  # first chunk to receive
+    recv_count: int  # number of chunks to receive
+    reduce: bool  # whether received data is added to the chunk instead of replacing it
+
+
+IDLE = Step(*(NONE,) * 9, reduce=False)  # a step that does nothing
 
 
 class Attributes(NamedTuple):
@@ -63,39 +63,28 @@ class Attributes(NamedTuple):
 
     The whole buffer S is cut into P = parts * (parts of the view) equal parts. A member's lane works on part number
     part * (parts of the view) + (the member's part in the view), which is cut into chunks.
-
-    Attributes:
-        view: Row of Plans.views that numbers peers and chunks, -1 = the group itself.
-        part: Number of the lane's part of the buffer, below `parts`.
-        parts: Number of equal parts of the buffer.
-        chunks: Number of chunks of the lane's part; None = Plans.chunks.
-        latency_ps: Time from when a step is ready until its send is posted.
-        wire: (numerator, denominator) of payload bytes per byte of data; each message is rounded up.
-        phase: Number of the phase, which all lanes of a member with the same number form; -1 = none.
-        gate: Dimension of the system layer whose token the phase needs; -1 = none.
-        arrangement: Row of Plans.arrangements, the lane's order of the pieces of a region; -1 = buffer
-            order.
-        blocking: Whether a step ends only when the last byte of its send has left, so that sends follow each other.
-        connection: Number of the connection to a peer, below MAX_CONNECTIONS. Messages of one connection stay in order;
-            different connections take turns, and may take different paths.
-        shares: Divisor of the port's line rate that limits the connection, 1 = line rate; need not be an integer. A
-            message has left when its bytes have passed at that rate. All lanes of a connection have the same value.
-        begins: Whether the lane begins a collective of its own within this one: the endpoint delay passes before its
-            first send. If this holds for the first lane of a plan, no such delay passes before the whole.
     """
 
-    view: int = NONE
-    part: int = 0
-    parts: int = 1
-    chunks: int | None = None
-    latency_ps: int = 0
+    view: int = NONE  # row of Plans.views that numbers peers and chunks, -1 = the group itself
+    part: int = 0  # number of the lane's part of the buffer, below `parts`
+    parts: int = 1  # number of equal parts of the buffer
+    chunks: int | None = None  # number of chunks of the lane's part; None = Plans.chunks
+    latency_ps: int = 0  # time from when a step is ready until its send is posted
+    # (numerator, denominator) of payload bytes per byte of data; each message is rounded up
     wire: tuple[int, int] = (1, 1)
-    phase: int = NONE
-    gate: int = NONE
-    arrangement: int = NONE
+    phase: int = NONE  # number of the phase, which all lanes of a member with the same number form; -1 = none
+    gate: int = NONE  # dimension of the system layer whose token the phase needs; -1 = none
+    arrangement: int = NONE  # row of Plans.arrangements, the lane's order of the pieces of a region; -1 = buffer order
+    # whether a step ends only when the last byte of its send has left, so that sends follow each other
     blocking: bool = False
+    # number of the connection to a peer, below MAX_CONNECTIONS. Messages of one connection stay in order; different
+    # connections take turns, and may take different paths.
     connection: int = 0
+    # divisor of the port's line rate that limits the connection, 1 = line rate; need not be an integer. A message has
+    # left when its bytes have passed at that rate. All lanes of a connection have the same value.
     shares: float = 1
+    # whether the lane begins a collective of its own within this one: the endpoint delay passes before its first send.
+    # If this holds for the first lane of a plan, no such delay passes before the whole.
     begins: bool = False
 
 
@@ -159,31 +148,14 @@ class LaneSteps(Sequence[Step]):
         return hash(self.words().tobytes())
 
 
-Plan = tuple[Sequence[Step], ...]
-"""The plan of one member: the steps of its lanes."""
+Plan = tuple[Sequence[Step], ...]  # the plan of one member: the steps of its lanes
 
 
 class Lane:
     """A lane under construction; the arguments are those of Attributes."""
 
-    def __init__(
-        self,
-        view: int = NONE,
-        part: int = 0,
-        parts: int = 1,
-        chunks: int | None = None,
-        latency_ps: int = 0,
-        wire: tuple[int, int] = (1, 1),
-        phase: int = NONE,
-        gate: int = NONE,
-        arrangement: int = NONE,
-        blocking: bool = False,
-        connection: int = 0,
-        shares: float = 1,
-    ) -> None:
-        self.attributes = Attributes(
-            view, part, parts, chunks, latency_ps, wire, phase, gate, arrangement, blocking, connection, shares
-        )
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - the fields of Attributes
+        self.attributes = Attributes(**attributes)
         self.words: array[int] = array("i")
 
     @property
@@ -287,35 +259,25 @@ def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int
 
 
 class Plans(NamedTuple):
-    """An algorithm's plans for one kind and number of members.
+    """An algorithm's plans for one kind and number of members."""
 
-    Attributes:
-        members: Number of members n.
-        chunks: Number of chunks of the buffer, or of a lane's part unless its attributes give another number.
-        relative: Whether all members share one plan with peers and chunks counted from the member; else each member has
-            a plan with absolute numbers.
-        plans: One plan if relative, else n plans.
-        attributes: Attributes of the lanes of each plan; () = PLAIN for all.
-        views: Orders of the members, which lanes of a relative plan refer to by row.
-        regions: Number of buffers that chunk numbers run over; all-to-all has two or more.
-        launch_ps: Time from when the collective is ready until its first step.
-        arrangements: Orders of the pieces of a region, int32[pieces] each: where a lane sees piece i, the buffer has
-            piece arrangement[i]. Members pack before sending and unpack after receiving, in no time.
-        aggregators: Number of members, the last ones, that are in switches: they begin with no data and end with none.
-        uneven: Whether messages have the bytes of a matrix (workload.collectives.uneven), to which no algorithm's
-            closed form applies.
-    """
-
-    members: int
-    chunks: int
+    members: int  # number of members n
+    chunks: int  # number of chunks of the buffer, or of a lane's part unless its attributes give another number
+    # whether all members share one plan with peers and chunks counted from the member; else each member has a plan with
+    # absolute numbers
     relative: bool
-    plans: tuple[Plan, ...]
-    attributes: tuple[tuple[Attributes, ...], ...] = ()
-    views: tuple[LineView, ...] = ()
-    regions: int = 1
-    launch_ps: int = 0
+    plans: tuple[Plan, ...]  # one plan if relative, else n plans
+    attributes: tuple[tuple[Attributes, ...], ...] = ()  # attributes of the lanes of each plan; () = PLAIN for all
+    views: tuple[LineView, ...] = ()  # orders of the members, which lanes of a relative plan refer to by row
+    regions: int = 1  # number of buffers that chunk numbers run over; all-to-all has two or more
+    launch_ps: int = 0  # time from when the collective is ready until its first step
+    # orders of the pieces of a region, int32[pieces] each: where a lane sees piece i, the buffer has piece
+    # arrangement[i]. Members pack before sending and unpack after receiving, in no time.
     arrangements: tuple[Int32, ...] = ()
+    # number of members, the last ones, that are in switches: they begin with no data and end with none
     aggregators: int = 0
+    # whether messages have the bytes of a matrix (workload.collectives.uneven), to which no algorithm's closed form
+    # applies
     uneven: bool = False
 
     def attributes_of(self, plan: int) -> tuple[Attributes, ...]:

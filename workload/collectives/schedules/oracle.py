@@ -26,14 +26,13 @@ from workload.collectives.schedules.read_back import Buffer, buffers, unpack
 _IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 
 Int64 = NDArray[np.int64]
+# Number of times that an atom contains each contribution; dictionaries are replaced, never changed
 Content = dict[tuple[int, int], int]
-"""Number of times that an atom contains each contribution; dictionaries are replaced, never changed."""
+# Content of the atoms that hold data; atoms of region r come after r times the atoms of the buffer
 Memory = dict[int, Content]
-"""Content of the atoms that hold data; atoms of region r come after r times the atoms of the buffer."""
 
 
-_Actor = tuple[int, int, int]
-"""A lane as (NONE, member, lane), or a wire with messages as (sender, receiver, lane)."""
+_Actor = tuple[int, int, int]  # a lane as (NONE, member, lane), or a wire with messages as (sender, receiver, lane)
 
 
 class OracleError(AssertionError):
@@ -50,9 +49,8 @@ class PostedAtoms(NamedTuple):
 def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
     """Run schedule `index` as a collective of a kind, in an order that depends on the seed.
 
-    Raises:
-        OracleError: A member ends with other data than promised, sends an empty chunk, leaves a message over or gets
-            stuck, or the result of a lane with several senders depends on the order of their messages.
+    Raises OracleError: a member ends with other data than promised, sends an empty chunk, leaves a message over or gets
+    stuck, or the result of a lane with several senders depends on the order of their messages.
     """
     _play(_Game, kind, schedules, index, seed)
 
@@ -90,8 +88,7 @@ class _Grid(NamedTuple):
     def span(self, buffer: Buffer, chunk: int, count: int) -> Sequence[int]:
         """Return the atoms of consecutive chunks, in the lane's order.
 
-        Raises:
-            OracleError: The chunks cross the end of a region, or the region does not exist.
+        Raises OracleError: the chunks cross the end of a region, or the region does not exist.
         """
         region, place = divmod(chunk, buffer.chunks)
         if place + count > buffer.chunks or region >= self.regions:

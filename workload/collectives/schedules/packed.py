@@ -1,7 +1,7 @@
 """Schedules: collective algorithms as arrays, in the layout of docs/reference/interfaces.md."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from workload import collectives
 from workload.collectives.plans.plan import (
+    IDLE,
     MAX_CONNECTIONS,
     MAX_SHARES,
-    NONE,
     SHARE_STEP,
     Attributes,
     LaneSteps,
@@ -30,144 +30,65 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 DONE_AT_ONCE = -1
+# By connection: the divisor of the line rate that limits it, and the algorithm that set it
 SharesOf = dict[int, tuple[float, str]]
-"""By connection: the divisor of the line rate that limits it, and the algorithm that set it."""
 Float64 = NDArray[np.float64]
-_PIECE_STEPS = 1 << 19
-"""Number of steps that are checked at a time, which bounds the memory of the check."""
-_PAUSE = Step(NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, reduce=False)
+_PIECE_STEPS = 1 << 19  # number of steps that are checked at a time, which bounds the memory of the check
 
 
 class Schedules(NamedTuple):
     """S schedules with P different plans of LN lanes.
 
     The columns `lane_*` are the fields of plans.plan.Attributes, one entry per lane; -1 = none, chunks are never None.
-    The columns of `steps` are the properties below, the fields of plans.plan.Step.
-
-    Attributes:
-        members: int32[S], number of members n.
-        chunks: int32[S], number of chunks of the buffer.
-        relative: bool[S], whether all members share one plan.
-        plan_of_ptr: int64[S+1], plan_of[plan_of_ptr[s]:plan_of_ptr[s+1]] are the plans of s, 1 or n of them.
-        plan_of: int32[], numbers of plans.
-        plan_ptr: int32[P+1], first lane of each plan.
-        lane_ptr: int32[LN+1], first step of each lane.
-        steps: int32[steps, 10], one row per step.
-        launch_ps: int64[S], time from when a collective is ready until its first step.
-        regions: int32[S], number of buffers that chunk numbers run over.
-        view_base: int32[S], first view of a schedule among all V.
-        lane_plain: bool[LN], whether the lane has no view, works on the whole buffer in the schedule's chunks, and
-            sends one byte on the wire per byte of data.
-        lane_view, lane_part, lane_parts, lane_chunks: int32[LN], fields of Attributes.
-        lane_latency_ps: int64[LN], field of Attributes.
-        lane_wire_num, lane_wire_den: int32[LN], numerator and denominator of Attributes.wire.
-        lane_phase, lane_gate, lane_arrangement, lane_blocking, lane_connection, lane_begins: int32[LN], fields of
-            Attributes.
-        lane_shares: float64[LN], field of Attributes; a multiple of plans.plan.SHARE_STEP.
-        view_size: int32[V], number of members of a line.
-        view_parts: int32[V], number of parts into which the view cuts a lane's part.
-        view_ptr: int64[V+1], first of the n entries of a view in the next three columns.
-        view_member: int32[], members, line by line.
-        view_at: int32[], index in view_member of each member; its place in its line is view_at % view_size.
-        view_part: int32[], part of each member.
-        aggregators: int32[S], number of members, the last ones, that are in switches.
-        arrangement_base: int32[S], first arrangement of a schedule among all L.
-        arrangement_ptr: int64[L+1], first piece of each arrangement.
-        arrangement_piece: int32[], the piece of the buffer that the lane sees as piece 0, 1, ...
-        uneven: bool[S], whether pairs exchange different numbers of bytes, so that no closed form applies.
+    The columns of `steps` are the fields of plans.plan.Step, and attributes of the schedules under the same names.
     """
 
-    members: Int32
-    chunks: Int32
-    relative: NDArray[np.bool_]
-    plan_of_ptr: Int64
-    plan_of: Int32
-    plan_ptr: Int32
-    lane_ptr: Int32
-    steps: Int32
-    launch_ps: Int64
-    regions: Int32
-    view_base: Int32
+    members: Int32  # int32[S], number of members n
+    chunks: Int32  # int32[S], number of chunks of the buffer
+    relative: NDArray[np.bool_]  # bool[S], whether all members share one plan
+    plan_of_ptr: Int64  # int64[S+1], plan_of[plan_of_ptr[s]:plan_of_ptr[s+1]] are the plans of s, 1 or n of them
+    plan_of: Int32  # int32[], numbers of plans
+    plan_ptr: Int32  # int32[P+1], first lane of each plan
+    lane_ptr: Int32  # int32[LN+1], first step of each lane
+    steps: Int32  # int32[steps, 10], one row per step
+    launch_ps: Int64  # int64[S], time from when a collective is ready until its first step
+    regions: Int32  # int32[S], number of buffers that chunk numbers run over
+    view_base: Int32  # int32[S], first view of a schedule among all V
+    # bool[LN], whether the lane has no view, works on the whole buffer in the schedule's chunks, and sends one byte on
+    # the wire per byte of data
     lane_plain: NDArray[np.bool_]
-    lane_view: Int32
-    lane_part: Int32
-    lane_parts: Int32
-    lane_chunks: Int32
-    lane_latency_ps: Int64
-    lane_wire_num: Int32
-    lane_wire_den: Int32
-    lane_phase: Int32
-    lane_gate: Int32
-    view_size: Int32
-    view_parts: Int32
-    view_ptr: Int64
-    view_member: Int32
-    view_at: Int32
-    view_part: Int32
-    lane_arrangement: Int32
-    lane_blocking: Int32
-    aggregators: Int32
-    lane_connection: Int32
-    lane_shares: Float64
-    lane_begins: Int32
-    arrangement_base: Int32
-    arrangement_ptr: Int64
-    arrangement_piece: Int32
+    lane_view: Int32  # int32[LN]
+    lane_part: Int32  # int32[LN]
+    lane_parts: Int32  # int32[LN]
+    lane_chunks: Int32  # int32[LN]
+    lane_latency_ps: Int64  # int64[LN]
+    lane_wire_num: Int32  # int32[LN], numerator of Attributes.wire
+    lane_wire_den: Int32  # int32[LN], denominator of Attributes.wire
+    lane_phase: Int32  # int32[LN]
+    lane_gate: Int32  # int32[LN]
+    view_size: Int32  # int32[V], number of members of a line
+    view_parts: Int32  # int32[V], number of parts into which the view cuts a lane's part
+    view_ptr: Int64  # int64[V+1], first of the n entries of a view in the next three columns
+    view_member: Int32  # int32[], members, line by line
+    view_at: Int32  # int32[], index in view_member of each member; its place in its line is view_at % view_size
+    view_part: Int32  # int32[], part of each member
+    lane_arrangement: Int32  # int32[LN]
+    lane_blocking: Int32  # int32[LN]
+    aggregators: Int32  # int32[S], number of members, the last ones, that are in switches
+    lane_connection: Int32  # int32[LN]
+    lane_shares: Float64  # float64[LN]; a multiple of plans.plan.SHARE_STEP
+    lane_begins: Int32  # int32[LN]
+    arrangement_base: Int32  # int32[S], first arrangement of a schedule among all L
+    arrangement_ptr: Int64  # int64[L+1], first piece of each arrangement
+    arrangement_piece: Int32  # int32[], the piece of the buffer that the lane sees as piece 0, 1, ...
+    # bool[S], whether pairs exchange different numbers of bytes, so that no closed form applies
     uneven: NDArray[np.bool_]
 
-    @property
-    def dep_lane(self) -> Int32:
-        """int32[steps]: lane of the same member that must have done more than dep_step steps, -1 = none."""
-        return self.steps[:, 0]
-
-    @property
-    def dep_step(self) -> Int32:
-        """int32[steps]: see dep_lane."""
-        return self.steps[:, 1]
-
-    @property
-    def send_peer(self) -> Int32:
-        """int32[steps]: member to which the step sends, -1 = none."""
-        return self.steps[:, 2]
-
-    @property
-    def send_lane(self) -> Int32:
-        """int32[steps]: lane of the receiver that takes the message."""
-        return self.steps[:, 3]
-
-    @property
-    def send_chunk(self) -> Int32:
-        """int32[steps]: first chunk to send."""
-        return self.steps[:, 4]
-
-    @property
-    def send_count(self) -> Int32:
-        """int32[steps]: number of chunks to send."""
-        return self.steps[:, 5]
-
-    @property
-    def recv_peer(self) -> Int32:
-        """int32[steps]: member from which the step receives, -1 = none.
-
-        A lane with several senders takes messages in order of arrival; those of a sender go to the chunks of the steps
-        that name it.
-        """
-        return self.steps[:, 6]
-
-    @property
-    def recv_chunk(self) -> Int32:
-        """int32[steps]: first chunk to receive."""
-        return self.steps[:, 7]
-
-    @property
-    def recv_count(self) -> Int32:
-        """int32[steps]: number of chunks to receive."""
-        return self.steps[:, 8]
-
-    @property
-    def reduce(self) -> NDArray[np.bool_]:
-        """bool[steps]: whether received data is added to the chunk instead of replacing it."""
-        return self.steps[:, 9] != 0
+    def __getattr__(self, name: str) -> Int32:
+        """Return int32[steps]: a column of `steps`, by its name in plans.plan.Step, as send_peer; reduce is 0 or 1."""
+        if name not in Step._fields:
+            raise AttributeError(name)
+        return self.steps[:, Step._fields.index(name)]
 
 
 class ScheduleSet:
@@ -204,18 +125,16 @@ class ScheduleSet:
             shape = chosen.on(kind, shape)
             key = (kind, chosen, shape, chosen.size_class(kind, shape, size_bytes))
         if key not in self._index:
-            if chosen.needs_shape and members == 1:
-                self._index[key] = DONE_AT_ONCE
-                return DONE_AT_ONCE
-            self._afford(chosen, kind, members, shape, size_bytes)
-            plans = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
-            if members == 1:
-                self._index[key] = DONE_AT_ONCE
-                return DONE_AT_ONCE
-            what = f"algorithm {algorithm} for {kind} of {members}"
-            shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
-            self._plans.append(_checked(plans, what, kind, shares))
-            self._index[key] = len(self._plans) - 1
+            number = DONE_AT_ONCE
+            if members > 1 or not chosen.needs_shape:
+                self._afford(chosen, kind, members, shape, size_bytes)
+                plans = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
+            if members > 1:
+                label = f"algorithm {algorithm} for {kind} of {members}"
+                shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
+                self._plans.append(_checked(plans, label, kind, shares))
+                number = len(self._plans) - 1
+            self._index[key] = number
         return self._index[key]
 
     def _afford(
@@ -285,6 +204,7 @@ def pack(schedules: list[Plans]) -> Schedules:
     """Return schedules as arrays; equal plans of a schedule are stored once, lanes without steps get an empty step."""
     plans: list[Plan] = []
     attributes: list[Attributes] = []
+    schedule_chunks: list[int] = []  # number of chunks of the buffer, by lane
     plan_of: list[int] = []
     for schedule in schedules:
         known: dict[tuple[Plan, tuple[Attributes, ...]], int] = {}
@@ -294,11 +214,11 @@ def pack(schedules: list[Plans]) -> Schedules:
                 known[plan, own] = len(plans)
                 plans.append(plan)
                 attributes += [a._replace(chunks=a.chunks or schedule.chunks) for a in own]
+                schedule_chunks += [schedule.chunks] * len(own)
             plan_of.append(known[plan, own])
-    lanes = [lane or (_PAUSE,) for lane in chain.from_iterable(plans)]
+    lanes = [lane or (IDLE,) for lane in chain.from_iterable(plans)]
     views = [view for schedule in schedules for view in schedule.views]
     arrangements = [arrangement for schedule in schedules for arrangement in schedule.arrangements]
-    chunks_of_lane = _chunks_of_lanes(schedules, plan_of, plans)
     return Schedules(
         members=np.array([s.members for s in schedules], np.int32),
         chunks=np.array([s.chunks for s in schedules], np.int32),
@@ -311,7 +231,7 @@ def pack(schedules: list[Plans]) -> Schedules:
         launch_ps=np.array([s.launch_ps for s in schedules], np.int64),
         regions=np.array([s.regions for s in schedules], np.int32),
         view_base=pointers([len(s.views) for s in schedules])[:-1].astype(np.int32),
-        **_lane_columns(attributes, chunks_of_lane),
+        **_lane_columns(attributes, np.array(schedule_chunks, np.int32)),
         view_size=np.array([view.size for view in views], np.int32),
         view_parts=np.array([view.parts for view in views], np.int32),
         view_ptr=pointers([len(view.member) for view in views]),
@@ -326,45 +246,21 @@ def pack(schedules: list[Plans]) -> Schedules:
     )
 
 
-def _chunks_of_lanes(schedules: list[Plans], plan_of: list[int], plans: list[Plan]) -> Int64:
-    """Return int64[LN]: number of chunks of the buffer in the schedule of each lane."""
-    chunks = np.zeros(len(plans), np.int64)
-    chunks[plan_of] = np.repeat(
-        np.array([s.chunks for s in schedules], np.int64), np.array([len(s.plans) for s in schedules], np.int64)
-    )
-    return np.repeat(chunks, np.array([len(plan) for plan in plans], np.int64))
-
-
-def _lane_columns(attributes: list[Attributes], chunks: Int64) -> dict[str, NDArray[Any]]:
-    """Return the columns of the lanes; chunks: int64[LN], number of chunks of the lanes' schedules."""
-    rows = [
-        (a.view, a.part, a.parts, a.chunks or 0, *a.wire, a.phase, a.gate, a.arrangement, a.blocking, a.begins)
-        for a in attributes
-    ]
-    names = (
-        "view",
-        "part",
-        "parts",
-        "chunks",
-        "wire_num",
-        "wire_den",
-        "phase",
-        "gate",
-        "arrangement",
-        "blocking",
-        "begins",
-    )
-    table = np.array(rows, np.int32).reshape(-1, len(names))
+def _lane_columns(attributes: list[Attributes], schedule_chunks: Int32) -> dict[str, NDArray[Any]]:
+    """Return the columns of the lanes; schedule_chunks: int32[LN], number of chunks of the lanes' schedules."""
+    types = {"latency_ps": np.int64, "shares": np.float64}
     columns: dict[str, NDArray[Any]] = {
-        f"lane_{name}": np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)
+        f"lane_{name}": np.array([getattr(a, name) for a in attributes], types.get(name, np.int32))
+        for name in Attributes._fields
+        if name != "wire"
     }
-    columns["lane_latency_ps"] = np.array([a.latency_ps for a in attributes], np.int64)
-    columns["lane_connection"] = np.array([a.connection for a in attributes], np.int32)
-    columns["lane_shares"] = np.round(np.array([a.shares for a in attributes], np.float64) / SHARE_STEP) * SHARE_STEP
+    for i, side in enumerate(("num", "den")):
+        columns[f"lane_wire_{side}"] = np.array([a.wire[i] for a in attributes], np.int32)
+    columns["lane_shares"] = np.round(columns["lane_shares"] / SHARE_STEP) * SHARE_STEP
     columns["lane_plain"] = (
         (columns["lane_view"] < 0)
         & (columns["lane_parts"] == 1)
-        & (columns["lane_chunks"] == chunks)
+        & (columns["lane_chunks"] == schedule_chunks)
         & (columns["lane_wire_num"] == columns["lane_wire_den"])
     )
     return columns
@@ -389,119 +285,114 @@ def _joined(columns: Sequence[Int32]) -> Int32:
     return np.concatenate([np.zeros(0, np.int32), *columns])
 
 
-def _checked(plans: Plans, what: str, kind: str = "", shares: SharesOf | None = None) -> Plans:
+def _checked(plans: Plans, label: str, kind: str = "", shares: SharesOf | None = None) -> Plans:
     """Return the plans after checking that their peers, lanes and chunks exist; the oracle checks the result."""
     given, min_regions = len(plans.plans), 2 if kind == "all-to-all" else 1
-    if given != (1 if plans.relative else plans.members) or plans.chunks < 1:
-        raise WorkloadError(f"{what}: {given} plans and {plans.chunks} chunks, expected one plan or one each")
-    if plans.regions < min_regions or plans.launch_ps < 0:
-        regions = f"{plans.regions} regions, launch after {plans.launch_ps} ps"
-        raise WorkloadError(f"{what}: {regions}; expected {min_regions} and 0 or more")
+    attributes = [plans.attributes_of(i) for i in range(given)]
+    for holds, problem in (
+        (
+            given == (1 if plans.relative else plans.members) and plans.chunks >= 1,
+            f"{given} plans and {plans.chunks} chunks, expected one plan or one each",
+        ),
+        (
+            plans.regions >= min_regions and plans.launch_ps >= 0,
+            f"{plans.regions} regions, launch after {plans.launch_ps} ps; expected {min_regions} and 0 or more",
+        ),
+        (
+            [len(own) for own in attributes] == [len(plan) for plan in plans.plans],
+            "lanes and attributes differ in number, expected one each",
+        ),
+    ):
+        if not holds:
+            raise WorkloadError(f"{label}: {problem}")
     for view in plans.views:
         if len(view.member) != plans.members:
-            raise WorkloadError(f"{what}: a view of {len(view.member)} members, expected all {plans.members}")
+            raise WorkloadError(f"{label}: a view of {len(view.member)} members, expected all {plans.members}")
     for arrangement in plans.arrangements:
         if not np.array_equal(np.sort(arrangement), np.arange(len(arrangement))):
-            raise WorkloadError(f"{what}: an arrangement of {len(arrangement)} pieces, expected each once")
-    attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]
-    if [len(own) for own in attributes] != [len(plan) for plan in plans.plans]:
-        raise WorkloadError(f"{what}: lanes and attributes differ in number, expected one each")
+            raise WorkloadError(f"{label}: an arrangement of {len(arrangement)} pieces, expected each once")
     for lane in dict.fromkeys(chain.from_iterable(attributes)):
-        _check_attributes(plans, lane, what)
-    _check_shares(plans, attributes, what, {} if shares is None else shares)
-    for rows in _in_pieces(plans.plans):
-        _check_steps(plans, rows, attributes[rows.start : rows.stop], what)
+        _check_attributes(plans, lane, label)
+    _check_shares(plans, attributes, label, {} if shares is None else shares)
+    first = steps = 0
+    for i, plan in enumerate(plans.plans):  # in pieces, which bound the memory of the check
+        steps += sum(len(lane) for lane in plan)
+        if steps >= _PIECE_STEPS or i == given - 1:
+            _check_steps(plans, range(first, i + 1), attributes[first : i + 1], label)
+            first, steps = i + 1, 0
     return plans
 
 
-def _in_pieces(plans: Sequence[Plan]) -> Iterator[range]:
-    """Yield ranges of plans that have about PIECE_STEPS steps each."""
-    first = steps = 0
-    for i, plan in enumerate(plans):
-        steps += sum(len(lane) for lane in plan)
-        if steps >= _PIECE_STEPS or i == len(plans) - 1:
-            yield range(first, i + 1)
-            first, steps = i + 1, 0
-
-
-def _check_attributes(plans: Plans, lane: Attributes, what: str) -> None:
+def _check_attributes(plans: Plans, lane: Attributes, label: str) -> None:
+    """Check the attributes of a lane by themselves and against those of the plans."""
     has_view = -1 <= lane.view < len(plans.views) and (lane.view < 0 or plans.relative)
     has_part = 0 <= lane.part < lane.parts and (lane.chunks is None or lane.chunks >= 1)
     has_times = min(lane.wire) >= 1 and lane.latency_ps >= 0 and min(lane.phase, lane.gate) >= -1
-    views, arrangements = len(plans.views), len(plans.arrangements)
+    views, arrangements, connections = len(plans.views), len(plans.arrangements), MAX_CONNECTIONS
     for holds, problem in (
         (has_view, f"view {lane.view}, expected one of {views} in relative plans"),
         (-1 <= lane.arrangement < arrangements, f"arrangement {lane.arrangement}, expected one of {arrangements}"),
         (has_part, f"part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"),
         (has_times, f"{lane}, expected a wire factor above 0 and no negative times"),
-        (
-            0 <= lane.connection < MAX_CONNECTIONS,
-            f"connection {lane.connection}, expected one of 0 .. {MAX_CONNECTIONS - 1}",
-        ),
+        (0 <= lane.connection < connections, f"connection {lane.connection}, expected one of 0 .. {connections - 1}"),
         (1 <= lane.shares <= MAX_SHARES, f"{lane.shares} shares of a line rate, expected 1 .. {MAX_SHARES}"),
     ):
         if not holds:
-            raise WorkloadError(f"{what}: a lane with {problem}")
-    chunks, size = lane.chunks or plans.chunks, _line(plans, lane)
+            raise WorkloadError(f"{label}: a lane with {problem}")
+    chunks, size = lane.chunks or plans.chunks, _line_size(plans, lane)
     if plans.relative and chunks > 1 and chunks % size:
         members = "the members" if size == plans.members else f"the {size} members of a line"
-        raise WorkloadError(f"{what}: {chunks} chunks, expected 1 or a multiple of {members}")
+        raise WorkloadError(f"{label}: {chunks} chunks, expected 1 or a multiple of {members}")
 
 
-def _line(plans: Plans, lane: Attributes) -> int:
+def _line_size(plans: Plans, lane: Attributes) -> int:
     """Return the number of members that a lane's peers are counted among, the member itself included."""
     return plans.views[lane.view].size if lane.view >= 0 else plans.members
 
 
-def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], what: str, shares: SharesOf) -> None:
+def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label: str, shares: SharesOf) -> None:
     """Check that each connection has one rate; shares: rates in earlier schedules of equal groups."""
     for lane, own in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
         if lane.sends() if isinstance(lane, LaneSteps) else any(step.send_peer >= 0 for step in lane):
-            known, other = shares.setdefault(own.connection, (own.shares, what))
+            known, other = shares.setdefault(own.connection, (own.shares, label))
             if known != own.shares:
-                also = "" if other == what else f" in {other}"
+                also = "" if other == label else f" in {other}"
                 raise WorkloadError(
-                    f"{what}: connection {own.connection} at 1/{own.shares:g} of the line rate, "
+                    f"{label}: connection {own.connection} at 1/{own.shares:g} of the line rate, "
                     f"and at 1/{known:g}{also}, expected one rate"
                 )
 
 
-def _check_steps(plans: Plans, rows: range, attributes_of: list[tuple[Attributes, ...]], what: str) -> None:
+def _check_steps(plans: Plans, rows: range, attributes_of: list[tuple[Attributes, ...]], label: str) -> None:
+    """Check the peers, chunks and connections of the steps of some plans."""
     lanes = [lane for i in rows for lane in plans.plans[i]]
+    lengths = [len(lane) for lane in lanes]
+    steps = dict(zip(Step._fields, _table(lanes).T, strict=True))
+
+    def by_step(values: Iterable[int]) -> Int64:
+        return np.repeat(np.fromiter(values, np.int64, len(lanes)), lengths)
+
     attributes = list(chain.from_iterable(attributes_of))
-    table = _table(lanes)
-    steps = {name: table[:, i] for i, name in enumerate(Step._fields)}
-    lengths = np.array([len(lane) for lane in lanes], np.int64)
-    chunks = np.repeat(np.array([a.chunks or plans.chunks for a in attributes], np.int64), lengths)
-    size = np.repeat(np.array([_line(plans, a) for a in attributes], np.int64), lengths)
+    chunks = by_step(a.chunks or plans.chunks for a in attributes)
+    size = by_step(_line_size(plans, a) for a in attributes)
     copies = (steps["send_peer"] < 0) & (steps["recv_peer"] < 0) & (steps["send_chunk"] >= 0)
     for side in ("send", "recv"):
         peer, chunk, count = (steps[f"{side}_{field}"] for field in ("peer", "chunk", "count"))
-        used = (peer >= 0) | copies
         if np.any(peer >= size) or (plans.relative and np.any(peer == 0)):
-            raise WorkloadError(f"{what}: {side} peer {peer.max()}, expected another of the members")
-        wrong = used & (
-            (chunk < 0) | (count < 1) | (chunk % chunks + count > chunks) | (chunk >= plans.regions * chunks)
-        )
+            raise WorkloadError(f"{label}: {side} peer {peer.max()}, expected another of the members")
+        outside = (chunk < 0) | (count < 1) | (chunk % chunks + count > chunks) | (chunk >= plans.regions * chunks)
+        wrong = ((peer >= 0) | copies) & outside
         if np.any(wrong):
             last = plans.regions * int(chunks[np.argmax(wrong)]) - 1
-            raise WorkloadError(f"{what}: {side} of a chunk that is not there, expected 0 .. {last}")
+            raise WorkloadError(f"{label}: {side} of a chunk that is not there, expected 0 .. {last}")
     if np.any(copies & (steps["send_count"] != steps["recv_count"])):
-        raise WorkloadError(f"{what}: a copy of chunks to another number of them, expected equal numbers")
-    connection = np.repeat(np.array([a.connection for a in attributes], np.int64), lengths)
-    if connection.any():
-        view = np.repeat(np.array([a.view for a in attributes], np.int64), lengths)
-        plan = np.repeat(np.arange(len(rows)), [sum(len(lane) for lane in plans.plans[i]) for i in rows])
-        _check_connections(steps, plan * (len(plans.views) + 1) + view + 1, connection, what)
-
-
-def _check_connections(steps: dict[str, NDArray[Any]], sender: Int64, connection: Int64, what: str) -> None:
-    """Check that a lane receives a peer's messages over a single connection, to keep them in order.
-
-    The arrays `sender` (plan and view that number the peers) and `connection` have an entry per step.
-    """
-    sends = steps["send_peer"] >= 0
-    peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)
-    to = (sender[sends] * (peer.max(initial=0) + 1) + peer) * (lane.max(initial=0) + 1) + lane
-    if len(np.unique(to)) < len(np.unique(to * MAX_CONNECTIONS + connection[sends])):
-        raise WorkloadError(f"{what}: a lane that gets a peer's messages over several connections, expected one")
+        raise WorkloadError(f"{label}: a copy of chunks to another number of them, expected equal numbers")
+    connection = by_step(a.connection for a in attributes)
+    if connection.any():  # a lane must receive a peer's messages over a single connection, to keep them in order
+        plan = by_step(i for i in rows for _ in plans.plans[i])
+        sender = plan * (len(plans.views) + 1) + by_step(a.view for a in attributes) + 1
+        sends = steps["send_peer"] >= 0
+        peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)
+        to = (sender[sends] * (peer.max(initial=0) + 1) + peer) * (lane.max(initial=0) + 1) + lane
+        if len(np.unique(to)) < len(np.unique(to * MAX_CONNECTIONS + connection[sends])):
+            raise WorkloadError(f"{label}: a lane that gets a peer's messages over several connections, expected one")

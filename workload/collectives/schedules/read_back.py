@@ -1,4 +1,4 @@
-"""Schedules read back, member by member: steps with absolute peers and chunks, and the buffer of each lane."""
+"""Schedules read back: steps with absolute members, lanes, peers and chunks, and the buffer of each lane."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 
 from workload.collectives.plans.plan import NONE, Step
 from workload.collectives.schedules.packed import Schedules
+from workload.pointers import pointers
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
 
 
 class Buffer(NamedTuple):
@@ -17,9 +21,8 @@ class Buffer(NamedTuple):
     parts: int  # number of equal parts of the buffer
     chunks: int  # number of chunks of the part
     wire: tuple[int, int]  # (numerator, denominator) of bytes on the wire per byte of data
-    arrangement: NDArray[np.int32] | None = (
-        None  # int32[pieces], the piece of the region that the lane sees as piece 0, 1, ...; None = buffer order
-    )
+    # int32[pieces], the piece of the region that the lane sees as piece 0, 1, ...; None = buffer order
+    arrangement: Int32 | None = None
 
     def bytes(self, chunk: int, count: int, size_bytes: int) -> int:
         """Return the bytes of consecutive chunks of a whole buffer of size_bytes; chunk: absolute, in any region."""
@@ -31,85 +34,130 @@ class Buffer(NamedTuple):
         return -(-self.bytes(chunk, count, size_bytes) * self.wire[0] // self.wire[1])
 
 
+class MemberSteps(NamedTuple):
+    """The steps of one member, lane by lane, with absolute peers and chunks."""
+
+    rows: range  # rows of the member's lanes in the columns `lane_*`
+    first: Int64  # int64[lanes + 1], first step of each lane
+    steps: Int32  # int32[steps, 10], one row per step, as in Schedules.steps
+    part: Int64  # int64[lanes], number of the lane's part of the buffer
+    parts: Int64  # int64[lanes], number of equal parts of the buffer
+
+
+class ScheduleSteps(NamedTuple):
+    """Steps of all lanes of all members, in order; lanes are numbered consecutively over all members."""
+
+    member_ptr: Int64  # int64[M+1], first lane of each member
+    row: Int64  # int64[L], row of the lane in the columns `lane_*`
+    first: Int64  # int64[L+1], first step of each lane
+    lane: Int64  # int64[S], lane of the step
+    src: Int64  # int64[S], member that runs the step
+    dst: Int64  # int64[S], member to which the step sends, -1 = none
+    to: Int64  # int64[S], lane that receives the message
+    receives: NDArray[np.bool_]  # bool[S], whether the step receives
+    reduces: NDArray[np.bool_]  # bool[S], whether received data is added
+    after: Int64  # int64[S], lane whose step must be done first, -1 = none
+    after_step: Int64  # int64[S], number of that step in its lane
+    bytes: Int64  # int64[S], payload of the message in bytes
+
+
 def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
     """Return the steps of each lane of each member, with absolute peers and chunks."""
-    s = schedules
-    members = range(int(s.members[index]))
-    if not s.relative[index]:
-        return [_lanes(s, _plan_of(s, index, me)) for me in members]
-    plan = _plan_of(s, index, 0)
-    lanes = list(enumerate(_lanes(s, plan), start=int(s.plan_ptr[plan])))
-    return [[_absolute(s, index, row, me, steps) for row, steps in lanes] for me in members]
+    lanes_of_members = []
+    for me in range(int(schedules.members[index])):
+        own = member_steps(schedules, index, me)
+        steps = [Step._make((*row[:-1], bool(row[-1]))) for row in own.steps.tolist()]
+        lanes_of_members.append([steps[begin:end] for begin, end in pairwise(own.first.tolist())])
+    return lanes_of_members
 
 
 def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
     """Return the buffer of each lane of each member."""
-    rows = lane_rows(schedules, index)
-    return [[_buffer(schedules, index, row, me) for row in own] for me, own in enumerate(rows)]
+    s = schedules
+    buffers_of_members = []
+    for me in range(int(s.members[index])):
+        own = member_steps(s, index, me)
+        of_member = []
+        for row, part, parts in zip(own.rows, own.part.tolist(), own.parts.tolist(), strict=True):
+            arrangement = None
+            if s.lane_arrangement[row] >= 0:
+                first = s.arrangement_ptr[s.arrangement_base[index] + s.lane_arrangement[row] :]
+                arrangement = s.arrangement_piece[first[0] : first[1]]
+            wire = int(s.lane_wire_num[row]), int(s.lane_wire_den[row])
+            of_member.append(Buffer(part, parts, int(s.lane_chunks[row]), wire, arrangement))
+        buffers_of_members.append(of_member)
+    return buffers_of_members
 
 
 def lane_rows(schedules: Schedules, index: int) -> list[range]:
     """Return the lanes of each member as rows of the columns `lane_*`."""
-    s = schedules
-    plans = (_plan_of(s, index, me) for me in range(int(s.members[index])))
-    return [range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])) for plan in plans]
+    return [_rows(schedules, index, me) for me in range(int(schedules.members[index]))]
 
 
-def _plan_of(s: Schedules, index: int, member: int) -> int:
-    return int(s.plan_of[s.plan_of_ptr[index] + (0 if s.relative[index] else member)])
+def all_steps(s: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
+    """Return the steps of all members of a schedule, by its number, for a whole buffer of size_bytes."""
+    members = [member_steps(s, index, me) for me in range(int(s.members[index]))]
+    member_ptr = pointers([len(own.rows) for own in members]).astype(np.int64)
+    step_ptr = pointers([len(own.steps) for own in members]).astype(np.int64)
+    row = np.concatenate([np.arange(own.rows.start, own.rows.stop) for own in members])
+    first = np.concatenate([own.first[:-1] + begin for own, begin in zip(members, step_ptr[:-1], strict=True)])
+    first = np.append(first, step_ptr[-1])
+    lane, src = np.repeat(np.arange(len(row)), np.diff(first)), np.repeat(np.arange(len(members)), np.diff(step_ptr))
+    steps = np.concatenate([own.steps for own in members]).astype(np.int64)
+    dep_lane, dep_step, peer, to_lane, chunk, count, sender, _, _, reduce = steps.T
+    chunks = s.lane_chunks[row].astype(np.int64)
+    begin = (np.concatenate([own.part for own in members]) * chunks)[lane] + chunk % chunks[lane]
+    pieces = (np.concatenate([own.parts for own in members]) * chunks)[lane]
+    # no overflow: program.building refuses 2^62 and more for the product of pieces and bytes
+    data_bytes = (begin + count) * size_bytes // pieces - begin * size_bytes // pieces
+    wire_bytes = -(-data_bytes * s.lane_wire_num[row[lane]] // s.lane_wire_den[row[lane]])
+    return ScheduleSteps(
+        member_ptr=member_ptr,
+        row=row,
+        first=first,
+        lane=lane,
+        src=src,
+        dst=peer,
+        to=np.where(peer >= 0, to_lane + member_ptr[np.maximum(peer, 0)], NONE),
+        receives=sender >= 0,
+        reduces=reduce != 0,
+        after=np.where(dep_lane >= 0, dep_lane + member_ptr[src], NONE),
+        after_step=dep_step,
+        bytes=np.where(peer >= 0, wire_bytes, 0),
+    )
 
 
-def _lanes(schedules: Schedules, plan: int) -> list[list[Step]]:
-    ptr = schedules.lane_ptr[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1] + 1].tolist()
-    rows = schedules.steps[ptr[0] : ptr[-1]].tolist()
-    steps = [Step._make((*row[:-1], bool(row[-1]))) for row in rows]
-    return [steps[a - ptr[0] : b - ptr[0]] for a, b in pairwise(ptr)]
+def member_steps(s: Schedules, index: int, me: int) -> MemberSteps:
+    """Return the steps of member `me` of a schedule, by its number."""
+    rows = _rows(s, index, me)
+    lanes = slice(rows.start, rows.stop)
+    first = s.lane_ptr[rows.start : rows.stop + 1].astype(np.int64)
+    steps = s.steps[first[0] : first[-1]].copy()
+    part, parts = s.lane_part[lanes].astype(np.int64), s.lane_parts[lanes].astype(np.int64)
+    line_size, line_begin, place = (np.full(len(rows), value) for value in (int(s.members[index]), NONE, me))
+    with_view = np.flatnonzero(s.lane_view[lanes] >= 0)
+    if len(with_view):
+        view = s.view_base[index] + s.lane_view[lanes][with_view]
+        at = s.view_at[s.view_ptr[view] + me].astype(np.int64)
+        line_size[with_view], place[with_view] = s.view_size[view], at % s.view_size[view]
+        line_begin[with_view] = s.view_ptr[view] + at - place[with_view]
+        part[with_view] = part[with_view] * s.view_parts[view] + s.view_part[s.view_ptr[view] + me]
+        parts[with_view] *= s.view_parts[view]
+    if s.relative[index]:
+        lane = np.repeat(np.arange(len(rows)), np.diff(first))
+        chunks = s.lane_chunks[lanes].astype(np.int64)
+        shift, chunks, begin = (place * (chunks // line_size))[lane], chunks[lane], line_begin[lane]
+        for side in ("send", "recv"):
+            peer, chunk = (steps[:, Step._fields.index(f"{side}_{field}")] for field in ("peer", "chunk"))
+            member = (place[lane] + peer) % line_size[lane]
+            if len(with_view):
+                member = np.where(begin >= 0, s.view_member[np.maximum(begin, 0) + member], member)
+            peer[:] = np.where(peer >= 0, member, NONE)
+            chunk[:] = np.where(chunk >= 0, chunk // chunks * chunks + (shift + chunk) % chunks, NONE)
+    return MemberSteps(rows, first - first[0], steps, part, parts)
 
 
-def _buffer(s: Schedules, index: int, row: int, me: int) -> Buffer:
-    part, parts, view = int(s.lane_part[row]), int(s.lane_parts[row]), int(s.lane_view[row])
-    if view >= 0:
-        view += int(s.view_base[index])
-        inner = int(s.view_parts[view])
-        part, parts = part * inner + int(s.view_part[s.view_ptr[view] + me]), parts * inner
-    wire = int(s.lane_wire_num[row]), int(s.lane_wire_den[row])
-    arrangement = None
-    if s.lane_arrangement[row] >= 0:
-        own = int(s.arrangement_base[index] + s.lane_arrangement[row])
-        arrangement = s.arrangement_piece[s.arrangement_ptr[own] : s.arrangement_ptr[own + 1]]
-    return Buffer(part, parts, int(s.lane_chunks[row]), wire, arrangement)
-
-
-def _absolute(s: Schedules, index: int, row: int, me: int, steps: list[Step]) -> list[Step]:
-    """Return the steps of lane `row` with the peers and chunks of member `me`."""
-    line = list(range(int(s.members[index])))
-    place = me
-    if s.lane_view[row] >= 0:
-        view = int(s.view_base[index] + s.lane_view[row])
-        size, at = int(s.view_size[view]), int(s.view_at[s.view_ptr[view] + me])
-        place = at % size
-        line = s.view_member[s.view_ptr[view] + at - place :][:size].tolist()
-    chunks = int(s.lane_chunks[row])
-    shift = place * (chunks // len(line))
-
-    def peer(p: int) -> int:
-        return NONE if p == NONE else line[(place + p) % len(line)]
-
-    def chunk(c: int) -> int:
-        return NONE if c == NONE else c // chunks * chunks + (shift + c) % chunks
-
-    return [
-        Step(
-            dep_lane,
-            dep_step,
-            peer(receiver),
-            to_lane,
-            chunk(send),
-            send_count,
-            peer(sender),
-            chunk(recv),
-            recv_count,
-            reduce,
-        )
-        for dep_lane, dep_step, receiver, to_lane, send, send_count, sender, recv, recv_count, reduce in steps
-    ]
+def _rows(s: Schedules, index: int, member: int) -> range:
+    """Return the lanes of a member as rows of the columns `lane_*`."""
+    plan = int(s.plan_of[s.plan_of_ptr[index] + (0 if s.relative[index] else member)])
+    return range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1]))

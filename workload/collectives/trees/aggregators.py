@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topologies import NVSWITCH, UNREACHABLE, Graph, TableRouting
-from topologies.aggregators import AGGREGATOR_DELAY_PS
+from topologies.endpoints import AGGREGATOR_DELAY_PS
 from workload.errors import WorkloadError
 
 Int64 = NDArray[np.int64]
@@ -122,8 +122,7 @@ def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
 def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int, ...]]:
     """Return the tree of a group, n >= 2 NPUs in member order, and the switch of each aggregator.
 
-    Raises:
-        WorkloadError: No switch reaches all members, or the fabric has no such switches.
+    Raises WorkloadError: no switch reaches all members, or the fabric has no such switches.
     """
     npu = np.asarray(members, np.int64)
     if not isinstance(graph.routing, TableRouting):

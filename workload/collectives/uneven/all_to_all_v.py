@@ -20,8 +20,7 @@ Int64 = NDArray[np.int64]
 NAME = "all-to-all-v"
 ALGORITHMS = ("direct", "pairwise", "hierarchical")
 
-_MAX_CHUNKS = 1 << 28
-"""Maximum number of units in a buffer: chunk numbers over all regions must fit into int32."""
+_MAX_CHUNKS = 1 << 28  # maximum number of units in a buffer: chunk numbers over all regions must fit into int32
 
 
 class Units(NamedTuple):

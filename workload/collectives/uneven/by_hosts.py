@@ -15,17 +15,15 @@ from workload.errors import WorkloadError
 
 Int64 = NDArray[np.int64]
 
+# Regions: output, data by receiving place, data received from the own host, the same sorted by host, and data received
+# from other hosts
 _OUTPUT, _TO_PLACES, _GIVEN, _TO_HOSTS, _COME = 1, 2, 3, 4, 5
-"""Regions: output, data by receiving place, data received from the own host, the same sorted by host, and data received
-from other hosts.
-"""
 
 
 def places_of(hosts: Sequence[int] | None, members: int) -> Int64:
     """Return int64[hosts, places]: the members of each host; hosts: host of each member.
 
-    Raises:
-        WorkloadError: Not one host per member, or hosts of unequal sizes.
+    Raises WorkloadError: not one host per member, or hosts of unequal sizes.
     """
     if hosts is None or len(hosts) != members:
         count = "none" if hosts is None else len(hosts)

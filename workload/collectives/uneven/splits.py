@@ -20,10 +20,9 @@ from workload.trace_sets.view import TraceView
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
+# int64[n, n] by group and index of the collective in it: bytes from member (row) to member (column). Equal matrices are
+# one array.
 Matrices = Mapping[tuple[int, int], Int64]
-"""int64[n, n] by group and index of the collective in it: bytes from member (row) to member (column). Equal matrices
-are one array.
-"""
 
 
 class _SplitSizes(NamedTuple):
@@ -71,8 +70,7 @@ def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
 def check_splits(view: TraceView) -> None:
     """Check that split sizes divide comm_size into whole bytes.
 
-    Raises:
-        WorkloadError: A size is not a whole number of bytes.
+    Raises WorkloadError: a size is not a whole number of bytes.
     """
     for at in np.flatnonzero(view.coll_uneven).tolist():
         row = int(view.coll_rows[at])
@@ -90,8 +88,7 @@ def check_splits(view: TraceView) -> None:
 def matrices(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> Matrices:
     """Return the matrices of all uneven all-to-alls of this rank's groups; exchange: exchange with other ranks.
 
-    Raises:
-        WorkloadError: A number of split sizes that is not the number of members, or members that disagree on a size.
+    Raises WorkloadError: a number of split sizes that is not the number of members, or members that disagree on a size.
     """
     uses = agree(exchange, lambda: _checked_uses(own, groups))
     by_use = _assemble(exchange(_split_sizes(uses)), groups)

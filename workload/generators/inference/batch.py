@@ -6,33 +6,20 @@ from workload.generators.inference.requests import Request
 
 
 class Prompts(NamedTuple):
-    """Pieces of prompts with the same shape.
+    """Pieces of prompts with the same shape."""
 
-    Attributes:
-        sequences: Number of pieces, each of a different sequence.
-        tokens: Number of tokens per piece in this iteration.
-        context: Number of earlier tokens per sequence in the KV cache.
-    """
-
-    sequences: int
-    tokens: int
-    context: int
+    sequences: int  # Number of pieces, each of a different sequence
+    tokens: int  # Number of tokens per piece in this iteration
+    context: int  # Number of earlier tokens per sequence in the KV cache
 
 
 class Batch(NamedTuple):
-    """The batch of an iteration.
+    """The batch of an iteration."""
 
-    Attributes:
-        prompts: Pieces of prompts by shape.
-        decodes: Number of sequences that decode one token.
-        keys: Mean number of keys per decoding sequence, including the new one, rounded up.
-        sampled: Number of sequences that get a token.
-    """
-
-    prompts: tuple[Prompts, ...] = ()
-    decodes: int = 0
-    keys: int = 0
-    sampled: int = 0
+    prompts: tuple[Prompts, ...] = ()  # Pieces of prompts by shape
+    decodes: int = 0  # Number of sequences that decode one token
+    keys: int = 0  # Mean number of keys per decoding sequence, including the new one, rounded up
+    sampled: int = 0  # Number of sequences that get a token
 
     @property
     def prompt_tokens(self) -> int:
@@ -53,22 +40,12 @@ class Batch(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """One pass of a replica through the model.
+    """One pass of a replica through the model."""
 
-    Attributes:
-        number: Number of the iteration, from 0.
-        lane: Number of its batch in flight; each batch in flight has its own sequences.
-        batch: Shapes of the pass.
-        name: Name of the pass; a replica without tokens uses the name of the other replicas' pass.
-        joined: Requests that start in the iteration.
-        prompted: Requests whose prompt ends in the iteration.
-        marks: Request number and number of tokens so far, for first and last tokens.
-    """
-
-    number: int
-    lane: int
-    batch: Batch
-    name: str
-    joined: tuple[Request, ...] = ()
-    prompted: tuple[Request, ...] = ()
-    marks: tuple[tuple[int, int], ...] = ()
+    number: int  # Number of the iteration, from 0
+    lane: int  # Number of its batch in flight; each batch in flight has its own sequences
+    batch: Batch  # Shapes of the pass
+    name: str  # Name of the pass; a replica without tokens uses the name of the other replicas' pass
+    joined: tuple[Request, ...] = ()  # Requests that start in the iteration
+    prompted: tuple[Request, ...] = ()  # Requests whose prompt ends in the iteration
+    marks: tuple[tuple[int, int], ...] = ()  # Request number and number of tokens so far, for first and last tokens

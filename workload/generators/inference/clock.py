@@ -19,21 +19,16 @@ from workload.generators.training.shard import Shard
 
 
 class Link(NamedTuple):
-    """Times of an engine's communication.
+    """Times of an engine's communication."""
 
-    Attributes:
-        collective_ps: Function that returns the picoseconds of a collective.
-        message_ps: Function that returns the picoseconds of a message to the next stage, by its bytes.
-    """
-
-    collective_ps: Callable[[GroupCollective], float]
+    collective_ps: Callable[[GroupCollective], float]  # Function that returns the picoseconds of a collective
+    # Function that returns the picoseconds of a message to the next stage, by its bytes
     message_ps: Callable[[int], float]
 
 
 Network = Callable[[ParallelPlan, int], Link]
 """Function that returns the link of an engine with a plan and the number of its first NPU."""
-NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)
-"""Link with communication that takes no time."""
+NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)  # Link with communication that takes no time
 
 
 def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_NETWORK) -> Clock:

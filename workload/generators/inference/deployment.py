@@ -16,10 +16,8 @@ from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.stages import chunks
 
-PROMPT_TOKENS = 8192
-"""Default maximum of prompt tokens per iteration without chunked prefill."""
-USED_MEMORY = 0.9
-"""Share of the GPU's memory that serving uses: the default of vLLM's gpu_memory_utilization."""
+PROMPT_TOKENS = 8192  # Default maximum of prompt tokens per iteration without chunked prefill
+USED_MEMORY = 0.9  # Share of the GPU's memory that serving uses: the default of vLLM's gpu_memory_utilization
 _MAX_BATCH = 1 << 16
 _SERVING_FIELDS = ("tp", "pp", "dp", "ep", "etp", "uneven", "capacity", "imbalance", "seed", "dtype")
 """Fields of a plan that serving supports."""
@@ -28,32 +26,24 @@ Transfer = Literal["layer", "whole"]
 
 @dataclass(frozen=True)
 class Serving:
-    """Configuration of serving a model.
+    """Configuration of serving a model."""
 
-    Attributes:
-        model: Model to serve.
-        plan: Parallel plan of all GPUs or, with `prefill_plan`, of the decoding GPUs.
-        batch: Maximum number of sequences that a replica runs at a time.
-        chunk: Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding.
-        prompt_tokens: Maximum number of tokens of unsplit prompts per iteration; a longer prompt runs alone.
-        gpu: GPU whose operator times are the scheduler's clock and whose memory limits the KV cache; None = the clock
-            counts iterations, and there is no limit.
-        network: Function that returns the communication times for the clock; None = communication takes no time.
-        kv_tokens: Capacity of a replica's KV cache in tokens; 0 = the free memory of the GPU.
-        prefill_plan: Parallel plan of separate GPUs for prompts, which are numbered before the decoding GPUs; None =
-            the same GPUs prefill and decode.
-        transfer: Time when keys and values move to the decoding GPUs: after each layer, or after the whole pass.
-    """
-
-    model: Model
-    plan: ParallelPlan
-    batch: int = 1
-    chunk: int = 0
+    model: Model  # Model to serve
+    plan: ParallelPlan  # Parallel plan of all GPUs or, with `prefill_plan`, of the decoding GPUs
+    batch: int = 1  # Maximum number of sequences that a replica runs at a time
+    chunk: int = 0  # Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding
+    # Maximum number of tokens of unsplit prompts per iteration; a longer prompt runs alone
     prompt_tokens: int = PROMPT_TOKENS
+    # GPU whose operator times are the scheduler's clock and whose memory limits the KV cache; None = the clock counts
+    # iterations, and there is no limit
     gpu: Gpu | None = None
+    # Function that returns the communication times for the clock; None = communication takes no time
     network: Network | None = None
-    kv_tokens: int = 0
+    kv_tokens: int = 0  # Capacity of a replica's KV cache in tokens; 0 = the free memory of the GPU
+    # Parallel plan of separate GPUs for prompts, which are numbered before the decoding GPUs; None = the same GPUs
+    # prefill and decode
     prefill_plan: ParallelPlan | None = None
+    # Time when keys and values move to the decoding GPUs: after each layer, or after the whole pass
     transfer: Transfer = "layer"
 
     def __post_init__(self) -> None:
@@ -68,23 +58,14 @@ class Serving:
 
 
 class Engine(NamedTuple):
-    """The GPUs of one plan, with their requests and iterations.
+    """The GPUs of one plan, with their requests and iterations."""
 
-    Attributes:
-        model: Model to serve.
-        plan: Settled parallel plan.
-        first: Number of the first NPU.
-        role: Phases that the engine runs: prompts, decoding or both.
-        requests: Requests of each replica.
-        schedule: Iterations of each replica.
-    """
-
-    model: Model
-    plan: ParallelPlan
-    first: int
-    role: Role
-    requests: tuple[tuple[Request, ...], ...]
-    schedule: ServingSchedule
+    model: Model  # Model to serve
+    plan: ParallelPlan  # Settled parallel plan
+    first: int  # Number of the first NPU
+    role: Role  # Phases that the engine runs: prompts, decoding or both
+    requests: tuple[tuple[Request, ...], ...]  # Requests of each replica
+    schedule: ServingSchedule  # Iterations of each replica
 
 
 def engines(

@@ -23,17 +23,11 @@ Int2 = tuple[tuple[int, ...], ...]
 
 
 class ExpertGroupTokens(NamedTuple):
-    """Tokens of an expert-parallel group, each counted once per expert that it is routed to.
+    """Tokens of an expert-parallel group, each counted once per expert that it is routed to."""
 
-    Attributes:
-        rows: Number of tokens that each member routes (not counted per expert).
-        sent: Number of tokens from each member to the experts of each member.
-        busy: Number of each member's experts that receive tokens.
-    """
-
-    rows: tuple[int, ...]
-    sent: Int2
-    busy: tuple[int, ...]
+    rows: tuple[int, ...]  # Number of tokens that each member routes (not counted per expert)
+    sent: Int2  # Number of tokens from each member to the experts of each member
+    busy: tuple[int, ...]  # Number of each member's experts that receive tokens
 
     @property
     def is_even(self) -> bool:

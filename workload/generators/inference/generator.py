@@ -18,8 +18,7 @@ from workload.generators.training import ranks
 from workload.generators.training.stages import chunks
 from workload.trace_sets.trace_set import Families, TraceSet
 
-_NODES_PER_LAYER = 14
-"""Maximum number of nodes per layer and iteration, without transfers of keys and values."""
+_NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, without transfers of keys and values
 
 
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:

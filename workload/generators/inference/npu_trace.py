@@ -20,28 +20,18 @@ from workload.generators.training.ranks import place, stage_size
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import chunks
 
-_ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 2
-"""Message tags; requests number their tags from _CACHE on."""
-_CACHE_TAGS = 1 << 22
-"""Number of distinct tags for KV caches of requests."""
-_TOKEN_BYTES = 4
-"""Bytes of a token id that the last stage sends back."""
+_ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 2  # Message tags; requests number their tags from _CACHE on
+_CACHE_TAGS = 1 << 22  # Number of distinct tags for KV caches of requests
+_TOKEN_BYTES = 4  # Bytes of a token id that the last stage sends back
 
 
 class Transfer(NamedTuple):
-    """Keys and values that an NPU sends or receives for a request.
+    """Keys and values that an NPU sends or receives for a request."""
 
-    Attributes:
-        name: Prefix of the message's name: "layer3/", or "" for several layers.
-        layer: Number of the layer after which it is sent: the last layer in the message.
-        peer: Number of the other NPU.
-        bytes: Message size in bytes.
-    """
-
-    name: str
-    layer: int
-    peer: int
-    bytes: int
+    name: str  # Prefix of the message's name: "layer3/", or "" for several layers
+    layer: int  # Number of the layer after which it is sent: the last layer in the message
+    peer: int  # Number of the other NPU
+    bytes: int  # Message size in bytes
 
 
 Transfers = Callable[[Request], Sequence[Transfer]]

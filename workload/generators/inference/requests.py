@@ -14,8 +14,7 @@ import inputs
 from inputs.units import US_PER_S
 from workload.errors import WorkloadError
 
-COLUMNS = ("arrival_s", "prompt", "generate")
-"""Columns of a CSV file of requests."""
+COLUMNS = ("arrival_s", "prompt", "generate")  # Columns of a CSV file of requests
 MAX_REQUESTS = 10**6
 MAX_TOKENS = 10**7
 _MAX_ARRIVAL_S = 10**6
@@ -24,33 +23,20 @@ _MAX_SIGMA = 5.0
 
 
 class Request(NamedTuple):
-    """A request to the model.
+    """A request to the model."""
 
-    Attributes:
-        number: Number of the request, from 0, in the order of arrival.
-        arrival_us: Arrival time in microseconds.
-        prompt: Number of prompt tokens.
-        generate: Number of generated tokens; the pass of the prompt generates the first one.
-    """
-
-    number: int
-    arrival_us: int
-    prompt: int
-    generate: int
+    number: int  # Number of the request, from 0, in the order of arrival
+    arrival_us: int  # Arrival time in microseconds
+    prompt: int  # Number of prompt tokens
+    generate: int  # Number of generated tokens; the pass of the prompt generates the first one
 
 
 class Lengths(NamedTuple):
-    """Distribution of the number of tokens of prompts or answers.
+    """Distribution of the number of tokens of prompts or answers."""
 
-    Attributes:
-        kind: Name of the distribution: fixed, uniform or lognormal.
-        first: Number of tokens (fixed), minimum (uniform) or median (lognormal).
-        second: Maximum (uniform) or standard deviation of the logarithm (lognormal).
-    """
-
-    kind: str
-    first: int
-    second: float = 0.0
+    kind: str  # Name of the distribution: fixed, uniform or lognormal
+    first: int  # Number of tokens (fixed), minimum (uniform) or median (lognormal)
+    second: float = 0.0  # Maximum (uniform) or standard deviation of the logarithm (lognormal)
 
     @classmethod
     def parse(cls, text: object, key: str) -> "Lengths":
@@ -96,21 +82,13 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestStream:
-    """Requests with random arrival times and lengths.
+    """Requests with random arrival times and lengths."""
 
-    Attributes:
-        count: Number of requests.
-        prompt: Distribution of prompt lengths.
-        generate: Distribution of answer lengths.
-        rate: Mean number of arrivals per second of a Poisson process; 0 = all arrive at time 0.
-        seed: Seed of the random numbers.
-    """
-
-    count: int
-    prompt: Lengths
-    generate: Lengths
-    rate: float = 0.0
-    seed: int = 1
+    count: int  # Number of requests
+    prompt: Lengths  # Distribution of prompt lengths
+    generate: Lengths  # Distribution of answer lengths
+    rate: float = 0.0  # Mean number of arrivals per second of a Poisson process; 0 = all arrive at time 0
+    seed: int = 1  # Seed of the random numbers
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_REQUESTS:

@@ -17,28 +17,18 @@ from typing import NamedTuple
 from workload.generators.inference.batch import Batch, Iteration, Prompts
 from workload.generators.inference.requests import Request
 
-Clock = Callable[[Batch], float]
-"""Function that returns the microseconds of an iteration."""
+Clock = Callable[[Batch], float]  # Function that returns the microseconds of an iteration
 
 
 class BatchLimits(NamedTuple):
-    """Limits of each batch in flight of a replica.
+    """Limits of each batch in flight of a replica."""
 
-    Attributes:
-        sequences: Maximum number of running sequences.
-        cached_tokens: Maximum number of tokens in the KV cache, 0 = unlimited.
-        prompt_tokens: Maximum number of tokens of unsplit prompts per iteration; a longer prompt runs alone.
-        chunk: Maximum number of tokens per iteration with chunked prefill, 0 = prompts run unsplit.
-        lanes: Number of batches in flight.
-        stages: Number of pipeline stages; an iteration occupies each for an equal share of its time.
-    """
-
-    sequences: int
-    cached_tokens: int
-    prompt_tokens: int
-    chunk: int
-    lanes: int
-    stages: int
+    sequences: int  # Maximum number of running sequences
+    cached_tokens: int  # Maximum number of tokens in the KV cache, 0 = unlimited
+    prompt_tokens: int  # Maximum number of tokens of unsplit prompts per iteration; a longer prompt runs alone
+    chunk: int  # Maximum number of tokens per iteration with chunked prefill, 0 = prompts run unsplit
+    lanes: int  # Number of batches in flight
+    stages: int  # Number of pipeline stages; an iteration occupies each for an equal share of its time
 
 
 class Role(NamedTuple):
@@ -182,15 +172,10 @@ class _Work:
 
 
 class ServingSchedule(NamedTuple):
-    """Iterations of one replica, or of several replicas in lockstep.
+    """Iterations of one replica, or of several replicas in lockstep."""
 
-    Attributes:
-        iterations: Iterations of each replica; all replicas have the same number.
-        prompted_us: Microsecond of the clock when a request's prompt ends, by request number.
-    """
-
-    iterations: tuple[tuple[Iteration, ...], ...]
-    prompted_us: dict[int, float]
+    iterations: tuple[tuple[Iteration, ...], ...]  # Iterations of each replica; all replicas have the same number
+    prompted_us: dict[int, float]  # Microsecond of the clock when a request's prompt ends, by request number
 
 
 def say_nothing(_text: str) -> None:

@@ -13,17 +13,11 @@ from workload.generators.training.parallel_plan import ParallelPlan
 
 
 class Route(NamedTuple):
-    """Route from a prefill rank to a decoding rank.
+    """Route from a prefill rank to a decoding rank."""
 
-    Attributes:
-        source: Tensor-parallel rank of the prefill GPU.
-        target: Tensor-parallel rank of the decoding GPU.
-        token_bytes: Bytes per layer and token.
-    """
-
-    source: int
-    target: int
-    token_bytes: int
+    source: int  # Tensor-parallel rank of the prefill GPU
+    target: int  # Tensor-parallel rank of the decoding GPU
+    token_bytes: int  # Bytes per layer and token
 
 
 def routes(model: Model, prompts: ParallelPlan, decodes: ParallelPlan) -> tuple[Route, ...]:

@@ -10,31 +10,24 @@ scores instead of the scores.
 from functools import lru_cache
 from typing import NamedTuple
 
-from workload.compute.operators import DTYPE_BYTES
 from workload.generators.models.model import Model
 from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.shard import Shard
 
-_MASK_BYTES = 1
-"""Bytes per element of a dropout mask."""
+_MASK_BYTES = 1  # Bytes per element of a dropout mask
 FP32_BYTES = 4
 
 
 class LayerActivations(NamedTuple):
-    """Bytes of one layer and one micro-batch on one GPU.
+    """Bytes of one layer and one micro-batch on one GPU."""
 
-    Attributes:
-        input: Bytes of the layer's input, the only tensor that full recomputation keeps.
-        other: Bytes of the other tensors that selective recomputation keeps.
-        light: Bytes of the tensors that selective recomputation recomputes: those of attention's core; with latent
-            attention also those that DeepSeek-V3 recomputes (arXiv 2412.19437, sections 3.2.3 and 3.3.2): the outputs
-            of norms, of the projections up from compressed queries, keys and values, and of the MLP's activation.
-        working: Bytes of gradients and copies that exist only during the layer's backward pass.
-    """
-
-    input: int
-    other: int
+    input: int  # Bytes of the layer's input, the only tensor that full recomputation keeps
+    other: int  # Bytes of the other tensors that selective recomputation keeps
+    # Bytes of the tensors that selective recomputation recomputes: those of attention's core; with latent attention
+    # also those that DeepSeek-V3 recomputes (arXiv 2412.19437, sections 3.2.3 and 3.3.2): the outputs of norms, of the
+    # projections up from compressed queries, keys and values, and of the MLP's activation
     light: int
-    working: int
+    working: int  # Bytes of gradients and copies that exist only during the layer's backward pass
 
     def kept(self, recompute: str) -> int:
         """Return the bytes that the layer keeps from the forward pass to the backward pass."""
@@ -47,101 +40,55 @@ class LayerActivations(NamedTuple):
         return self.kept("none") - self.kept(recompute)
 
 
-class ActivationWidths(NamedTuple):
-    """One GPU's share of a micro-batch.
-
-    Attributes:
-        tokens: Number of tokens per micro-batch and GPU, after context parallelism.
-        shards: Number of GPUs that share tensors of the hidden size: with sequence parallelism the tensor-parallel
-            group, else 1.
-        value_bytes: Bytes per activation.
-        input_bytes: Bytes per input of a matrix or of a gated activation: 1 with fp8, because DeepSeek-V3 keeps both in
-            this type (arXiv 2412.19437, section 3.3.2).
-    """
-
-    tokens: int
-    shards: int
-    value_bytes: int
-    input_bytes: int
-
-
-def widths(plan: ParallelPlan) -> ActivationWidths:
-    """Return one GPU's share of a micro-batch in a settled plan."""
-    return ActivationWidths(
-        tokens=plan.micro_batch * plan.sequence // plan.cp,
-        shards=plan.tp if plan.sequence_parallel else 1,
-        value_bytes=value_bytes(plan),
-        input_bytes=1 if plan.dtype == "fp8" else value_bytes(plan),
-    )
-
-
-def value_bytes(plan: ParallelPlan) -> int:
-    """Return the bytes per activation: 2 with fp8, because activations between products are bf16."""
-    return 2 if plan.dtype == "fp8" else int(DTYPE_BYTES[plan.dtype])
-
-
 @lru_cache(maxsize=1024)
 def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) -> LayerActivations:
-    """Return the activations of a layer in a settled plan."""
-    width = widths(plan)
-    hidden = width.tokens * model.hidden // width.shards
+    """Return the activations of a layer in a settled plan.
+
+    With FP8, inputs of matrices and of gated activations take a byte per value, because DeepSeek-V3 keeps both in this
+    type (arXiv 2412.19437, section 3.3.2).
+    """
+    s = Shard(model, plan)
+    hidden = s.rows * model.hidden
     mask = hidden * _MASK_BYTES * model.dropout
-    norms = 2 * width.input_bytes * hidden  # their outputs
-    core, core_working = _core(model, plan, width)
-    mlp = _experts(model, plan, width) if has_experts else _mlp(model, plan, width, model.ffn_width)
-    up = _projected(model, plan, width)
-    other = width.value_bytes * hidden + 2 * mask + _output(model, plan, width) + mlp.inner
-    recomputable = norms + up + mlp.outer  # selective recomputation applies to them with latent attention only
+    norms = 2 * s.operand_bytes * hidden  # their outputs
+    core_output = s.operand_bytes * s.tokens * s.heads * model.value_dim  # input of the projection after it
+    core, core_working = _core(s)
+    mlp = _experts(s) if has_experts else _mlp(s, model.ffn_width)
+    other = s.value_bytes * hidden + 2 * mask + core_output + mlp.inner
+    # Selective recomputation applies to these with latent attention only.
+    recomputable = norms + _projected(s) + mlp.outer
     if model.latent is not None:
-        other += _compressed(model, width)
-        recomputable += (
-            _compressed(model, width) - width.value_bytes * width.tokens * model.latent.rope_dim // width.shards
-        )
+        compressed = _compressed(s)
+        other += compressed
+        recomputable += compressed - s.value_bytes * s.rows * model.latent.rope_dim
     return LayerActivations(
-        input=width.value_bytes * hidden,
+        input=s.value_bytes * hidden,
         other=other + (0 if model.latent is not None else recomputable),
         light=core + (recomputable if model.latent is not None else 0),
         working=max(core_working, mlp.working),
     )
 
 
-def key_value_heads(model: Model, plan: ParallelPlan) -> int:
-    """Return the number of key and value heads per GPU, which equals that of query heads with latent attention."""
-    if model.latent is not None:
-        return model.heads // plan.tp
-    return max(1, model.key_value_heads // plan.tp)
-
-
-def _projected(model: Model, plan: ParallelPlan, width: ActivationWidths) -> int:
+def _projected(s: Shard) -> int:
     """Return the bytes of queries, keys and values; normalised queries and keys count twice."""
-    queries = model.heads // plan.tp * model.query_dim
-    kv_heads = key_value_heads(model, plan)
-    values = queries + kv_heads * (model.query_dim + model.value_dim)
-    if model.qk_norm:
-        values += queries + kv_heads * model.query_dim
-    return width.value_bytes * width.tokens * values
+    values = s.heads * s.model.query_dim + s.kv_heads * (s.model.query_dim + s.model.value_dim)
+    if s.model.qk_norm:
+        values += (s.heads + s.kv_heads) * s.model.query_dim
+    return s.value_bytes * s.tokens * values
 
 
-def _compressed(model: Model, width: ActivationWidths) -> int:
+def _compressed(s: Shard) -> int:
     """Return the bytes of compressed queries, keys and values before their norm, and of the uncompressed keys."""
-    assert model.latent is not None  # noqa: S101 - for the type checker: the caller checks it
-    ranks = model.latent.query_rank + model.latent.key_value_rank + model.latent.rope_dim
-    return width.value_bytes * width.tokens * ranks // width.shards
+    return s.value_bytes * s.rows * (s.latent.query_rank + s.latent.key_value_rank + s.latent.rope_dim)
 
 
-def _output(model: Model, plan: ParallelPlan, width: ActivationWidths) -> int:
-    """Return the bytes of the output of attention's core, the input of the projection after it."""
-    return width.input_bytes * width.tokens * (model.heads // plan.tp) * model.value_dim
-
-
-def _core(model: Model, plan: ParallelPlan, width: ActivationWidths) -> tuple[int, int]:
+def _core(s: Shard) -> tuple[int, int]:
     """Return the bytes that attention's core keeps, and those that exist only during its backward pass."""
-    heads = model.heads // plan.tp
-    if plan.attention == "flash":
-        return FP32_BYTES * heads * width.tokens, 0
-    values = heads * width.tokens * plan.sequence
-    softmax = width.value_bytes * values
-    return softmax + (_MASK_BYTES * values + softmax) * model.dropout, 2 * softmax
+    if s.plan.attention == "flash":
+        return FP32_BYTES * s.heads * s.tokens, 0
+    values = s.heads * s.tokens * s.sequence
+    softmax = s.value_bytes * values
+    return softmax + (_MASK_BYTES * values + softmax) * s.model.dropout, 2 * softmax
 
 
 class _Mlp(NamedTuple):
@@ -152,48 +99,46 @@ class _Mlp(NamedTuple):
     working: int
 
 
-def _mlp(model: Model, plan: ParallelPlan, width: ActivationWidths, ffn: int) -> _Mlp:
-    inner = (2 if model.is_gated else 1) * ffn // plan.tp
-    inner_bytes = width.input_bytes if model.is_gated else width.value_bytes
+def _mlp(s: Shard, ffn: int) -> _Mlp:
+    """Return the bytes of a plain MLP, or of shared experts, with inner width `ffn`."""
+    inner = (2 if s.model.is_gated else 1) * ffn // s.plan.tp
     return _Mlp(
-        inner=width.tokens * inner_bytes * inner,
-        outer=width.tokens * width.input_bytes * ffn // plan.tp,
-        working=width.value_bytes * width.tokens * (inner + model.hidden),
+        inner=s.tokens * _inner_bytes(s) * inner,
+        outer=s.tokens * s.operand_bytes * ffn // s.plan.tp,
+        working=s.value_bytes * s.tokens * (inner + s.model.hidden),
     )
 
 
-def expert_rows(model: Model, plan: ParallelPlan) -> int:
+def _inner_bytes(s: Shard) -> int:
+    """Return the bytes per output of an MLP's first matrix."""
+    return s.operand_bytes if s.model.is_gated else s.value_bytes
+
+
+def expert_rows(s: Shard) -> int:
     """Return the number of rows that the experts of one GPU receive per micro-batch.
 
     This is the even share or, with `capacity`, the maximum that the capacity allows. Without a capacity, imbalanced
     routing can exceed the even share on some GPUs, which the estimate ignores.
     """
-    experts = model.experts
-    if experts is None:
-        return 0
-    width = widths(plan)
-    rows = width.tokens // width.shards * experts.top_k * plan.etp
-    return round(rows * plan.capacity) if plan.capacity else rows
+    rows = s.rows * s.experts.top_k * s.plan.etp
+    return round(rows * s.plan.capacity) if s.plan.capacity else rows
 
 
-def _experts(model: Model, plan: ParallelPlan, width: ActivationWidths) -> _Mlp:
+def _experts(s: Shard) -> _Mlp:
     """Return the bytes of the router's scores, of the received rows, and of the values between the matrices.
 
     As in Megatron-Core, the router's weights multiply the activation and not the experts' outputs, so that the outputs
     are not kept.
     """
-    experts = model.experts
-    assert experts is not None  # noqa: S101 - for the type checker: the caller checks it
-    rows = expert_rows(model, plan)
-    inner = (2 if model.is_gated else 1) * experts.ffn // plan.etp
-    inner_bytes = width.input_bytes if model.is_gated else width.value_bytes
-    scores = FP32_BYTES * width.tokens // width.shards * experts.count
+    experts, hidden, rows = s.experts, s.model.hidden, expert_rows(s)
+    inner = (2 if s.model.is_gated else 1) * experts.ffn // s.plan.etp
+    scores = FP32_BYTES * s.rows * experts.count
     routed = _Mlp(
-        inner=scores + rows * (width.input_bytes * model.hidden + inner_bytes * inner),
-        outer=rows * width.input_bytes * experts.ffn // plan.etp,
-        working=width.value_bytes * rows * (inner + model.hidden),
+        inner=scores + rows * (s.operand_bytes * hidden + _inner_bytes(s) * inner),
+        outer=rows * s.operand_bytes * experts.ffn // s.plan.etp,
+        working=s.value_bytes * rows * (inner + hidden),
     )
     if not experts.shared_width:
         return routed
-    shared = _mlp(model, plan, width, experts.shared_width)
+    shared = _mlp(s, experts.shared_width)
     return _Mlp(routed.inner + shared.inner, routed.outer + shared.outer, max(routed.working, shared.working))

@@ -1,62 +1,43 @@
 """Peak memory of a training step on one GPU of each pipeline stage."""
 
+from collections import Counter
 from typing import NamedTuple
 
 from inputs.units import GIB
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory import offload
-from workload.generators.memory.activations import (
-    FP32_BYTES,
-    expert_rows,
-    key_value_heads,
-    layer_activations,
-    value_bytes,
-    widths,
-)
-from workload.generators.memory.in_flight import in_flight
+from workload.generators.memory.activations import FP32_BYTES, expert_rows, layer_activations
 from workload.generators.memory.states import states, weight_bytes
 from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import rules
+from workload.generators.training.buckets import DEEPSPEED
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameter_counts import count, held
+from workload.generators.training.parameters import count, held
 from workload.generators.training.rules import Framework
-from workload.generators.training.stages import Chunk, chunks, micro_batches, padded_vocab
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
 
 CONTEXT_BYTES = 1 << 30
 """Bytes of CUDA's context and the libraries' workspaces: an assumption. The context alone takes from 0.3 GB (lazy
 loading of kernels) to more than 1 GB (before CUDA 11.7) (pytorch/pytorch#107667)."""
 COMMUNICATOR_BYTES = 512 << 20
 """Bytes per NCCL communicator: an assumption. Groups of 2 and 4 A100 took 544 and 688 MB (NVIDIA/nccl#964)."""
-DEEPSPEED_BUCKET_VALUES = 5 * 10**8
-"""Number of gradients that DeepSpeed reduces together (reduce_bucket_size)."""
 
 
 class StageMemory(NamedTuple):
-    """Bytes on each GPU of a stage.
+    """Bytes on each GPU of a stage."""
 
-    Attributes:
-        stage: Number of the stage, from 0.
-        weights: Bytes of the weights for forward and backward passes.
-        gradients: Bytes of the gradients that micro-batches accumulate.
-        optimizer: Bytes of master weights and moments.
-        activations: Bytes of activations that layers keep for all micro-batches in flight, and that one layer
-            recomputes.
-        loss: Bytes of logits and of the activations of the output layer.
-        buffers: Bytes that the backward pass of one layer needs temporarily, and of received and gathered tensors.
-        framework: Bytes of the CUDA context and NCCL, an assumption.
-        host: Bytes that offloading keeps in the host's memory; not part of the GPU's total.
-    """
-
-    stage: int
-    weights: int
-    gradients: int
-    optimizer: int
+    stage: int  # Number of the stage, from 0
+    weights: int  # Bytes of the weights for forward and backward passes
+    gradients: int  # Bytes of the gradients that micro-batches accumulate
+    optimizer: int  # Bytes of master weights and moments
+    # Bytes of activations that layers keep for all micro-batches in flight, and that one layer recomputes
     activations: int
-    loss: int
-    buffers: int
-    framework: int
-    host: int
+    loss: int  # Bytes of logits and of the activations of the output layer
+    buffers: int  # Bytes that the backward pass of one layer needs temporarily, and of received and gathered tensors
+    framework: int  # Bytes of the CUDA context and NCCL, an assumption
+    host: int  # Bytes that offloading keeps in the host's memory; not part of the GPU's total
 
     @property
     def total(self) -> int:
@@ -125,125 +106,95 @@ def fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framewo
 def _stage(
     model: Model, plan: ParallelPlan, framework: Framework, stage: int, stage_chunks: tuple[Chunk, ...]
 ) -> StageMemory:
+    """Return the peak memory of a stage with the given chunks in a settled plan."""
+    s = Shard(model, plan)
     on_gpu, on_host = offload.divided(states(held(model, plan, stage), plan), plan)
-    kept = recomputed = loss = 0
-    for chunk, micro_batches_in_flight in zip(stage_chunks, in_flight(plan, stage), strict=True):
-        kept += micro_batches_in_flight * _kept_by_chunk(model, plan, chunk)
-        recomputed = max(recomputed, _recomputed(model, plan, chunk))
+    kept = recomputed = kept_by_largest = loss = 0
+    for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
+        numbers = Counter(_kinds(model, chunk)).items()
+        layers = [(layer_activations(model, plan, has_experts=kind), number) for kind, number in numbers]
+        mask_of_embedding = s.rows * model.hidden * model.dropout if chunk.is_first else 0
+        kept_by_layers = sum(number * layer.kept(plan.recompute) for layer, number in layers)
+        kept += micro_batches_in_flight * (kept_by_layers + mask_of_embedding)
+        recomputed = max([recomputed, *(layer.again(plan.recompute) for layer, _ in layers)])
+        kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer, _ in layers)])
         if chunk.is_last:
-            loss += micro_batches_in_flight * _kept_by_loss(model, plan)
-            loss += _loss_working(model, plan) + _deferred(model, plan)
-    largest_layer = _kept_by_largest_layer(model, plan, stage_chunks)
-    activations, activations_on_host = offload.divided_activations(kept, largest_layer, plan)
+            loss += micro_batches_in_flight * _kept_by_loss(s) + _loss_working(s) + _deferred(s)
+    activations, activations_on_host = offload.divided_activations(kept, kept_by_largest, plan)
     return StageMemory(
         stage,
         *on_gpu,
         activations=activations + recomputed,
         loss=loss,
-        buffers=_buffers(model, plan, framework, stage_chunks),
+        buffers=_buffers(s, framework, stage_chunks),
         framework=_framework(model, plan),
         host=on_host.total + activations_on_host,
     )
 
 
-def _layers_of_kinds(model: Model, chunk: Chunk) -> list[tuple[int, bool]]:
-    """Return the numbers of layers without and with experts, multi-token prediction included."""
+def _kinds(model: Model, chunk: Chunk) -> list[bool]:
+    """Return for each layer of a chunk whether it has experts, multi-token prediction included."""
     numbers = [*chunk.layers, *([model.layers - 1] * model.mtp_layers if chunk.is_last else [])]
-    with_experts = sum(model.has_experts(number) for number in numbers)
-    return [(len(numbers) - with_experts, False), (with_experts, True)]
+    return [model.has_experts(number) for number in numbers]
 
 
-def _kept_by_chunk(model: Model, plan: ParallelPlan, chunk: Chunk) -> int:
-    """Return the bytes that a chunk keeps per micro-batch, without the output layer."""
-    kept = sum(
-        layers * layer_activations(model, plan, has_experts=has_experts).kept(plan.recompute)
-        for layers, has_experts in _layers_of_kinds(model, chunk)
-        if layers
-    )
-    if chunk.is_first and model.dropout:
-        width = widths(plan)
-        kept += width.tokens * model.hidden // width.shards
-    return kept
-
-
-def _recomputed(model: Model, plan: ParallelPlan, chunk: Chunk) -> int:
-    """Return the bytes that the backward pass of one layer recomputes, for the largest layer of a chunk."""
-    return max(
-        layer_activations(model, plan, has_experts=has_experts).again(plan.recompute) if layers else 0
-        for layers, has_experts in _layers_of_kinds(model, chunk)
-    )
-
-
-def _kept_by_largest_layer(model: Model, plan: ParallelPlan, stage_chunks: tuple[Chunk, ...]) -> int:
-    """Return the bytes that the largest layer of a stage keeps per micro-batch."""
-    return max(
-        layer_activations(model, plan, has_experts=has_experts).kept(plan.recompute) if layers else 0
-        for chunk in stage_chunks
-        for layers, has_experts in _layers_of_kinds(model, chunk)
-    )
-
-
-def _kept_by_loss(model: Model, plan: ParallelPlan) -> int:
+def _kept_by_loss(s: Shard) -> int:
     """Return the bytes that final norm, output layer and loss keep per micro-batch.
 
     These are 4 s b h (1 + V/h) / t bytes (arXiv 2205.05198, section 4.3).
     """
-    width = widths(plan)
-    hidden = width.tokens * model.hidden // width.shards
-    logits = width.tokens * padded_vocab(model, plan) // plan.tp
-    return (1 + model.mtp_layers) * (2 * width.value_bytes * hidden + FP32_BYTES * logits)
+    of_one = 2 * s.value_bytes * s.rows * s.model.hidden + FP32_BYTES * s.tokens * s.vocabulary
+    return (1 + s.model.mtp_layers) * of_one
 
 
-def _loss_working(model: Model, plan: ParallelPlan) -> int:
+def _loss_working(s: Shard) -> int:
     """Return the bytes of logits in the data type of activations, in addition to the FP32 logits of the loss."""
-    return value_bytes(plan) * widths(plan).tokens * padded_vocab(model, plan) // plan.tp
+    return s.value_bytes * s.tokens * s.vocabulary
 
 
-def _deferred(model: Model, plan: ParallelPlan) -> int:
+def _deferred(s: Shard) -> int:
     """Return the bytes that deferred gradients of the output layer's weights keep until the pipeline drains.
 
     These are the output layer's input and the gradient of its output for each deferred micro-batch
     (embedding_activation_buffer and grad_output_buffer of megatron/core/models/gpt/gpt_model.py).
     """
-    width = widths(plan)
-    hidden = width.tokens * model.hidden // width.shards
-    count = min(plan.defer_embedding_wgrad, micro_batches(plan))
-    return count * (width.value_bytes * hidden + _loss_working(model, plan))
+    count = min(s.plan.defer_embedding_wgrad, micro_batches(s.plan))
+    return count * (s.value_bytes * s.rows * s.model.hidden + _loss_working(s))
 
 
-def _buffers(model: Model, plan: ParallelPlan, framework: Framework, stage_chunks: tuple[Chunk, ...]) -> int:
-    width = widths(plan)
-    kinds = [has_experts for chunk in stage_chunks for layers, has_experts in _layers_of_kinds(model, chunk) if layers]
-    hidden = width.tokens * model.hidden * width.value_bytes
+def _buffers(s: Shard, framework: Framework, stage_chunks: tuple[Chunk, ...]) -> int:
+    """Return the temporary bytes of one layer's backward pass, and of received and gathered tensors."""
+    model, plan = s.model, s.plan
+    kinds = {kind for chunk in stage_chunks for kind in _kinds(model, chunk)}
     total = max((layer_activations(model, plan, has_experts=kind).working for kind in kinds), default=0)
     if plan.sequence_parallel:
-        total += hidden  # gathered before a product
+        total += s.tokens * model.hidden * s.value_bytes  # gathered before a product
     if plan.pp > 1:
-        total += 2 * hidden // width.shards  # received for the next micro-batch, sent for the last one
+        total += 2 * s.rows * model.hidden * s.value_bytes  # received for the next micro-batch, sent for the last one
     if plan.cp > 1:
-        pair = width.tokens * key_value_heads(model, plan) * (model.query_dim + model.value_dim) * width.value_bytes
+        pair = s.tokens * s.kv_heads * (model.query_dim + model.value_dim) * s.value_bytes
         total += {"ring": 2, "all-gather": plan.cp, "a2a": 2}[plan.context] * pair
     if plan.ep * plan.etp > 1 and any(kinds):
-        total += 2 * expert_rows(model, plan) * model.hidden * width.value_bytes  # sent and received
-    return total + _zero_buffers(model, plan, framework, kinds)
+        total += 2 * expert_rows(s) * model.hidden * s.value_bytes  # sent and received
+    return total + _zero_buffers(s, framework, kinds)
 
 
-def _zero_buffers(model: Model, plan: ParallelPlan, framework: Framework, kinds: list[bool]) -> int:
+def _zero_buffers(s: Shard, framework: Framework, kinds: set[bool]) -> int:
     """Return the bytes that ZeRO-2 and ZeRO-3 reduce and gather at a time."""
+    model, plan = s.model, s.plan
     if plan.zero < 2 or plan.dp * plan.cp == 1:
         return 0
     layer = max((count(model, plan, weights.layer_of_kind(model, has_experts=kind)).total for kind in kinds), default=0)
-    output = weights.output_matrix(model, padded_vocab(model, plan)).size // plan.tp
+    output = s.vocabulary * model.hidden
     gradient = int(DTYPE_BYTES[plan.grad_dtype])
-    if framework == "deepspeed":
-        reduced = plan.bucket_bytes or DEEPSPEED_BUCKET_VALUES * gradient
-    else:
-        reduced = max(layer, output) * gradient
+    bucket = plan.bucket_bytes or DEEPSPEED * gradient
+    reduced = bucket if framework == "deepspeed" else max(layer, output) * gradient
     gathered = ((1 + plan.prefetch) * layer + output) * weight_bytes(plan) if plan.zero == 3 else 0
     return reduced + gathered
 
 
 def _framework(model: Model, plan: ParallelPlan) -> int:
+    """Return the bytes of the CUDA context and of a communicator per axis of the plan."""
     axes = [plan.tp, plan.cp, plan.dp, plan.pp, plan.ep if model.experts else 1]
     return CONTEXT_BYTES + COMMUNICATOR_BYTES * sum(size > 1 for size in axes)
 

@@ -11,22 +11,17 @@ from typing import NamedTuple
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.states import States, weight_bytes
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameter_counts import HeldParameters
+from workload.generators.training.parameters import HeldParameters
 
 ACTIVATIONS_AT_A_TIME = 2
 """Number of layers whose activations are on the GPU: the layer that runs, and the layer in transfer."""
 
 
 class OptimizerTransfers(NamedTuple):
-    """Transfers between a GPU's memory and the host's in an offloaded optimizer step.
+    """Transfers between a GPU's memory and the host's in an offloaded optimizer step."""
 
-    Attributes:
-        load_bytes: Bytes of weights from the host (MEM_LOAD with tensor_loc 1).
-        store_bytes: Bytes of gradients to the host (MEM_STORE with tensor_loc 1).
-    """
-
-    load_bytes: int
-    store_bytes: int
+    load_bytes: int  # Bytes of weights from the host (MEM_LOAD with tensor_loc 1)
+    store_bytes: int  # Bytes of gradients to the host (MEM_STORE with tensor_loc 1)
 
 
 def divided(all_states: States, plan: ParallelPlan) -> tuple[States, States]:

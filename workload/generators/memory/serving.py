@@ -3,31 +3,24 @@
 from typing import NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
-from workload.generators.memory.activations import key_value_heads, layer_activations, value_bytes
+from workload.generators.memory.activations import layer_activations
 from workload.generators.memory.estimate import COMMUNICATOR_BYTES, CONTEXT_BYTES
 from workload.generators.models.model import Model
 from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameter_counts import held
-from workload.generators.training.stages import chunks, padded_vocab
+from workload.generators.training.parameters import held
+from workload.generators.training.shard import Shard
+from workload.generators.training.stages import chunks
 
 
 class ServingMemory(NamedTuple):
-    """Bytes on each GPU of a stage.
+    """Bytes on each GPU of a stage."""
 
-    Attributes:
-        stage: Number of the stage, from 0.
-        weights: Bytes of the stage's weights.
-        kv_cache: Bytes of keys and values of all tokens that are served at a time.
-        activations: Bytes of one layer's activations, and of logits, for the tokens of one pass.
-        framework: Bytes of the CUDA context and NCCL, an assumption.
-    """
-
-    stage: int
-    weights: int
-    kv_cache: int
-    activations: int
-    framework: int
+    stage: int  # Number of the stage, from 0
+    weights: int  # Bytes of the stage's weights
+    kv_cache: int  # Bytes of keys and values of all tokens that are served at a time
+    activations: int  # Bytes of one layer's activations, and of logits, for the tokens of one pass
+    framework: int  # Bytes of the CUDA context and NCCL, an assumption
 
     @property
     def total(self) -> int:
@@ -50,7 +43,7 @@ def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, lay
     if model.latent is not None:
         values = model.latent.key_value_rank + model.latent.rope_dim
     else:
-        values = key_value_heads(model, plan) * (model.query_dim + model.value_dim)
+        values = Shard(model, plan).kv_heads * (model.query_dim + model.value_dim)
     return (layers or model.layers) * values * int(DTYPE_BYTES[plan.dtype])
 
 
@@ -78,7 +71,8 @@ def _stage(model: Model, plan: ParallelPlan, stage: int, cached_tokens: int) -> 
     (chunk,) = chunks(model, plan)[stage]
     kinds = {model.has_experts(number) for number in chunk.layers}
     layer = max((layer_activations(model, plan, has_experts=kind).kept("none") for kind in kinds), default=0)
-    logits = value_bytes(plan) * plan.sequence * padded_vocab(model, plan) // plan.tp if chunk.is_last else 0
+    s = Shard(model, plan)
+    logits = s.value_bytes * s.tokens * s.vocabulary if chunk.is_last else 0
     axes = [plan.tp, plan.pp, plan.ep]
     return ServingMemory(
         stage=stage,

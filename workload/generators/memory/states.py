@@ -9,28 +9,20 @@ from typing import NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameter_counts import HeldParameters
+from workload.generators.training.parameters import HeldParameters
 
-MASTER_BYTES = 4
-"""Bytes of an FP32 master weight."""
-MOMENTS_BYTES = 8
-"""Bytes of Adam's two FP32 moments per parameter."""
+MASTER_BYTES = 4  # Bytes of an FP32 master weight
+MOMENTS_BYTES = 8  # Bytes of Adam's two FP32 moments per parameter
 FP8_COPIES_BYTES = 2
 """Bytes of a weight's two FP8 copies, plain and transposed: Hopper's FP8 products need both (Transformer Engine)."""
 
 
 class States(NamedTuple):
-    """Bytes of a model's states on one GPU.
+    """Bytes of a model's states on one GPU."""
 
-    Attributes:
-        weights: Bytes of the weights for forward and backward passes.
-        gradients: Bytes of the gradients that micro-batches accumulate.
-        optimizer: Bytes of master weights and moments.
-    """
-
-    weights: int
-    gradients: int
-    optimizer: int
+    weights: int  # Bytes of the weights for forward and backward passes
+    gradients: int  # Bytes of the gradients that micro-batches accumulate
+    optimizer: int  # Bytes of master weights and moments
 
     @property
     def total(self) -> int:

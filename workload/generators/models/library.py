@@ -2,8 +2,10 @@
 
 import difflib
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -64,13 +66,26 @@ def read(path: Path) -> Model:
         values = inputs.parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: no TOML: {error}, expected {_EXPECTED}") from None
+    return model_of({"name": path.stem, **values}, path)
+
+
+def model_of(values: Mapping[str, Any], source: object) -> Model:
+    """Return the model with the given fields.
+
+    Args:
+        values: Fields of the model, as parsed from a file or a command line.
+        source: Name of the fields' source, for messages.
+
+    Raises:
+        WorkloadError: If a field is unknown, missing or invalid.
+    """
     try:
-        return Model(**{"name": path.stem, **values})
+        return Model(**values)
     except ValidationError as error:
-        raise WorkloadError(f"{path}: {explain(error)}") from None
+        raise WorkloadError(f"{source}: {_explained(error)}") from None
 
 
-def explain(error: ValidationError) -> str:
+def _explained(error: ValidationError) -> str:
     """Return one line about the first error in a model; unknown keys come first."""
     first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     key = ".".join(map(str, first["loc"]))

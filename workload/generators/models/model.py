@@ -22,45 +22,26 @@ class ModelPart(BaseModel):
 
 
 class LatentAttention(ModelPart):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
-    Attributes:
-        query_rank: Dimension of compressed queries, 0 = queries are not compressed.
-        key_value_rank: Dimension of compressed keys and values, which the KV cache holds.
-        nope_dim: Dimension per head of the part of queries and keys without positions.
-        rope_dim: Dimension of the part of queries and keys with rotary positions; all heads share one such key.
-        value_dim: Dimension per head of values.
-    """
-
-    query_rank: CountFromZero = 0
-    key_value_rank: Count
-    nope_dim: Count
-    rope_dim: Count
-    value_dim: Count
+    query_rank: CountFromZero = 0  # Dimension of compressed queries, 0 = queries are not compressed
+    key_value_rank: Count  # Dimension of compressed keys and values, which the KV cache holds
+    nope_dim: Count  # Dimension per head of the part of queries and keys without positions
+    rope_dim: Count  # Dimension of the part of queries and keys with rotary positions; all heads share one such key
+    value_dim: Count  # Dimension per head of values
 
 
 class Experts(ModelPart):
-    """A mixture of experts, which replaces the MLP of layers.
+    """A mixture of experts, which replaces the MLP of layers."""
 
-    Attributes:
-        count: Number of routed experts per layer.
-        top_k: Number of routed experts per token.
-        ffn: Inner width of an expert's MLP.
-        shared: Number of shared experts, which process every token.
-        shared_ffn: Inner width of all shared experts together, 0 = shared * ffn.
-        shared_gate: Whether a gate with one row weights the output of the shared experts (Qwen2-MoE).
-        first_dense: Number of layers at the beginning that have a plain MLP.
-        every: Period of the layers with experts after the first ones: 1 = all of them, 2 = every second one.
-    """
-
-    count: Annotated[int, Field(ge=2, le=_MAX_COUNT, strict=True)]
-    top_k: Count
-    ffn: Count
-    shared: CountFromZero = 0
-    shared_ffn: CountFromZero = 0
-    shared_gate: bool = False
-    first_dense: CountFromZero = 0
-    every: Count = 1
+    count: Annotated[int, Field(ge=2, le=_MAX_COUNT, strict=True)]  # Number of routed experts per layer
+    top_k: Count  # Number of routed experts per token
+    ffn: Count  # Inner width of an expert's MLP
+    shared: CountFromZero = 0  # Number of shared experts, which process every token
+    shared_ffn: CountFromZero = 0  # Inner width of all shared experts together, 0 = shared * ffn
+    shared_gate: bool = False  # Whether a gate with one row weights the output of the shared experts (Qwen2-MoE)
+    first_dense: CountFromZero = 0  # Number of layers at the beginning that have a plain MLP
+    every: Count = 1  # Period of the layers with experts after the first ones: 1 = all of them, 2 = every second one
 
     @model_validator(mode="after")
     def _routed(self) -> Self:
@@ -75,60 +56,38 @@ class Experts(ModelPart):
 
 
 class Model(ModelPart):
-    """A decoder-only transformer.
+    """A decoder-only transformer."""
 
-    Attributes:
-        name: Name in the library, or name of the model's file.
-        source: Publication or file with the model's numbers.
-        layers: l, number of layers.
-        hidden: h, hidden size.
-        heads: a, number of query heads.
-        kv_heads: Number of key and value heads; fewer than heads is grouped-query attention, 0 = heads.
-        head_dim: Dimension of queries, keys and values per head; 0 = hidden / heads. Latent attention ignores it.
-        ffn: Inner width of the MLP; 0 = 4 hidden.
-        vocab: V, published number of embedding rows (frameworks pad it to a multiple of 128 times the tensor-parallel
-            size).
-        sequence: s, number of tokens per training sequence.
-        global_batch: Number of sequences per published training step, 0 = unknown.
-        norm: Type of the norms: a LayerNorm has two vectors of parameters, an RMSNorm one.
-        activation: Activation function of the MLP: gelu and relu imply two matrices, swiglu and geglu three.
-        positions: Type of positions: learned ones are sequence x hidden parameters, rotary ones have no parameters.
-        bias: Whether linear layers have biases.
-        qkv_bias: Whether the projections to queries, keys and values have biases even without `bias`.
-        qk_norm: Whether queries and keys are normalised per head.
-        tied_embeddings: Whether the output layer uses the word embedding.
-        latent: Latent attention, None = each head has its own keys and values.
-        experts: Mixture of experts, None = all layers have a plain MLP.
-        dropout: Whether training uses dropout after softmax, attention and MLP; the backward pass needs the masks.
-        mtp_layers: Number of additional layers for multi-token prediction (DeepSeek-V3).
-        plans: Parallel plans of published runs, as users write them.
-        left_out: Keys of the model's file that Nadi does not model, as a message for users; "" = none of them.
-    """
-
-    name: str
-    source: str = ""
-    layers: Annotated[int, Field(ge=1, le=MAX_LAYERS, strict=True)]
-    hidden: Count
-    heads: Count
-    kv_heads: CountFromZero = 0
+    name: str  # Name in the library, or name of the model's file
+    source: str = ""  # Publication or file with the model's numbers
+    layers: Annotated[int, Field(ge=1, le=MAX_LAYERS, strict=True)]  # l, number of layers
+    hidden: Count  # h, hidden size
+    heads: Count  # a, number of query heads
+    kv_heads: CountFromZero = 0  # Number of key and value heads; fewer than heads is grouped-query attention, 0 = heads
+    # Dimension of queries, keys and values per head; 0 = hidden / heads. Latent attention ignores it.
     head_dim: CountFromZero = 0
-    ffn: CountFromZero = 0
+    ffn: CountFromZero = 0  # Inner width of the MLP; 0 = 4 hidden
+    # V, published number of embedding rows (frameworks pad it to a multiple of 128 times the tensor-parallel size)
     vocab: Count
-    sequence: Count = 2048
-    global_batch: CountFromZero = 0
+    sequence: Count = 2048  # s, number of tokens per training sequence
+    global_batch: CountFromZero = 0  # Number of sequences per published training step, 0 = unknown
+    # Type of the norms: a LayerNorm has two vectors of parameters, an RMSNorm one
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    # Activation function of the MLP: gelu and relu imply two matrices, swiglu and geglu three
     activation: Literal["gelu", "relu", "swiglu", "geglu"] = "gelu"
+    # Type of positions: learned ones are sequence x hidden parameters, rotary ones have no parameters
     positions: Literal["learned", "rotary"] = "learned"
-    bias: bool = True
-    qkv_bias: bool = False
-    qk_norm: bool = False
-    tied_embeddings: bool = True
-    latent: LatentAttention | None = None
-    experts: Experts | None = None
+    bias: bool = True  # Whether linear layers have biases
+    qkv_bias: bool = False  # Whether the projections to queries, keys and values have biases even without `bias`
+    qk_norm: bool = False  # Whether queries and keys are normalised per head
+    tied_embeddings: bool = True  # Whether the output layer uses the word embedding
+    latent: LatentAttention | None = None  # Latent attention, None = each head has its own keys and values
+    experts: Experts | None = None  # Mixture of experts, None = all layers have a plain MLP
+    # Whether training uses dropout after softmax, attention and MLP; the backward pass needs the masks
     dropout: bool = False
-    mtp_layers: CountFromZero = 0
-    plans: tuple[str, ...] = ()
-    left_out: str = ""
+    mtp_layers: CountFromZero = 0  # Number of additional layers for multi-token prediction (DeepSeek-V3)
+    plans: tuple[str, ...] = ()  # Parallel plans of published runs, as users write them
+    left_out: str = ""  # Keys of the model's file that Nadi does not model, as a message for users; "" = none of them
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -1,8 +1,7 @@
 """Numbers of parameters of a model's parts, and how tensor and expert parallelism split each part.
 
-All other counts derive from these lists: totals, parameters per token, parameters per GPU of a parallel plan
-(`workload.generators.training.parameter_counts`), and operations of the matrices
-(`workload.generators.models.operations`).
+All other counts derive from these lists: totals, parameters per token, tensors on each GPU of a parallel plan
+(`workload.generators.training.parameters`), and operations of the matrices (`workload.generators.models.operations`).
 """
 
 from collections import Counter
@@ -12,26 +11,21 @@ from typing import Literal, NamedTuple
 
 from workload.generators.models.model import Model
 
+# Names of the parts for which parameters are counted
 PARTS = ("embedding", "positions", "attention", "mlp", "experts", "shared experts", "router", "norms", "mtp", "output")
-"""Names of the parts for which parameters are counted."""
 
 
 class Weights(NamedTuple):
-    """A matrix or vectors of parameters.
+    """A matrix or vectors of parameters, as training frameworks create them."""
 
-    Attributes:
-        part: Name of the part of the model, one of PARTS.
-        size: Number of parameters.
-        split: Distribution over GPUs: "whole" = each GPU holds all; "tp" = split over the tensor-parallel group; "kv" =
-            the same, but each GPU holds at least one head; "experts" = split over the expert-parallel group, and each
-            expert over its tensor-parallel group.
-        is_matrix: Whether tokens are multiplied by it, with two operations per parameter and token.
-    """
-
-    part: str
-    size: int
-    split: Literal["whole", "tp", "kv", "experts"] = "whole"
-    is_matrix: bool = True
+    part: str  # Name of the part of the model, one of PARTS
+    size: int  # Number of parameters
+    # Distribution over GPUs: "whole" = each GPU holds all; "tp" = split over the tensor-parallel group; "qkv" = the
+    # same for queries, keys and values, but each GPU holds at least one head of each; "experts" = split over the
+    # expert-parallel group, and each expert over its tensor-parallel group
+    split: Literal["whole", "tp", "qkv", "experts"] = "whole"
+    is_matrix: bool = True  # Whether tokens are multiplied by it, with two operations per parameter and token
+    pieces: int = 1  # Number of the framework's equal tensors that it represents
 
 
 def embedding(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
@@ -47,25 +41,40 @@ def layer(model: Model, number: int) -> tuple[Weights, ...]:
     return layer_of_kind(model, has_experts=model.has_experts(number))
 
 
-@lru_cache(maxsize=256)
 def layer_of_kind(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
     """Return the weights of a layer with experts, or with a plain MLP."""
-    return tuple(_layer(model, has_experts=has_experts))
+    return (*attention(model), *mlp(model, has_experts=has_experts))
 
 
-def final_norm(model: Model) -> tuple[Weights, ...]:
-    """Return the norm before the output layer."""
-    return (_norm(model, model.hidden),)
+@lru_cache(maxsize=256)
+def attention(model: Model) -> tuple[Weights, ...]:
+    """Return the weights of an attention in the order of the forward pass: norm, projections, output matrix."""
+    projections = _projections(model) if model.latent is None else _latent_projections(model)
+    return (norm(model), *projections, *_output(model))
 
 
-def output(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
-    """Return the output layer, empty if tied to the word embedding; vocab: padded size, 0 = the model's."""
-    return () if model.tied_embeddings else (output_matrix(model, vocab),)
+@lru_cache(maxsize=256)
+def mlp(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
+    """Return the norm and the matrices of an MLP, or its norm, router and experts."""
+    if has_experts:
+        return (norm(model), *_experts(model))
+    return (norm(model), *_matrices(model, "mlp", model.ffn_width, has_bias=model.bias))
+
+
+def norm(model: Model, width: int = 0) -> Weights:
+    """Return a norm of `width` values, 0 = the hidden size: a LayerNorm has two vectors, an RMSNorm one."""
+    vectors = 2 if model.norm == "layernorm" else 1
+    return Weights("norms", (width or model.hidden) * vectors, is_matrix=False, pieces=vectors)
 
 
 def output_matrix(model: Model, vocab: int = 0) -> Weights:
     """Return the matrix of the output layer, tied to the word embedding or not."""
     return Weights("output", (vocab or model.vocab) * model.hidden, "tp")
+
+
+def mtp_projection(model: Model) -> tuple[Weights, ...]:
+    """Return the weights before a multi-token prediction layer: two norms, and a projection that is not split."""
+    return norm(model), norm(model), Weights("mtp", 2 * model.hidden * model.hidden)
 
 
 def mtp_layer(model: Model) -> tuple[Weights, ...]:
@@ -74,8 +83,7 @@ def mtp_layer(model: Model) -> tuple[Weights, ...]:
     DeepSeek-V3 (arXiv 2412.19437, section 2.2): two norms, a projection from twice the hidden size to the hidden size,
     a layer, and the norm of its head.
     """
-    own = [_norm(model, model.hidden)] * 3 + [Weights("mtp", 2 * model.hidden * model.hidden)]
-    return (*own, *layer(model, model.layers - 1))
+    return (*mtp_projection(model), *layer(model, model.layers - 1), norm(model))
 
 
 def all_weights(model: Model) -> Iterator[Weights]:
@@ -83,8 +91,9 @@ def all_weights(model: Model) -> Iterator[Weights]:
     yield from embedding(model)
     for number in range(model.layers):
         yield from layer(model, number)
-    yield from final_norm(model)
-    yield from output(model)
+    yield norm(model)
+    if not model.tied_embeddings:
+        yield output_matrix(model)
 
 
 def total(weights: Iterable[Weights]) -> int:
@@ -123,67 +132,55 @@ def by_part(model: Model) -> dict[str, int]:
     return {part: counts[part] for part in PARTS if counts[part]}
 
 
-def _layer(model: Model, *, has_experts: bool) -> Iterator[Weights]:
-    yield _norm(model, model.hidden)
-    yield from _attention(model) if model.latent is None else _latent_attention(model)
-    yield _norm(model, model.hidden)
-    if has_experts:
-        yield from _experts(model)
-    else:
-        yield from _mlp(model, "mlp", model.ffn_width)
-
-
-def _attention(model: Model) -> Iterator[Weights]:
-    queries = model.heads * model.query_dim
-    keys_and_values = 2 * model.key_value_heads * model.query_dim
-    yield Weights("attention", model.hidden * queries, "tp")
-    yield Weights("attention", model.hidden * keys_and_values, "kv")
-    yield Weights("attention", queries * model.hidden, "tp")
+def _projections(model: Model) -> Iterator[Weights]:
+    """Yield the joint matrix of queries, keys and values, with its bias, and the norms of queries and keys."""
+    columns = (model.heads + 2 * model.key_value_heads) * model.query_dim
+    yield Weights("attention", columns * model.hidden, "qkv")
     if model.bias or model.qkv_bias:
-        yield Weights("attention", queries, "tp", is_matrix=False)
-        yield Weights("attention", keys_and_values, "kv", is_matrix=False)
-    if model.bias:
-        yield Weights("attention", model.hidden, is_matrix=False)
+        yield Weights("attention", columns, "qkv", is_matrix=False)
     if model.qk_norm:
-        yield _norm(model, 2 * model.query_dim)
+        yield from [norm(model, model.query_dim)] * 2
 
 
-def _latent_attention(model: Model) -> Iterator[Weights]:
-    """Yield the weights of latent attention; as in Megatron, only the projections up to heads are split over GPUs."""
+def _latent_projections(model: Model) -> Iterator[Weights]:
+    """Yield the projections of latent attention; as in Megatron, only those up to heads are split over GPUs."""
     latent = model.latent
     assert latent is not None  # noqa: S101 - for the type checker: the caller checks it
-    queries = model.heads * model.query_dim
+    for rank in filter(None, (latent.query_rank, latent.key_value_rank)):
+        yield norm(model, rank)
     if latent.query_rank:
-        yield Weights("attention", model.hidden * latent.query_rank)
-        yield _norm(model, latent.query_rank)
-    yield Weights("attention", (latent.query_rank or model.hidden) * queries, "tp")
-    yield Weights("attention", model.hidden * (latent.key_value_rank + latent.rope_dim))
-    yield _norm(model, latent.key_value_rank)
-    yield Weights("attention", latent.key_value_rank * model.heads * (latent.nope_dim + latent.value_dim), "tp")
-    yield Weights("attention", model.heads * latent.value_dim * model.hidden, "tp")
+        yield Weights("attention", latent.query_rank * model.hidden)
+    yield Weights("attention", model.heads * model.query_dim * (latent.query_rank or model.hidden), "tp")
+    yield Weights("attention", (latent.key_value_rank + latent.rope_dim) * model.hidden)
+    yield Weights("attention", model.heads * (latent.nope_dim + latent.value_dim) * latent.key_value_rank, "tp")
 
 
-def _mlp(model: Model, part: str, width: int) -> Iterator[Weights]:
-    inner = (2 if model.is_gated else 1) * width
-    yield Weights(part, model.hidden * inner, "tp")
-    yield Weights(part, width * model.hidden, "tp")
+def _output(model: Model) -> Iterator[Weights]:
+    """Yield the output matrix of an attention, with its bias."""
+    yield Weights("attention", model.heads * model.value_dim * model.hidden, "tp")
     if model.bias:
+        yield Weights("attention", model.hidden, is_matrix=False)
+
+
+def _matrices(model: Model, part: str, width: int, *, has_bias: bool) -> Iterator[Weights]:
+    """Yield the two matrices of an MLP of an inner width; the first one includes the gate of a gated MLP."""
+    inner = (2 if model.is_gated else 1) * width
+    yield Weights(part, inner * model.hidden, "tp")
+    if has_bias:
         yield Weights(part, inner, "tp", is_matrix=False)
+    yield Weights(part, width * model.hidden, "tp")
+    if has_bias:
         yield Weights(part, model.hidden, is_matrix=False)
 
 
 def _experts(model: Model) -> Iterator[Weights]:
-    """Yield router and experts; experts have no biases, as in Megatron and in all published models."""
+    """Yield router, shared and routed experts; they have no biases, as in Megatron and in all published models."""
     experts = model.experts
     assert experts is not None  # noqa: S101 - for the type checker: the caller checks it
-    matrices = 3 if model.is_gated else 2
     yield Weights("router", model.hidden * experts.count)
-    yield Weights("experts", experts.count * matrices * model.hidden * experts.ffn, "experts")
-    if experts.shared_width:
-        yield Weights("shared experts", matrices * model.hidden * experts.shared_width, "tp")
     if experts.shared_gate:
         yield Weights("shared experts", model.hidden)
-
-
-def _norm(model: Model, size: int) -> Weights:
-    return Weights("norms", (2 if model.norm == "layernorm" else 1) * size, is_matrix=False)
+    if experts.shared_width:
+        yield from _matrices(model, "shared experts", experts.shared_width, has_bias=False)
+    for matrix in _matrices(model, "experts", experts.ffn, has_bias=False):
+        yield matrix._replace(size=matrix.size * experts.count, split="experts", pieces=experts.count)

@@ -36,15 +36,10 @@ _PERCENT = 100.0
 
 
 class Sizes(NamedTuple):
-    """A distribution of sizes, given by points of its cumulative distribution, linearly interpolated.
+    """A distribution of sizes, given by points of its cumulative distribution, linearly interpolated."""
 
-    Attributes:
-        bytes: float64[n], sizes in bytes, ascending.
-        share: float64[n], shares of messages that are not larger, from 0 to 1.
-    """
-
-    bytes: NDArray[np.float64]
-    share: NDArray[np.float64]
+    bytes: NDArray[np.float64]  # float64[n], sizes in bytes, ascending
+    share: NDArray[np.float64]  # float64[n], shares of messages that are not larger, from 0 to 1
 
     @property
     def mean_bytes(self) -> float:

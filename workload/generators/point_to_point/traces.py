@@ -23,27 +23,18 @@ Int64 = NDArray[np.int64]
 
 MAX_MESSAGES = 10**8
 MAX_LOAD = 2.0
-_GAPS, _SIZES, _PEERS = range(3)
-"""Purposes of random numbers, each with its own stream."""
+_GAPS, _SIZES, _PEERS = range(3)  # Purposes of random numbers, each with its own stream
 
 
 class MessageSequence(NamedTuple):
-    """Messages in each sender's order.
+    """Messages in each sender's order."""
 
-    Attributes:
-        npus: Number of NPUs that take part, numbered from 0.
-        src, dst: int64[m], numbers of the sending and the receiving NPU.
-        bytes: int64[m], message sizes in bytes.
-        at_us: int64[m], earliest send times in microseconds, ascending for each sender.
-        in_turn: Whether each sender's message waits until its previous message is sent.
-    """
-
-    npus: int
-    src: Int64
-    dst: Int64
-    bytes: Int64
-    at_us: Int64
-    in_turn: bool
+    npus: int  # Number of NPUs that take part, numbered from 0
+    src: Int64  # int64[m], number of the sending NPU
+    dst: Int64  # int64[m], number of the receiving NPU
+    bytes: Int64  # int64[m], message sizes in bytes
+    at_us: Int64  # int64[m], earliest send times in microseconds, ascending for each sender
+    in_turn: bool  # Whether each sender's message waits until its previous message is sent
 
     @property
     def nodes(self) -> int:

@@ -10,8 +10,7 @@ from et import CollectiveCommType
 from workload.generators.training.items import Compute, GroupCollective, Items, RingMessage
 from workload.generators.training.shard import Operators, Shard
 
-_KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1
-"""Message tags of the ring, above those of pipeline parallelism."""
+_KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1  # Message tags of the ring, above those of pipeline parallelism
 
 
 def forward(s: Shard) -> Items:

@@ -22,10 +22,8 @@ COMPUTED, SENT, OWN = "computed", "sent", "own"
 pass, the rows for which its next computation waits."""
 QUEUED = ("dp", "edp", "dp-other", "edp-other")
 """Families, and ports, whose collectives run one at a time across blocks."""
-_MAX_INTEGER = 2**63 - 1
-"""Maximum of the integer attributes of a trace's node (int64)."""
-_ON_HOST = 1
-"""tensor_loc of a tensor in the host's memory."""
+_MAX_INTEGER = 2**63 - 1  # Maximum of the integer attributes of a trace's node (int64)
+_ON_HOST = 1  # tensor_loc of a tensor in the host's memory
 
 
 class Ring(NamedTuple):
@@ -41,25 +39,15 @@ _STAGES, _RING = "pp", "cp"
 
 
 class FinishedBlock(NamedTuple):
-    """A block, and those of its rows that rows of later blocks wait for.
+    """A block, and those of its rows that rows of later blocks wait for."""
 
-    Attributes:
-        block: Rows of the block.
-        ports: Names of the ports that a stamp may connect.
-        ends: Rows that must end before the next computation.
-        computed: Row of the last computation, -1 = no computation.
-        sent: Rows of sends that may have to end before the next computation.
-        last: Row of the last collective by family of QUEUED.
-        keys: Row of a collective, message or transfer by the key that later blocks may need.
-    """
-
-    block: Block
-    ports: frozenset[str]
-    ends: tuple[int, ...]
-    computed: int
-    sent: tuple[int, ...]
-    last: Mapping[str, int]
-    keys: Mapping[str, int]
+    block: Block  # Rows of the block
+    ports: frozenset[str]  # Names of the ports that a stamp may connect
+    ends: tuple[int, ...]  # Rows that must end before the next computation
+    computed: int  # Row of the last computation, -1 = no computation
+    sent: tuple[int, ...]  # Rows of sends that may have to end before the next computation
+    last: Mapping[str, int]  # Row of the last collective by family of QUEUED
+    keys: Mapping[str, int]  # Row of a collective, message or transfer by the key that later blocks may need
 
 
 class BlockBuilder:

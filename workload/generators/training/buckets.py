@@ -12,19 +12,13 @@ DEEPSPEED = 500_000_000
 
 
 class ParameterBucket(NamedTuple):
-    """A bucket of parameters of one chunk.
+    """A bucket of parameters of one chunk."""
 
-    Attributes:
-        number: Number within the chunk, in the order of the backward pass.
-        size: Number of parameters.
-        units: First and last unit with parameters in the bucket; the backward pass completes it at the first.
-        is_expert: Whether the parameters are those of experts, which have other replicas.
-    """
-
-    number: int
-    size: int
+    number: int  # Number within the chunk, in the order of the backward pass
+    size: int  # Number of parameters
+    # First and last unit with parameters in the bucket; the backward pass completes it at the first
     units: tuple[int, int]
-    is_expert: bool
+    is_expert: bool  # Whether the parameters are those of experts, which have other replicas
 
 
 def buckets(units: Sequence[ModelUnit], limit: int | None, *, before: bool) -> list[ParameterBucket]:

@@ -17,17 +17,11 @@ from workload.generators.training.shard import Operators, Shard
 
 
 class ExpertTokens(NamedTuple):
-    """Numbers of tokens that a GPU sends and receives; a token counts once for each of its experts.
+    """Numbers of tokens that a GPU sends and receives; a token counts once for each of its experts."""
 
-    Attributes:
-        sent: Tokens that the GPU sends to each member of the expert-parallel group.
-        received: Tokens that this GPU's experts receive from all members, before expert-tensor parallelism gathers.
-        is_even: Whether all members receive the same number.
-    """
-
-    sent: tuple[int, ...]
-    received: int
-    is_even: bool
+    sent: tuple[int, ...]  # Tokens that the GPU sends to each member of the expert-parallel group
+    received: int  # Tokens that this GPU's experts receive from all members, before expert-tensor parallelism gathers
+    is_even: bool  # Whether all members receive the same number
 
 
 def flow(s: Shard, layer: int) -> ExpertTokens:

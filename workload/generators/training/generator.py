@@ -1,28 +1,30 @@
 """Generator of the traces of training steps from a model and a parallel plan."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 
 from et import TraceTable
+from inputs.limits import MAX_NPUS
+from workload.errors import WorkloadError
 from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import ranks, rules, stages
 from workload.generators.training.interference import copied_groups
-from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
 from workload.generators.training.rules import Framework
 from workload.generators.training.stage import Stage, refuse_too_large
 from workload.trace_sets.trace_set import TraceSet
 
-NODE_BYTES = 400
-"""Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes."""
+NODE_BYTES = 400  # Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes
 _NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 50, 130
 """Maximum number of nodes per layer and micro-batch over all plans, without and with overlap_tp; nodes of context
 parallelism do not count."""
 _FSDP_COPIES_PER_LAYER = 6
 """Copies between tensors and flat buffers (flat_copies): out in forward, recomputation and backward, gradients in, for
 parameters with and without experts."""
-_TENSORS_PER_EXPERT = 3
+_DTYPE_OF_BYTES = {2: "bf16", 4: "fp32"}  # Data type of a plan by its bytes per value
 _NODES_PER_LISTED_TENSOR = 12
 """Nodes per tensor and micro-batch if each tensor is gathered by itself into a list: views, all-gather and copy of
 three gathers; views, reduce-scatter and copy of its gradient."""
@@ -42,8 +44,7 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
     per_layer += _FSDP_COPIES_PER_LAYER if framework == "fsdp" else 0
     if plan.gather == "list":
-        experts = model.experts.count if model.experts else 0
-        tensors = len(weights.layer_of_kind(model, has_experts=experts > 0)) + _TENSORS_PER_EXPERT * experts
+        tensors = sum(part.pieces for part in weights.layer_of_kind(model, has_experts=model.experts is not None))
         per_layer += _NODES_PER_LISTED_TENSOR * tensors
     layers = (model.layers + model.mtp_layers + 1) * (2 if plan.is_mirrored else 1)
     per_micro_batch = layers * per_layer + 4 * plan.pp * plan.vpp
@@ -77,6 +78,48 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     families = {name: groups for name, groups in ranks.families(plan).items() if name in used}
     copied = copied_groups(framework, plan) & families.keys()
     return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), families, framework, copied)
+
+
+def data_parallel_plan(
+    npus: int, micro_batch: int, dtype_bytes: int, bucket_bytes: int, steps: int, *, recompute: bool
+) -> ParallelPlan:
+    """Return a plan of plain data parallelism with one micro-batch per step.
+
+    All NPUs sum their gradients in buckets during the backward pass, like PyTorch's DistributedDataParallel (Li et al.,
+    VLDB 2020). Attention writes its scores to memory, so that a step has the operations of the formulas of Narayanan et
+    al. (arXiv 2104.04473, appendix).
+
+    Args:
+        npus: Number of replicas.
+        micro_batch: Number of sequences per NPU and step.
+        dtype_bytes: Bytes per weight, activation and gradient: 2 or 4.
+        bucket_bytes: Bytes of gradients per all-reduce.
+        steps: Number of optimizer steps.
+        recompute: Whether the backward pass recomputes whole layers instead of keeping activations.
+
+    Raises:
+        WorkloadError: If a number is out of range.
+    """
+    if not 1 <= npus <= MAX_NPUS:
+        raise WorkloadError(f"npus is {npus}, expected 1 to {MAX_NPUS}")
+    if dtype_bytes not in _DTYPE_OF_BYTES:
+        raise WorkloadError(f"dtype bytes are {dtype_bytes}, expected 2 or 4")
+    dtype = _DTYPE_OF_BYTES[dtype_bytes]
+    numbers = {"dp": npus, "micro_batch": micro_batch, "global_batch": npus * micro_batch, "steps": steps}
+    recomputed = "full" if recompute else "none"
+    kinds = {"attention": "unfused", "dtype": dtype, "grad_dtype": dtype, "recompute": recomputed}
+    return parallel_plan({**numbers, **kinds, "bucket_bytes": bucket_bytes})
+
+
+def generate_for_all(model: Model, plan: ParallelPlan) -> TraceSet:
+    """Generate the one trace of a data-parallel plan, with collectives of all NPUs instead of families of groups.
+
+    Raises:
+        WorkloadError: If the model cannot be trained with the plan.
+    """
+    traces = generate(model, plan)
+    tables = [dataclasses.replace(table, group=np.zeros_like(table.group)) for table in traces.traces]
+    return dataclasses.replace(traces, traces=tables, families={})
 
 
 def alike(plan: ParallelPlan) -> Iterator[list[int]]:

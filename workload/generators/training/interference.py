@@ -27,10 +27,8 @@ from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.rules import Framework
 from workload.shape import shape_of
 
-TWO_WAVES = 2.0
-"""Slowdown of a persistent product if not all of its blocks find a free SM."""
-_HOSTS = 2
-"""Number of hosts for which channels are planned: NCCL uses as many channels for more hosts."""
+TWO_WAVES = 2.0  # Slowdown of a persistent product if not all of its blocks find a free SM
+_HOSTS = 2  # Number of hosts for which channels are planned: NCCL uses as many channels for more hosts
 
 
 def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool) -> float:

@@ -25,10 +25,8 @@ from et import CollectiveCommType
 from workload.compute.operators import Operator
 from workload.generators.training.items import Compute, GroupCollective, Items
 
-PERSISTENT = 100_000
-"""Minimum size of a sharded tensor in elements (stage3_param_persistence_threshold)."""
-MAX_REUSE = 10**9
-"""Maximum distance between two uses of a tensor that is kept, in elements (stage3_max_reuse_distance)."""
+PERSISTENT = 100_000  # Minimum size of a sharded tensor in elements (stage3_param_persistence_threshold)
+MAX_REUSE = 10**9  # Maximum distance between two uses of a tensor that is kept, in elements (stage3_max_reuse_distance)
 VIEW_NANOS = 1_700
 """Host time in nanoseconds per entry of a list, `partitions.append(flat.narrow(0, i * size, size))`. Measured on
 2026-11-22 with PyTorch 2.14 on one core of an AMD EPYC: the best of some 100 loops of 1,536."""
@@ -38,19 +36,12 @@ and the call of copy_ 0.65 us (both measured like VIEW_NANOS), its launch takes 
 
 
 class ListedTensor(NamedTuple):
-    """A tensor with its own all-gather and reduce-scatter.
+    """A tensor with its own all-gather and reduce-scatter."""
 
-    Attributes:
-        name: Prefix of its items' names, for example "layer17/tensor3".
-        size: Number of elements.
-        members: Number of GPUs over which it is sharded.
-        family: Name of the family of these GPUs' groups.
-    """
-
-    name: str
-    size: int
-    members: int
-    family: str
+    name: str  # Prefix of its items' names, for example "layer17/tensor3"
+    size: int  # Number of elements
+    members: int  # Number of GPUs over which it is sharded
+    family: str  # Name of the family of these GPUs' groups
 
     @property
     def share(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from workload.generators.memory.offload import optimizer_transfers
 from workload.generators.training.items import Compute, Items, Memory
-from workload.generators.training.parameter_counts import held
+from workload.generators.training.parameters import held
 from workload.generators.training.shard import Shard
 from workload.generators.training.units import ModelUnit
 

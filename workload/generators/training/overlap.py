@@ -10,8 +10,7 @@ from et import CollectiveCommType
 from workload.compute.operators import Operator
 from workload.generators.training.items import Compute, GroupCollective, Items
 
-PIECES = 4
-"""Number of pieces per collective, the same for all group sizes: an assumption of the model."""
+PIECES = 4  # Number of pieces per collective, the same for all group sizes: an assumption of the model
 _BY_ROWS = ("gemm", "norm", "norm-backward", "elementwise", "dropout")
 _REDUCTIONS = (CollectiveCommType.REDUCE_SCATTER, CollectiveCommType.ALL_REDUCE)
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from workload.errors import WorkloadError
-from workload.generators.training import pipeline
+from workload.generators.training.pipeline import schedules
 
 _MAX_NUMBER = 2**31 - 1
 _AUTO = "auto"
@@ -24,100 +24,79 @@ Number = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
 
 
 def _known_schedule(name: str) -> str:
-    known = [_AUTO, *sorted(pipeline.schedules())]
+    known = [_AUTO, *sorted(schedules())]
     if name not in known:
         raise PydanticCustomError("literal_error", "Input should be one of {known}", {"known": ", ".join(known)})
     return name
 
 
 class ParallelPlan(BaseModel):
-    """A plan for training or serving a model on GPUs; `workload.generators.training.rules` checks it for a model.
-
-    Attributes:
-        tp: Tensor parallelism: number of GPUs that share each matrix.
-        pp: Pipeline parallelism: number of pipeline stages.
-        dp: Data parallelism: number of replicas, not counting context parallelism.
-        cp: Context parallelism: number of GPUs that share each sequence.
-        ep: Expert parallelism: number of GPUs, among the tp * cp * dp of a stage, that share the experts of a layer.
-        etp: Expert-tensor parallelism: number of GPUs that share each expert's matrices.
-        vpp: Number of model chunks per pipeline stage (interleaving).
-        micro_batch: b, number of sequences per micro-batch.
-        global_batch: B, number of sequences per step over all replicas; 0 = the model's published global batch if
-            dp * micro_batch divides it, else dp * micro_batch * 4 pp.
-        sequence: s, number of tokens per sequence; 0 = the model's sequence length.
-        steps: Number of optimizer steps.
-        schedule: Name of the pipeline schedule; auto = interleaved if vpp > 1, else 1f1b.
-        uneven: Whether stages may have different numbers of layers; the first and the last have the fewest.
-        sequence_parallel: Whether the tp group shares norms and dropouts along the sequence (arXiv 2205.05198).
-        zero: ZeRO stage, the states that replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also
-            parameters (arXiv 1910.02054). Megatron's distributed optimizer is 1, FSDP is 3.
-        recompute: Activations that the backward pass recomputes: none, attention's core (selective), or whole layers
-            (full).
-        attention: Attention kernels: flash is one fused operator, unfused writes the scores to memory.
-        context: Exchange of keys and values with cp > 1: ring (one neighbour at a time, overlapped with computation),
-            all-gather, or a2a (DeepSpeed Ulysses: an all-to-all splits heads instead of the sequence).
-        overlap_grad_reduce: Whether buckets of gradients are reduced during the backward pass.
-        overlap_param_gather: Whether buckets of sharded parameters are gathered during the forward pass.
-        async_tp: Whether the tensor-parallel communication of the input gradient overlaps the product for the weight
-            gradient (Megatron-LM since 3.0).
-        fused_accumulation: Whether the product for the weight gradient also adds it to the sum over micro-batches; if
-            not, a separate operator does (Megatron-LM before 3.0).
-        defer_embedding_wgrad: Number of micro-batches, the first of a step, for which the last stage computes the
-            gradient of the output layer's weights after its last backward pass, while the other stages still drain the
-            pipeline (Megatron-Core's defer_embedding_wgrad_compute and wgrad_deferral_limit); 0 = none.
-        overlap_tp: Whether tensor-parallel collectives are split into pieces that overlap the adjacent product.
-        overlap_p2p: Whether, with interleaving, a stage computes while its messages are sent (overlap_p2p_comm);
-            Megatron-LM before 3.0 waited for them.
-        scatter_gather: Whether a stage's output crosses nodes once instead of once per GPU of the tp group (arXiv
-            2104.04473, section 4.1).
-        bucket_bytes: Bytes of gradients or parameters per collective; 0 = the framework's default.
-        prefetch: Number of layers whose parameters ZeRO-3 gathers in advance.
-        gather: Granularity of DeepSpeed's ZeRO-3 collectives: tensor = one collective per layer; list = one per tensor
-            into a list with one entry per GPU, plus the copies, as until 2021 (workload.generators.training.lists).
-        capacity: Maximum number of tokens per expert as a multiple of the even share; 0 = unlimited.
-        imbalance: Exponent of the Zipf distribution of tokens over experts; 0 = even (docs/explanation/training.md).
-        seed: Random seed of the distribution of tokens over experts.
-        dtype: Data type of weights and activations.
-        grad_dtype: Data type of gradients in their reduction.
-        offload: States that are kept in the host's memory.
-    """
+    """A plan for training or serving a model on GPUs; `workload.generators.training.rules` checks it for a model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    tp: Size = 1
-    pp: Size = 1
-    dp: Size = 1
-    cp: Size = 1
+    tp: Size = 1  # Tensor parallelism: number of GPUs that share each matrix
+    pp: Size = 1  # Pipeline parallelism: number of pipeline stages
+    dp: Size = 1  # Data parallelism: number of replicas, not counting context parallelism
+    cp: Size = 1  # Context parallelism: number of GPUs that share each sequence
+    # Expert parallelism: number of GPUs, among the tp * cp * dp of a stage, that share the experts of a layer
     ep: Size = 1
-    etp: Size = 1
-    vpp: Size = 1
-    micro_batch: Annotated[int, Field(ge=1, le=_MAX_NUMBER)] = 1
+    etp: Size = 1  # Expert-tensor parallelism: number of GPUs that share each expert's matrices
+    vpp: Size = 1  # Number of model chunks per pipeline stage (interleaving)
+    micro_batch: Annotated[int, Field(ge=1, le=_MAX_NUMBER)] = 1  # b, number of sequences per micro-batch
+    # B, number of sequences per step over all replicas; 0 = the model's published global batch if dp * micro_batch
+    # divides it, else dp * micro_batch * 4 pp
     global_batch: Number = 0
-    sequence: Number = 0
-    steps: Annotated[int, Field(ge=1, le=10**6)] = 1
+    sequence: Number = 0  # s, number of tokens per sequence; 0 = the model's sequence length
+    steps: Annotated[int, Field(ge=1, le=10**6)] = 1  # Number of optimizer steps
+    # Name of the pipeline schedule; auto = interleaved if vpp > 1, else 1f1b
     schedule: Annotated[str, AfterValidator(_known_schedule)] = _AUTO
-    uneven: bool = False
+    uneven: bool = False  # Whether stages may have different numbers of layers; the first and the last have the fewest
+    # Whether the tp group shares norms and dropouts along the sequence (arXiv 2205.05198)
     sequence_parallel: bool = False
+    # ZeRO stage, the states that replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters
+    # (arXiv 1910.02054). Megatron's distributed optimizer is 1, FSDP is 3.
     zero: Annotated[int, Field(ge=0, le=3)] = 0
+    # Activations that the backward pass recomputes: none, attention's core (selective), or whole layers (full)
     recompute: Literal["none", "selective", "full"] = "none"
+    # Attention kernels: flash is one fused operator, unfused writes the scores to memory
     attention: Literal["flash", "unfused"] = "flash"
+    # Exchange of keys and values with cp > 1: ring (one neighbour at a time, overlapped with computation), all-gather,
+    # or a2a (DeepSpeed Ulysses: an all-to-all splits heads instead of the sequence)
     context: Literal["ring", "all-gather", "a2a"] = "ring"
-    overlap_grad_reduce: bool = True
-    overlap_param_gather: bool = True
+    overlap_grad_reduce: bool = True  # Whether buckets of gradients are reduced during the backward pass
+    overlap_param_gather: bool = True  # Whether buckets of sharded parameters are gathered during the forward pass
+    # Whether the tensor-parallel communication of the input gradient overlaps the product for the weight gradient
+    # (Megatron-LM since 3.0)
     async_tp: bool = True
+    # Whether the product for the weight gradient also adds it to the sum over micro-batches; if not, a separate
+    # operator does (Megatron-LM before 3.0)
     fused_accumulation: bool = True
+    # Number of micro-batches, the first of a step, for which the last stage computes the gradient of the output layer's
+    # weights after its last backward pass, while the other stages still drain the pipeline (Megatron-Core's
+    # defer_embedding_wgrad_compute and wgrad_deferral_limit); 0 = none
     defer_embedding_wgrad: Number = 0
+    # Whether tensor-parallel collectives are split into pieces that overlap the adjacent product
     overlap_tp: bool = False
+    # Whether, with interleaving, a stage computes while its messages are sent (overlap_p2p_comm); Megatron-LM before
+    # 3.0 waited for them
     overlap_p2p: bool = True
+    # Whether a stage's output crosses nodes once instead of once per GPU of the tp group (arXiv 2104.04473, section
+    # 4.1)
     scatter_gather: bool = False
-    bucket_bytes: Number = 0
-    prefetch: Number = 1
+    bucket_bytes: Number = 0  # Bytes of gradients or parameters per collective; 0 = the framework's default
+    prefetch: Number = 1  # Number of layers whose parameters ZeRO-3 gathers in advance
+    # Granularity of DeepSpeed's ZeRO-3 collectives: tensor = one collective per layer; list = one per tensor into a
+    # list with one entry per GPU, plus the copies, as until 2021 (workload.generators.training.lists)
     gather: Literal["tensor", "list"] = "tensor"
+    # Maximum number of tokens per expert as a multiple of the even share; 0 = unlimited
     capacity: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    # Exponent of the Zipf distribution of tokens over experts; 0 = even (docs/explanation/training.md)
     imbalance: Annotated[float, Field(ge=0, le=10)] = 0.0
-    seed: Number = 1
-    dtype: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
-    grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    seed: Number = 1  # Random seed of the distribution of tokens over experts
+    dtype: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"  # Data type of weights and activations
+    grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"  # Data type of gradients in their reduction
+    # States that are kept in the host's memory
     offload: tuple[Literal["optimizer", "parameters", "activations"], ...] = ()
 
     @property
@@ -135,7 +114,7 @@ class ParallelPlan(BaseModel):
     @property
     def is_mirrored(self) -> bool:
         """Whether two stages hold every slice of the model; see workload.generators.training.pipeline."""
-        return pipeline.is_mirrored(self.pipeline_schedule)
+        return schedules()[self.pipeline_schedule].IS_MIRRORED
 
     def __str__(self) -> str:
         """Return the plan as users write it: axes with more than one GPU, and other fields that are not default."""
@@ -193,7 +172,7 @@ def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
 @functools.cache
 def _words() -> dict[str, tuple[str, Any]]:
     """Return field and value by word, names of schedules included."""
-    return _WORDS | {name: ("schedule", name) for name in sorted(pipeline.schedules())}
+    return _WORDS | {name: ("schedule", name) for name in sorted(schedules())}
 
 
 def _values(text: str) -> dict[str, Any]:

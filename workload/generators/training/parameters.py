@@ -1,103 +1,116 @@
-"""Parameter tensors of one GPU, in the order in which the forward pass uses them."""
+"""Parameters on each GPU of a parallel plan, before ZeRO shards them over the replicas.
 
+All GPUs of a stage hold the same number.
+"""
+
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from workload.generators.training.shard import Shard
+from workload.generators.models import weights
+from workload.generators.models.model import Model
+from workload.generators.models.weights import Weights
+from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.stages import Chunk, chunks, padded_vocab
+
+
+class HeldParameters(NamedTuple):
+    """Numbers of parameters of one GPU."""
+
+    dense: int  # Parameters outside routed experts; dp * cp GPUs hold the same ones
+    experts: int  # Parameters of routed experts; tp * cp * dp / (ep * etp) GPUs hold the same ones
+    embedding: int  # Dense parameters that belong to the word embedding and the output layer
+
+    @property
+    def total(self) -> int:
+        """Number of all parameters."""
+        return self.dense + self.experts
 
 
 class ParameterTensor(NamedTuple):
-    """One or several parameter tensors on this GPU.
+    """One or several parameter tensors on a GPU."""
 
-    Attributes:
-        size: Number of parameters on this GPU.
-        is_expert: Whether the parameters are those of experts, which have fewer replicas than others.
-        is_summed: Whether the tensor-parallel group must sum the gradients with sequence parallelism, because each of
-            its GPUs computes them for its own tokens.
-        pieces: Number of the framework's equal tensors that this one represents.
-    """
-
-    size: int
-    is_expert: bool = False
+    size: int  # Number of parameters on this GPU
+    is_expert: bool = False  # Whether the parameters are those of experts, which have fewer replicas than others
+    # Whether the tensor-parallel group must sum the gradients with sequence parallelism, because each of its GPUs
+    # computes them for its own tokens
     is_summed: bool = False
-    pieces: int = 1
+    pieces: int = 1  # Number of the framework's equal tensors that this one represents
 
 
 Tensors = list[ParameterTensor]
 
 
-def embedding(s: Shard) -> Tensors:
-    """Return the word embedding, and the learned position embedding if there is one."""
-    h = s.model.hidden
-    positions = [ParameterTensor(s.model.sequence * h)] if s.model.positions == "learned" else []
-    return [ParameterTensor(s.vocabulary * h), *positions]
+def tensors(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> Tensors:
+    """Return the tensors of the given parts on one GPU, in the same order."""
+    return [
+        ParameterTensor(
+            _share(model, plan, part),
+            is_expert=part.split == "experts",
+            is_summed=part.split == "whole" and part.part != "positions",
+            pieces=part.pieces // plan.ep if part.split == "experts" else part.pieces,
+        )
+        for part in parts
+    ]
 
 
-def head(s: Shard, *, has_embedding: bool) -> Tensors:
-    """Return the last norm and the output matrix, without the matrix if it is tied to the stage's own embedding."""
-    tied_here = s.model.tied_embeddings and has_embedding
-    return [norm(s), *([] if tied_here else [ParameterTensor(s.vocabulary * s.model.hidden)])]
+def _share(model: Model, plan: ParallelPlan, part: Weights) -> int:
+    """Return the number of a part's parameters on each GPU of a stage that has the part."""
+    if part.split == "tp":
+        return part.size // plan.tp
+    if part.split == "qkv":
+        key_value_heads = max(1, model.key_value_heads // plan.tp)
+        heads = model.heads // plan.tp + 2 * key_value_heads
+        return part.size // (model.heads + 2 * model.key_value_heads) * heads
+    if part.split == "experts":
+        return part.size // (plan.ep * plan.etp)
+    return part.size
 
 
-def norm(s: Shard, width: int = 0) -> ParameterTensor:
-    """Return a norm: LayerNorm has two vectors, RMSNorm one."""
-    vectors = 2 if s.model.norm == "layernorm" else 1
-    return ParameterTensor((width or s.model.hidden) * vectors, is_summed=True, pieces=vectors)
+def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[Weights]:
+    """Yield the weights that a chunk uses, with a padded vocabulary and the output layer as a separate matrix."""
+    vocab = padded_vocab(model, plan)
+    if chunk.is_first:
+        yield from weights.embedding(model, vocab)
+    for number in chunk.layers:
+        yield from weights.layer(model, number)
+    if chunk.is_last:
+        yield weights.norm(model)
+        for _ in range(model.mtp_layers):
+            yield from weights.mtp_layer(model)
+        yield weights.output_matrix(model, vocab)
 
 
-def attention(s: Shard) -> Tensors:
-    """Return the tensors of an attention: norm, projections, output matrix."""
-    model, h = s.model, s.model.hidden
-    tensors = [norm(s)]
-    if model.latent is None:
-        columns = s.heads * model.query_dim + s.kv_heads * (model.query_dim + model.value_dim)
-        tensors.append(ParameterTensor(columns * h))
-        if model.bias or model.qkv_bias:
-            tensors.append(ParameterTensor(columns))
-        if model.qk_norm:
-            tensors += [norm(s, model.query_dim)] * 2
-    else:
-        latent = s.latent
-        for rank in filter(None, (latent.query_rank, latent.key_value_rank)):
-            tensors.append(norm(s, rank))
-        if latent.query_rank:
-            tensors.append(ParameterTensor(latent.query_rank * h, is_summed=True))
-        tensors.append(ParameterTensor(s.heads * model.query_dim * (latent.query_rank or h)))
-        tensors.append(ParameterTensor((latent.key_value_rank + latent.rope_dim) * h, is_summed=True))
-        tensors.append(ParameterTensor(s.heads * (latent.nope_dim + latent.value_dim) * latent.key_value_rank))
-    tensors.append(ParameterTensor(s.heads * model.value_dim * h))
-    if model.bias:
-        tensors.append(ParameterTensor(h, is_summed=True))
-    return tensors
+def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weights]:
+    """Yield the weights of a stage; an output layer that is tied to the stage's own embedding does not count again.
 
-
-def mlp(s: Shard) -> Tensors:
-    """Return the tensors of a plain MLP: norm and matrices."""
-    return [norm(s), *_matrices(s, s.model.ffn_width, s.plan.tp, bias=s.model.bias)]
-
-
-def experts(s: Shard) -> Tensors:
-    """Return the tensors of a layer's experts: norm, router, shared experts, and the GPU's routed experts."""
-    routed = s.experts
-    local = routed.count // s.plan.ep
-    matrices = _matrices(s, routed.ffn, s.plan.etp, bias=False)
-    own = [ParameterTensor(tensor.size * local, is_expert=True, pieces=local) for tensor in matrices]
-    shared = _matrices(s, routed.shared_width, s.plan.tp, bias=False) if routed.shared_width else []
-    gate = [ParameterTensor(s.model.hidden, is_summed=True)] if routed.shared_gate else []
-    return [norm(s), ParameterTensor(routed.count * s.model.hidden, is_summed=True), *gate, *shared, *own]
-
-
-def prediction(s: Shard, *, has_embedding: bool) -> Tensors:
-    """Return the tensors before a multi-token prediction layer: two norms, and a projection that is not split.
-
-    The layer uses the model's embedding and output matrix; a stage without the embedding holds a copy of it.
+    Layers of multi-token prediction share the embedding and the output layer with the model (DeepSeek-V3, section 2.2),
+    so that a last stage without an embedding holds a copy.
     """
-    h = s.model.hidden
-    copied = [] if has_embedding or s.model.tied_embeddings else [ParameterTensor(s.vocabulary * h)]
-    return [*copied, norm(s), norm(s), ParameterTensor(2 * h * h, is_summed=True)]
+    stage_chunks = chunks(model, plan)[stage]
+    has_embedding = any(chunk.is_first for chunk in stage_chunks)
+    for chunk in stage_chunks:
+        for part in chunk_weights(model, plan, chunk):
+            if part.part != "output" or not (model.tied_embeddings and has_embedding):
+                yield part
+    has_end = any(chunk.is_last for chunk in stage_chunks)
+    if model.mtp_layers and has_end and not has_embedding and not model.tied_embeddings:
+        yield weights.embedding(model, padded_vocab(model, plan))[0]
 
 
-def _matrices(s: Shard, ffn: int, shards: int, *, bias: bool) -> Tensors:
-    h, width = s.model.hidden, ffn // shards
-    inner = 2 * width if s.model.is_gated else width
-    biases = [ParameterTensor(inner), ParameterTensor(h, is_summed=True)] if bias else []
-    return [ParameterTensor(inner * h), *biases[:1], ParameterTensor(width * h), *biases[1:]]
+def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
+    """Return the numbers of parameters of each GPU of a stage, for a plan that `rules.check` accepts."""
+    return count(model, plan, stage_weights(model, plan, stage))
+
+
+def count(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> HeldParameters:
+    """Return the numbers of parameters of the given parts on one GPU."""
+    dense = experts = embedding = 0
+    for part in parts:
+        size = _share(model, plan, part)
+        if part.split == "experts":
+            experts += size
+        else:
+            dense += size
+        if part.part in {"embedding", "output"}:
+            embedding += size
+    return HeldParameters(dense, experts, embedding)

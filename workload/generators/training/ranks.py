@@ -13,18 +13,13 @@ from workload.generators.training.parallel_plan import ParallelPlan
 
 
 class RankPlace(NamedTuple):
-    """Ranks of an NPU.
+    """Ranks of an NPU."""
 
-    Attributes:
-        tp, cp, dp, stage: Ranks on the axes of the plan.
-        ep: Rank in the expert-parallel group.
-    """
-
-    tp: int
-    cp: int
-    dp: int
-    stage: int
-    ep: int
+    tp: int  # Rank in the tensor-parallel group
+    cp: int  # Rank in the ring of context parallelism
+    dp: int  # Number of the replica
+    stage: int  # Number of the pipeline stage
+    ep: int  # Rank in the expert-parallel group
 
 
 def place(plan: ParallelPlan, npu: int) -> RankPlace:

@@ -37,22 +37,14 @@ from workload.generators.training.units import HEAD, ModelUnit
 
 @dataclass(frozen=True)
 class Replicas:
-    """The collectives between the replicas of one chunk of a stage.
+    """The collectives between the replicas of one chunk of a stage."""
 
-    Attributes:
-        plan: Settled parallel plan.
-        framework: Name of the training framework whose rules apply.
-        units: Units of the chunk in the order of the forward pass.
-        chunk: Number of the chunk in its stage.
-        is_first: Whether the chunk has the model's first layers.
-        is_other: Whether its replicas are the groups of the "-other" families (second half of DualPipe's slices).
-    """
-
-    plan: ParallelPlan
-    framework: str
-    units: Sequence[ModelUnit]
-    chunk: int
-    is_first: bool
+    plan: ParallelPlan  # Settled parallel plan
+    framework: str  # Name of the training framework whose rules apply
+    units: Sequence[ModelUnit]  # Units of the chunk in the order of the forward pass
+    chunk: int  # Number of the chunk in its stage
+    is_first: bool  # Whether the chunk has the model's first layers
+    # Whether its replicas are the groups of the "-other" families (second half of DualPipe's slices)
     is_other: bool = False
 
     def family(self, *, is_expert: bool) -> str:

@@ -12,14 +12,13 @@ from typing import Literal
 from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
-from workload.generators.training import pipeline
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.stages import layers_of_slots, micro_batches, slots
+from workload.generators.training.pipeline import schedules
+from workload.generators.training.stages import layers_of_slots, micro_batches, pipeline_of, slots
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
 
-_OPEN = {"global_batch": 0, "sequence": 0, "schedule": "auto"}
-"""Value of a plan's field that leaves the field open."""
+_OPEN = {"global_batch": 0, "sequence": 0, "schedule": "auto"}  # Value of a plan's field that leaves the field open
 _MICRO_BATCHES_PER_STAGE = 4
 """Micro-batches per stage of a step without a given global batch: the pipeline bubble is about a quarter."""
 
@@ -138,7 +137,7 @@ def _pipeline_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
     schedule = plan.pipeline_schedule
     if schedule == "interleaved" and plan.vpp == 1:
         yield "the schedule is interleaved with vpp 1, expected vpp of 2 or more"
-    if plan.vpp > 1 and not pipeline.takes_vpp(schedule):
+    if plan.vpp > 1 and not schedules()[schedule].TAKES_VPP:
         yield f"vpp is {plan.vpp} with schedule {schedule}, expected vpp 1, or schedule interleaved"
     if plan.vpp > 1 and plan.pp == 1:
         yield f"vpp is {plan.vpp} with a single stage, expected pp of 2 or more, or vpp 1"
@@ -210,10 +209,10 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
             f"dualpipe with {count} micro-batches, expected an even number of at least {minimum} (2 pp); global batch: "
             + (_around(batch, 2 * unit) if count > minimum else f"nearest {minimum * unit}")
         )
-    if schedule not in {"interleaved", "dualpipe"} and (plan.vpp == 1 or pipeline.takes_vpp(schedule)):
-        wrong = pipeline.complaint(schedule, plan.pp, count, pipeline.chunks(schedule, plan.vpp))
-        if wrong:
-            yield f"schedule {schedule}: {wrong}"
+    if schedule not in {"interleaved", "dualpipe"} and (plan.vpp == 1 or schedules()[schedule].TAKES_VPP):
+        complaint = pipeline_of(plan).complaint()
+        if complaint:
+            yield f"schedule {schedule}: {complaint}"
 
 
 def _deferral_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:

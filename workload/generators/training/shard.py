@@ -13,17 +13,11 @@ Operators = tuple[Operator, ...]
 
 @dataclass(frozen=True)
 class Shard:
-    """One GPU's share of a model.
+    """One GPU's share of a model."""
 
-    Attributes:
-        model: Model to train or serve.
-        plan: Parallel plan of the model.
-        expert_rank: Rank of the GPU in its expert-parallel group.
-    """
-
-    model: Model
-    plan: ParallelPlan
-    expert_rank: int = 0
+    model: Model  # Model to train or serve
+    plan: ParallelPlan  # Parallel plan of the model
+    expert_rank: int = 0  # Rank of the GPU in its expert-parallel group
 
     @property
     def latent(self) -> LatentAttention:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from et import TraceColumns, TraceTable
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
-from workload.generators.training import offloaded, pipeline, step_end
+from workload.generators.training import offloaded, step_end
 from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
 from workload.generators.training.items import Compute, GroupCollective, Items, only
 from workload.generators.training.linear import all_gather
@@ -19,11 +19,10 @@ from workload.generators.training.pipeline import Work
 from workload.generators.training.ranks import neighbours, place, stage_size
 from workload.generators.training.replicas import Replicas
 from workload.generators.training.shard import Shard
-from workload.generators.training.stages import Chunk, chunks, micro_batches
+from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
 from workload.generators.training.units import HEAD, ModelUnit, units
 
-_POSTED = "posted"
-"""Port of a receive: the computation after which the receive is posted."""
+_POSTED = "posted"  # Port of a receive: the computation after which the receive is posted
 NO_ROWS: Mapping[str, list[int]] = MappingProxyType({})
 _PREFIX = {"forward": "forward", "backward": "backward", "weights": "backward-weights"}
 _PIPELINE_TAGS = 1 << 23
@@ -89,7 +88,7 @@ class Stage:
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
         rank = place(plan, npu)
         self._plan, self._framework, self._npu, self._stage = plan, framework, npu, rank.stage
-        self._schedule = plan.pipeline_schedule
+        self._pipeline = pipeline_of(plan)
         self._shard = Shard(model, plan, rank.ep)
         self._chunks: Sequence[Chunk] = chunks(model, plan)[rank.stage]
         self._ring = Ring(*neighbours(plan, npu))
@@ -111,8 +110,7 @@ class Stage:
 
     def table(self) -> TraceTable:
         """Return the whole trace."""
-        count = micro_batches(self._plan)
-        works = pipeline.order(self._schedule, self._stage, self._plan.pp, count, len(self._chunks))
+        works = self._pipeline.order(self._stage)
         firsts, lasts = self._ends(works)
         for step in range(self._plan.steps):
             self._stamp(self._gathering, f"step{step}/forward/")
@@ -172,7 +170,7 @@ class Stage:
     @cached_property
     def _tags_per_micro_batch(self) -> int:
         """Number of tags per micro-batch: one for each slice and direction."""
-        return 2 * pipeline.slices(self._schedule, self._plan.pp, len(self._chunks))
+        return 2 * self._pipeline.slices
 
     @cached_property
     def _waits_for_sends(self) -> bool:
@@ -181,8 +179,7 @@ class Stage:
         The plain schedules of Megatron-LM and DeepSpeed wait. Interleaved schedules with overlap_p2p_comm, and those of
         PyTorch, do not.
         """
-        waits = pipeline.waits_for_sends(self._schedule, overlap_p2p=self._plan.overlap_p2p)
-        return self._framework != "fsdp" and waits
+        return self._framework != "fsdp" and self._pipeline.waits_for_sends(overlap_p2p=self._plan.overlap_p2p)
 
     @cached_property
     def _gathering(self) -> list[FinishedBlock]:
@@ -291,7 +288,7 @@ class Stage:
 
     def _receive(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
         """Add the receive with which a pass of a chunk begins, unless it begins at an end of the model."""
-        source = self._beside(chunk, is_forward=not is_forward)
+        source = self._pipeline.beside(self._stage, chunk, -1 if is_forward else 1)
         if source is None:
             return
         name = "pp:receive"
@@ -304,15 +301,11 @@ class Stage:
             builder.add("", all_gather(s, "received", s.tokens * s.model.hidden))
 
     def _send(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
-        target = self._beside(chunk, is_forward=is_forward)
+        target = self._pipeline.beside(self._stage, chunk, 1 if is_forward else -1)
         if target is not None:
             slot = self._chunks[chunk].slot
             tag = self._tag(slot if is_forward else slot - 1, is_forward=is_forward)
             builder.send("pp:send", self._message_bytes, self._npu_of(target[0]), tag)
-
-    def _beside(self, chunk: int, *, is_forward: bool) -> tuple[int, int] | None:
-        beside = pipeline.after if is_forward else pipeline.before
-        return beside(self._schedule, self._stage, chunk, self._plan.pp, len(self._chunks))
 
     @staticmethod
     def _tag(boundary: int, *, is_forward: bool) -> int:

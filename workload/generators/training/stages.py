@@ -10,27 +10,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from workload.generators.models.model import Model
-from workload.generators.training import pipeline
 from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.pipeline import PipelineSchedule, schedules
 
 VOCABULARY_ROWS = 128
 """Vocabulary rows per GPU are a multiple of it (default of Megatron's --make-vocab-size-divisible-by)."""
 
 
 class Chunk(NamedTuple):
-    """Consecutive layers that a stage runs without exchanging messages.
+    """Consecutive layers that a stage runs without exchanging messages."""
 
-    Attributes:
-        layers: Numbers of the model's layers, from 0.
-        slot: Position in the order of the model, from 0.
-        is_first: Whether the chunk begins with the embedding.
-        is_last: Whether the chunk ends with norm, multi-token prediction layers, output layer and loss.
-    """
-
-    layers: range
-    slot: int
-    is_first: bool
-    is_last: bool
+    layers: range  # Numbers of the model's layers, from 0
+    slot: int  # Position in the order of the model, from 0
+    is_first: bool  # Whether the chunk begins with the embedding
+    is_last: bool  # Whether the chunk ends with norm, multi-token prediction layers, output layer and loss
 
 
 def slots(plan: ParallelPlan) -> int:
@@ -61,13 +54,16 @@ def chunks(model: Model, plan: ParallelPlan) -> tuple[tuple[Chunk, ...], ...]:
         Chunk(range(begin, begin + size), slot, slot == 0, slot == count - 1)
         for slot, (begin, size) in enumerate(zip(begins, sizes, strict=True))
     ]
-    schedule, per_stage = plan.pipeline_schedule, pipeline.chunks(plan.pipeline_schedule, plan.vpp)
+    pipeline = pipeline_of(plan)
     return tuple(
-        tuple(
-            chunk_of_slot[pipeline.position(schedule, stage, chunk, plan.pp, per_stage)] for chunk in range(per_stage)
-        )
+        tuple(chunk_of_slot[pipeline.position(stage, chunk)] for chunk in range(pipeline.chunks))
         for stage in range(plan.pp)
     )
+
+
+def pipeline_of(plan: ParallelPlan) -> PipelineSchedule:
+    """Return the pipeline schedule of a plan, with the plan's numbers of stages, micro-batches and chunks."""
+    return schedules()[plan.pipeline_schedule](plan.pp, micro_batches(plan), plan.vpp)
 
 
 def padded_vocab(model: Model, plan: ParallelPlan) -> int:

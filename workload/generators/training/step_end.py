@@ -12,8 +12,7 @@ from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.replicas import Replicas
 from workload.generators.training.shard import Shard
 
-_NUMBER_BYTES = 4
-"""Bytes of a norm or a loss (FP32)."""
+_NUMBER_BYTES = 4  # Bytes of a norm or a loss (FP32)
 _STATE_BYTES = 28
 """Bytes per parameter that Adam reads (gradient) and reads and writes (weight, momentum, variance), all in FP32."""
 

@@ -1,38 +1,31 @@
 """The units of a pipeline stage's chunk in both passes: the embedding, attention and MLP of each layer, the head."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from workload.generators.memory.activations import layer_activations
-from workload.generators.training import attention, experts, mlp, parameters, vocabulary
+from workload.generators.models import weights
+from workload.generators.models.weights import Weights
+from workload.generators.training import attention, experts, mlp, vocabulary
 from workload.generators.training.attention import renamed
 from workload.generators.training.items import Item, Items
 from workload.generators.training.overlap import overlapped
-from workload.generators.training.parameters import Tensors
+from workload.generators.training.parameters import Tensors, tensors
 from workload.generators.training.shard import Shard
-from workload.generators.training.stages import Chunk
+from workload.generators.training.stages import Chunk, padded_vocab
 
-HEAD = "head"
-"""Name of the unit that holds the final norm, the output layer and the loss."""
+HEAD = "head"  # Name of the unit that holds the final norm, the output layer and the loss
 
 
 class ModelUnit(NamedTuple):
-    """A part of the model with its own parameters.
+    """A part of the model with its own parameters."""
 
-    Attributes:
-        layer: Prefix of its items' names, for example "layer17"; "" outside layers.
-        name: Name of the unit: "embedding", "attention", "mlp", "projection" or HEAD.
-        forward: Items of its forward pass.
-        backward: Items of its backward pass, recomputation included.
-        tensors: Parameter tensors in the order in which the forward pass uses them.
-        kept: Bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit.
-    """
-
-    layer: str
-    name: str
-    forward: Items
-    backward: Items
-    tensors: Tensors
+    layer: str  # Prefix of its items' names, for example "layer17"; "" outside layers
+    name: str  # Name of the unit: "embedding", "attention", "mlp", "projection" or HEAD
+    forward: Items  # Items of its forward pass
+    backward: Items  # Items of its backward pass, recomputation included
+    tensors: Tensors  # Parameter tensors in the order in which the forward pass uses them
+    # Bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit
     kept: int = 0
 
 
@@ -45,9 +38,10 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
         has_embedding: Whether the stage has the embedding, in this chunk or another.
     """
     chunk_units: list[ModelUnit] = []
+    vocab = padded_vocab(s.model, s.plan)
     if chunk.is_first:
-        tensors = parameters.embedding(s)
-        chunk_units.append(_unit(s, "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), tensors))
+        parts = weights.embedding(s.model, vocab)
+        chunk_units.append(_unit(s, "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), parts))
     plain = _layer(s, 0, has_experts=False)
     routed: tuple[ModelUnit, ModelUnit] | None = None
     for number in chunk.layers:
@@ -59,21 +53,28 @@ def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
             pair = routed
         chunk_units += [unit._replace(layer=f"layer{number}") for unit in pair]
     if chunk.is_last:
-        tensors = parameters.head(s, has_embedding=has_embedding)
-        chunk_units.append(_unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), tensors))
+        parts = (weights.norm(s.model),)
+        if not (s.model.tied_embeddings and has_embedding):
+            parts += (weights.output_matrix(s.model, vocab),)
+        chunk_units.append(_unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), parts))
         for number in range(s.model.mtp_layers):
             chunk_units += _prediction(s, number, has_embedding=has_embedding or number > 0)
     return chunk_units
 
 
 def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[ModelUnit]:
-    """Return the units of a multi-token prediction layer: a layer like the model's last one, with its own loss."""
-    tensors = parameters.prediction(s, has_embedding=has_embedding)
+    """Return the units of a multi-token prediction layer: a layer like the model's last one, with its own loss.
+
+    The layer uses the model's embedding and output matrix; a stage without the embedding holds a copy of it.
+    """
+    parts = weights.mtp_projection(s.model)
+    if not (has_embedding or s.model.tied_embeddings):
+        parts = (weights.embedding(s.model, padded_vocab(s.model, s.plan))[0], *parts)
     last = s.model.layers - 1
     prediction_units = [
-        _unit(s, "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), tensors),
+        _unit(s, "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), parts),
         *_layer(s, last, vocabulary.prediction(s), has_experts=s.model.has_experts(last)),
-        _unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), [parameters.norm(s)]),
+        _unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), [weights.norm(s.model)]),
     ]
     return [unit._replace(layer=f"prediction{number}") for unit in prediction_units]
 
@@ -87,15 +88,14 @@ def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: b
     if s.plan.recompute == "full":
         second_back = [*renamed([*before, *first, *second], "recompute/"), *second_back]
     kept = layer_activations(s.model, s.plan, has_experts=has_experts).kept(s.plan.recompute)
-    tensors = parameters.experts(s) if has_experts else parameters.mlp(s)
     return (
-        _unit(s, "attention", first, first_back, parameters.attention(s)),
-        _unit(s, "mlp", second, second_back, tensors)._replace(kept=kept),
+        _unit(s, "attention", first, first_back, weights.attention(s.model)),
+        _unit(s, "mlp", second, second_back, weights.mlp(s.model, has_experts=has_experts))._replace(kept=kept),
     )
 
 
-def _unit(s: Shard, name: str, forward: Items, backward: Items, tensors: Tensors) -> ModelUnit:
-    """Return a unit whose layer the caller sets."""
+def _unit(s: Shard, name: str, forward: Items, backward: Items, parts: Iterable[Weights]) -> ModelUnit:
+    """Return a unit with the given weights, whose layer the caller sets."""
     if s.plan.overlap_tp and s.plan.tp > 1:
-        return ModelUnit("", name, overlapped(forward), overlapped(backward), tensors)
-    return ModelUnit("", name, forward, backward, tensors)
+        forward, backward = overlapped(forward), overlapped(backward)
+    return ModelUnit("", name, forward, backward, tensors(s.model, s.plan, parts))

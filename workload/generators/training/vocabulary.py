@@ -10,8 +10,7 @@ from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from workload.generators.training.shard import Shard
 
-_LOSS_BYTES = 4
-"""Bytes per logit in the loss (FP32)."""
+_LOSS_BYTES = 4  # Bytes per logit in the loss (FP32)
 
 
 def embedding(s: Shard) -> Items:

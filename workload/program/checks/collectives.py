@@ -26,55 +26,32 @@ _ANY_SIZE = -1
 
 
 class _Slots(NamedTuple):
-    """The u slots of a rank's NPUs, by group and then NPU.
+    """The u slots of a rank's NPUs, by group and then NPU."""
 
-    Attributes:
-        group: int64[u], group of each slot.
-        npu: int64[u], NPU of each slot.
-        slot: int64[u], number of the slot on its NPU.
-        issued: uint64[u, 2], digest of the collectives that the NPU issues in the group.
-    """
-
-    group: Int64
-    npu: Int64
-    slot: Int64
-    issued: Digests
+    group: Int64  # int64[u], group of each slot
+    npu: Int64  # int64[u], NPU of each slot
+    slot: Int64  # int64[u], number of the slot on its NPU
+    issued: Digests  # uint64[u, 2], digest of the collectives that the NPU issues in the group
 
 
 class _Summary(NamedTuple):
-    """A rank's summary of the k groups of its NPUs.
+    """A rank's summary of the k groups of its NPUs."""
 
-    Attributes:
-        group: int64[k], numbers of the groups.
-        members: int64[k], numbers of members.
-        users: int64[k], numbers of members that are this rank's NPUs and use the group.
-        issued: uint64[k, 2], digest of the first user's collectives.
-        alike: bool[k], whether all users have this digest.
-    """
-
-    group: Int64
-    members: Int64
-    users: Int64
-    issued: Digests
-    alike: Mask
+    group: Int64  # int64[k], numbers of the groups
+    members: Int64  # int64[k], numbers of members
+    users: Int64  # int64[k], numbers of members that are this rank's NPUs and use the group
+    issued: Digests  # uint64[k, 2], digest of the first user's collectives
+    alike: Mask  # bool[k], whether all users have this digest
 
 
 class _Issued(NamedTuple):
-    """Texts about the collectives that an NPU issues in a group, for error messages.
+    """Texts about the collectives that an NPU issues in a group, for error messages."""
 
-    Attributes:
-        npu: Number of the NPU.
-        group: Name of the group.
-        path: Path of the NPU's trace.
-        node: File and node of each collective in order.
-        words: Kind and size of each collective, equal for collectives that match.
-    """
-
-    npu: int
-    group: str
-    path: str
-    node: list[str]
-    words: list[str]
+    npu: int  # Number of the NPU
+    group: str  # Name of the group
+    path: str  # Path of the NPU's trace
+    node: list[str]  # File and node of each collective in order
+    words: list[str]  # Kind and size of each collective, equal for collectives that match
 
 
 def check_collectives(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> None:

@@ -29,33 +29,20 @@ Mask = NDArray[np.bool_]
 
 
 class _Kinds(NamedTuple):
-    """The messages of a trace, of k kinds; a kind is all messages with one peer and direction.
+    """The messages of a trace, of k kinds; a kind is all messages with one peer and direction."""
 
-    Attributes:
-        peer: int64[k], number of the peer in the trace.
-        is_send: bool[k], direction of the messages.
-        ends: uint64[k], sums of hashes of tag and sequence number, mod 2^64.
-        sizes: uint64[k], sums of hashes of tag, sequence number and size, mod 2^64.
-    """
-
-    peer: Int64
-    is_send: Mask
-    ends: UInt64
-    sizes: UInt64
+    peer: Int64  # int64[k], number of the peer in the trace
+    is_send: Mask  # bool[k], direction of the messages
+    ends: UInt64  # uint64[k], sums of hashes of tag and sequence number, mod 2^64
+    sizes: UInt64  # uint64[k], sums of hashes of tag, sequence number and size, mod 2^64
 
 
 class _Sums(NamedTuple):
-    """Hashes of sends minus those of receives, mod 2^64, for p pairs of NPUs.
+    """Hashes of sends minus those of receives, mod 2^64, for p pairs of NPUs."""
 
-    Attributes:
-        pair: int64[p], pairs as source * npus + target.
-        ends: uint64[p], differences for hashes of tag and sequence number.
-        sizes: uint64[p], differences for hashes of tag, sequence number and size.
-    """
-
-    pair: Int64
-    ends: UInt64
-    sizes: UInt64
+    pair: Int64  # int64[p], pairs as source * npus + target
+    ends: UInt64  # uint64[p], differences for hashes of tag and sequence number
+    sizes: UInt64  # uint64[p], differences for hashes of tag, sequence number and size
 
 
 class _Message(NamedTuple):

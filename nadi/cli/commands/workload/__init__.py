@@ -98,25 +98,23 @@ def transformer(
     from nadi.terminal.printing import say
     from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
-    from workload.generators import transformer as model
+    from workload import expand
+    from workload.generators.models import parameters, training_flops
+    from workload.generators.models.library import model_of
+    from workload.generators.training import generator
 
-    params = model.TransformerParams(
-        npus=npus,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        vocab=vocab,
-        seq=seq,
-        micro_batch=micro_batch,
-        dtype_bytes=dtype_bytes,
-        bucket_bytes=parse_bytes_within(bucket_bytes, MAX_BYTES),
-        iterations=iterations,
-        recompute=recompute,
-    )
-    check_trace(params.nodes(), force=force)
-    traces = model.write(params, out, prefix)
-    buckets = model.buckets(params)
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocab": vocab, "sequence": seq}
+    model = model_of({"name": "transformer", **sizes}, "transformer")
+    bucket = parse_bytes_within(bucket_bytes, MAX_BYTES)
+    plan = generator.data_parallel_plan(npus, micro_batch, dtype_bytes, bucket, iterations, recompute=recompute)
+    nodes = generator.nodes_at_most(model, plan)
+    check_trace(nodes, node_bytes=generator.NODE_BYTES, force=force)
+    traces = generator.generate_for_all(model, plan)
+    (trace,) = traces.traces
+    flops = training_flops(model, micro_batch, recompute=plan.recompute)
+    summed_bytes = trace.comm_size[trace.comm_type >= 0]
+    written = expand(traces, out, prefix)
     say(
-        f"{traces}.<npu>.et: {npus} traces, {params.parameters():,} parameters, {params.flops():.3g} FLOPs per NPU and "
-        f"iteration, {len(buckets)} all-reduces of {sum(bucket.bytes for bucket in buckets) / 1e6:,.1f} MB in all"
+        f"{written}.<npu>.et: {npus} traces, {parameters(model):,} parameters, {flops:.3g} FLOPs per NPU and "
+        f"iteration, {len(summed_bytes)} all-reduces of {summed_bytes.sum() / 1e6:,.1f} MB in all"
     )

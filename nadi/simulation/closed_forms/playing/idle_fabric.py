@@ -25,7 +25,7 @@ from nadi.simulation.closed_forms.playing.state import Clock, PacketKind, PlayEv
 from pdes.kernels import Directory, aligned, compile_for, guarded, row_of, rows_of
 from workload import Schedules
 from workload.collectives.plans.plan import NONE
-from workload.collectives.schedules.steps import all_steps
+from workload.collectives.schedules.read_back import all_steps
 
 _BATCH_ABOVE_PACKETS = 1 << 22  # number of packets from which on long messages send batches of packets
 _MIN_PIECES_PER_MESSAGE = 1024  # minimum number of batches per message on average

@@ -11,7 +11,7 @@ from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, Key, Pai
 from nadi.simulation.closed_forms.playing.periodic_groups import smaller_group
 from pdes import Settings
 from topologies import Graph
-from topologies.aggregators import with_aggregators
+from topologies.endpoints import with_aggregators
 from workload import Program, Schedules
 from workload.collectives import AlgorithmChoice
 from workload.collectives.schedules.sends import has_gates, message_count, packet_count, pairs

@@ -11,12 +11,9 @@ import numpy as np
 
 from pdes.kernels import inline, kernel, mix, mix2
 
-PENDING = 10_000
-"""Number of entries of the heap."""
-ROUNDS = 2_000_000
-"""Number of pop and push pairs per measurement."""
-SPREAD_PS = 1 << 21
-"""Range in ps of the random time by which an entry is pushed back."""
+PENDING = 10_000  # number of entries of the heap
+ROUNDS = 2_000_000  # number of pop and push pairs per measurement
+SPREAD_PS = 1 << 21  # range in ps of the random time by which an entry is pushed back
 
 
 @inline

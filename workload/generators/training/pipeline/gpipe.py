@@ -4,24 +4,20 @@ A step takes m (F + B) of work plus a bubble of (p - 1) (F + B), with F and B th
 pass. Each stage holds the activations of all m micro-batches.
 """
 
-from workload.generators.training.pipeline.one_chunk import always_waits, no_chunks
-from workload.generators.training.pipeline.work import Work
-
-NAME = "gpipe"
+from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 
-def order(_stage: int, _stages: int, micro_batches: int, _chunks: int) -> list[Work]:
-    """Return all forward passes, then all backward passes in the same order of micro-batches."""
-    return [
-        *(Work("forward", micro_batch) for micro_batch in range(micro_batches)),
-        *(Work("backward", micro_batch) for micro_batch in range(micro_batches)),
-    ]
+class GPipe(PipelineSchedule):
+    """All forward passes, then all backward passes in the same order of micro-batches."""
 
+    NAME = "gpipe"
 
-def in_flight(_stage: int, _stages: int, micro_batches: int, _chunks: int) -> int:
-    """Return the number of all micro-batches."""
-    return micro_batches
+    def order(self, stage: int) -> list[Work]:
+        forward = [Work("forward", micro_batch) for micro_batch in range(self.micro_batches)]
+        return forward + [Work("backward", micro_batch) for micro_batch in range(self.micro_batches)]
 
+    def in_flight(self, stage: int) -> tuple[int, ...]:
+        return (self.micro_batches,)
 
-complaint = no_chunks
-waits_for_sends = always_waits
+    def waits_for_sends(self, *, overlap_p2p: bool) -> bool:
+        return True

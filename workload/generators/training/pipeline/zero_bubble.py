@@ -5,29 +5,25 @@ backward passes, so that every stage holds p micro-batches, as 1F1B's first stag
 (p - 1) (F + B - W): a third of 1F1B's if the three passes take the same time.
 """
 
-from workload.generators.training.pipeline.one_chunk import no_chunks
-from workload.generators.training.pipeline.work import Work
-
-NAME = "zero-bubble"
+from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 
-def order(stage: int, stages: int, micro_batches: int, _chunks: int) -> list[Work]:
-    """Return p - 1 - s forward passes, then forward, backward and delayed W passes in turns, then the other passes."""
-    ahead = min(stages - 1 - stage, micro_batches)
-    passes = [Work("forward", micro_batch) for micro_batch in range(ahead)]
-    for micro_batch in range(micro_batches):
-        if micro_batch + ahead < micro_batches:
-            passes.append(Work("forward", micro_batch + ahead))
-        passes.append(Work("backward", micro_batch, is_split=True))
-        if micro_batch >= stage:
-            passes.append(Work("weights", micro_batch - stage))
-    passes += [Work("weights", micro_batch) for micro_batch in range(max(micro_batches - stage, 0), micro_batches)]
-    return passes
+class ZeroBubble(PipelineSchedule):
+    """p - 1 - s forward passes, then forward, backward and delayed W passes in turns, then the other passes."""
 
+    NAME = "zero-bubble"
 
-def in_flight(_stage: int, stages: int, micro_batches: int, _chunks: int) -> int:
-    """Return the number of micro-batches of every stage."""
-    return min(stages, micro_batches)
+    def order(self, stage: int) -> list[Work]:
+        ahead = min(self.stages - 1 - stage, self.micro_batches)
+        passes = [Work("forward", micro_batch) for micro_batch in range(ahead)]
+        for micro_batch in range(self.micro_batches):
+            if micro_batch + ahead < self.micro_batches:
+                passes.append(Work("forward", micro_batch + ahead))
+            passes.append(Work("backward", micro_batch, is_split=True))
+            if micro_batch >= stage:
+                passes.append(Work("weights", micro_batch - stage))
+        first_left = max(self.micro_batches - stage, 0)
+        return passes + [Work("weights", micro_batch) for micro_batch in range(first_left, self.micro_batches)]
 
-
-complaint = no_chunks
+    def in_flight(self, stage: int) -> tuple[int, ...]:
+        return (min(self.stages, self.micro_batches),)

@@ -1,0 +1,88 @@
+"""Base class of pipeline schedules, and the passes of a pipeline stage."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+
+class Work(NamedTuple):
+    """One pass of one micro-batch through one chunk of layers."""
+
+    # "forward"; "backward", including gradients of weights unless is_split; or "weights", the gradients of weights that
+    # a split backward pass defers
+    kind: Literal["forward", "backward", "weights"]
+    micro_batch: int  # Number of the micro-batch, from 0, unique in the step of a replica
+    chunk: int = 0  # Number of the chunk in the stage, from 0
+    is_split: bool = False  # Whether a backward pass computes only gradients of inputs; later passes those of weights
+    # Whether this forward pass runs together with the backward pass that follows it in the list, layer by layer, so
+    # that the communication of each overlaps the computation of the other
+    is_paired: bool = False
+
+
+@dataclass(frozen=True)
+class PipelineSchedule(ABC):
+    """The order of passes in a pipeline; by default stage s has one chunk, which holds slice s."""
+
+    stages: int  # p, number of stages
+    micro_batches: int  # m, number of micro-batches per step
+    vpp: int = 1  # Number of model chunks per stage in the plan
+
+    NAME: ClassVar[str]  # Name of the schedule in plans
+    TAKES_VPP: ClassVar[bool] = False  # Whether plans may set vpp, the number of chunks per stage
+    # Whether two stages hold every slice: stages s and p - 1 - s both hold the slices s and p - 1 - s and are replicas
+    # of each other
+    IS_MIRRORED: ClassVar[bool] = False
+
+    @abstractmethod
+    def order(self, stage: int) -> list[Work]:
+        """Return the passes of a stage in the order of execution: each micro-batch of each chunk, both ways."""
+
+    @abstractmethod
+    def in_flight(self, stage: int) -> tuple[int, ...]:
+        """Return how many micro-batches' activations a stage holds per chunk at the moment when it holds the most.
+
+        A micro-batch counts from the start of its forward pass to the end of its backward pass, including the gradients
+        of weights.
+        """
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks per stage."""
+        return self.vpp
+
+    @property
+    def slices(self) -> int:
+        """Number of slices into which the model is cut."""
+        return self.stages if self.IS_MIRRORED else self.stages * self.chunks
+
+    def complaint(self) -> str:
+        """Return the invalid number and the nearest valid ones; "" if all are valid."""
+        return f"vpp is {self.vpp}, expected 1, or schedule interleaved" if self.vpp > 1 else ""
+
+    def position(self, stage: int, chunk: int) -> int:
+        """Return the slice of the model that a chunk of a stage holds, from 0."""
+        return stage
+
+    def place(self, position: int, chunk: int) -> tuple[int, int]:
+        """Return stage and chunk of a slice, for a micro-batch that comes from `chunk` of another stage.
+
+        If two stages hold each slice (DualPipe), a micro-batch keeps its direction.
+        """
+        return position, chunk
+
+    def micro_batches_of(self, chunk: int) -> range:
+        """Return the micro-batches that pass through a chunk."""
+        return range(self.micro_batches)
+
+    def beside(self, stage: int, chunk: int, step: int) -> tuple[int, int] | None:
+        """Return stage and chunk of the slice that is `step` slices after that of a chunk, None outside the model.
+
+        The next slice (step 1) is the target of forward passes and the source of backward passes; the previous one (-1)
+        is the reverse.
+        """
+        position = self.position(stage, chunk) + step
+        return self.place(position, chunk) if 0 <= position < self.slices else None
+
+    def waits_for_sends(self, *, overlap_p2p: bool) -> bool:
+        """Return whether Megatron-LM waits until a stage's messages are sent."""
+        return False
